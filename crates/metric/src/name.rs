@@ -1,0 +1,177 @@
+//! Metric names: what is accepted, and the one form it is kept in.
+
+use std::borrow::Cow;
+
+/// Components of the dotted part of a name, at most. BigGraphite's tables have this many columns.
+pub const MAX_COMPONENTS: usize = 64;
+
+/// Bytes of a name, at most; what a file system would take as a path.
+pub const MAX_NAME_BYTES: usize = 4095;
+
+/// Why a name is refused. The text of each is what the sender's log and our counters say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum NameError {
+    /// Nothing is left once empty components are dropped.
+    #[error("the metric name is empty")]
+    Empty,
+    /// More than [`MAX_NAME_BYTES`].
+    #[error("the metric name is longer than {MAX_NAME_BYTES} bytes")]
+    TooLong,
+    /// More than [`MAX_COMPONENTS`].
+    #[error("the metric name has more than {MAX_COMPONENTS} components")]
+    TooManyComponents,
+    /// Below space, or DEL.
+    #[error("the metric name has a control character")]
+    ControlCharacter,
+    /// Not UTF-8.
+    #[error("the metric name is not UTF-8")]
+    NotUtf8,
+}
+
+/// Whether a canonical name carries tags. Tagged metrics are found by their tags, not by globs.
+pub fn is_tagged(name: &str) -> bool {
+    name.contains(';')
+}
+
+/// The form a name is kept in: empty components dropped (as BigGraphite does on both sides), tags in
+/// carbon's canonical order. Borrowed when the name already has that form, which is nearly always.
+///
+/// A name whose tags cannot be parsed is kept as it is, as carbon does.
+pub fn canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
+    if raw.len() > MAX_NAME_BYTES {
+        return Err(NameError::TooLong);
+    }
+    let text = std::str::from_utf8(raw).map_err(|_| NameError::NotUtf8)?;
+    if raw.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
+        return Err(NameError::ControlCharacter);
+    }
+    let name = match tagged(text) {
+        Some(canonical) => Cow::Owned(canonical),
+        None => Cow::Borrowed(text),
+    };
+    let dotted_len = name.find(';').unwrap_or(name.len());
+    let dotted = &name[..dotted_len];
+    let mut components = 0;
+    let mut has_empty = false;
+    for component in dotted.split('.') {
+        has_empty |= component.is_empty();
+        components += usize::from(!component.is_empty());
+    }
+    if components == 0 {
+        return Err(NameError::Empty);
+    }
+    if components > MAX_COMPONENTS {
+        return Err(NameError::TooManyComponents);
+    }
+    if !has_empty {
+        return Ok(name);
+    }
+    let mut kept = dotted.split('.').filter(|c| !c.is_empty()).collect::<Vec<_>>().join(".");
+    kept.push_str(&name[dotted_len..]);
+    Ok(Cow::Owned(kept))
+}
+
+/// The canonical form of a tagged name, or `None` when it has no tags or they do not parse.
+///
+/// The rules are carbon's `TaggedSeries.parse`: a name that ends in `"}` is OpenMetrics, else tags follow
+/// the first `;`. A tag is at least one character without `;!^=`; a value at least one, without `;`,
+/// and does not begin with `~`. The last of equal tags wins; leading `~` are taken from the name.
+fn tagged(text: &str) -> Option<String> {
+    let (name, tags) = match text.split_once('{') {
+        Some((name, rest)) if text.ends_with("\"}") => (name, open_metrics_tags(rest.strip_suffix('}')?)?),
+        _ => {
+            let (name, rest) = text.split_once(';')?;
+            let tags = rest.split(';').map(|tag| tag.split_once('=').map(|(t, v)| (t, Cow::Borrowed(v))));
+            (name, tags.collect::<Option<Vec<_>>>()?)
+        }
+    };
+    let name = name.trim_start_matches('~');
+    if name.is_empty() {
+        return None;
+    }
+    let mut kept: Vec<(&str, Cow<'_, str>)> = Vec::new();
+    for (tag, value) in tags {
+        let good_tag = !tag.is_empty() && !tag.contains([';', '!', '^', '=']);
+        let good_value = !value.is_empty() && !value.contains(';') && !value.starts_with('~');
+        if !good_tag || !good_value {
+            return None;
+        }
+        match kept.iter_mut().find(|(known, _)| *known == tag) {
+            Some(entry) => entry.1 = value,
+            None => kept.push((tag, value)),
+        }
+    }
+    // Carbon sorts the whole ";tag=value" texts, so that "a-x" comes before "a".
+    let mut parts: Vec<String> = kept.iter().map(|(tag, value)| format!(";{tag}={value}")).collect();
+    parts.sort_unstable();
+    Some(format!("{name}{}", parts.concat()))
+}
+
+/// `a="b",c="d\"e"` as pairs, or `None` when it has another form.
+fn open_metrics_tags(mut rest: &str) -> Option<Vec<(&str, Cow<'_, str>)>> {
+    let mut tags = Vec::new();
+    loop {
+        let (tag, after) = rest.split_once("=\"")?;
+        let mut value = String::new();
+        let mut chars = after.char_indices();
+        let end = loop {
+            match chars.next()? {
+                (_, '\\') => value.push(chars.next()?.1),
+                (i, '"') => break i,
+                (_, c) => value.push(c),
+            }
+        };
+        tags.push((tag, Cow::Owned(value)));
+        rest = &after[end + 1..];
+        if rest.is_empty() {
+            return Some(tags);
+        }
+        rest = rest.strip_prefix(',')?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(raw: &str, canonical: &str) {
+        assert_eq!(canonical_name(raw.as_bytes()).as_deref(), Ok(canonical));
+    }
+
+    #[test]
+    fn empty_components_are_dropped() {
+        check("a.b", "a.b");
+        check(".a..b.", "a.b");
+        check("a..b;t=v..w", "a.b;t=v..w");
+        assert_eq!(canonical_name(b"..."), Err(NameError::Empty));
+        assert_eq!(canonical_name(b""), Err(NameError::Empty));
+    }
+
+    #[test]
+    fn tags_are_sorted_as_carbon_sorts_them() {
+        check("n;b=2;a=1", "n;a=1;b=2");
+        check("n;a=1;a-x=2", "n;a-x=2;a=1");
+        check("n;a=1;a=2", "n;a=2");
+        check("~~n;a=1", "n;a=1");
+        check(r#"n{b="2",a="x"}"#, "n;a=x;b=2");
+    }
+
+    #[test]
+    fn tags_that_do_not_parse_stay_as_they_are() {
+        check("n;b", "n;b");
+        check("n;b=~x;a=1", "n;b=~x;a=1");
+        check("n{b=2}", "n{b=2}");
+    }
+
+    #[test]
+    fn what_would_break_a_table_is_refused() {
+        assert_eq!(canonical_name(b"a\x00b"), Err(NameError::ControlCharacter));
+        assert_eq!(canonical_name(b"a\x7fb"), Err(NameError::ControlCharacter));
+        assert_eq!(canonical_name(b"a\xffb"), Err(NameError::NotUtf8));
+        assert_eq!(canonical_name(&[b'a'; 4096]), Err(NameError::TooLong));
+        let deep = |n: usize| vec!["a"; n].join(".");
+        assert_eq!(canonical_name(deep(65).as_bytes()), Err(NameError::TooManyComponents));
+        check(&deep(64), &deep(64));
+        check("é.b", "é.b");
+    }
+}

@@ -1,0 +1,53 @@
+//! Whole series, as a query asks for them.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use metric::{Aggregation, Timestamp, Window};
+
+use crate::StoreError;
+
+/// One series wanted by a query.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeriesRequest {
+    /// The metric's number in this node's registry.
+    pub metric: u32,
+    /// The request's `from` and `until`. The answer holds the points of `(from, until]`, as whisper's does.
+    pub window: Window,
+    /// The request's idea of the current time, Unix seconds: chooses the stage and hides the future.
+    pub now: Timestamp,
+    /// Points of this series beyond which a coarser stage is read instead, where there is one.
+    pub max_points: usize,
+}
+
+/// The points of one series, dense.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FetchedSeries {
+    /// Time of `values[0]`, Unix seconds, a multiple of `step`.
+    pub start: Timestamp,
+    /// Seconds from a value to the next.
+    pub step: u32,
+    /// One value a step; NaN is null. The series ends at `start + step * values.len()`, exclusive.
+    pub values: Vec<f64>,
+    /// How the metric's policy aggregates, for `/render` consumers that ask.
+    pub aggregation: Aggregation,
+}
+
+/// Why a read failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The driver could not.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Where a query's series come from: what is stored and what is still in memory, merged.
+pub trait SeriesSource: Send + Sync + 'static {
+    /// Reads series, concurrently; answers are in the order of the requests. `None` where whisper would
+    /// return no series: the metric does not exist, or the window lies outside its retention or in the
+    /// future. Dropping the future stops the work.
+    #[allow(clippy::type_complexity, reason = "a boxed future of a list; a name would hide that")]
+    fn fetch(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>>;
+}
