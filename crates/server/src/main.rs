@@ -1,2 +1,64 @@
-//! The program.
-fn main() {}
+//! The program `plumbago`: reads the command line and does what it says.
+
+mod cli;
+mod settings;
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::Parser;
+
+use cli::{Cli, Command, ConfigOption, SettingsOptions};
+use settings::{Settings, Sources};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Settings(options) => print_settings(&options),
+        _ => Ok(ExitCode::SUCCESS),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("plumbago: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn print_settings(options: &SettingsOptions) -> anyhow::Result<ExitCode> {
+    if options.markdown {
+        print!("{}", settings::markdown());
+    } else {
+        print!("{}", settings::documented_toml(&load_settings(&options.config, vec![])?));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The settings in force: file, environment, options.
+fn load_settings(
+    config: &ConfigOption,
+    options: Vec<(&'static str, &'static str, String)>,
+) -> anyhow::Result<Settings> {
+    let sources = sources(config, options)?;
+    settings::load(&sources).map_err(|problems| {
+        let lines: Vec<String> = problems.iter().map(settings::Problem::to_string).collect();
+        anyhow::anyhow!(
+            "the settings are not usable; `plumbago settings` prints what they may be\n  {}",
+            lines.join("\n  ")
+        )
+    })
+}
+
+fn sources(config: &ConfigOption, options: Vec<(&'static str, &'static str, String)>) -> anyhow::Result<Sources> {
+    let named = config.config.clone().or_else(|| std::env::var_os("PLUMBAGO_CONFIG").map(Into::into));
+    let file = match named {
+        Some(path) => {
+            let text = std::fs::read_to_string(&path);
+            let text = text.with_context(|| format!("cannot read the settings file {}", path.display()))?;
+            Some((path.display().to_string(), text))
+        }
+        None => None,
+    };
+    // A variable that is not UTF-8 cannot be one of ours.
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(Sources { file, environment: environment.collect(), options })
+}

@@ -1,0 +1,181 @@
+//! The command line: subcommands, their options, and which setting each option overrides.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A Graphite server in one program: carbon's receivers, storage with rollups, and Graphite's HTTP API.
+#[derive(Parser)]
+#[command(name = "plumbago", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; serve when nothing is said.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Options of `serve`.
+    #[command(flatten)]
+    pub serve: ServeOptions,
+}
+
+/// The subcommands.
+#[derive(Subcommand)]
+pub enum Command {
+    /// Receive, store and serve metrics (also what the program does when nothing is said)
+    Serve(ServeOptions),
+    /// Check the settings and carbon's files; exits 1 and names every problem when something is wrong
+    CheckConfig(CheckOptions),
+    /// Tell which rules hold for a metric name, and why
+    Explain(ExplainOptions),
+    /// Print every setting with its documentation, as a file to start from
+    Settings(SettingsOptions),
+}
+
+/// Where settings come from, in every subcommand that reads them.
+#[derive(Args, Default)]
+pub struct ConfigOption {
+    /// Settings file; PLUMBAGO_CONFIG names one too. `plumbago settings` prints what may be in it
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// Carbon's folder, in every subcommand that reads it.
+#[derive(Args, Default)]
+pub struct ConfDirOption {
+    /// Carbon's folder: storage-schemas.conf, storage-aggregation.conf, blacklist.conf, whitelist.conf
+    #[arg(long, value_name = "DIR")]
+    pub conf_dir: Option<String>,
+}
+
+/// Options of `plumbago serve`.
+#[derive(Args, Default)]
+pub struct ServeOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// Carbon's folder.
+    #[command(flatten)]
+    pub conf_dir: ConfDirOption,
+    /// Folder for data [default: ./data]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<String>,
+    /// Line protocol, TCP and UDP [default: 0.0.0.0:2003]
+    #[arg(long, value_name = "ADDR")]
+    pub line: Option<String>,
+    /// Pickle protocol [default: 0.0.0.0:2004]
+    #[arg(long, value_name = "ADDR")]
+    pub pickle: Option<String>,
+    /// Protobuf protocol [default: off]
+    #[arg(long, value_name = "ADDR")]
+    pub protobuf: Option<String>,
+    /// HTTP [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+}
+
+impl ServeOptions {
+    /// The settings these options override, as [`crate::settings::Sources`] takes them.
+    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+        let all = [
+            ("rules.conf_dir", "--conf-dir", &self.conf_dir.conf_dir),
+            ("data.dir", "--data", &self.data),
+            ("listen.line", "--line", &self.line),
+            ("listen.pickle", "--pickle", &self.pickle),
+            ("listen.protobuf", "--protobuf", &self.protobuf),
+            ("listen.http", "--http", &self.http),
+        ];
+        given(all)
+    }
+}
+
+/// Options of `plumbago check-config`.
+#[derive(Args)]
+pub struct CheckOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// Carbon's folder.
+    #[command(flatten)]
+    pub conf_dir: ConfDirOption,
+}
+
+/// Options of `plumbago explain`.
+#[derive(Args)]
+pub struct ExplainOptions {
+    /// The metric name, tags included
+    pub name: String,
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// Carbon's folder.
+    #[command(flatten)]
+    pub conf_dir: ConfDirOption,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `plumbago settings`.
+#[derive(Args)]
+pub struct SettingsOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// The page docs/settings.md instead
+    #[arg(long)]
+    pub markdown: bool,
+}
+
+impl ConfDirOption {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+        given([("rules.conf_dir", "--conf-dir", &self.conf_dir)])
+    }
+}
+
+fn given<const N: usize>(
+    all: [(&'static str, &'static str, &Option<String>); N],
+) -> Vec<(&'static str, &'static str, String)> {
+    let given = all.into_iter().filter_map(|(path, option, value)| Some((path, option, value.clone()?)));
+    given.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bare_plumbago_takes_the_options_of_serve() {
+        let cli = Cli::try_parse_from(["plumbago", "--line", "127.0.0.1:0"]).unwrap();
+        assert!(cli.command.is_none());
+        assert_eq!(cli.serve.overrides(), [("listen.line", "--line", "127.0.0.1:0".to_owned())]);
+    }
+
+    #[test]
+    fn every_option_overrides_a_setting_that_exists_and_tells_its_default() {
+        let defaults = crate::settings::Settings::default();
+        let all = || Some("127.0.0.1:0".to_owned());
+        let options = ServeOptions {
+            conf_dir: ConfDirOption { conf_dir: all() },
+            data: all(),
+            line: all(),
+            pickle: all(),
+            protobuf: all(),
+            http: all(),
+            ..ServeOptions::default()
+        };
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        for (path, option, _) in options.overrides() {
+            let definition = crate::settings::DEFINITIONS.iter().find(|known| known.path() == path).unwrap();
+            let argument = serve.get_arguments().find(|known| known.get_long() == Some(&option[2..])).unwrap();
+            let help = argument.get_help().unwrap().to_string();
+            let default = (definition.show)(&defaults);
+            assert!(!help.contains("[default:") || help.contains(&format!("[default: {default}]")), "{help}");
+        }
+    }
+}

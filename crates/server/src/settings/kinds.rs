@@ -1,0 +1,357 @@
+//! The kinds of value a setting can have, and how each is written as text.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+/// A value that is read from text and written back as the same text.
+pub trait Kind: Sized {
+    /// What values it takes, to follow "must be".
+    const TAKES: &'static str;
+    /// Whether TOML writes it in quotes.
+    const QUOTED: bool = true;
+    /// Reads it; the error is a whole clause that says what was given and what would do.
+    fn read(text: &str) -> Result<Self, String>;
+    /// Writes what `read` reads.
+    fn write(&self) -> String;
+}
+
+fn must_be<T: Kind>(text: &str) -> String {
+    format!("must be {}, got '{text}'", T::TAKES)
+}
+
+/// A host and a port to listen on, resolved when it is bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    // Invariant: the text after the last colon is a port, and what is before is not empty.
+    text: String,
+}
+
+impl Address {
+    /// `host:port`, as `bind` takes it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Kind for Address {
+    const TAKES: &'static str = "an address and a port such as \"0.0.0.0:2003\"";
+
+    fn read(text: &str) -> Result<Address, String> {
+        let error = || must_be::<Address>(text);
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        port.parse::<u16>().map_err(|_| error())?;
+        let is_bare_v6 = host.contains(':') && !host.starts_with('[');
+        if is_bare_v6 || host.contains(char::is_whitespace) {
+            return Err(error());
+        }
+        // ":2003" means every interface, as it does for go-carbon.
+        let host = if host.is_empty() { "0.0.0.0" } else { host };
+        Ok(Address { text: format!("{host}:{port}") })
+    }
+
+    fn write(&self) -> String {
+        self.text.clone()
+    }
+}
+
+/// An optional value; "off" is none.
+impl<T: Kind + Optional> Kind for Option<T> {
+    const TAKES: &'static str = T::TAKES_OR_OFF;
+
+    fn read(text: &str) -> Result<Option<T>, String> {
+        if text == "off" {
+            return Ok(None);
+        }
+        T::read(text).map(Some).map_err(|_| must_be::<Option<T>>(text))
+    }
+
+    fn write(&self) -> String {
+        self.as_ref().map_or_else(|| "off".to_owned(), T::write)
+    }
+}
+
+/// A kind that can be "off", and how its alternatives are told. Constants cannot be joined generically.
+pub trait Optional {
+    /// [`Kind::TAKES`] with the word "off".
+    const TAKES_OR_OFF: &'static str;
+}
+
+impl Optional for Address {
+    const TAKES_OR_OFF: &'static str = "an address and a port such as \"0.0.0.0:2003\", or \"off\"";
+}
+
+impl Optional for Duration {
+    const TAKES_OR_OFF: &'static str = "a time such as \"1s\", \"10min\" or \"1h\", or \"off\"";
+}
+
+impl Optional for PathBuf {
+    const TAKES_OR_OFF: &'static str = "a folder, or \"off\"";
+}
+
+/// Units of time, longest first; `m` is a minute, as in carbon's own files.
+const TIME_UNITS: [(&str, u64); 7] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("min", 60_000),
+    // Read, but not written: "min" comes first.
+    ("m", 60_000),
+    ("sec", 1000),
+    ("s", 1000),
+    ("ms", 1),
+];
+
+/// `90s`, `1h`: a time in the largest unit that divides it.
+pub fn span_text(span: Duration) -> String {
+    let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    let written = TIME_UNITS.iter().filter(|(unit, _)| !matches!(*unit, "m" | "sec"));
+    for (unit, length) in written {
+        if millis % length == 0 {
+            return format!("{}{unit}", millis / length);
+        }
+    }
+    unreachable!("every whole number of milliseconds is a multiple of one")
+}
+
+impl Kind for Duration {
+    const TAKES: &'static str = "a time such as \"1s\", \"10min\" or \"1h\"";
+
+    fn read(text: &str) -> Result<Duration, String> {
+        let error = || must_be::<Duration>(text);
+        let (number, unit) = number_and_unit(text).ok_or_else(error)?;
+        let (_, length) = TIME_UNITS.iter().find(|(known, _)| *known == unit).ok_or_else(error)?;
+        let millis = number.checked_mul(*length).ok_or_else(error)?;
+        Ok(Duration::from_millis(millis))
+    }
+
+    fn write(&self) -> String {
+        span_text(*self)
+    }
+}
+
+/// A number of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// As a length in memory; as much as can be addressed where that is less.
+    pub fn as_usize(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// Units of size, largest first.
+const SIZE_UNITS: [(&str, u64); 9] = [
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("B", 1),
+    // Read, but not written.
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1000),
+];
+
+/// `16KiB`: a size in the largest binary unit that divides it.
+pub fn bytes_text(bytes: u64) -> String {
+    let (unit, size) = SIZE_UNITS[..5].iter().find(|(_, size)| bytes % size == 0).expect("one divides every number");
+    if bytes == 0 { "0B".to_owned() } else { format!("{}{unit}", bytes / size) }
+}
+
+impl Kind for Bytes {
+    const TAKES: &'static str = "a size such as \"16KiB\", \"512MiB\" or \"8GiB\"";
+
+    fn read(text: &str) -> Result<Bytes, String> {
+        let error = || must_be::<Bytes>(text);
+        let (number, unit) = number_and_unit(text).ok_or_else(error)?;
+        let unit = if unit.is_empty() { "B" } else { unit };
+        let (_, size) = SIZE_UNITS.iter().find(|(known, _)| known.eq_ignore_ascii_case(unit)).ok_or_else(error)?;
+        number.checked_mul(*size).map(Bytes).ok_or_else(error)
+    }
+
+    fn write(&self) -> String {
+        bytes_text(self.0)
+    }
+}
+
+/// `10min` as 10 and `min`; blanks between are allowed.
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(digits)?;
+    Some((number.parse().ok()?, unit.trim_start()))
+}
+
+/// When the journal is fsynced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fsync {
+    /// In groups, this far apart.
+    Every(Duration),
+    /// Before points count as accepted.
+    Always,
+}
+
+impl Kind for Fsync {
+    const TAKES: &'static str = "a time such as \"1s\", or \"always\"";
+
+    fn read(text: &str) -> Result<Fsync, String> {
+        if text == "always" {
+            return Ok(Fsync::Always);
+        }
+        match Duration::read(text) {
+            Ok(every) if !every.is_zero() => Ok(Fsync::Every(every)),
+            _ => Err(must_be::<Fsync>(text)),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Fsync::Every(every) => span_text(*every),
+            Fsync::Always => "always".to_owned(),
+        }
+    }
+}
+
+/// How log lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Text.
+    Auto,
+    /// Text, one event a line.
+    Text,
+    /// JSON, one object a line.
+    Json,
+}
+
+impl Kind for LogFormat {
+    const TAKES: &'static str = "\"auto\", \"text\" or \"json\"";
+
+    fn read(text: &str) -> Result<LogFormat, String> {
+        match text {
+            "auto" => Ok(LogFormat::Auto),
+            "text" => Ok(LogFormat::Text),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(must_be::<LogFormat>(text)),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            LogFormat::Auto => "auto",
+            LogFormat::Text => "text",
+            LogFormat::Json => "json",
+        }
+        .to_owned()
+    }
+}
+
+impl Kind for bool {
+    const TAKES: &'static str = "true or false";
+    const QUOTED: bool = false;
+
+    fn read(text: &str) -> Result<bool, String> {
+        text.parse().map_err(|_| must_be::<bool>(text))
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for usize {
+    const TAKES: &'static str = "a whole number, at least 1";
+    const QUOTED: bool = false;
+
+    fn read(text: &str) -> Result<usize, String> {
+        match text.parse() {
+            Ok(0) | Err(_) => Err(must_be::<usize>(text)),
+            Ok(number) => Ok(number),
+        }
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl Kind for String {
+    const TAKES: &'static str = "text";
+
+    fn read(text: &str) -> Result<String, String> {
+        if text.is_empty() { Err("must not be empty".to_owned()) } else { Ok(text.to_owned()) }
+    }
+
+    fn write(&self) -> String {
+        self.clone()
+    }
+}
+
+impl Kind for PathBuf {
+    const TAKES: &'static str = "a folder";
+
+    fn read(text: &str) -> Result<PathBuf, String> {
+        if text.is_empty() { Err(must_be::<PathBuf>(text)) } else { Ok(PathBuf::from(text)) }
+    }
+
+    fn write(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check<T: Kind>(text: &str, written: Option<&str>) {
+        assert_eq!(T::read(text).ok().map(|value| value.write()).as_deref(), written, "{text}");
+    }
+
+    #[test]
+    fn a_time_needs_a_unit() {
+        check::<Duration>("90s", Some("90s"));
+        check::<Duration>("120 s", Some("2min"));
+        check::<Duration>("1m", Some("1min"));
+        check::<Duration>("1500ms", Some("1500ms"));
+        check::<Duration>("48h", Some("2d"));
+        for bad in ["", "90", "s", "-1s", "1.5h", "1 fortnight", "99999999999999999999s", "18446744073709551615d"] {
+            check::<Duration>(bad, None);
+        }
+    }
+
+    #[test]
+    fn a_size_may_be_plain_bytes() {
+        check::<Bytes>("4096", Some("4KiB"));
+        check::<Bytes>("1 mib", Some("1MiB"));
+        check::<Bytes>("1KB", Some("1000B"));
+        check::<Bytes>("lots", None);
+    }
+
+    #[test]
+    fn an_address_has_a_host_and_a_port() {
+        check::<Address>("127.0.0.1:0", Some("127.0.0.1:0"));
+        check::<Address>("localhost:2003", Some("localhost:2003"));
+        check::<Address>("[::]:2003", Some("[::]:2003"));
+        check::<Address>(":2003", Some("0.0.0.0:2003"));
+        for bad in ["2003", "localhost", "a:b", "::1", "a b:1", "h:70000"] {
+            check::<Address>(bad, None);
+        }
+        check::<Option<Address>>("off", Some("off"));
+    }
+
+    #[test]
+    fn an_error_says_what_would_do() {
+        assert_eq!(
+            <Option<Address>>::read("2003").unwrap_err(),
+            "must be an address and a port such as \"0.0.0.0:2003\", or \"off\", got '2003'"
+        );
+    }
+}

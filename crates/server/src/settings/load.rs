@@ -1,0 +1,266 @@
+//! Settings from a TOML file, the environment and the command line, each overriding the one before.
+
+use std::fmt;
+
+use toml::de::{DeTable, DeValue};
+
+use super::{DEFINITIONS, Definition, SECTIONS, Settings};
+
+/// Something wrong with a setting, and where it was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// `plumbago.toml:3`, `PLUMBAGO_LISTEN_LINE` or `--line`.
+    pub place: String,
+    /// What is wrong and what would do.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+/// Where settings come from.
+#[derive(Default)]
+pub struct Sources {
+    /// The file's path, for messages, and its text.
+    pub file: Option<(String, String)>,
+    /// The environment.
+    pub environment: Vec<(String, String)>,
+    /// Options given: the setting's path, the option for messages, the value.
+    pub options: Vec<(&'static str, &'static str, String)>,
+}
+
+/// The settings, or everything that is wrong with them.
+pub fn load(sources: &Sources) -> Result<Settings, Vec<Problem>> {
+    let mut settings = Settings::default();
+    let mut problems = Vec::new();
+    if let Some((path, text)) = &sources.file {
+        load_file(&mut settings, path, text, &mut problems);
+    }
+    for (variable, text) in &sources.environment {
+        load_variable(&mut settings, variable, text, &mut problems);
+    }
+    for (path, option, text) in &sources.options {
+        let definition = DEFINITIONS.iter().find(|known| known.path() == *path).expect("options name settings");
+        if let Err(message) = (definition.set)(&mut settings, text) {
+            problems.push(Problem { place: (*option).to_owned(), message });
+        }
+    }
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+fn load_file(settings: &mut Settings, path: &str, text: &str, problems: &mut Vec<Problem>) {
+    // A table is not iterated in the order of the file, but its problems are told in that order.
+    let mut found = problems_of_file(settings, text);
+    found.sort_by_key(|(offset, _)| *offset);
+    for (offset, message) in found {
+        problems.push(Problem { place: format!("{path}:{}", line_at(text, offset)), message });
+    }
+}
+
+/// Sets what the file names; answers what is wrong, with the byte at which it stands.
+fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)> {
+    let mut problems = Vec::new();
+    let document = match DeTable::parse(text) {
+        Ok(document) => document.into_inner(),
+        Err(error) => return vec![(error.span().map_or(0, |span| span.start), error.message().to_owned())],
+    };
+    for (section, value) in document.iter() {
+        let name = section.get_ref().as_ref();
+        if !SECTIONS.iter().any(|(known, _)| *known == name) {
+            problems.push((section.span().start, unknown_section(name)));
+            continue;
+        }
+        let DeValue::Table(table) = value.get_ref() else {
+            let message = format!("'{name}' is a section: write [{name}] and its keys below");
+            problems.push((section.span().start, message));
+            continue;
+        };
+        for (key, value) in table.iter() {
+            let Some(definition) = find(name, key.get_ref()) else {
+                problems.push((key.span().start, unknown_key(name, key.get_ref())));
+                continue;
+            };
+            let done = match scalar(value.get_ref()) {
+                Some(text) => (definition.set)(settings, &text),
+                None => Err(format!("must be {}", definition.takes)),
+            };
+            if let Err(message) = done {
+                problems.push((value.span().start, format!("{} {message}", definition.path())));
+            }
+        }
+    }
+    problems
+}
+
+/// A value as the text a setting is read from.
+fn scalar(value: &DeValue<'_>) -> Option<String> {
+    match value {
+        DeValue::String(text) => Some(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix()).ok().map(|n| n.to_string()),
+        DeValue::Float(number) => Some(number.as_str().to_owned()),
+        DeValue::Boolean(truth) => Some(truth.to_string()),
+        DeValue::Datetime(_) | DeValue::Array(_) | DeValue::Table(_) => None,
+    }
+}
+
+/// Variables of our sections must name a setting. Others that begin with PLUMBAGO_ are left alone:
+/// Kubernetes sets PLUMBAGO_SERVICE_HOST, PLUMBAGO_PORT_2003_TCP and so on for a service of that name.
+fn load_variable(settings: &mut Settings, variable: &str, text: &str, problems: &mut Vec<Problem>) {
+    if let Some(definition) = DEFINITIONS.iter().find(|known| known.variable() == variable) {
+        if let Err(message) = (definition.set)(settings, text) {
+            problems.push(Problem { place: variable.to_owned(), message });
+        }
+        return;
+    }
+    let Some(rest) = variable.strip_prefix("PLUMBAGO_") else { return };
+    let section = SECTIONS.iter().find(|(known, _)| {
+        let after = rest.strip_prefix(&known.to_uppercase());
+        after.is_some_and(|after| after.starts_with('_'))
+    });
+    if section.is_some() {
+        let near = nearest(variable, DEFINITIONS.iter().map(Definition::variable));
+        let message = format!("is no setting; the nearest is {near}");
+        problems.push(Problem { place: variable.to_owned(), message });
+    }
+}
+
+fn find(section: &str, key: &str) -> Option<&'static Definition> {
+    DEFINITIONS.iter().find(|known| known.section == section && known.key == key)
+}
+
+fn unknown_section(name: &str) -> String {
+    // A key may have been written above all sections, or in a section of its own.
+    if let Some(definition) = DEFINITIONS.iter().find(|known| known.key == name) {
+        return format!(
+            "'{name}' is no section; the setting {} belongs below [{}]",
+            definition.path(),
+            definition.section
+        );
+    }
+    let near = nearest(name, SECTIONS.iter().map(|(known, _)| (*known).to_owned()));
+    format!("'{name}' is no section; the nearest is [{near}]")
+}
+
+fn unknown_key(section: &str, key: &str) -> String {
+    let elsewhere = DEFINITIONS.iter().find(|known| known.key == key);
+    if let Some(definition) = elsewhere {
+        return format!("{section}.{key} is no setting; there is {}", definition.path());
+    }
+    let given = format!("{section}.{key}");
+    let near = nearest(&given, DEFINITIONS.iter().map(Definition::path));
+    format!("{given} is no setting; the nearest is {near}")
+}
+
+fn nearest(given: &str, known: impl Iterator<Item = String>) -> String {
+    known.min_by_key(|candidate| edit_distance(given, candidate)).expect("there are settings")
+}
+
+/// Levenshtein's distance over bytes: the insertions, removals and replacements that turn one text into
+/// the other.
+fn edit_distance(a: &str, b: &str) -> usize {
+    // `row[j]` is the distance from the part of `a` seen so far to the first `j` bytes of `b`.
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, left) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, right) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(left != right);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn line_at(text: &str, offset: usize) -> usize {
+    let before = text.as_bytes().get(..offset).unwrap_or(text.as_bytes());
+    before.iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_file(text: &str) -> Result<Settings, Vec<String>> {
+        let sources = Sources { file: Some(("p.toml".into(), text.into())), ..Sources::default() };
+        load(&sources).map_err(|problems| problems.iter().map(Problem::to_string).collect())
+    }
+
+    fn from_variable(name: &str, value: &str) -> Result<Settings, Vec<String>> {
+        let sources = Sources { environment: vec![(name.into(), value.into())], ..Sources::default() };
+        load(&sources).map_err(|problems| problems.iter().map(Problem::to_string).collect())
+    }
+
+    #[test]
+    fn a_file_sets_what_it_names_and_leaves_the_rest() {
+        let settings = from_file("[listen]\nline = \"127.0.0.1:0\"\n[receive]\nmax_connections = 1_000\n").unwrap();
+        assert_eq!(settings.listen.line.unwrap().as_str(), "127.0.0.1:0");
+        assert_eq!(settings.listen.pickle.unwrap().as_str(), "0.0.0.0:2004");
+        assert_eq!(settings.receive.max_connections, 1000);
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
+        let problems = from_file("[listen]\n\nlnie = \"x\"\n").unwrap_err();
+        assert_eq!(problems, ["p.toml:3: listen.lnie is no setting; the nearest is listen.line"]);
+        let problems = from_file("[listn]\nline = \"x\"\n").unwrap_err();
+        assert_eq!(problems, ["p.toml:1: 'listn' is no section; the nearest is [listen]"]);
+        let problems = from_file("conf_dir = \"x\"\n").unwrap_err();
+        assert_eq!(problems, ["p.toml:1: 'conf_dir' is no section; the setting rules.conf_dir belongs below [rules]"]);
+        let problems = from_file("[data]\nconf_dir = \"x\"\n").unwrap_err();
+        assert_eq!(problems, ["p.toml:2: data.conf_dir is no setting; there is rules.conf_dir"]);
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let problems = from_file("[listen]\nline = 3\nudp = 1\nhttp = [1]\n").unwrap_err();
+        assert_eq!(
+            problems,
+            [
+                "p.toml:2: listen.line must be an address and a port such as \"0.0.0.0:2003\", or \"off\", got '3'",
+                "p.toml:3: listen.udp must be true or false, got '1'",
+                "p.toml:4: listen.http must be an address and a port such as \"0.0.0.0:2003\", or \"off\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn text_that_is_not_toml_is_refused_with_its_line() {
+        let problems = from_file("[listen]\nline = \n").unwrap_err();
+        assert!(problems[0].starts_with("p.toml:2: "), "{problems:?}");
+    }
+
+    #[test]
+    fn the_environment_overrides_the_file_and_an_option_overrides_both() {
+        let mut sources = Sources {
+            file: Some(("p.toml".into(), "[data]\ndir = \"a\"".into())),
+            environment: vec![("PLUMBAGO_DATA_DIR".into(), "b".into())],
+            options: vec![],
+        };
+        assert_eq!(load(&sources).unwrap().data.dir.to_str(), Some("b"));
+        sources.options.push(("data.dir", "--data", "c".into()));
+        assert_eq!(load(&sources).unwrap().data.dir.to_str(), Some("c"));
+    }
+
+    #[test]
+    fn an_unknown_variable_of_a_section_is_refused() {
+        let problems = from_variable("PLUMBAGO_LISTEN_LINES", "x").unwrap_err();
+        assert_eq!(problems, ["PLUMBAGO_LISTEN_LINES: is no setting; the nearest is PLUMBAGO_LISTEN_LINE"]);
+    }
+
+    #[test]
+    fn variables_that_kubernetes_sets_are_left_alone() {
+        assert!(from_variable("PLUMBAGO_SERVICE_HOST", "10.0.0.1").is_ok());
+        assert!(from_variable("PLUMBAGO_PORT_2003_TCP_ADDR", "10.0.0.1").is_ok());
+    }
+
+    #[test]
+    fn distances_are_levenshteins() {
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("abc", "abc"), 0);
+    }
+}

@@ -1,0 +1,223 @@
+//! The program's settings: every key, its default and its documentation, defined once.
+//!
+//! The list below is the only place that names a setting. The struct the program reads, the file and
+//! environment loaders, the errors, `plumbago settings` and docs/settings.md are all made from it.
+
+mod kinds;
+mod load;
+mod show;
+
+pub use kinds::{Address, Fsync, Kind, LogFormat, bytes_text, span_text};
+pub use load::{Problem, Sources, load};
+pub use show::{documented_toml, markdown};
+
+use std::{path::PathBuf, time::Duration};
+
+/// One setting, as documentation and loaders see it.
+pub struct Definition {
+    /// The TOML table it is in.
+    pub section: &'static str,
+    /// The key in that table.
+    pub key: &'static str,
+    /// What it is for, in sentences.
+    pub doc: &'static str,
+    /// What values it takes.
+    pub takes: &'static str,
+    /// Whether TOML writes its values in quotes.
+    pub quoted: bool,
+    /// Reads a value from text. The error says what the value must be.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// The value as the text `set` reads.
+    pub show: fn(&Settings) -> String,
+}
+
+impl Definition {
+    /// `listen.line`.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+
+    /// `PLUMBAGO_LISTEN_LINE`.
+    pub fn variable(&self) -> String {
+        format!("PLUMBAGO_{}_{}", self.section.to_uppercase(), self.key.to_uppercase())
+    }
+}
+
+macro_rules! settings {
+    ($(
+        $(#[doc = $section_doc:literal])+
+        $section:ident: $Section:ident {
+            $( $(#[doc = $doc:literal])+ $key:ident: $kind:ty = $default:literal; )+
+        }
+    )+) => {
+        /// Every setting, by section.
+        #[derive(Debug, Clone)]
+        pub struct Settings {
+            $( $(#[doc = $section_doc])+ pub $section: $Section, )+
+        }
+
+        $(
+            $(#[doc = $section_doc])+
+            #[derive(Debug, Clone)]
+            pub struct $Section {
+                $( $(#[doc = $doc])+ pub $key: $kind, )+
+            }
+        )+
+
+        /// The sections with their documentation, in order.
+        pub const SECTIONS: &[(&str, &str)] = &[$( (stringify!($section), concat!($($section_doc),+)) ),+];
+
+        /// The settings, in order.
+        pub const DEFINITIONS: &[Definition] = &[$($(
+            Definition {
+                section: stringify!($section),
+                key: stringify!($key),
+                doc: concat!($($doc),+),
+                takes: <$kind as Kind>::TAKES,
+                quoted: <$kind as Kind>::QUOTED,
+                set: |settings, text| {
+                    settings.$section.$key = <$kind as Kind>::read(text)?;
+                    Ok(())
+                },
+                show: |settings| settings.$section.$key.write(),
+            }
+        ),+),+];
+
+        impl Default for Settings {
+            fn default() -> Settings {
+                Settings {$(
+                    $section: $Section {
+                        $( $key: <$kind as Kind>::read($default).expect("a default is a valid value"), )+
+                    },
+                )+}
+            }
+        }
+    };
+}
+
+settings! {
+    /// Where points and queries come in. Port 0 takes a free one, which is printed; "off" does not listen.
+    listen: Listen {
+        /// Carbon's line protocol, over TCP.
+        line: Option<Address> = "0.0.0.0:2003";
+        /// Whether the line protocol is also taken over UDP, on the same address.
+        udp: bool = "true";
+        /// Carbon's pickle protocol.
+        pickle: Option<Address> = "0.0.0.0:2004";
+        /// Carbon's protobuf protocol.
+        protobuf: Option<Address> = "off";
+        /// HTTP: queries, points by POST, /metrics, health and administration.
+        http: Option<Address> = "0.0.0.0:8080";
+    }
+
+    /// What the receivers allow a sender.
+    receive: Receive {
+        /// Connections at once to each TCP receiver. One more is closed as soon as it is made, and counted.
+        max_connections: usize = "10000";
+        /// A connection from which nothing was read for this long is closed.
+        idle_timeout: Option<Duration> = "off";
+        /// Longest line. A longer one is skipped and counted; its neighbours and the connection stay.
+        max_line: Bytes = "16KiB";
+        /// Longest pickle or protobuf frame. A longer one is skipped and counted.
+        max_frame: Bytes = "1MiB";
+        /// Longest body of points sent by HTTP POST, before and after gzip is undone.
+        max_body: Bytes = "64MiB";
+    }
+
+    /// Where data is kept.
+    data: Data {
+        /// The folder. It is made when it is not there; one program at a time may use it.
+        dir: PathBuf = "./data";
+        /// Memory for recently read blocks of the store.
+        cache: Bytes = "128MiB";
+        /// How often expired points are looked for, to free their disk space.
+        expire_every: Duration = "1h";
+    }
+
+    /// What happens to a point between its arrival and the store.
+    ingest: Ingest {
+        /// How long the journal may hold points in the operating system alone before it is fsynced:
+        /// what a power failure can cost. "always" fsyncs before points count as accepted.
+        sync: Fsync = "1s";
+        /// Bytes of journal at most. When it is full, receivers stop reading until the store catches up.
+        journal_limit: Bytes = "8GiB";
+        /// Memory for points that are not in the store yet. When it is full they are written out early,
+        /// and receivers wait.
+        memory_limit: Bytes = "512MiB";
+        /// How long a metric's points may wait in memory before they are written to the store together.
+        flush_after: Duration = "10min";
+    }
+
+    /// Carbon's own configuration.
+    rules: Rules {
+        /// The folder with storage-schemas.conf, storage-aggregation.conf, blacklist.conf and
+        /// whitelist.conf, each where present. Without a folder carbon's defaults hold: a minute for a week.
+        conf_dir: Option<PathBuf> = "off";
+        /// How often the files are looked at for changes. SIGHUP looks at once.
+        reload_every: Duration = "5s";
+    }
+
+    /// What one query may ask for.
+    query: Query {
+        /// Series one request may read.
+        max_series: usize = "50000";
+        /// Points one request may read, over all its series. Coarser stages are read before it is refused.
+        max_points: usize = "50000000";
+        /// Time one request may take.
+        timeout: Duration = "60s";
+        /// HTTP connections at once.
+        max_connections: usize = "4096";
+    }
+
+    /// The program's own metrics, stored in itself under carbon's names.
+    own: Own {
+        /// How often they are stored; "off" stores none. /metrics is served either way.
+        every: Option<Duration> = "60s";
+        /// The first part of their names: PREFIX.agents.HOST-a.metricsReceived and so on.
+        prefix: String = "carbon";
+        /// The host in their names; "auto" is the machine's name, with dots made underscores.
+        host: String = "auto";
+    }
+
+    /// What the program writes to its standard error.
+    log: Log {
+        /// "text", "json", or "auto": text.
+        format: LogFormat = "auto";
+        /// "error", "warn", "info", "debug" or "trace", or a filter such as "info,plumbago=debug".
+        level: String = "info";
+    }
+
+    /// How the program stops.
+    stop: Stop {
+        /// Time for a stop to write out what is held. What is left then stays in the journal and is
+        /// replayed by the next start.
+        timeout: Duration = "60s";
+    }
+}
+
+/// A number of bytes.
+pub type Bytes = kinds::Bytes;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_reads_back_as_written() {
+        let defaults = Settings::default();
+        for definition in DEFINITIONS {
+            let mut again = Settings::default();
+            let text = (definition.show)(&defaults);
+            (definition.set)(&mut again, &text).unwrap_or_else(|error| panic!("{}: {error}", definition.path()));
+            assert_eq!((definition.show)(&again), text, "{}", definition.path());
+        }
+    }
+
+    #[test]
+    fn no_two_settings_share_an_environment_variable() {
+        let mut seen = std::collections::HashSet::new();
+        for definition in DEFINITIONS {
+            assert!(seen.insert(definition.variable()), "{}", definition.variable());
+        }
+    }
+}
