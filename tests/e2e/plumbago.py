@@ -1,0 +1,256 @@
+"""The server under test as a process with its own folder: its configuration, its life and death, and what it says over its sockets.
+
+What the tests assume of the command line and of the admin endpoints is here and nowhere else.
+"""
+
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import requests
+
+import wire
+
+SCHEMAS = """
+[second]
+pattern = ^second\\.
+retentions = 1s:2h,10s:1d,60s:7d
+
+[ten]
+pattern = ^ten\\.
+retentions = 10s:2h,60s:1d,600s:30d
+
+[default]
+pattern = .*
+retentions = 1s:6h
+"""
+
+AGGREGATION = """
+[everything]
+pattern = .*
+xFilesFactor = 0
+aggregationMethod = average
+"""
+
+START_SECONDS = 30
+STOP_SECONDS = 30
+
+
+def binary():
+    """The program: $PLUMBAGO, as tests/run sets it, else what `cargo build` leaves."""
+    here = Path(__file__).resolve().parents[2]
+    target = Path(os.environ.get("CARGO_TARGET_DIR", here / "target"))
+    path = Path(os.environ.get("PLUMBAGO", target / "debug" / "plumbago"))
+    assert path.exists(), f"{path} is not built: run tests/run, or cargo build, or set PLUMBAGO"
+    return str(path)
+
+
+def eventually(look, expected, seconds=10):
+    """Waits until look() equals expected, and fails with the last answer when it does not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = look()
+        if seen == expected:
+            return
+        if time.monotonic() > deadline:
+            assert seen == expected
+        time.sleep(0.02)
+
+
+def wait_until(condition, seconds=10, why="it did not happen"):
+    """Waits until condition() is true and returns what it said."""
+    deadline = time.monotonic() + seconds
+    while True:
+        said = condition()
+        if said:
+            return said
+        assert time.monotonic() < deadline, f"{why}, within {seconds} s"
+        time.sleep(0.02)
+
+
+class Plumbago:
+    """A server over `folder`: conf/ (carbon's files), data/ and plumbago.toml."""
+
+    def __init__(self, folder, schemas=SCHEMAS, aggregation=AGGREGATION, settings="", environment=None, wrapper=()):
+        self.folder = Path(folder)
+        self.conf = self.folder / "conf"
+        self.data = self.folder / "data"
+        self.conf.mkdir(parents=True, exist_ok=True)
+        self.configure("storage-schemas.conf", schemas)
+        self.configure("storage-aggregation.conf", aggregation)
+        (self.folder / "plumbago.toml").write_text(settings)
+        self.environment = environment or {}
+        self.wrapper = list(wrapper)
+        self.process = None
+        self.ports = {}
+        self.starts = 0
+        self.http = requests.Session()
+
+    def configure(self, name, text):
+        """Writes one of carbon's files, or removes it when text is None."""
+        path = self.conf / name
+        if text is None:
+            path.unlink(missing_ok=True)
+        else:
+            # A reader that polls must see the old file or the new one, never half of it.
+            draft = path.with_suffix(".draft")
+            draft.write_text(text)
+            draft.rename(path)
+
+    # Life and death.
+
+    def start(self, **ports):
+        """Starts it; `ports` names listeners that must have a certain port, all others take a free one."""
+        self.starts += 1
+        out = self.folder / f"out.{self.starts}"
+        err = self.folder / f"err.{self.starts}"
+        command = [*self.wrapper, binary(), "serve", "--config", str(self.folder / "plumbago.toml")]
+        command += ["--conf-dir", str(self.conf), "--data", str(self.data)]
+        for listener in ["line", "pickle", "protobuf", "http"]:
+            command += [f"--{listener}", f"127.0.0.1:{ports.get(listener, 0)}"]
+        environment = {**os.environ, **self.environment}
+        self.process = subprocess.Popen(
+            command, stdout=out.open("wb"), stderr=err.open("wb"), env=environment, cwd=self.folder
+        )
+        self.out, self.err = out, err
+        wait_until(self._is_ready, START_SECONDS, f"the server was not ready: see {err}")
+        return self
+
+    def _is_ready(self):
+        assert self.process.poll() is None, f"the server left with {self.process.returncode}: {self.err.read_text()[-2000:]}"
+        said = re.findall(r"^\s*(line|pickle|protobuf|http)\s+(?:http://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE)
+        self.ports = {listener: int(port) for listener, _, port in said}
+        if "http" not in self.ports or "line" not in self.ports:
+            return False
+        try:
+            return self.http.get(self.url("/ready"), timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def stop(self):
+        """SIGTERM, and the exit status that follows."""
+        if self.process is None:
+            return None
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise AssertionError(f"the server did not stop within {STOP_SECONDS} s of SIGTERM: see {self.err}") from None
+        self.process = None
+        self.http.close()
+        return status
+
+    def kill(self):
+        """kill -9."""
+        self.process.kill()
+        self.process.wait()
+        self.process = None
+        self.http.close()
+
+    def logs(self):
+        return self.err.read_text(errors="replace") + self.out.read_text(errors="replace")
+
+    # Sending.
+
+    def connect(self, listener="line"):
+        return socket.create_connection(("127.0.0.1", self.ports[listener]), timeout=30)
+
+    def send(self, points, listener="line"):
+        """Points (name, time, value) over one connection, in order."""
+        encode = {"line": wire.lines, "pickle": wire.pickle_frames, "protobuf": wire.protobuf_frames}[listener]
+        self.send_bytes(encode(list(points)), listener)
+
+    def send_bytes(self, data, listener="line"):
+        """Bytes over one connection, which is then closed properly and seen to be closed."""
+        with self.connect(listener) as connection:
+            connection.sendall(data)
+            connection.shutdown(socket.SHUT_WR)
+            # The server closes when it has read everything: by then it has parsed everything.
+            while connection.recv(4096):
+                pass
+
+    def send_datagram(self, data):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.sendto(data, ("127.0.0.1", self.ports["line"]))
+
+    # Asking.
+
+    def url(self, path):
+        return f"http://127.0.0.1:{self.ports['http']}{path}"
+
+    def get(self, path, **params):
+        return self.http.get(self.url(path), params=params, timeout=60)
+
+    def post(self, path, **kwargs):
+        return self.http.post(self.url(path), timeout=60, **kwargs)
+
+    def render(self, target, **params):
+        """The series of a JSON render: [{"target", "tags", "datapoints"}]."""
+        answer = self.get("/render", target=target, format="json", **params)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def points(self, name, **params):
+        """{time: value} of the non-null points of one metric; {} when there are none."""
+        series = [s for s in self.render(name, **params) if s["target"] == name]
+        assert len(series) <= 1
+        return {time: value for s in series for value, time in s["datapoints"] if value is not None}
+
+    def columns(self, pattern, start, until, **params):
+        """{name: {time: value}} of a pattern, read by pickle so that every double is exact."""
+        answer = self.get("/render", target=pattern, format="pickle", **{"from": start, "until": until}, **params)
+        assert answer.status_code == 200, answer.text
+        return {s["name"]: present(s) for s in pickle.loads(answer.content)}
+
+    def find(self, query):
+        return sorted(node["path"] for node in self.get("/metrics/find", query=query, format="json").json())
+
+    def rejects(self):
+        """The last rejected inputs, as /admin/rejects lists them."""
+        answer = self.get("/admin/rejects")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def counters(self):
+        """{'name{label="x"}': value} of /metrics."""
+        found = {}
+        for line in self.get("/metrics").text.splitlines():
+            if line and not line.startswith("#"):
+                name, _, value = line.rpartition(" ")
+                found[name] = float(value)
+        return found
+
+    def counter(self, name, **labels):
+        """The sum of a counter over every label that is not given."""
+        total = 0.0
+        for key, value in self.counters().items():
+            base, _, rest = key.partition("{")
+            if base == name and all(f'{label}="{want}"' in rest for label, want in labels.items()):
+                total += value
+        return total
+
+
+def present(series):
+    """{time: value} of the non-null values of a pickled or msgpacked series."""
+    times = range(series["start"], series["end"], series["step"])
+    return {time: value for time, value in zip(times, series["values"]) if value is not None}
+
+
+def run(*arguments, **kwargs):
+    """A subcommand, to its end."""
+    return subprocess.run([binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60, **kwargs)
+
+
+def aligned_now(step=60):
+    """The current time rounded down: tests reason from it."""
+    return int(time.time()) // step * step
+
+
