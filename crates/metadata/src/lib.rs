@@ -1,1 +1,22 @@
-//! Placeholder: being laid.
+//! The registry of metrics, and the path index that resolves globs over their names.
+//!
+//! A metric is a name with a number. [`Registry`] hands out the numbers, keeps each name once, and finds a
+//! number by name on the path of every point. The same names are indexed for globs: [`Registry::find`]
+//! lists the nodes of the tree that a pattern names, [`Registry::leaves`] the metrics to be read. A metric
+//! is findable the moment it is created; [`Registry::compact`], called now and then, keeps finding fast.
+//!
+//! Nothing here knows HTTP, or which driver holds the tables.
+
+mod arena;
+mod find;
+mod numbers;
+mod pattern;
+mod policies;
+mod registry;
+mod saved;
+
+pub use find::{FindError, FindLimits, Found, Node};
+pub use pattern::is_pattern;
+pub use policies::{PolicyHistory, PolicyId, PolicySpan};
+pub use registry::{Names, NamesMut, Registry, Restored};
+pub use saved::OpenError;

@@ -1,0 +1,233 @@
+//! What a find asks, and what it answers.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+/// How far a find may go.
+#[derive(Debug, Clone)]
+pub struct FindLimits {
+    /// Nodes in the answer, at most; one more is [`FindError::TooManyNodes`].
+    pub nodes: usize,
+    /// Steps of the walk (bytes of names looked at, about), at most; one more is [`FindError::TooMuchWork`].
+    pub steps: u64,
+    /// Set by whoever asked when the answer is no longer wanted; looked at every few microseconds.
+    pub cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Default for FindLimits {
+    /// A million nodes; a second or two of walking.
+    fn default() -> FindLimits {
+        FindLimits { nodes: 1_000_000, steps: 100_000_000, cancelled: None }
+    }
+}
+
+/// Why a find was refused or ended early.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// A pattern that no client sends.
+    #[error("the pattern has {bytes} bytes; at most {limit} are read")]
+    TooLong {
+        /// Bytes given.
+        bytes: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// No name is that deep.
+    #[error("the pattern has {given} components; names have at most {limit}")]
+    TooManyComponents {
+        /// Components given.
+        given: usize,
+        /// Components allowed.
+        limit: usize,
+    },
+    /// Braces that multiply.
+    #[error("the braces of one component stand for more than {limit} alternatives; use * or fewer braces")]
+    TooManyAlternatives {
+        /// Alternatives allowed.
+        limit: usize,
+    },
+    /// An automaton beyond its memory.
+    #[error("the pattern is too complex; use fewer wildcards or alternatives in it")]
+    TooComplex,
+    /// A component that is no glob.
+    #[error("'{pattern}' is not a valid glob: {reason}")]
+    Invalid {
+        /// The whole pattern.
+        pattern: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More answers than the caller takes.
+    #[error("the pattern matches more than {limit} metrics and branches; make it narrower")]
+    TooManyNodes {
+        /// Nodes allowed.
+        limit: usize,
+    },
+    /// More walking than the caller allows.
+    #[error("the pattern takes too long to resolve; begin it with fixed components or make it narrower")]
+    TooMuchWork,
+    /// The caller gave up.
+    #[error("the request was cancelled")]
+    Cancelled,
+}
+
+/// A node of the tree of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Node<'a> {
+    /// Its full path.
+    pub path: &'a str,
+    /// Whether there is a metric of this name.
+    pub is_leaf: bool,
+    /// Whether there are metrics beneath. A node may be both.
+    pub is_branch: bool,
+    /// The number of the metric, of a leaf.
+    pub number: Option<u32>,
+}
+
+/// The nodes found, sorted by path (as bytes), each once.
+///
+/// Paths lie in one buffer: eighty thousand answers are two allocations, not eighty thousand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    text: String,
+    entries: Vec<Entry>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Entry {
+    // The path is the text from the end of the entry before to here.
+    end: u32,
+    // u32::MAX where no metric has the name.
+    number: u32,
+    is_branch: bool,
+}
+
+/// No metric has the name.
+pub(crate) const NO_METRIC: u32 = u32::MAX;
+
+impl Found {
+    /// Nodes found.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The node at an index, in the order of paths.
+    pub fn get(&self, index: usize) -> Option<Node<'_>> {
+        let entry = self.entries.get(index)?;
+        let begin = if index == 0 { 0 } else { self.entries[index - 1].end };
+        Some(entry.node(&self.text[begin as usize..entry.end as usize]))
+    }
+
+    /// The nodes in the order of their paths.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
+        let mut begin = 0;
+        self.entries.iter().map(move |entry| {
+            let path = &self.text[begin as usize..entry.end as usize];
+            begin = entry.end;
+            entry.node(path)
+        })
+    }
+
+    /// The numbers and names of the metrics among the nodes, in the order of names.
+    pub fn leaves(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.iter().filter_map(|node| node.number.map(|number| (number, node.path)))
+    }
+
+    /// Adds a node after all others. `number` may be [`NO_METRIC`].
+    pub(crate) fn push(&mut self, path: &str, number: u32, is_branch: bool) -> Result<(), FindError> {
+        self.text.push_str(path);
+        let end = u32::try_from(self.text.len()).map_err(|_| FindError::TooManyNodes { limit: self.entries.len() })?;
+        self.entries.push(Entry { end, number, is_branch });
+        Ok(())
+    }
+
+    /// Two answers as one.
+    pub(crate) fn merge(self, other: Found) -> Result<Found, FindError> {
+        if self.is_empty() {
+            return Ok(other);
+        }
+        if other.is_empty() {
+            return Ok(self);
+        }
+        let mut merged = Found {
+            text: String::with_capacity(self.text.len() + other.text.len()),
+            entries: Vec::with_capacity(self.len() + other.len()),
+        };
+        let (mut left, mut right) = (self.iter().peekable(), other.iter().peekable());
+        loop {
+            let order = match (left.peek(), right.peek()) {
+                (Some(a), Some(b)) => a.path.cmp(b.path),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (None, None) => break,
+            };
+            let a = if order.is_le() { left.next() } else { None };
+            let b = if order.is_ge() { right.next() } else { None };
+            let path = a.or(b).expect("one side was peeked").path;
+            let number = a.and_then(|node| node.number).or(b.and_then(|node| node.number));
+            let is_branch = a.is_some_and(|node| node.is_branch) || b.is_some_and(|node| node.is_branch);
+            merged.push(path, number.unwrap_or(NO_METRIC), is_branch)?;
+        }
+        Ok(merged)
+    }
+}
+
+impl Entry {
+    fn node(self, path: &str) -> Node<'_> {
+        let is_leaf = self.number != NO_METRIC;
+        Node { path, is_leaf, is_branch: self.is_branch, number: is_leaf.then_some(self.number) }
+    }
+}
+
+/// What a find has spent of its limits.
+pub(crate) struct Budget<'a> {
+    limits: &'a FindLimits,
+    steps: u64,
+}
+
+/// Steps between looks at the cancel flag.
+const STEPS_PER_LOOK: u64 = 1024;
+
+impl<'a> Budget<'a> {
+    pub(crate) fn new(limits: &'a FindLimits) -> Budget<'a> {
+        Budget { limits, steps: 0 }
+    }
+
+    /// Spends steps.
+    #[inline]
+    pub(crate) fn spend(&mut self, steps: u64) -> Result<(), FindError> {
+        let before = self.steps;
+        self.steps += steps;
+        if before / STEPS_PER_LOOK != self.steps / STEPS_PER_LOOK {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn look(&self) -> Result<(), FindError> {
+        if self.steps > self.limits.steps {
+            return Err(FindError::TooMuchWork);
+        }
+        match &self.limits.cancelled {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(FindError::Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks a number of answers against the limit.
+    #[inline]
+    pub(crate) fn check_nodes(&self, nodes: usize) -> Result<(), FindError> {
+        if nodes > self.limits.nodes {
+            return Err(FindError::TooManyNodes { limit: self.limits.nodes });
+        }
+        Ok(())
+    }
+}

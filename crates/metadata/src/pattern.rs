@@ -1,0 +1,339 @@
+//! Patterns: a glob over whole names, as graphite-web 1.1.10 reads it, made into an automaton over bytes.
+//!
+//! 1. The pattern is cut at its dots. Empty components are dropped, as from names.
+//! 2. In each component `{a,b}` groups are multiplied out, the innermost first, before anything else has a
+//!    meaning: `[{a,b]}` is `[a` or `[b]`. A brace without its partner is itself.
+//! 3. What results is matched as Python's `fnmatch` does: `*`, `?`, `[abc]`, `[a-z]`, `[!x]`; a `[` without its
+//!    partner is itself; nothing matches a dot; case counts; `?` is a character, not a byte.
+//! 4. A component that is exactly `**` stands for any number of components, none included; as the last one,
+//!    for at least one. `b**c` is `b*c`.
+//!
+//! graphite-web drops every backslash. Here, as in BigGraphite, a backslash makes the next character
+//! itself: the same for the characters that need one in a render target, and the way to name a metric
+//! that has a star in it.
+
+use globset::GlobBuilder;
+use metric::MAX_COMPONENTS;
+use regex_automata::{
+    hybrid::dfa::DFA,
+    nfa::thompson,
+    util::{start, syntax},
+};
+
+use crate::FindError;
+
+/// Bytes of a pattern, at most. Grafana sends long lists in braces; 64 KiB is thousands of host names.
+const MAX_PATTERN_BYTES: usize = 64 << 10;
+
+/// Alternatives into which the braces of one component may multiply, at most.
+const MAX_ALTERNATIVES: usize = 10_000;
+
+/// Memory for the automaton's program and for its states, in bytes. Beyond, the pattern is refused.
+const MAX_PROGRAM_BYTES: usize = 64 << 20;
+const MAX_STATE_BYTES: usize = 32 << 20;
+
+/// Whether `pattern` is more than the name of a single metric.
+pub fn is_pattern(pattern: &str) -> bool {
+    let mut quoted = false;
+    for byte in pattern.bytes() {
+        match byte {
+            _ if quoted => quoted = false,
+            b'\\' => quoted = true,
+            b'*' | b'?' | b'[' | b'{' => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// The name that a pattern without glob characters stands for: backslashes taken away, empty components
+/// dropped.
+pub(crate) fn plain_name(pattern: &str) -> String {
+    let text: String = glyphs(pattern).into_iter().map(|glyph| glyph.char).collect();
+    text.split('.').filter(|component| !component.is_empty()).collect::<Vec<_>>().join(".")
+}
+
+/// The automaton of a pattern, or `None` when nothing can match.
+pub(crate) fn automaton(pattern: &str) -> Result<Option<DFA>, FindError> {
+    let Some(regex) = regex(pattern)? else { return Ok(None) };
+    let too_complex = |_| FindError::TooComplex;
+    let nfa = thompson::Compiler::new()
+        .configure(
+            thompson::Config::new()
+                .nfa_size_limit(Some(MAX_PROGRAM_BYTES))
+                .which_captures(thompson::WhichCaptures::None),
+        )
+        .syntax(syntax::Config::new().dot_matches_new_line(true))
+        .build(&regex)
+        .map_err(|_| FindError::TooComplex)?;
+    // A walk keeps states while it looks for others, so the cache must never be cleared under it.
+    let config = DFA::config()
+        .cache_capacity(MAX_STATE_BYTES)
+        .skip_cache_capacity_check(false)
+        .minimum_cache_clear_count(Some(0))
+        .starts_for_each_pattern(false);
+    DFA::builder().configure(config).build_from_nfa(nfa).map(Some).map_err(too_complex)
+}
+
+/// How an automaton begins: at the beginning of a name, which it must match from there.
+pub(crate) fn start() -> start::Config {
+    start::Config::new().anchored(regex_automata::Anchored::Yes)
+}
+
+/// A character, and whether a backslash took its meaning away.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Glyph {
+    char: char,
+    quoted: bool,
+}
+
+impl Glyph {
+    fn is(self, char: char) -> bool {
+        self.char == char && !self.quoted
+    }
+}
+
+fn glyphs(pattern: &str) -> Vec<Glyph> {
+    let mut glyphs = Vec::with_capacity(pattern.len());
+    let mut quoted = false;
+    for char in pattern.chars() {
+        if char == '\\' && !quoted {
+            quoted = true;
+            continue;
+        }
+        glyphs.push(Glyph { char, quoted });
+        quoted = false;
+    }
+    glyphs
+}
+
+/// A regular expression over characters for the whole of a name, or `None` when nothing can match.
+fn regex(pattern: &str) -> Result<Option<String>, FindError> {
+    if pattern.len() > MAX_PATTERN_BYTES {
+        return Err(FindError::TooLong { bytes: pattern.len(), limit: MAX_PATTERN_BYTES });
+    }
+    let glyphs = glyphs(pattern);
+    // A dot separates whether or not it is quoted: no name has one inside a component.
+    let components: Vec<&[Glyph]> = glyphs.split(|glyph| glyph.char == '.').filter(|c| !c.is_empty()).collect();
+    if components.len() > MAX_COMPONENTS {
+        return Err(FindError::TooManyComponents { given: components.len(), limit: MAX_COMPONENTS });
+    }
+    if components.is_empty() {
+        return Ok(None);
+    }
+    let mut regex = String::from("^");
+    for (i, component) in components.iter().enumerate() {
+        let mut any_depth = false;
+        let mut alternatives = Vec::new();
+        for variant in variants(component)? {
+            if variant.len() == 2 && variant.iter().all(|glyph| glyph.is('*')) {
+                any_depth = true;
+            } else if let Some(alternative) = component_regex(pattern, &variant)? {
+                alternatives.push(alternative);
+            }
+        }
+        if alternatives.is_empty() && !any_depth {
+            return Ok(None);
+        }
+        let is_last = i + 1 == components.len();
+        let end = if is_last { "" } else { r"\." };
+        let depth = if is_last { r"(?:[^.]+\.)*[^.]+" } else { r"(?:[^.]+\.)*" };
+        regex.push_str("(?:");
+        if any_depth {
+            regex.push_str(depth);
+        }
+        if !alternatives.is_empty() {
+            regex.push_str(if any_depth { "|(?:" } else { "(?:" });
+            regex.push_str(&alternatives.join("|"));
+            regex.push(')');
+            regex.push_str(end);
+        }
+        regex.push(')');
+    }
+    regex.push('$');
+    Ok(Some(regex))
+}
+
+/// Multiplies out the braces of a component: sorted, each once, none empty.
+fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, FindError> {
+    let mut open = vec![component.to_vec()];
+    let mut done = Vec::new();
+    let mut bytes = 0;
+    while let Some(text) = open.pop() {
+        // The innermost group is the first closing brace with the last opening brace before it.
+        let group = text.iter().enumerate().find_map(|(close, glyph)| {
+            let is_closing = glyph.is('}');
+            let before = is_closing.then(|| text[..close].iter().rposition(|glyph| glyph.is('{')))?;
+            before.map(|start| (start, close))
+        });
+        match group {
+            Some((start, close)) => {
+                for choice in text[start + 1..close].split(|glyph| glyph.is(',')) {
+                    open.push([&text[..start], choice, &text[close + 1..]].concat());
+                    bytes += text.len();
+                }
+            }
+            None => done.push(text),
+        }
+        // Copies of a long text count as much as many short ones.
+        if open.len() + done.len() > MAX_ALTERNATIVES || bytes > MAX_ALTERNATIVES * MAX_PATTERN_BYTES / 16 {
+            return Err(FindError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
+        }
+    }
+    done.sort_unstable();
+    done.dedup();
+    done.retain(|text| !text.is_empty());
+    Ok(done)
+}
+
+/// The regular expression of one variant of a component, or `None` when nothing can match.
+///
+/// globset parses the glob. It differs from fnmatch in details, so the variant is first rewritten such that
+/// both read it alike.
+fn component_regex(pattern: &str, variant: &[Glyph]) -> Result<Option<String>, FindError> {
+    let Some(glob) = as_globset_reads_it(variant) else { return Ok(None) };
+    let invalid =
+        |error: globset::Error| FindError::Invalid { pattern: pattern.to_owned(), reason: error.kind().to_string() };
+    let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build().map_err(invalid)?;
+    Ok(Some(over_characters(glob.regex())))
+}
+
+/// Rewrites fnmatch's dialect: stars in a row become one, classes are spelled out without a dot in
+/// them, everything else is escaped. `None` when a class has nothing in it.
+fn as_globset_reads_it(variant: &[Glyph]) -> Option<String> {
+    let mut glob = String::new();
+    let mut i = 0;
+    while i < variant.len() {
+        let glyph = variant[i];
+        i += 1;
+        if glyph.is('*') {
+            while i < variant.len() && variant[i].is('*') {
+                i += 1;
+            }
+            glob.push('*');
+        } else if glyph.is('?') {
+            glob.push('?');
+        } else if glyph.is('[') {
+            match class_end(variant, i) {
+                Some(end) => {
+                    push_class(&mut glob, &variant[i..end])?;
+                    i = end + 1;
+                }
+                None => push_literal(&mut glob, '['),
+            }
+        } else {
+            push_literal(&mut glob, glyph.char);
+        }
+    }
+    Some(glob)
+}
+
+fn push_literal(glob: &mut String, char: char) {
+    if char.is_ascii_punctuation() {
+        glob.push('\\');
+    }
+    glob.push(char);
+}
+
+/// Where the class ends that begins at `start`, after its bracket. A closing bracket in the first place,
+/// or after the exclamation mark, is a member.
+fn class_end(variant: &[Glyph], start: usize) -> Option<usize> {
+    let mut end = start;
+    if variant.get(end).is_some_and(|glyph| glyph.is('!')) {
+        end += 1;
+    }
+    if variant.get(end).is_some_and(|glyph| glyph.char == ']') {
+        end += 1;
+    }
+    variant[end.min(variant.len())..].iter().position(|glyph| glyph.is(']')).map(|at| end + at)
+}
+
+/// Writes a class for globset: ranges in order, which never hold a dot. `None` when nothing is in it.
+fn push_class(glob: &mut String, members: &[Glyph]) -> Option<()> {
+    let negated = members.first().is_some_and(|glyph| glyph.is('!'));
+    let members = &members[usize::from(negated)..];
+    let mut ranges: Vec<(char, char)> = Vec::new();
+    let mut i = 0;
+    while i < members.len() {
+        let first = members[i].char;
+        // A hyphen that is first or last is a member; a range that runs backwards is empty.
+        if i + 2 < members.len() && members[i + 1].is('-') {
+            let last = members[i + 2].char;
+            if first <= last {
+                ranges.push((first, last));
+            }
+            i += 3;
+        } else {
+            ranges.push((first, first));
+            i += 1;
+        }
+    }
+    if negated {
+        if ranges.is_empty() {
+            glob.push('?');
+            return Some(());
+        }
+        ranges.push(('.', '.'));
+    } else {
+        // '-' and '/' are the neighbours of the dot.
+        ranges = ranges
+            .into_iter()
+            .flat_map(|(first, last)| match first <= '.' && '.' <= last {
+                true => [(first, '-'), ('/', last)],
+                false => [(first, last), ('1', '0')],
+            })
+            .filter(|(first, last)| first <= last)
+            .collect();
+        if ranges.is_empty() {
+            return None;
+        }
+    }
+    // globset knows no escapes in a class; what has a meaning by its place is put where it has none:
+    // a bracket first, a hyphen last, as ranges of one.
+    let range_of = |char: char| ranges.iter().any(|&(first, last)| first <= char && char <= last);
+    let _ = range_of;
+    glob.push('[');
+    if negated {
+        glob.push('!');
+    }
+    for (first, last) in ranges {
+        glob.push(first);
+        glob.push('-');
+        glob.push(last);
+    }
+    glob.push(']');
+    Some(())
+}
+
+/// globset writes for bytes, with slashes between components. We match characters, with dots.
+fn over_characters(regex: &str) -> String {
+    let regex = regex.strip_prefix("(?-u)").unwrap_or(regex);
+    let regex = regex.strip_prefix('^').unwrap_or(regex);
+    let regex = regex.strip_suffix('$').unwrap_or(regex);
+    // Only a star or a question mark comes out as this: a class that is negated has a dot in it as well.
+    let regex = regex.replace("[^/]", "[^.]");
+    // A character beyond ASCII comes as its bytes, each `\xhh`.
+    let mut text = String::with_capacity(regex.len());
+    let mut bytes = Vec::new();
+    let mut rest = regex.as_str();
+    while let Some(char) = rest.chars().next() {
+        let hex = rest.strip_prefix(r"\x").and_then(|hex| u8::from_str_radix(hex.get(..2)?, 16).ok());
+        if let Some(byte) = hex {
+            bytes.push(byte);
+            rest = &rest[4..];
+            if let Ok(char) = std::str::from_utf8(&bytes) {
+                text.push_str(char);
+                bytes.clear();
+            }
+            continue;
+        }
+        // An escape is two characters, so that `\\x` is not taken for one of the above.
+        let taken = match char {
+            '\\' => 1 + rest[1..].chars().next().map_or(0, char::len_utf8),
+            _ => char.len_utf8(),
+        };
+        text.push_str(&rest[..taken]);
+        rest = &rest[taken..];
+    }
+    text
+}

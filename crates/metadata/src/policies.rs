@@ -1,0 +1,149 @@
+//! Policies: each distinct one kept once, and who was kept by which since when.
+
+use std::{collections::HashMap, ops::Deref, sync::Arc};
+
+use metric::{Policy, Timestamp};
+
+/// The number of a distinct policy in a registry. Configuration makes a few dozen.
+pub type PolicyId = u16;
+
+/// Policies that one metric remembers, at most. Beyond, the oldest is forgotten, and with it the way to
+/// what it left in stages that no later policy has.
+const MAX_CHANGES: usize = 32;
+
+/// A policy and when it began to hold for a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicySpan {
+    /// Unix seconds; 0 for a metric's first policy.
+    pub since: Timestamp,
+    /// The policy.
+    pub policy: PolicyId,
+}
+
+/// Every policy that a metric was kept by, oldest first; never empty. The last one holds now.
+///
+/// Nearly every metric has one, and that one is kept inline.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyHistory(Inner);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Inner {
+    One([PolicySpan; 1]),
+    Many(Arc<[PolicySpan]>),
+}
+
+impl PolicyHistory {
+    /// A single policy, from the beginning.
+    pub(crate) fn one(policy: PolicyId) -> PolicyHistory {
+        PolicyHistory(Inner::One([PolicySpan { since: 0, policy }]))
+    }
+
+    /// The policy that holds now.
+    pub fn current(&self) -> PolicyId {
+        self.last().expect("a history has a policy").policy
+    }
+}
+
+/// The spans, oldest first.
+impl Deref for PolicyHistory {
+    type Target = [PolicySpan];
+
+    fn deref(&self) -> &[PolicySpan] {
+        match &self.0 {
+            Inner::One(one) => one,
+            Inner::Many(many) => many,
+        }
+    }
+}
+
+/// Distinct policies by number, and the histories of the few metrics that had more than one.
+pub(crate) struct Policies {
+    distinct: Vec<Arc<Policy>>,
+    histories: HashMap<u32, Arc<[PolicySpan]>>,
+}
+
+impl Policies {
+    pub(crate) fn new() -> Policies {
+        Policies { distinct: Vec::new(), histories: HashMap::new() }
+    }
+
+    /// The number of a policy, which is given one when it is new.
+    ///
+    /// # Panics
+    /// At 65,536 distinct policies, more than a schema file has rules.
+    pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
+        // A few dozen at most, and asked for once a new metric's rule, so a scan is quick enough.
+        let same = |known: &Arc<Policy>| {
+            known.retention == policy.retention
+                && known.aggregation == policy.aggregation
+                && known.x_files_factor.to_bits() == policy.x_files_factor.to_bits()
+        };
+        let known = self.distinct.iter().position(same);
+        let number = known.unwrap_or_else(|| {
+            self.distinct.push(Arc::new(policy.clone()));
+            self.distinct.len() - 1
+        });
+        PolicyId::try_from(number).expect("schema files have fewer than 65,536 distinct policies")
+    }
+
+    /// The policy with this number, if any has it.
+    pub(crate) fn get(&self, id: PolicyId) -> Option<&Arc<Policy>> {
+        self.distinct.get(usize::from(id))
+    }
+
+    /// All of them, in the order of their numbers.
+    pub(crate) fn distinct(&self) -> &[Arc<Policy>] {
+        &self.distinct
+    }
+
+    /// The history of a metric whose policy now is `current`.
+    pub(crate) fn history(&self, number: u32, current: PolicyId) -> PolicyHistory {
+        match self.histories.get(&number) {
+            Some(spans) => PolicyHistory(Inner::Many(spans.clone())),
+            None => PolicyHistory::one(current),
+        }
+    }
+
+    /// Histories longer than one, in no order.
+    pub(crate) fn histories(&self) -> impl Iterator<Item = (u32, &[PolicySpan])> {
+        self.histories.iter().map(|(&number, spans)| (number, &**spans))
+    }
+
+    /// Replaces the history of a metric. A history of one is not kept: the metric's own policy says it.
+    pub(crate) fn set_history(&mut self, number: u32, spans: Vec<PolicySpan>) {
+        if spans.len() > 1 {
+            self.histories.insert(number, spans.into());
+        } else {
+            self.histories.remove(&number);
+        }
+    }
+
+    /// Adds a change from `old`, which held until now, to `new`.
+    pub(crate) fn change(&mut self, number: u32, old: PolicyId, new: PolicyId, since: Timestamp) {
+        let mut spans = self.history(number, old).to_vec();
+        // A clock that went back must not put the spans out of order.
+        let since = spans.last().map_or(since, |last| since.max(last.since));
+        spans.push(PolicySpan { since, policy: new });
+        // A policy changed twice in a second kept nothing.
+        while spans.len() > 1 && spans[spans.len() - 2].since == since {
+            spans.remove(spans.len() - 2);
+        }
+        // What the oldest policy kept is gone once its longest stage has passed since it ended.
+        while spans.len() > 1 {
+            let kept = self.get(spans[0].policy).map_or(0, |policy| policy.retention.longest().duration());
+            if spans.len() <= MAX_CHANGES && since <= spans[1].since.saturating_add(kept) {
+                break;
+            }
+            spans.remove(0);
+        }
+        // What is left may begin or end with the policy it began with, or be a single one.
+        spans.dedup_by_key(|span| span.policy);
+        spans[0].since = 0;
+        self.set_history(number, spans);
+    }
+
+    /// Bytes held, roughly.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.histories.len() * 96 + self.distinct.len() * 128
+    }
+}
