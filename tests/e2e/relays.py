@@ -82,7 +82,8 @@ def carbon_relay(folder, destination, protocol):
     line = free_port()
     conf = folder / "carbon.conf"
     conf.write_text(CARBON_CONF.format(line=line, pickle=free_port(), destination=destination, protocol=protocol))
-    (folder / "storage").mkdir()
+    # It asks for this file and has no use for it.
+    (folder / "storage-schemas.conf").write_text("")
     program = Path(sys.executable).with_name("carbon-relay.py")
     command = [sys.executable, program, f"--config={conf}", f"--logdir={folder}", f"--pidfile={folder}/pid"]
     # --debug keeps it in the foreground and its log on stdout.
