@@ -37,6 +37,9 @@ xFilesFactor = 0
 aggregationMethod = average
 """
 
+# No metrics of the server's own among those of a test.
+QUIET = '[own]\nevery = "off"\n'
+
 START_SECONDS = 30
 STOP_SECONDS = 30
 
@@ -76,7 +79,7 @@ def wait_until(condition, seconds=10, why="it did not happen"):
 class Plumbago:
     """A server over `folder`: conf/ (carbon's files), data/ and plumbago.toml."""
 
-    def __init__(self, folder, schemas=SCHEMAS, aggregation=AGGREGATION, settings="", environment=None, wrapper=()):
+    def __init__(self, folder, schemas=SCHEMAS, aggregation=AGGREGATION, settings=QUIET, environment=None, wrapper=()):
         self.folder = Path(folder)
         self.conf = self.folder / "conf"
         self.data = self.folder / "data"
