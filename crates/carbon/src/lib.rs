@@ -1,1 +1,39 @@
-//! Placeholder: being laid.
+//! Carbon's wire formats, both directions, and its rule files. Bytes in, calls out: no sockets, no clocks, no files.
+//!
+//! A connection owns a [`LineDecoder`] or a [`FrameDecoder`] and gives what it reads to it; every point and
+//! every refusal comes out through a [`Sink`]. Where carbon drops a connection, only the bad line or frame
+//! is refused here, and the next one is read.
+//!
+//! ```
+//! use carbon::{LineDecoder, Reject, Sink};
+//!
+//! struct Print;
+//! impl Sink for Print {
+//!     fn point(&mut self, name: &[u8], time: i64, value: f64) {
+//!         println!("{} {value} {time}", String::from_utf8_lossy(name));
+//!     }
+//!     fn reject(&mut self, reason: Reject, sample: &[u8]) {
+//!         println!("{reason}: {}", String::from_utf8_lossy(sample));
+//!     }
+//! }
+//!
+//! let read = b"servers.a.load 1.5 1700000000\nservers.b.load 1.";
+//! let consumed = LineDecoder::new().decode(read, 1_700_000_000, &mut Print);
+//! assert_eq!(consumed, 30);
+//! ```
+
+mod sink;
+
+mod frame;
+mod line;
+mod number;
+pub mod pickle;
+pub mod protobuf;
+
+pub mod config;
+pub mod encode;
+
+pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, Rules, Warning};
+pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
+pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};
+pub use sink::{Reject, Sink};

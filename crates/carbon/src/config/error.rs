@@ -1,0 +1,68 @@
+//! What is wrong in a rule file, and where.
+
+use std::fmt;
+
+/// A place in a rule file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The file's usual name, such as `storage-schemas.conf`.
+    pub file: &'static str,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The section, where the file has sections and the line is in one.
+    pub section: Option<String>,
+}
+
+/// `storage-schemas.conf:12: [carbon]`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)?;
+        match &self.section {
+            Some(section) => write!(f, ": [{section}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Something that no rules can be made of.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {message}")]
+pub struct ConfigError {
+    /// Where.
+    pub place: Place,
+    /// What was given and what would do.
+    pub message: String,
+}
+
+/// Something that is taken, but perhaps not as it was meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// Where.
+    pub place: Place,
+    /// What was found and what is made of it.
+    pub message: String,
+}
+
+/// `storage-schemas.conf:12: [carbon]: …`.
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.message)
+    }
+}
+
+/// What reading the files has found so far.
+#[derive(Debug, Default)]
+pub(super) struct Findings {
+    pub(super) errors: Vec<ConfigError>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Findings {
+    pub(super) fn error(&mut self, place: &Place, message: impl Into<String>) {
+        self.errors.push(ConfigError { place: place.clone(), message: message.into() });
+    }
+
+    pub(super) fn warning(&mut self, place: &Place, message: impl Into<String>) {
+        self.warnings.push(Warning { place: place.clone(), message: message.into() });
+    }
+}

@@ -1,0 +1,288 @@
+//! What all rule files together say of a name.
+
+use std::{collections::HashMap, fmt};
+
+use metric::{Aggregation, Policy, Retention};
+
+use super::{
+    error::{ConfigError, Findings, Place, Warning},
+    pattern::Pattern,
+    sections::{self, AggregationRule, Schema},
+};
+
+const BLACKLIST_FILE: &str = "blacklist.conf";
+const WHITELIST_FILE: &str = "whitelist.conf";
+
+/// The text of each rule file; `None` where there is no such file.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RuleFiles<'a> {
+    /// `storage-schemas.conf`.
+    pub schemas: Option<&'a str>,
+    /// `storage-aggregation.conf`.
+    pub aggregation: Option<&'a str>,
+    /// `blacklist.conf`.
+    pub blacklist: Option<&'a str>,
+    /// `whitelist.conf`.
+    pub whitelist: Option<&'a str>,
+}
+
+/// The rules of all files. The default is carbon's where a file is absent: a week of minutes, averaged, half of
+/// them known, and every name is welcome.
+#[derive(Debug, Clone)]
+pub struct Rules {
+    blacklist: Vec<ListLine>,
+    whitelist: Vec<ListLine>,
+    schemas: Vec<Schema>,
+    aggregation_rules: Vec<AggregationRule>,
+    policies: Vec<Policy>,
+    // Invariant: a policy for every schema, or none, with every aggregation rule, or none: the aggregation
+    // rule changes fastest, and "none" is behind the last of each.
+    combinations: Vec<PolicyIndex>,
+}
+
+/// A line of the blacklist or the whitelist.
+#[derive(Debug, Clone)]
+struct ListLine {
+    place: Place,
+    pattern: Pattern,
+}
+
+/// The number of a policy in its [`Rules`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PolicyIndex(u16);
+
+impl PolicyIndex {
+    /// The policy's place in [`Rules::policies`].
+    pub fn get(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What is done with a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    /// Its points are kept by this policy.
+    Keep(PolicyIndex),
+    /// The blacklist refuses it.
+    Blacklisted,
+    /// There is a whitelist, and it does not name it.
+    NotWhitelisted,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        let mut findings = Findings::default();
+        Rules::read(RuleFiles::default(), &mut findings)
+    }
+}
+
+impl Rules {
+    /// Makes rules of the files, and says what may not be meant; or says everything that is wrong with them.
+    pub fn parse(files: RuleFiles<'_>) -> Result<(Rules, Vec<Warning>), Vec<ConfigError>> {
+        let mut findings = Findings::default();
+        let rules = Rules::read(files, &mut findings);
+        if findings.errors.is_empty() { Ok((rules, findings.warnings)) } else { Err(findings.errors) }
+    }
+
+    /// What is done with a canonical name. The blacklist is asked before the whitelist, an empty whitelist
+    /// welcomes all, and of schemas and aggregation rules the first that matches holds. Allocates nothing.
+    pub fn decide(&self, name: &str) -> Decision {
+        if self.blacklist.iter().any(|line| line.pattern.is_in(name)) {
+            return Decision::Blacklisted;
+        }
+        if !self.whitelist.is_empty() && !self.whitelist.iter().any(|line| line.pattern.is_in(name)) {
+            return Decision::NotWhitelisted;
+        }
+        Decision::Keep(self.combination(self.schema(name), self.aggregation_rule(name)))
+    }
+
+    /// A policy that [`Rules::decide`] of these rules gave.
+    ///
+    /// # Panics
+    /// When the index comes from other rules that had more policies.
+    pub fn policy(&self, index: PolicyIndex) -> &Policy {
+        &self.policies[index.get()]
+    }
+
+    /// Every policy, by its index.
+    pub fn policies(&self) -> &[Policy] {
+        &self.policies
+    }
+
+    /// What is done with a canonical name, and which lines of which files say so.
+    pub fn explain(&self, name: &str) -> Explanation<'_> {
+        let schema = self.schema(name);
+        let aggregation_rule = self.aggregation_rule(name);
+        let source = |place, pattern: &'_ Pattern| RuleSource { place, pattern: pattern.source().to_owned() };
+        let first = |list: &[ListLine]| {
+            list.iter().find(|line| line.pattern.is_in(name)).map(|line| source(line.place.clone(), &line.pattern))
+        };
+        Explanation {
+            decision: self.decide(name),
+            policy: self.policy(self.combination(schema, aggregation_rule)),
+            blacklist: first(&self.blacklist),
+            whitelist: first(&self.whitelist),
+            schema: self.schemas.get(schema).map(|rule| source(rule.place.clone(), &rule.pattern)),
+            aggregation: self
+                .aggregation_rules
+                .get(aggregation_rule)
+                .map(|rule| source(rule.place.clone(), &rule.pattern)),
+            is_aggregation_given: self
+                .aggregation_rules
+                .get(aggregation_rule)
+                .is_some_and(|rule| rule.aggregation.is_some()),
+            is_x_files_factor_given: self
+                .aggregation_rules
+                .get(aggregation_rule)
+                .is_some_and(|rule| rule.x_files_factor.is_some()),
+        }
+    }
+
+    /// The schema that holds; their number when none does.
+    fn schema(&self, name: &str) -> usize {
+        self.schemas.iter().position(|rule| rule.pattern.is_in(name)).unwrap_or(self.schemas.len())
+    }
+
+    /// The aggregation rule that holds; their number when none does.
+    fn aggregation_rule(&self, name: &str) -> usize {
+        let rules = &self.aggregation_rules;
+        rules.iter().position(|rule| rule.pattern.is_in(name)).unwrap_or(rules.len())
+    }
+
+    fn combination(&self, schema: usize, aggregation_rule: usize) -> PolicyIndex {
+        self.combinations[schema * (self.aggregation_rules.len() + 1) + aggregation_rule]
+    }
+
+    fn read(files: RuleFiles<'_>, findings: &mut Findings) -> Rules {
+        let schemas = sections::schemas(files.schemas.unwrap_or_default(), findings);
+        let aggregation_rules = sections::aggregation_rules(files.aggregation.unwrap_or_default(), findings);
+        let (policies, combinations) = combine(&schemas, &aggregation_rules, findings);
+        Rules {
+            blacklist: list(BLACKLIST_FILE, files.blacklist.unwrap_or_default(), findings),
+            whitelist: list(WHITELIST_FILE, files.whitelist.unwrap_or_default(), findings),
+            schemas,
+            aggregation_rules,
+            policies,
+            combinations,
+        }
+    }
+}
+
+/// Every policy once, and the one of every schema with every aggregation rule.
+fn combine(
+    schemas: &[Schema],
+    aggregation_rules: &[AggregationRule],
+    findings: &mut Findings,
+) -> (Vec<Policy>, Vec<PolicyIndex>) {
+    let default = Policy::default();
+    let mut policies = Vec::new();
+    let mut known: HashMap<(&Retention, Aggregation, u64), PolicyIndex> = HashMap::new();
+    let mut combinations = Vec::with_capacity((schemas.len() + 1) * (aggregation_rules.len() + 1));
+    let retentions = schemas.iter().map(|schema| &schema.retention).chain([&default.retention]);
+    for retention in retentions {
+        for rule in aggregation_rules.iter().map(Some).chain([None]) {
+            let aggregation = rule.and_then(|rule| rule.aggregation).unwrap_or(default.aggregation);
+            let x_files_factor = rule.and_then(|rule| rule.x_files_factor).unwrap_or(default.x_files_factor);
+            let index = *known.entry((retention, aggregation, x_files_factor.to_bits())).or_insert_with(|| {
+                policies.push(Policy { retention: retention.clone(), aggregation, x_files_factor });
+                PolicyIndex(u16::try_from(policies.len() - 1).unwrap_or(u16::MAX))
+            });
+            combinations.push(index);
+        }
+    }
+    if policies.len() > usize::from(u16::MAX) {
+        let place = Place { file: sections::SCHEMAS_FILE, line: 1, section: None };
+        findings.error(
+            &place,
+            format!("the schemas and aggregation rules make {} different policies; 65535 are possible", policies.len()),
+        );
+    }
+    (policies, combinations)
+}
+
+/// A list file: a pattern a line, `#` before a comment.
+fn list(file: &'static str, text: &str, findings: &mut Findings) -> Vec<ListLine> {
+    let mut lines = Vec::new();
+    for (i, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
+        let source = line.trim();
+        if source.is_empty() || source.starts_with('#') {
+            continue;
+        }
+        let place = Place { file, line: i + 1, section: None };
+        match Pattern::new(source) {
+            Ok(pattern) => lines.push(ListLine { place, pattern }),
+            Err(message) => findings.error(&place, message),
+        }
+    }
+    lines
+}
+
+/// A rule that matched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleSource {
+    /// Where it stands.
+    pub place: Place,
+    /// What it matches.
+    pub pattern: String,
+}
+
+/// `storage-schemas.conf:12: [carbon]: '^carbon\.'`.
+impl fmt::Display for RuleSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: '{}'", self.place, self.pattern)
+    }
+}
+
+/// Why a name is kept as it is, or not at all. Its `Display` is what `plumbago explain` prints.
+#[derive(Debug, Clone)]
+pub struct Explanation<'a> {
+    /// What is done with the name.
+    pub decision: Decision,
+    /// How it is kept, or would be if the lists let it pass.
+    pub policy: &'a Policy,
+    /// The first line of `blacklist.conf` that matches.
+    pub blacklist: Option<RuleSource>,
+    /// The first line of `whitelist.conf` that matches.
+    pub whitelist: Option<RuleSource>,
+    /// The section of `storage-schemas.conf` that matches first; none where carbon's default holds.
+    pub schema: Option<RuleSource>,
+    /// The section of `storage-aggregation.conf` that matches first; none where carbon's default holds.
+    pub aggregation: Option<RuleSource>,
+    /// Whether that section names a method.
+    pub is_aggregation_given: bool,
+    /// Whether that section names an xFilesFactor.
+    pub is_x_files_factor_given: bool,
+}
+
+impl fmt::Display for Explanation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.decision, &self.blacklist, &self.whitelist) {
+            (Decision::Blacklisted, Some(line), _) => writeln!(f, "refused: {line} matches")?,
+            (Decision::Blacklisted, None, _) => writeln!(f, "refused: blacklist.conf matches")?,
+            (Decision::NotWhitelisted, ..) => writeln!(f, "refused: no line of whitelist.conf matches")?,
+            (Decision::Keep(_), _, Some(line)) => writeln!(f, "accepted: {line} matches")?,
+            (Decision::Keep(_), _, None) => writeln!(f, "accepted: no line of blacklist.conf matches")?,
+        }
+        let no_schema = "no section of storage-schemas.conf matches: carbon's default";
+        let no_rule = "no section of storage-aggregation.conf matches: carbon's default";
+        let or = |source: &Option<RuleSource>, otherwise: &str| match source {
+            Some(source) => source.to_string(),
+            None => otherwise.to_owned(),
+        };
+        let given = |is_given| if is_given { "" } else { ", which does not say: carbon's default" };
+        let schema = or(&self.schema, no_schema);
+        let rule = or(&self.aggregation, no_rule);
+        let (method_given, factor_given) = match self.aggregation {
+            Some(_) => (given(self.is_aggregation_given), given(self.is_x_files_factor_given)),
+            None => ("", ""),
+        };
+        for (i, stage) in self.policy.retention.stages().iter().enumerate() {
+            let days = stage.duration() as f64 / 86_400.0;
+            let (points, resolution) = (stage.points(), stage.resolution());
+            write!(f, "stage {i}: {points} points of {resolution} s, {days:.4} days")?;
+            writeln!(f, "{}", if i == 0 { format!("  ({schema})") } else { String::new() })?;
+        }
+        writeln!(f, "aggregation: {}  ({rule}{method_given})", self.policy.aggregation)?;
+        write!(f, "xFilesFactor: {}  ({rule}{factor_given})", self.policy.x_files_factor)
+    }
+}

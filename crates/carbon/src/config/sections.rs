@@ -1,0 +1,184 @@
+//! Storage schemas and aggregation rules: what a section of either file says.
+
+use metric::{Aggregation, Retention};
+
+use super::{
+    error::{Findings, Place},
+    ini::{self, Section},
+    pattern::Pattern,
+    retention::{self, Unreadable},
+};
+
+pub(super) const SCHEMAS_FILE: &str = "storage-schemas.conf";
+pub(super) const AGGREGATION_FILE: &str = "storage-aggregation.conf";
+
+/// Keys that some program reads in either file. Those beyond carbon's are go-carbon's and metrictank's; they say
+/// nothing to us.
+const SCHEMA_KEYS: [&str; 8] = [
+    "pattern",
+    "retentions",
+    "priority",
+    "compressed",
+    "reorderbuffer",
+    "reorderbufferallowupdate",
+    "xffmigration",
+    "aggregationmethodmigration",
+];
+const AGGREGATION_KEYS: [&str; 6] =
+    ["pattern", "xfilesfactor", "aggregationmethod", "compressed", "xffmigration", "aggregationmethodmigration"];
+
+/// A rule of `storage-schemas.conf`.
+#[derive(Debug, Clone)]
+pub(super) struct Schema {
+    pub(super) place: Place,
+    pub(super) pattern: Pattern,
+    pub(super) retention: Retention,
+}
+
+/// A rule of `storage-aggregation.conf`; what it leaves out has carbon's default.
+#[derive(Debug, Clone)]
+pub(super) struct AggregationRule {
+    pub(super) place: Place,
+    pub(super) pattern: Pattern,
+    pub(super) aggregation: Option<Aggregation>,
+    pub(super) x_files_factor: Option<f64>,
+}
+
+/// The schemas in the order in which they are tried.
+pub(super) fn schemas(text: &str, findings: &mut Findings) -> Vec<Schema> {
+    let mut schemas = Vec::new();
+    for section in ini::parse(SCHEMAS_FILE, text, findings) {
+        warn_of_unknown_keys(&section, &SCHEMA_KEYS, findings);
+        let priority = priority(&section, findings);
+        if let Some(schema) = schema(&section, findings) {
+            schemas.push((priority, schema));
+        }
+    }
+    let is_in_order = schemas.windows(2).all(|pair| pair[0].0 >= pair[1].0);
+    if !is_in_order {
+        schemas.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+        let (_, first) = &schemas[0];
+        let place = first.place.clone();
+        findings.warning(
+            &place,
+            "'priority' puts sections in another order than they stand in, as in go-carbon; carbon since 0.9 goes by the order of the file",
+        );
+    }
+    schemas.into_iter().map(|(_, schema)| schema).collect()
+}
+
+/// The aggregation rules in the order in which they are tried.
+pub(super) fn aggregation_rules(text: &str, findings: &mut Findings) -> Vec<AggregationRule> {
+    let mut rules = Vec::new();
+    for section in ini::parse(AGGREGATION_FILE, text, findings) {
+        warn_of_unknown_keys(&section, &AGGREGATION_KEYS, findings);
+        rules.extend(aggregation_rule(&section, findings));
+    }
+    rules
+}
+
+fn schema(section: &Section, findings: &mut Findings) -> Option<Schema> {
+    let pattern = pattern(section, findings)?;
+    let Some(retentions) = section.options.get("retentions").filter(|value| !value.text.is_empty()) else {
+        findings.warning(&section.place, "there are no retentions; the section is skipped, as carbon does");
+        return None;
+    };
+    let mut remarks = Vec::new();
+    let retention = retention::parse(&retentions.text, &mut remarks);
+    for remark in remarks {
+        findings.warning(&retentions.place, remark);
+    }
+    match retention {
+        Ok(retention) => Some(Schema { place: section.place.clone(), pattern, retention }),
+        Err(Unreadable::Fatal(message)) => {
+            findings.error(&retentions.place, message);
+            None
+        }
+        Err(Unreadable::Skipped(error)) => {
+            findings.warning(&retentions.place, format!("{error}; the section is skipped, as carbon does"));
+            None
+        }
+    }
+}
+
+fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<AggregationRule> {
+    let pattern = pattern(section, findings)?;
+    let mut x_files_factor = None;
+    if let Some(value) = section.options.get("xfilesfactor") {
+        match value.text.parse::<f64>() {
+            Ok(part) if (0.0..=1.0).contains(&part) => x_files_factor = Some(part),
+            Ok(_) => {
+                findings.error(&value.place, format!("xFilesFactor is '{}'; it must be from 0 to 1", value.text));
+                return None;
+            }
+            Err(_) => {
+                let message = format!(
+                    "xFilesFactor is '{}', which is no number; the section is skipped, as carbon does",
+                    value.text
+                );
+                findings.warning(&value.place, message);
+                return None;
+            }
+        }
+    }
+    let mut aggregation = None;
+    if let Some(value) = section.options.get("aggregationmethod") {
+        // Metrictank keeps several and answers with the first unless asked.
+        let (first, others) = value.text.split_once(',').unwrap_or((&value.text, ""));
+        if !others.is_empty() {
+            findings.warning(&value.place, format!("of the methods '{}' the first is kept", value.text));
+        }
+        match first.trim().parse() {
+            Ok(method) => aggregation = Some(method),
+            Err(error) => {
+                findings.error(&value.place, metric::UnknownAggregation::to_string(&error));
+                return None;
+            }
+        }
+    }
+    Some(AggregationRule { place: section.place.clone(), pattern, aggregation, x_files_factor })
+}
+
+fn pattern(section: &Section, findings: &mut Findings) -> Option<Pattern> {
+    let Some(value) = section.options.get("pattern").filter(|value| !value.text.is_empty()) else {
+        findings.warning(&section.place, "there is no pattern; the section is skipped, as carbon does");
+        return None;
+    };
+    for (sign, what) in [
+        (" #", "a comment behind it is part of the pattern, as in carbon; put it on a line of its own"),
+        (" ;", "a comment behind it is part of the pattern, as in carbon; put it on a line of its own"),
+        ("\n", "it is continued on the next line, and no name has a line end"),
+    ] {
+        if value.text.contains(sign) {
+            findings.warning(
+                &value.place,
+                format!("the pattern '{}' will hardly match: {what}", value.text.escape_debug()),
+            );
+        }
+    }
+    match Pattern::new(&value.text) {
+        Ok(pattern) => Some(pattern),
+        Err(message) => {
+            findings.error(&value.place, message);
+            None
+        }
+    }
+}
+
+fn priority(section: &Section, findings: &mut Findings) -> i64 {
+    let Some(value) = section.options.get("priority") else { return 0 };
+    value.text.parse().unwrap_or_else(|_| {
+        findings
+            .warning(&value.place, format!("priority is '{}', which is no whole number; it is taken as 0", value.text));
+        0
+    })
+}
+
+fn warn_of_unknown_keys(section: &Section, known: &[&str], findings: &mut Findings) {
+    for (key, value) in &section.options {
+        if !known.contains(&key.as_str()) {
+            let message = format!("'{key}' is no key that is read here; known are {}", known.join(", "));
+            findings.warning(&value.place, message);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Frames: the four-byte big-endian length that pickle and protobuf messages travel behind.
+
+use crate::{Reject, Sink};
+
+/// Bytes of a frame's body taken unless told otherwise: go-carbon's limit. Carbon's is 1 MiB, and relays stay
+/// under it.
+pub const DEFAULT_MAX_FRAME_BYTES: usize = 64 << 20;
+
+/// Bytes of the length before a frame.
+const HEADER_BYTES: usize = 4;
+
+/// Finds the frames of one stream. It keeps nothing of the stream itself: what is not yet a whole frame stays in
+/// the caller's buffer, which therefore grows to the limit and four bytes at most.
+#[derive(Debug, Clone)]
+pub struct FrameDecoder {
+    max_bytes: usize,
+    /// Bytes still to come of a frame that was refused for its length.
+    skip_bytes: u64,
+}
+
+impl Default for FrameDecoder {
+    fn default() -> FrameDecoder {
+        FrameDecoder::new(DEFAULT_MAX_FRAME_BYTES)
+    }
+}
+
+impl FrameDecoder {
+    /// A decoder at the beginning of a stream, for bodies of up to `max_bytes`. A larger frame is refused once,
+    /// and its body skipped as it comes; the stream goes on behind it.
+    pub fn new(max_bytes: usize) -> FrameDecoder {
+        FrameDecoder { max_bytes, skip_bytes: 0 }
+    }
+
+    /// Calls `each` with the body of every whole frame at the front of `buffer`, and returns how many bytes that
+    /// was, headers included. The caller drops those and appends what it reads next.
+    pub fn decode<S: Sink>(&mut self, buffer: &[u8], sink: &mut S, mut each: impl FnMut(&[u8], &mut S)) -> usize {
+        let mut rest = self.skip(buffer);
+        while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
+            let length = u32::from_be_bytes(*header);
+            if length as usize > self.max_bytes {
+                sink.reject(Reject::FrameTooLong, &rest[..rest.len().min(256)]);
+                self.skip_bytes = u64::from(length);
+                rest = self.skip(after);
+                continue;
+            }
+            let Some((body, after)) = after.split_at_checked(length as usize) else {
+                break;
+            };
+            each(body, sink);
+            rest = after;
+        }
+        buffer.len() - rest.len()
+    }
+
+    /// Bytes that the frame at the front of `buffer`, as `decode` left it, still lacks: what to make room for.
+    pub fn missing(&self, buffer: &[u8]) -> usize {
+        match buffer.first_chunk::<HEADER_BYTES>() {
+            _ if self.skip_bytes > 0 => 0,
+            Some(header) => (u32::from_be_bytes(*header) as usize + HEADER_BYTES).saturating_sub(buffer.len()),
+            None => HEADER_BYTES - buffer.len(),
+        }
+    }
+
+    /// Ends a stream: `rest` is what `decode` left. Part of a frame is refused, since it cannot be read. The
+    /// decoder is then at the beginning of a stream again.
+    pub fn finish<S: Sink>(&mut self, rest: &[u8], sink: &mut S) {
+        self.skip_bytes = 0;
+        if !rest.is_empty() {
+            sink.reject(Reject::FrameCutShort, rest);
+        }
+    }
+
+    fn skip<'a>(&mut self, buffer: &'a [u8]) -> &'a [u8] {
+        let skipped = usize::try_from(self.skip_bytes).unwrap_or(usize::MAX).min(buffer.len());
+        self.skip_bytes -= skipped as u64;
+        &buffer[skipped..]
+    }
+}

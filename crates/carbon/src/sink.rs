@@ -1,0 +1,128 @@
+//! Where decoded points go, and every reason one is refused.
+
+use metric::{NameError, Timestamp};
+
+/// Takes what a decoder finds. Calls are static, so that a point costs no virtual call.
+pub trait Sink {
+    /// A point as it was sent. The name is raw: [`metric::canonical_name`] has not seen it. The time is in Unix
+    /// seconds, floored, within ±2^53; the value is never NaN and may be infinite.
+    fn point(&mut self, name: &[u8], time: Timestamp, value: f64);
+
+    /// Something refused: one call a line, a frame or an item of a frame. `sample` is what was sent, or the
+    /// beginning of it, or for items of pickle and protobuf frames the same thing written as text; it can be
+    /// as long as a frame, so keep only as much as is worth showing.
+    fn reject(&mut self, reason: Reject, sample: &[u8]);
+}
+
+/// Declares the reasons once: variant, counter name, sentence.
+macro_rules! reasons {
+    ($($(#[$doc:meta])+ $variant:ident, $name:literal, $sentence:literal;)+) => {
+        /// Every reason a point is refused, from the first byte read to the registry. The names label the
+        /// counters that operators alert on: they stay as they are once released.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reject {
+            $($(#[$doc])+ $variant,)+
+        }
+
+        impl Reject {
+            /// Every reason, in the order of the variants: `ALL[reason as usize] == reason`.
+            pub const ALL: [Reject; [$($name),+].len()] = [$(Reject::$variant),+];
+
+            /// The reason as a counter's label, in snake case.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Reject::$variant => $name,)+
+                }
+            }
+
+            fn sentence(self) -> &'static str {
+                match self {
+                    $(Reject::$variant => $sentence,)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// A line that is not `name value timestamp`.
+    BadLine, "bad_line", "the line does not have three fields: name, value, timestamp";
+    /// A line longer than [`crate::MAX_LINE_BYTES`].
+    LineTooLong, "line_too_long", "the line is longer than 16384 bytes";
+    /// A value that Python's `float()` would not read.
+    BadValue, "bad_value", "the value is not a number";
+    /// A value that is NaN; carbon drops it as well.
+    NanValue, "nan_value", "the value is NaN";
+    /// A timestamp that is no finite number.
+    BadTimestamp, "bad_timestamp", "the timestamp is not a number of seconds";
+    /// A frame longer than the decoder takes.
+    FrameTooLong, "frame_too_long", "the frame is longer than allowed; send smaller batches or raise the limit";
+    /// A connection that ended within a frame.
+    FrameCutShort, "frame_cut_short", "the connection ended within a frame";
+    /// A frame that is no pickle, or too large a one.
+    BadPickle, "bad_pickle", "the frame is not a pickled list of (name, (timestamp, value))";
+    /// A pickle that would run Python code.
+    UnsafePickle, "unsafe_pickle", "the pickle names a Python class or function; only lists, tuples, text and numbers are read";
+    /// A frame that is no `carbon.Payload`.
+    BadProtobuf, "bad_protobuf", "the frame is not a carbon.Payload message";
+    /// An item of a pickled list that is no point.
+    BadItem, "bad_item", "the item is not (name, (timestamp, value))";
+    /// [`NameError::Empty`].
+    NameEmpty, "name_empty", "the metric name is empty";
+    /// [`NameError::TooLong`].
+    NameTooLong, "name_too_long", "the metric name is longer than 4095 bytes";
+    /// [`NameError::TooManyComponents`].
+    NameTooManyComponents, "name_too_many_components", "the metric name has more than 64 components";
+    /// [`NameError::ControlCharacter`].
+    NameControlCharacter, "name_control_character", "the metric name has a control character";
+    /// [`NameError::NotUtf8`], or a line that is not UTF-8.
+    NotUtf8, "not_utf8", "the metric name is not UTF-8";
+    /// A point older than the longest retention.
+    TooOld, "too_old", "the point is older than its metric's longest retention";
+    /// A point from the future.
+    TooFarAhead, "too_far_ahead", "the point is too far in the future";
+    /// A name that `blacklist.conf` matches.
+    Blacklisted, "blacklisted", "the metric name matches blacklist.conf";
+    /// A name that no line of `whitelist.conf` matches.
+    NotWhitelisted, "not_whitelisted", "the metric name matches no line of whitelist.conf";
+}
+
+impl std::fmt::Display for Reject {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.sentence())
+    }
+}
+
+impl From<NameError> for Reject {
+    fn from(error: NameError) -> Reject {
+        match error {
+            NameError::Empty => Reject::NameEmpty,
+            NameError::TooLong => Reject::NameTooLong,
+            NameError::TooManyComponents => Reject::NameTooManyComponents,
+            NameError::ControlCharacter => Reject::NameControlCharacter,
+            NameError::NotUtf8 => Reject::NotUtf8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_a_name_of_its_own_and_its_place_in_all() {
+        for (i, reason) in Reject::ALL.into_iter().enumerate() {
+            assert_eq!(reason as usize, i);
+            assert_eq!(Reject::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
+            assert!(reason.name().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
+        }
+    }
+
+    #[test]
+    fn the_limits_in_the_sentences_are_the_limits() {
+        assert!(Reject::LineTooLong.to_string().contains(&crate::MAX_LINE_BYTES.to_string()));
+        for error in [NameError::Empty, NameError::TooLong, NameError::TooManyComponents, NameError::ControlCharacter] {
+            assert_eq!(Reject::from(error).to_string(), error.to_string());
+        }
+    }
+}
