@@ -240,6 +240,11 @@ class Plumbago:
                 total += value
         return total
 
+    def rejected(self, reason):
+        """How many inputs were refused for a reason, by every protocol."""
+        label = f'reason="{reason}"'
+        return sum(value for key, value in self.counters().items() if label in key)
+
 
 def present(series):
     """{time: value} of the non-null values of a pickled or msgpacked series."""
