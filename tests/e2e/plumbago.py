@@ -245,6 +245,10 @@ class Plumbago:
         label = f'reason="{reason}"'
         return sum(value for key, value in self.counters().items() if label in key)
 
+    def stalled_seconds(self):
+        """How long receivers waited for room."""
+        return sum(value for key, value in self.counters().items() if "stalled_seconds" in key)
+
 
 def present(series):
     """{time: value} of the non-null values of a pickled or msgpacked series."""

@@ -1,0 +1,137 @@
+"""At a bound senders are slowed and nothing is dropped: little memory, a small journal, a full disk."""
+
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+
+import wire
+from plumbago import QUIET, Plumbago, aligned_now, eventually, wait_until
+
+
+class Flood:
+    """Sends `points` seconds of `metrics` names over one connection as fast as it is read, and knows how far it came."""
+
+    def __init__(self, server, prefix, start, metrics, points):
+        self.server, self.prefix, self.start, self.metrics, self.points = server, prefix, start, metrics, points
+        self.sent = 0
+        self.error = None
+        self.thread = threading.Thread(target=self._send)
+        self.thread.start()
+
+    def value(self, m, i):
+        # Values that do not compress: no two differences are alike.
+        return ((m * 7919 + i * 104729) % 1_000_003) / 997
+
+    def _send(self):
+        try:
+            with self.server.connect() as connection:
+                connection.settimeout(300)
+                for i in range(self.points):
+                    batch = [(f"{self.prefix}.m{m:04}", self.start + i, self.value(m, i)) for m in range(self.metrics)]
+                    connection.sendall(wire.lines(batch))
+                    self.sent = i + 1
+        except OSError as error:
+            self.error = error
+
+    def expected(self):
+        return {
+            f"{self.prefix}.m{m:04}": {self.start + i: self.value(m, i) for i in range(self.points)}
+            for m in range(self.metrics)
+        }
+
+    def everything_arrives(self, seconds):
+        self.thread.join(seconds)
+        assert not self.thread.is_alive(), f"after {seconds} s the sender is still at {self.sent} of {self.points}"
+        assert self.error is None, self.error
+        look = lambda: self.server.columns(f"{self.prefix}.*", self.start - 1, self.start + self.points)  # noqa: E731
+        eventually(look, self.expected(), 30)
+
+
+LIMITS = {
+    "little memory": 'memory_limit = "1MiB"\n',
+    "a small journal": 'journal_limit = "1MiB"\n',
+    "both": 'memory_limit = "1MiB"\njournal_limit = "1MiB"\n',
+}
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_fast_sender_is_slowed_and_loses_nothing(make_server, limits):
+    server = make_server(settings=QUIET + "[ingest]\n" + LIMITS[limits])
+    flood = Flood(server, "second.flood", aligned_now() - 3000, metrics=300, points=1500)
+    flood.everything_arrives(120)
+    assert server.stalled_seconds() > 0
+    assert server.stop() == 0
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder on a file system of 32 MiB, most of it taken by a ballast file. Mounting needs root: without it the test is skipped, loudly."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"NOT TESTED: a full disk needs a file system of its own, and mounting one failed: {mounted.stderr}")
+    (disk / "ballast").write_bytes(bytes(20 << 20))
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def fill(server):
+    """Sends until the disk is full and the server no longer reads; returns the sender, which is stuck."""
+    flood = Flood(server, "second.full", aligned_now() - 5000, metrics=250, points=4000)
+
+    def is_stuck():
+        before = flood.sent
+        time.sleep(2)
+        assert flood.error is None, f"the server hung up instead of waiting: {flood.error}"
+        assert flood.thread.is_alive(), "everything was taken: the disk was too large for this test"
+        return flood.sent == before
+
+    wait_until(is_stuck, 120, "the sender was never slowed to a halt")
+    return flood
+
+
+def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(small_disk):
+    server = Plumbago(small_disk / "server").start()
+    try:
+        start = aligned_now() - 600
+        server.send([("second.before", start, 1.0)])
+        eventually(lambda: server.points("second.before", **{"from": start - 1}), {start: 1.0})
+        flood = fill(server)
+        assert os.statvfs(small_disk).f_bavail < 512, "the disk is not full"
+        # Loudly: not ready, and the log says why.
+        assert server.get("/ready").status_code == 503
+        assert "No space left" in server.logs()
+        # Reads go on, and the rest of the program lives.
+        assert server.points("second.before", **{"from": start - 1}) == {start: 1.0}
+        assert len(server.find("second.full.*")) == 250
+        (small_disk / "ballast").unlink()
+        flood.everything_arrives(120)
+        wait_until(lambda: server.get("/ready").status_code == 200, 20, "the server did not become ready again")
+        assert server.stop() == 0
+        server.start()
+        flood.everything_arrives(1)
+        assert server.points("second.before", **{"from": start - 1}) == {start: 1.0}
+    finally:
+        if server.process is not None:
+            server.kill()
+
+
+def test_kill_9_on_a_full_disk_keeps_what_was_served(small_disk):
+    server = Plumbago(small_disk / "server").start()
+    try:
+        flood = fill(server)
+        served = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)
+        server.kill()
+        flood.thread.join(30)
+        (small_disk / "ballast").unlink()
+        server.start()
+        again = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)
+        assert {name: len(column) for name, column in again.items()} == {name: len(c) for name, c in served.items()}
+        assert again == served
+    finally:
+        if server.process is not None:
+            server.kill()
