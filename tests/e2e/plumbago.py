@@ -245,6 +245,10 @@ class Plumbago:
         label = f'reason="{reason}"'
         return sum(value for key, value in self.counters().items() if label in key)
 
+    def counter_of_points(self):
+        """How many points were accepted, by every protocol."""
+        return sum(value for key, value in self.counters().items() if "points" in key and 'protocol="' in key)
+
     def stalled_seconds(self):
         """How long receivers waited for room."""
         return sum(value for key, value in self.counters().items() if "stalled_seconds" in key)

@@ -1,0 +1,266 @@
+"""Configuration: carbon's files and how they are reloaded, our own settings and how they are refused, and the subcommands that explain both."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from plumbago import QUIET, aligned_now, eventually, run, wait_until
+
+# Looked at often, so that tests need not wait.
+EAGER = QUIET + '[rules]\nreload_every = "100ms"\n'
+
+
+def stage_step(server, name, seconds_back):
+    """The step that a window of this length is served with."""
+    now = aligned_now(10)
+    line = server.get("/render", target=name, format="raw", **{"from": now - seconds_back, "until": now, "now": now}).text
+    return int(line.split("|")[0].split(",")[-1])
+
+
+def test_a_new_retention_holds_from_then_on_and_old_data_stays_readable(make_server):
+    server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h,60s:1d\n", settings=EAGER)
+    now = aligned_now(60)
+    old = {now - 1800 + i * 10: float(i) for i in range(60)}
+    server.send([("app.requests", t, v) for t, v in old.items()])
+    look = lambda: server.points("app.requests", **{"from": now - 3600, "until": now + 60})  # noqa: E731
+    eventually(look, old)
+    server.configure("storage-schemas.conf", "[all]\npattern = .*\nretentions = 1s:4h,60s:7d\n")
+    # A new metric has the new retention as soon as it is read; the old one follows.
+    number = iter(range(1_000_000))
+
+    def new_metric_has_it():
+        name = f"app.new{next(number)}"
+        server.send([(name, now - 30, 1.0)])
+        wait_until(lambda: server.find(name), 5)
+        return stage_step(server, name, 600) == 1
+
+    wait_until(new_metric_has_it, 10, "the new retention was not taken")
+    fresh = {now - 20 + i: float(100 + i) for i in range(15)}
+    server.send([("app.requests", t, v) for t, v in fresh.items()])
+    eventually(look, {**old, **fresh})
+    # And after a restart.
+    assert server.stop() == 0
+    server.start()
+    eventually(look, {**old, **fresh})
+    assert stage_step(server, "app.requests", 3600) == 1
+    assert stage_step(server, "app.requests", 5 * 3600) == 60
+
+
+def test_a_file_that_breaks_while_running_changes_nothing_and_is_told(make_server):
+    server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=EAGER)
+    server.send([("app.a", aligned_now() - 60, 1.0)])
+    wait_until(lambda: server.find("app.a"), 5)
+    server.configure("storage-schemas.conf", "[all]\npattern = (\nretentions = 10s:2h\n")
+    wait_until(lambda: "storage-schemas.conf" in server.logs(), 10, "nothing was said of the broken file")
+    server.send([("app.b", aligned_now() - 60, 1.0)])
+    wait_until(lambda: server.find("app.b"), 5)
+    assert stage_step(server, "app.b", 600) == 10
+
+
+def test_sighup_reloads_at_once(make_server):
+    server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=QUIET + '[rules]\nreload_every = "1h"\n')
+    server.configure("storage-schemas.conf", "[all]\npattern = .*\nretentions = 30s:2h\n")
+    server.process.send_signal(signal.SIGHUP)
+    number = iter(range(1_000_000))
+
+    def new_metric_has_it():
+        name = f"app.new{next(number)}"
+        server.send([(name, aligned_now() - 60, 1.0)])
+        wait_until(lambda: server.find(name), 5)
+        return stage_step(server, name, 600) == 30
+
+    wait_until(new_metric_has_it, 10, "SIGHUP did not reload the files")
+
+
+def test_without_carbons_files_carbons_defaults_hold(make_server):
+    server = make_server(schemas=None, aggregation=None)
+    now = aligned_now(60)
+    server.send([("any.thing", now - 300, 1.0)])
+    eventually(lambda: server.points("any.thing", **{"from": now - 600, "until": now}), {now - 300: 1.0})
+    assert stage_step(server, "any.thing", 600) == 60
+
+
+def test_blacklist_and_whitelist_are_followed_and_reloaded(make_server):
+    server = make_server(settings=EAGER)
+    start = aligned_now() - 100
+
+    def taken(name):
+        """Whether a fresh name of this form is taken."""
+        server.send([(name, start, 1.0), ("second.after", start, 1.0)])
+        wait_until(lambda: server.find("second.after"), 5)
+        return server.find(name) == [name]
+
+    assert taken("second.secret.a")
+    server.configure("blacklist.conf", "# names that are refused\n\\.secret\\.\n\n^junk\n")
+    number = iter(range(1_000_000))
+    wait_until(lambda: not taken(f"second.secret.m{next(number)}"), 10, "the blacklist was not read")
+    assert not taken("junk.second")
+    assert taken("second.good")
+    assert server.rejected("blacklisted") >= 2
+    server.configure("whitelist.conf", "^second\\.\n")
+    wait_until(lambda: not taken(f"other.m{next(number)}"), 10, "the whitelist was not read")
+    assert taken("second.allowed")
+    assert not taken("second.secret.again")
+    assert server.rejected("not_whitelisted") >= 1
+    server.configure("whitelist.conf", None)
+    server.configure("blacklist.conf", None)
+    wait_until(lambda: taken(f"other.m{next(number)}"), 10, "the lists were not forgotten")
+
+
+def test_the_files_of_a_real_installation_are_read(make_server):
+    """Comments, indentation, both delimiters, percent signs, priorities, go-carbon's quotes."""
+    schemas = """
+; carbon's own
+[carbon]
+pattern = ^carbon\\.
+retentions = 60:90d
+
+# colon instead of equals
+[colon]
+pattern: ^colon\\.
+retentions: 30s:1h, 300s:1d
+
+[percent]
+pattern = ^100%%\\.
+retentions = 20s:1h
+
+[Quoted]
+PATTERN = "^quoted\\."
+Retentions = "15s:1h"
+
+[default_1min_for_1day]
+pattern = .*
+retentions = 60s:1d
+"""
+    server = make_server(schemas=schemas)
+    now = aligned_now(60)
+    steps = {"carbon.x": 60, "colon.x": 30, "100%.x": 20, "quoted.x": 15, "else.x": 60}
+    server.send([(name, now - 120, 1.0) for name in steps])
+    for name, step in steps.items():
+        wait_until(lambda name=name: server.find(name), 5)
+        assert stage_step(server, name, 600) == step, name
+
+
+# Our own settings.
+
+
+def refused(tmp_path, settings, **environment):
+    """What `plumbago serve` says to bad settings."""
+    path = tmp_path / "bad.toml"
+    path.write_text(settings)
+    done = run("serve", "--config", path, "--data", tmp_path / "data", env={**os.environ, **environment})
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(tmp_path):
+    said = refused(tmp_path, "[ingest]\nflush_afer = 1\n")
+    assert "bad.toml:2" in said and "ingest.flush_after" in said
+
+
+def test_an_unknown_variable_is_refused_and_the_nearest_known_one_named(tmp_path):
+    said = refused(tmp_path, "", PLUMBAGO_INGEST_SINC="1s")
+    assert "PLUMBAGO_INGEST_SYNC" in said
+
+
+def test_a_bad_value_says_what_would_do(tmp_path):
+    said = refused(tmp_path, '[listen]\nline = "nowhere"\n')
+    assert "listen.line" in said and "0.0.0.0:2003" in said
+
+
+def test_a_missing_settings_file_is_refused(tmp_path):
+    done = run("serve", "--config", tmp_path / "absent.toml", "--data", tmp_path / "data")
+    assert done.returncode != 0 and "absent.toml" in done.stderr
+
+
+def test_the_environment_overrides_the_file(make_server):
+    server = make_server(
+        settings=QUIET + "[receive]\nmax_connections = 1\n", environment={"PLUMBAGO_RECEIVE_MAX_CONNECTIONS": "100"}
+    )
+    held = [server.connect() for _ in range(10)]
+    start = aligned_now() - 60
+    for i, connection in enumerate(held):
+        connection.sendall(f"second.env{i} 1 {start}\n".encode())
+    eventually(lambda: len(server.find("second.env*")), 10)
+    for connection in held:
+        connection.close()
+
+
+def test_a_port_that_is_taken_is_told(server, tmp_path):
+    port = server.ports["line"]
+    done = run("serve", "--line", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--pickle", "off", "--data", tmp_path / "data")
+    assert done.returncode != 0
+    assert f"127.0.0.1:{port}" in done.stderr
+
+
+# check-config and explain.
+
+
+@pytest.fixture
+def conf(tmp_path):
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    (folder / "storage-schemas.conf").write_text(
+        "[databases]\npattern = ^db\\.\nretentions = 10s:6h,60s:7d\n\n[default]\npattern = .*\nretentions = 60s:1d\n"
+    )
+    (folder / "storage-aggregation.conf").write_text(
+        "[counts]\npattern = \\.count$\nxFilesFactor = 0\naggregationMethod = sum\n"
+    )
+    return folder
+
+
+def test_check_config_passes_good_files(conf):
+    done = run("check-config", "--conf-dir", conf)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(
+    "name, text, says",
+    [
+        ("storage-schemas.conf", "[a]\npattern = (\nretentions = 60:1d\n", "pattern"),
+        ("storage-schemas.conf", "[a]\npattern = .*\nretentions = 60s:1d,90s:2d\n", "90"),
+        ("storage-schemas.conf", "[a]\npattern = .*\nretentions = soon\n", "soon"),
+        ("storage-schemas.conf", "[a]\npattern = .*\n", "retentions"),
+        ("storage-aggregation.conf", "[a]\npattern = .*\naggregationMethod = mean\n", "mean"),
+        ("storage-aggregation.conf", "[a]\npattern = .*\nxFilesFactor = 2\n", "xFilesFactor"),
+        ("blacklist.conf", "good\n(\n", "blacklist.conf:2"),
+    ],
+)
+def test_check_config_names_the_file_and_what_is_wrong(conf, name, text, says):
+    (conf / name).write_text(text)
+    done = run("check-config", "--conf-dir", conf)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1, said
+    assert name in said and says.lower() in said.lower()
+
+
+def test_explain_tells_which_rule_holds_and_why(conf):
+    done = run("explain", "db.main.queries.count", "--conf-dir", conf)
+    assert done.returncode == 0, done.stderr
+    for word in ["databases", "^db\\.", "10s", "60s", "counts", "sum"]:
+        assert word in done.stdout, f"{word} is not in:\n{done.stdout}"
+
+
+def test_explain_tells_of_defaults(conf):
+    done = run("explain", "web.load", "--conf-dir", conf)
+    assert done.returncode == 0
+    for word in ["[default]", "average", "0.5"]:
+        assert word in done.stdout, f"{word} is not in:\n{done.stdout}"
+
+
+def test_explain_answers_in_json(conf):
+    done = run("explain", "db.main.queries.count", "--conf-dir", conf, "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)
+
+
+def test_explain_refuses_a_name_the_server_would_refuse(conf):
+    assert run("explain", "...", "--conf-dir", conf).returncode != 0
+
+
+def test_explain_tells_of_the_blacklist(conf):
+    (conf / "blacklist.conf").write_text("^db\\.\n")
+    done = run("explain", "db.main", "--conf-dir", conf)
+    assert "blacklist" in done.stdout
