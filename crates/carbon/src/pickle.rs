@@ -466,7 +466,7 @@ impl Decoder {
             Value::Tuple(span) => {
                 out.push(b'(');
                 self.describe_all(span.of(&self.items).iter().copied(), frame, levels, out);
-                out.push(b')');
+                out.extend_from_slice(if span.len == 1 { b",)" } else { b")" });
             }
             Value::List(list) => {
                 out.push(b'[');

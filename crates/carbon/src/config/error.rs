@@ -58,6 +58,16 @@ pub(super) struct Findings {
 }
 
 impl Findings {
+    /// In the order of the lines; the files stay in the order in which they were read.
+    pub(super) fn sort(&mut self) {
+        self.errors
+            .chunk_by_mut(|a, b| a.place.file == b.place.file)
+            .for_each(|of_file| of_file.sort_by_key(|e| e.place.line));
+        self.warnings
+            .chunk_by_mut(|a, b| a.place.file == b.place.file)
+            .for_each(|of_file| of_file.sort_by_key(|w| w.place.line));
+    }
+
     pub(super) fn error(&mut self, place: &Place, message: impl Into<String>) {
         self.errors.push(ConfigError { place: place.clone(), message: message.into() });
     }

@@ -21,15 +21,16 @@ pub(super) struct Value {
 }
 
 /// The section whose values the others inherit. Carbon also takes it as a section like any other.
-const DEFAULT: &str = "DEFAULT";
+pub(super) const DEFAULT: &str = "DEFAULT";
 
 /// The sections in the order of the file, in these steps: gather lines into options; tell what is there twice;
 /// clean the values; inherit.
 pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     let mut section_lines: HashMap<String, usize> = HashMap::new();
-    // The key that an indented line would continue.
+    // The key that a line would continue, and the indentation beyond which it does.
     let mut open_key: Option<String> = None;
+    let mut indentation = 0;
 
     for (i, line) in text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate() {
         let section = sections.last().map(|section| section.name.clone());
@@ -38,6 +39,7 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
         if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
             continue;
         }
+        let line_indentation = line.len() - line.trim_start().len();
         if let Some(name) = header(trimmed) {
             open_key = None;
             let place = Place { section: Some(name.to_owned()), ..place };
@@ -54,8 +56,9 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
             findings.error(&place, format!("'{trimmed}' comes before the first [section]"));
             continue;
         };
-        let is_indented = line.starts_with([' ', '\t']);
-        if is_indented && let Some(value) = open_key.as_ref().and_then(|key| section.options.get_mut(key)) {
+        if line_indentation > indentation
+            && let Some(value) = open_key.as_ref().and_then(|key| section.options.get_mut(key))
+        {
             value.text.push('\n');
             value.text.push_str(trimmed);
             continue;
@@ -73,6 +76,7 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
             );
         }
         open_key = Some(key);
+        indentation = line_indentation;
     }
 
     for value in sections.iter_mut().flat_map(|section| section.options.values_mut()) {

@@ -81,6 +81,7 @@ impl Rules {
     pub fn parse(files: RuleFiles<'_>) -> Result<(Rules, Vec<Warning>), Vec<ConfigError>> {
         let mut findings = Findings::default();
         let rules = Rules::read(files, &mut findings);
+        findings.sort();
         if findings.errors.is_empty() { Ok((rules, findings.warnings)) } else { Err(findings.errors) }
     }
 

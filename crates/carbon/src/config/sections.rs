@@ -12,20 +12,12 @@ use super::{
 pub(super) const SCHEMAS_FILE: &str = "storage-schemas.conf";
 pub(super) const AGGREGATION_FILE: &str = "storage-aggregation.conf";
 
-/// Keys that some program reads in either file. Those beyond carbon's are go-carbon's and metrictank's; they say
-/// nothing to us.
-const SCHEMA_KEYS: [&str; 8] = [
-    "pattern",
-    "retentions",
-    "priority",
-    "compressed",
-    "reorderbuffer",
-    "reorderbufferallowupdate",
-    "xffmigration",
-    "aggregationmethodmigration",
-];
-const AGGREGATION_KEYS: [&str; 6] =
-    ["pattern", "xfilesfactor", "aggregationmethod", "compressed", "xffmigration", "aggregationmethodmigration"];
+const SCHEMA_KEYS: [&str; 3] = ["pattern", "retentions", "priority"];
+const AGGREGATION_KEYS: [&str; 3] = ["pattern", "xfilesfactor", "aggregationmethod"];
+
+/// Keys of go-carbon and metrictank in either file, which say nothing to us.
+const OTHERS_KEYS: [&str; 5] =
+    ["compressed", "reorderbuffer", "reorderbufferallowupdate", "xffmigration", "aggregationmethodmigration"];
 
 /// A rule of `storage-schemas.conf`.
 #[derive(Debug, Clone)]
@@ -128,10 +120,10 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
         if !others.is_empty() {
             findings.warning(&value.place, format!("of the methods '{}' the first is kept", value.text));
         }
-        match first.trim().parse() {
+        match first.trim().parse::<Aggregation>() {
             Ok(method) => aggregation = Some(method),
             Err(error) => {
-                findings.error(&value.place, metric::UnknownAggregation::to_string(&error));
+                findings.error(&value.place, error.to_string());
                 return None;
             }
         }
@@ -141,7 +133,9 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
 
 fn pattern(section: &Section, findings: &mut Findings) -> Option<Pattern> {
     let Some(value) = section.options.get("pattern").filter(|value| !value.text.is_empty()) else {
-        findings.warning(&section.place, "there is no pattern; the section is skipped, as carbon does");
+        if section.name != ini::DEFAULT {
+            findings.warning(&section.place, "there is no pattern; the section is skipped, as carbon does");
+        }
         return None;
     };
     for (sign, what) in [
@@ -176,8 +170,8 @@ fn priority(section: &Section, findings: &mut Findings) -> i64 {
 
 fn warn_of_unknown_keys(section: &Section, known: &[&str], findings: &mut Findings) {
     for (key, value) in &section.options {
-        if !known.contains(&key.as_str()) {
-            let message = format!("'{key}' is no key that is read here; known are {}", known.join(", "));
+        if !known.contains(&key.as_str()) && !OTHERS_KEYS.contains(&key.as_str()) {
+            let message = format!("'{key}' is not read; the keys are {}", known.join(", "));
             findings.warning(&value.place, message);
         }
     }
