@@ -1,1 +1,38 @@
-//! Placeholder: being laid.
+//! Graphite over HTTP: requests, response formats, limits, status codes, the start page.
+//!
+//! The contract is graphite-web 1.1.10's. Nothing here knows how points arrive or where they are kept.
+
+mod api;
+mod body;
+mod extension;
+mod limits;
+mod observe;
+mod params;
+mod refusal;
+mod server;
+mod stall;
+mod times;
+
+mod events;
+mod find;
+mod formats;
+mod functions;
+mod nodes;
+mod page;
+mod render_request;
+mod tags;
+
+mod json;
+mod msgpack;
+mod pickle;
+mod pieces;
+mod python;
+mod write;
+
+pub use api::{Api, ApiOptions};
+pub use body::{Body, BodyError, RequestBody, Response};
+pub use extension::{Answer, Extension, ExtensionRequest};
+pub use limits::Limits;
+pub use observe::{Answered, Observer};
+
+use refusal::Refusal;

@@ -1,0 +1,477 @@
+//! `/render`: from parameters to series to bytes.
+//!
+//! 1. Read the parameters; refuse what cannot be.
+//! 2. Parse all targets and plan every fetch they need.
+//! 3. Resolve the planned paths to metrics, within the budgets.
+//! 4. Fetch all series at once.
+//! 5. Evaluate, where work may be done. A function may ask for more; then steps 3 to 5 again.
+//! 6. Fold what the client cannot show, and hand the answer to its format.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use hyper::{HeaderMap, header};
+use jiff::tz::TimeZone;
+use metadata::{FindError, FindLimits, Found};
+use metric::{Timestamp, Window};
+use render::{Budget, Context, Data, Evaluation, Expression, Fetch, Series};
+use store::SeriesRequest;
+
+use crate::{
+    Api, Refusal, Response,
+    api::{Query, Reply},
+    find::{CancelOnDrop, is_users, refusal},
+    formats::{Answer, Format, NullPoints},
+    json::JsonStyle,
+    params::Params,
+    pieces::{Coding, respond},
+    python,
+    times::{Times, zone},
+};
+
+/// Rounds of fetching and evaluating. A window counted in points is known after the first; one of those in
+/// another takes one more, and calls are nested at most this deep.
+const MAX_ROUNDS: usize = 100;
+
+/// Seconds a browser may keep an answer: graphite-web's `DEFAULT_CACHE_DURATION`.
+const CACHE_SECONDS: i64 = 60;
+
+/// What a request to `/render` asks, checked.
+struct Asked {
+    targets: Vec<String>,
+    expressions: Vec<Expression>,
+    format: Format,
+    times: Times,
+    zone: TimeZone,
+    x_files_factor: f64,
+    template: Vec<(String, String)>,
+    max_data_points: Option<usize>,
+    cache_seconds: i64,
+    source: String,
+    // A graphite-web in front of us asks: anything but 200 and it leaves us out for a minute.
+    from_front_end: bool,
+}
+
+/// `/render`.
+pub(crate) async fn render(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
+    let asked = Arc::new(read(api, query)?);
+    let permit = api.turn().await?;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(cancelled.clone());
+    let mut cost = Cost::default();
+    let series = match evaluated(api, &asked, &cancelled, &mut cost).await {
+        // A pattern that cannot be read, or that names too much, is one user's; the front end has others.
+        Err(Refusal::Parameters { .. } | Refusal::TooMuch { .. }) if asked.from_front_end => Vec::new(),
+        other => other?,
+    };
+    let headers = query.headers.clone();
+    let (limit, cache_seconds) = (api.limits.response_bytes, asked.cache_seconds);
+    let written = tokio::task::spawn_blocking(move || {
+        let answer = Answer::new(asked.format.clone(), folded(&asked, series));
+        let least = answer.least_bytes();
+        if least > limit {
+            return Err(Refusal::TooMuch {
+                what: "the bytes of the answer come to",
+                given: format!("at least {least}"),
+                limit,
+                setting: "query.max_response_bytes",
+            });
+        }
+        let builder = hyper::Response::builder().header(header::CONTENT_TYPE, answer.content_type());
+        Ok(respond(builder, Arc::new(answer), Coding::of(&headers), permit))
+    });
+    let mut response = written.await.map_err(|_| Refusal::Broken)??;
+    set_caching(&mut response, cache_seconds, (api.clock)());
+    Ok(Reply { response, series: cost.series as u64, points: cost.points as u64 })
+}
+
+/// Step 1, and the parsing of step 2.
+fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
+    let params = &query.params;
+    let bad = Refusal::parameters;
+    let graph_type = params.last("graphType").unwrap_or("line");
+    if !matches!(graph_type, "line" | "pie") {
+        return Err(bad(format!("Invalid graphType '{graph_type}', must be one of ['line', 'pie']")));
+    }
+    let cache_seconds = params.int("cacheTimeout", CACHE_SECONDS).map_err(bad)?;
+    let cache_seconds = if params.has("noCache") { 0 } else { cache_seconds };
+    let name = if params.has("target") { "target" } else { "target[]" };
+    let targets: Vec<String> = params.all(name).filter(|target| !target.trim().is_empty()).map(str::to_owned).collect();
+    let zone = zone(api, params);
+    let times = Times::read(api, params, &zone)?;
+    let x_files_factor = params.last("xFilesFactor").map_or(Ok(0.0), python::float).map_err(bad)?;
+    let format = format(params, &zone)?;
+    if graph_type == "pie" {
+        let text = "pie charts are images, and images are not made here yet; leave graphType out and ask for a format \
+                    of numbers: json, csv, raw, pickle, msgpack, dygraph or rickshaw";
+        return Err(Refusal::Format(text.to_owned()));
+    }
+    let bytes: usize = targets.iter().map(String::len).sum();
+    if bytes > api.limits.target_bytes {
+        let (given, limit) = (bytes.to_string(), api.limits.target_bytes);
+        return Err(Refusal::TooMuch {
+            what: "the bytes of the targets are",
+            given,
+            limit,
+            setting: "query.max_target_bytes",
+        });
+    }
+    let source = source(&query.headers);
+    let from_front_end = params.last("local") == Some("1") && matches!(format, Format::Pickle | Format::Msgpack);
+    let mut expressions = Vec::with_capacity(targets.len());
+    for target in &targets {
+        match render::parse(target) {
+            // A front end sends paths, already unescaped, and files what it gets under the text it sent.
+            Ok(Expression::Path(_)) | Err(_) if from_front_end => expressions.push(Expression::Path(target.clone())),
+            Ok(Expression::SeriesByTag(_)) if from_front_end => {
+                expressions.push(Expression::SeriesByTag(target.clone()))
+            }
+            Ok(expression) => expressions.push(expression),
+            Err(error) => return Err(refused(&targets, &source, &error.to_string())),
+        }
+    }
+    // `template[name]=value`; a later one of the same name goes before, as in a Python dict.
+    let mut template: Vec<(String, String)> = Vec::new();
+    for (name, value) in params.pairs() {
+        let Some(name) = name.strip_prefix("template[") else { continue };
+        let mut chars = name.chars();
+        chars.next_back();
+        template.retain(|(known, _)| known != chars.as_str());
+        template.push((chars.as_str().to_owned(), value.to_owned()));
+    }
+    let digits =
+        params.last("maxDataPoints").filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
+    let max_data_points = digits.map(|text| text.parse().unwrap_or(usize::MAX));
+    if max_data_points == Some(0) && matches!(format, Format::Json(..)) {
+        return Err(bad("maxDataPoints must be at least 1".to_owned()));
+    }
+    Ok(Asked {
+        targets,
+        expressions,
+        format,
+        times,
+        zone,
+        x_files_factor,
+        template,
+        max_data_points,
+        cache_seconds,
+        source,
+        from_front_end,
+    })
+}
+
+/// The format asked for. graphite-web draws a picture for everything it does not know.
+fn format(params: &Params, zone: &TimeZone) -> Result<Format, Refusal> {
+    let given = params.last("format");
+    let short = || match (params.has("rawData"), params.has("pickle")) {
+        (true, _) => Some("raw"),
+        (_, true) => Some("pickle"),
+        _ => None,
+    };
+    let style = || JsonStyle {
+        ascii: true,
+        pretty: params.truthy("pretty"),
+        callback: given.and_then(|_| params.last("jsonp")).map(str::to_owned),
+    };
+    let null_points = if params.has("noNullPoints") { NullPoints::Dropped } else { NullPoints::Kept };
+    match given.or_else(short) {
+        Some("json") => Ok(Format::Json(style(), null_points)),
+        Some("csv") => Ok(Format::Csv(zone.clone())),
+        Some("raw") => Ok(Format::Raw),
+        Some("pickle") => Ok(Format::Pickle),
+        Some("msgpack") => Ok(Format::Msgpack),
+        Some("dygraph") => Ok(Format::Dygraph(style())),
+        Some("rickshaw") => Ok(Format::Rickshaw(style())),
+        other => {
+            let given = match other {
+                None => "there is no format parameter, which means a picture".to_owned(),
+                Some(name) if matches!(name, "png" | "svg" | "pdf") => format!("format={name} is a picture"),
+                Some(name) => format!("there is no format {}", python::quoted(name)),
+            };
+            let text =
+                "pictures are not made here yet; use format=json, csv, raw, pickle, msgpack, dygraph or rickshaw";
+            Err(Refusal::Format(format!("{given}: {text}")))
+        }
+    }
+}
+
+/// Who asks, by the headers that Grafana sets, as graphite-web's messages quote them.
+fn source(headers: &HeaderMap) -> String {
+    let names =
+        [("dashboard-id", "x-dashboard-id"), ("grafana-org-id", "x-grafana-org-id"), ("panel-id", "x-panel-id")];
+    let known = names.iter().filter_map(|(label, name)| {
+        let value = headers.get(*name)?.to_str().ok()?;
+        Some(format!("{label}: {value}"))
+    });
+    known.collect::<Vec<_>>().join(", ")
+}
+
+/// A target that cannot be, in graphite-web's form.
+fn refused(targets: &[String], source: &str, message: &str) -> Refusal {
+    let mut context = format!("; targets: \"{}\"", targets.join(", "));
+    if !source.is_empty() {
+        context.push_str(&format!("; source: \"{source}\""));
+    }
+    Refusal::Parameters { message: message.to_owned(), context }
+}
+
+/// What a render has read.
+#[derive(Default)]
+struct Cost {
+    series: usize,
+    points: usize,
+}
+
+/// Steps 2 to 5.
+async fn evaluated(
+    api: &Arc<Api>,
+    asked: &Arc<Asked>,
+    cancelled: &Arc<AtomicBool>,
+    cost: &mut Cost,
+) -> Result<Vec<Series>, Refusal> {
+    let mut work = Work { data: Data::new(), wanted: Vec::new(), series: Vec::new() };
+    // The first round only plans.
+    work = step(api, asked, cancelled, work, true).await?;
+    for _ in 0..MAX_ROUNDS {
+        if work.wanted.is_empty() {
+            return Ok(work.series);
+        }
+        let wanted = std::mem::take(&mut work.wanted);
+        fetch(api, asked, cancelled, wanted, cost, &mut work.data).await?;
+        work = step(api, asked, cancelled, work, false).await?;
+    }
+    tracing::error!(targets = ?asked.targets, "the planner asks for more and more");
+    Err(Refusal::Broken)
+}
+
+/// What goes back and forth between the reactor and the threads that work.
+struct Work {
+    data: Data,
+    wanted: Vec<Fetch>,
+    series: Vec<Series>,
+}
+
+/// Plans, or evaluates with what is there, on a thread that may be kept busy.
+async fn step(
+    api: &Arc<Api>,
+    asked: &Arc<Asked>,
+    cancelled: &Arc<AtomicBool>,
+    mut work: Work,
+    plan: bool,
+) -> Result<Work, Refusal> {
+    let points = api.limits.points;
+    let (ours, cancelled) = (asked.clone(), cancelled.clone());
+    let done = tokio::task::spawn_blocking(move || {
+        let asked = &*ours;
+        let Times { now, from, until } = asked.times;
+        let context = Context {
+            time_zone: asked.zone.clone(),
+            x_files_factor: asked.x_files_factor,
+            max_data_points: asked.max_data_points,
+            template: asked.template.clone(),
+            ..Context::new(now, from, until)
+        };
+        let result = if plan {
+            work.wanted = render::plan(&asked.expressions, &context)?;
+            return Ok(work);
+        } else {
+            let budget = Budget { points, cancelled: &|| cancelled.load(Ordering::Relaxed) };
+            render::evaluate(&asked.expressions, &context, &work.data, &budget)
+        };
+        match result? {
+            Evaluation::Done(series) => work.series = series,
+            Evaluation::Fetch(wanted) => work.wanted = wanted,
+        }
+        Ok(work)
+    });
+    let done: Result<Work, render::Error> = done.await.map_err(|_| Refusal::Broken)?;
+    done.map_err(|error| match error {
+        render::Error::Budget { points } => Refusal::TooMuch {
+            what: "the points that the functions make are",
+            given: format!("more than {points}"),
+            limit: points,
+            setting: "query.max_points",
+        },
+        other => refused(&asked.targets, &asked.source, &other.to_string()),
+    })
+}
+
+/// Steps 3 and 4: what is wanted is resolved, reckoned, read and filed.
+async fn fetch(
+    api: &Arc<Api>,
+    asked: &Arc<Asked>,
+    cancelled: &Arc<AtomicBool>,
+    wanted: Vec<Fetch>,
+    cost: &mut Cost,
+    data: &mut Data,
+) -> Result<(), Refusal> {
+    let limits = &api.limits;
+    let (series_left, points_left) = (limits.series - cost.series, limits.points - cost.points);
+    let resolve = {
+        let (api, asked, cancelled) = (api.clone(), asked.clone(), cancelled.clone());
+        move || Resolved::new(&api, &asked, wanted, cancelled, series_left, points_left)
+    };
+    let resolved = tokio::task::spawn_blocking(resolve).await.map_err(|_| Refusal::Broken)??;
+    let Resolved { paths, fetches, requests } = resolved;
+    let series = if requests.is_empty() { Vec::new() } else { api.series.clone().fetch(requests).await? };
+    let mut series = series.into_iter();
+    for fetch in fetches {
+        let found = paths.get(&fetch.path).map_or(&[][..], Vec::as_slice);
+        let mut filed = Vec::with_capacity(found.len());
+        for (name, read) in found.iter().zip(series.by_ref()) {
+            // What lies outside its retention has no series; what was never written has one of nulls.
+            let Some(read) = read else { continue };
+            cost.series += 1;
+            cost.points += read.values.len();
+            filed.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
+        }
+        data.put(fetch, filed);
+    }
+    // The reckoning before the read is what keeps memory bounded; a source that read more anyway is
+    // refused here.
+    if cost.points > limits.points {
+        return Err(too_many_points(cost.points, limits.points));
+    }
+    Ok(())
+}
+
+fn too_many_points(points: usize, limit: usize) -> Refusal {
+    let given = format!("{points} even at the coarsest precision kept");
+    Refusal::TooMuch { what: "the points of all series are", given, limit, setting: "query.max_points" }
+}
+
+/// Fetches whose paths are resolved, and the requests they become: for each fetch in turn, one for each
+/// of its path's metrics.
+struct Resolved {
+    paths: HashMap<Arc<str>, Vec<String>>,
+    fetches: Vec<Fetch>,
+    requests: Vec<SeriesRequest>,
+}
+
+impl Resolved {
+    fn new(
+        api: &Api,
+        asked: &Asked,
+        fetches: Vec<Fetch>,
+        cancelled: Arc<AtomicBool>,
+        series_left: usize,
+        points_left: usize,
+    ) -> Result<Resolved, Refusal> {
+        let mut found: HashMap<Arc<str>, Found> = HashMap::new();
+        for fetch in &fetches {
+            if found.contains_key(&fetch.path) {
+                continue;
+            }
+            // No tag is indexed yet, so no expression over tags finds a series.
+            let by_tag = fetch.path.starts_with("seriesByTag(");
+            let limits = FindLimits { nodes: series_left, cancelled: Some(cancelled.clone()), ..FindLimits::default() };
+            let leaves = if by_tag { Ok(Found::default()) } else { api.registry.leaves(&fetch.path, &limits) };
+            let leaves = match leaves {
+                Ok(leaves) => leaves,
+                Err(FindError::TooManyNodes { .. }) => return Err(too_many_series(api.limits.series)),
+                Err(error) if asked.from_front_end && is_users(&error) => Found::default(),
+                Err(error) => return Err(refusal(error)),
+            };
+            found.insert(fetch.path.clone(), leaves);
+        }
+        let total: usize = fetches.iter().map(|fetch| found[&fetch.path].leaves().count()).sum();
+        if total > series_left {
+            return Err(too_many_series(api.limits.series));
+        }
+        let now = asked.times.now;
+        let max_points = (points_left / total.max(1)).max(1);
+        let mut requests = Vec::with_capacity(total);
+        let mut reckoning = Reckoning { api, now, max_points, known: HashMap::new() };
+        let mut points = 0usize;
+        for fetch in &fetches {
+            let window = Window::between(fetch.span.from, fetch.span.until);
+            for (metric, _) in found[&fetch.path].leaves() {
+                requests.push(SeriesRequest { metric, window, now, max_points });
+            }
+            points = points.saturating_add(reckoning.points(window, &found[&fetch.path]));
+        }
+        if points > points_left {
+            return Err(too_many_points(points, api.limits.points));
+        }
+        let names = |found: Found| found.leaves().map(|(_, name)| name.to_owned()).collect();
+        let paths = found.into_iter().map(|(path, found)| (path, names(found))).collect();
+        Ok(Resolved { paths, fetches, requests })
+    }
+}
+
+fn too_many_series(limit: usize) -> Refusal {
+    let given = format!("more than {limit}");
+    Refusal::TooMuch { what: "the series that match are", given, limit, setting: "query.max_series" }
+}
+
+/// Points that a read will give, before it is made: the stages of each metric's policy say.
+struct Reckoning<'a> {
+    api: &'a Api,
+    now: Timestamp,
+    max_points: usize,
+    // Points by policy and window: there are few of both.
+    known: HashMap<(metadata::PolicyId, Window), usize>,
+}
+
+impl Reckoning<'_> {
+    fn points(&mut self, window: Window, found: &Found) -> usize {
+        let names = self.api.registry.read();
+        let mut points = 0usize;
+        for (number, _) in found.leaves() {
+            let policy = names.policy_id(number);
+            let (now, max_points, api) = (self.now, self.max_points, self.api);
+            let each = self.known.entry((policy, window)).or_insert_with(|| {
+                let retention = &api.registry.policy(policy).retention;
+                least_points(retention, window, now, max_points)
+            });
+            points = points.saturating_add(*each);
+        }
+        points
+    }
+}
+
+/// Points of one series: of the finest stage that reaches back far enough and has few enough, or of the
+/// coarsest there is.
+fn least_points(retention: &metric::Retention, window: Window, now: Timestamp, max_points: usize) -> usize {
+    let begin = window.from().max(now - retention.longest().duration());
+    let end = window.until().min(now);
+    let Some(first) = retention.stage_holding(begin, now) else { return 0 };
+    let mut points = 0;
+    for stage in &retention.stages()[first..] {
+        points = usize::try_from((end - begin).max(0) / i64::from(stage.resolution())).unwrap_or(usize::MAX);
+        if points <= max_points {
+            break;
+        }
+    }
+    points
+}
+
+/// Step 6: what `maxDataPoints` asks for, of the one format that folds.
+fn folded(asked: &Asked, mut series: Vec<Series>) -> Vec<Series> {
+    let (Format::Json(..), Some(most)) = (&asked.format, asked.max_data_points) else { return series };
+    let range = render::time_range(&series);
+    for each in &mut series {
+        render::consolidate(each, most, range);
+    }
+    series
+}
+
+/// The headers by which browsers and proxies keep an answer, or do not.
+fn set_caching(response: &mut Response, seconds: i64, now: Timestamp) {
+    let control = match seconds {
+        0 => "max-age=0, no-cache, no-store, must-revalidate, private".to_owned(),
+        _ => format!("max-age={}", seconds.max(0)),
+    };
+    let expires = jiff::Timestamp::from_second(now.saturating_add(seconds.max(0))).unwrap_or(jiff::Timestamp::MAX);
+    let expires = expires.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    for (name, value) in [(header::CACHE_CONTROL, control), (header::EXPIRES, expires)] {
+        if let Ok(value) = value.parse() {
+            response.headers_mut().insert(name, value);
+        }
+    }
+}
