@@ -1,1 +1,39 @@
-//! Placeholder: being laid.
+//! Graphite's target language: parsing, planning and evaluation.
+//!
+//! A request goes through here in three steps. [`parse`] turns each target's text into an [`Expression`].
+//! [`plan`] says which path expressions must be fetched, over which spans of time. [`evaluate`] turns
+//! what was fetched into the series of the answer. All of it is pure: the caller fetches, and `now` is an
+//! argument. [`functions`] is the one table from which arguments are checked, errors worded, spans planned
+//! and `/functions` answered.
+//!
+//! The reference is graphite-web 1.1.10; `tests/` holds its answers.
+
+mod aggregator;
+mod argument;
+mod consolidate;
+mod context;
+mod describe;
+mod error;
+mod evaluate;
+mod expression;
+pub mod functions;
+mod grammar;
+mod normalize;
+mod number;
+mod plan;
+
+mod series;
+pub mod time;
+
+pub use aggregator::Aggregator;
+pub use argument::{Kind, Literal, Parameter};
+pub use consolidate::{consolidate, time_range};
+pub use context::{Budget, Context, Data, Fetch, Span};
+pub use describe::{function_json, functions_json};
+pub use error::{Error, ParseError};
+pub use evaluate::{Evaluation, evaluate};
+pub use expression::{Argument, Call, Expression};
+pub use grammar::parse;
+pub use number::{general, python_repr};
+pub use plan::plan;
+pub use series::{Consolidation, Series, Tags};

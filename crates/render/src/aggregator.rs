@@ -1,0 +1,229 @@
+//! The ways to make one number of many: of a series' values, or of the values that several series have at
+//! one time.
+//!
+//! Python sums from the left, starting at an integer zero, and so do we: the sums are the same to the bit.
+//! Unknown values are skipped by adding zero, which changes nothing, because a sum that begins at +0.0 is
+//! never -0.0. (CPython 3.12 and later compensates `sum()`; the last digit may differ there.)
+
+/// A way to make one number of many. Unknown values (NaN) are left out; of none, the answer is unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aggregator {
+    /// Their mean.
+    Average,
+    /// Their mean, unknown ones counting as zero.
+    AvgZero,
+    /// The middle one in size, or the mean of the middle two.
+    Median,
+    /// Their sum.
+    Sum,
+    /// The smallest.
+    Min,
+    /// The largest.
+    Max,
+    /// The first less all others.
+    Diff,
+    /// The standard deviation of the whole population.
+    StdDev,
+    /// How many are known.
+    Count,
+    /// The largest less the smallest.
+    Range,
+    /// Their product, unknown if any is.
+    Multiply,
+    /// The last known.
+    Last,
+}
+
+impl Aggregator {
+    /// Every name with what it stands for, in graphite-web's order.
+    pub const NAMES: [(&'static str, Aggregator); 16] = [
+        ("average", Aggregator::Average),
+        ("avg_zero", Aggregator::AvgZero),
+        ("median", Aggregator::Median),
+        ("sum", Aggregator::Sum),
+        ("min", Aggregator::Min),
+        ("max", Aggregator::Max),
+        ("diff", Aggregator::Diff),
+        ("stddev", Aggregator::StdDev),
+        ("count", Aggregator::Count),
+        ("range", Aggregator::Range),
+        ("multiply", Aggregator::Multiply),
+        ("last", Aggregator::Last),
+        ("rangeOf", Aggregator::Range),
+        ("avg", Aggregator::Average),
+        ("total", Aggregator::Sum),
+        ("current", Aggregator::Last),
+    ];
+
+    /// The aggregator of a name.
+    pub fn named(name: &str) -> Option<Aggregator> {
+        Aggregator::NAMES.iter().find(|(known, _)| *known == name).map(|(_, aggregator)| *aggregator)
+    }
+
+    /// Whether Python's answer is an integer, given whether the values are.
+    pub(crate) fn keeps_integers(self, integers: bool) -> bool {
+        match self {
+            Aggregator::Count => true,
+            Aggregator::Sum | Aggregator::Min | Aggregator::Max | Aggregator::Diff | Aggregator::Last => integers,
+            _ => false,
+        }
+    }
+
+    /// One number of many, NaN where unknown. A count is never unknown.
+    pub fn of(self, values: &[f64]) -> f64 {
+        let known = || values.iter().copied().filter(|value| !value.is_nan());
+        let count = known().count() as f64;
+        if count == 0.0 && !matches!(self, Aggregator::Count | Aggregator::AvgZero) {
+            return f64::NAN;
+        }
+        match self {
+            Aggregator::Average => known().fold(0.0, |sum, value| sum + value) / count,
+            Aggregator::AvgZero => known().fold(0.0, |sum, value| sum + value) / values.len() as f64,
+            Aggregator::Median => {
+                let mut sorted: Vec<f64> = known().collect();
+                median(&mut sorted)
+            }
+            Aggregator::Sum => known().fold(0.0, |sum, value| sum + value),
+            Aggregator::Min => known().fold(f64::INFINITY, smaller),
+            Aggregator::Max => known().fold(f64::NEG_INFINITY, larger),
+            Aggregator::Diff => {
+                let mut known = known();
+                let first = 0.0 + known.next().unwrap_or(f64::NAN);
+                known.fold(first, |rest, value| rest - value)
+            }
+            Aggregator::StdDev => {
+                let mean = known().fold(0.0, |sum, value| sum + value) / count;
+                let squares = known().fold(0.0, |sum, value| sum + (value - mean) * (value - mean));
+                (squares / count).sqrt()
+            }
+            Aggregator::Count => count,
+            Aggregator::Range => known().fold(f64::NEG_INFINITY, larger) - known().fold(f64::INFINITY, smaller),
+            Aggregator::Multiply if count < values.len() as f64 => f64::NAN,
+            Aggregator::Multiply => values.iter().product(),
+            Aggregator::Last => values.iter().rev().copied().find(|value| !value.is_nan()).unwrap_or(f64::NAN),
+        }
+    }
+
+    /// Row by row, one number of what the columns hold there. A column that is shorter than the longest is
+    /// unknown from its end on. A row is unknown where the known share of it is below `x_files_factor`.
+    pub(crate) fn across<'c>(self, columns: &[&'c [f64]], x_files_factor: f64) -> Vec<f64> {
+        let rows = columns.iter().map(|column| column.len()).max().unwrap_or(0);
+        let mut out = vec![f64::NAN; rows];
+        // Rows are taken in blocks whose accumulators stay in the fastest cache while column after column
+        // is folded into them.
+        const BLOCK: usize = 1024;
+        for (block, out) in out.chunks_mut(BLOCK).enumerate() {
+            let first = block * BLOCK;
+            let after = first + out.len();
+            let part = |column: &&'c [f64]| -> &'c [f64] {
+                column.get(first.min(column.len())..after.min(column.len())).unwrap_or_default()
+            };
+            let parts: Vec<&[f64]> = columns.iter().map(part).collect();
+            self.fold_block(&parts, out);
+            let mut counts = [0.0; BLOCK];
+            for part in &parts {
+                for (count, value) in counts.iter_mut().zip(*part) {
+                    *count += f64::from(u8::from(!value.is_nan()));
+                }
+            }
+            let total = columns.len() as f64;
+            for (out, count) in out.iter_mut().zip(counts) {
+                *out = match self {
+                    _ if count == 0.0 || count / total < x_files_factor => f64::NAN,
+                    Aggregator::Average | Aggregator::StdDev => *out / count,
+                    Aggregator::AvgZero => *out / total,
+                    Aggregator::Count => count,
+                    Aggregator::Multiply if count < total => f64::NAN,
+                    _ => *out,
+                };
+                if self == Aggregator::StdDev {
+                    *out = out.sqrt();
+                }
+            }
+        }
+        out
+    }
+
+    /// Folds columns into a block of rows: sums for the averages, the sum of squares for the deviation, for
+    /// the others the answer.
+    fn fold_block(self, columns: &[&[f64]], out: &mut [f64]) {
+        match self {
+            Aggregator::Average | Aggregator::AvgZero | Aggregator::Sum => {
+                fold_columns(columns, out, 0.0, |sum, value| sum + zero_if_unknown(value));
+            }
+            Aggregator::Min => fold_columns(columns, out, f64::INFINITY, smaller),
+            Aggregator::Max => fold_columns(columns, out, f64::NEG_INFINITY, larger),
+            Aggregator::Multiply => fold_columns(columns, out, 1.0, |product, value| product * value),
+            Aggregator::Last => {
+                fold_columns(columns, out, f64::NAN, |last, value| if value.is_nan() { last } else { value })
+            }
+            Aggregator::Count => {}
+            Aggregator::Diff => fold_columns(columns, out, f64::NAN, |rest, value| {
+                if rest.is_nan() { 0.0 + value } else { rest - zero_if_unknown(value) }
+            }),
+            Aggregator::Range => {
+                let mut least = vec![0.0; out.len()];
+                fold_columns(columns, &mut least, f64::INFINITY, smaller);
+                fold_columns(columns, out, f64::NEG_INFINITY, larger);
+                for (out, least) in out.iter_mut().zip(least) {
+                    *out -= least;
+                }
+            }
+            Aggregator::StdDev => {
+                let mut means = vec![0.0; out.len()];
+                Aggregator::Average.fold_block(columns, &mut means);
+                let mut counts = vec![0.0; out.len()];
+                fold_columns(columns, &mut counts, 0.0, |count, value| count + f64::from(u8::from(!value.is_nan())));
+                for (mean, count) in means.iter_mut().zip(counts) {
+                    *mean /= count;
+                }
+                out.fill(0.0);
+                for column in columns {
+                    for ((out, mean), value) in out.iter_mut().zip(&means).zip(*column) {
+                        *out += zero_if_unknown((value - mean) * (value - mean));
+                    }
+                }
+            }
+            Aggregator::Median => {
+                let mut row = Vec::with_capacity(columns.len());
+                for (i, out) in out.iter_mut().enumerate() {
+                    row.clear();
+                    row.extend(columns.iter().filter_map(|column| column.get(i)).filter(|value| !value.is_nan()));
+                    *out = if row.is_empty() { f64::NAN } else { median(&mut row) };
+                }
+            }
+        }
+    }
+}
+
+/// Folds each column into the rows, one after another, in straight loops that the compiler vectorises.
+fn fold_columns(columns: &[&[f64]], out: &mut [f64], start: f64, fold: impl Fn(f64, f64) -> f64) {
+    out.fill(start);
+    for column in columns {
+        for (out, value) in out.iter_mut().zip(*column) {
+            *out = fold(*out, *value);
+        }
+    }
+}
+
+fn zero_if_unknown(value: f64) -> f64 {
+    if value.is_nan() { 0.0 } else { value }
+}
+
+/// Python's `min` keeps the first of equals, and a comparison with NaN is false.
+fn smaller(least: f64, value: f64) -> f64 {
+    if value < least { value } else { least }
+}
+
+/// Python's `max` keeps the first of equals, and a comparison with NaN is false.
+fn larger(most: f64, value: f64) -> f64 {
+    if value > most { value } else { most }
+}
+
+/// The middle of known values, of which there is at least one.
+pub(crate) fn median(known: &mut [f64]) -> f64 {
+    debug_assert!(!known.is_empty(), "something has a middle");
+    known.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    let middle = known.len() / 2;
+    if known.len() % 2 == 0 { (known[middle - 1] + known[middle]) / 2.0 } else { known[middle] }
+}

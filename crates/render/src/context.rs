@@ -1,0 +1,102 @@
+//! What a request fixes for all its targets, and what is fetched for it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use jiff::tz::TimeZone;
+
+use crate::Series;
+
+/// A request's span of time, Unix seconds. Points in `(from, until]` are fetched, as from whisper.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Span {
+    /// Exclusive.
+    pub from: i64,
+    /// Inclusive.
+    pub until: i64,
+}
+
+/// One path expression, to be fetched over one span.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Fetch {
+    /// A glob, or a whole `seriesByTag(...)` call, as the target has it.
+    pub path: Arc<str>,
+    /// When.
+    pub span: Span,
+}
+
+/// What a request fixes for all its targets.
+#[derive(Clone)]
+pub struct Context<'a> {
+    /// The current time, Unix seconds.
+    pub now: i64,
+    /// What was asked for, Unix seconds.
+    pub span: Span,
+    /// Where days begin.
+    pub time_zone: TimeZone,
+    /// The share of known values that folding needs unless a function says otherwise. 0 to 1.
+    pub x_files_factor: f64,
+    /// Points a series that the reader wants at most. No function of Graphite looks at it.
+    pub max_data_points: Option<usize>,
+    /// Values for `template()`, by name without the dollar sign; they go before the call's own.
+    pub template: Vec<(String, String)>,
+    /// The largest step among the series that a fetch will return, or `None` where the caller does not
+    /// know. A window counted in points reaches back so many steps: with this, it is planned in the first
+    /// round instead of a second. It must be exact or `None`.
+    pub largest_step: Option<&'a (dyn Fn(&Fetch) -> Option<i64> + Sync)>,
+}
+
+impl Context<'static> {
+    /// A context with Graphite's defaults: UTC, xFilesFactor 0, no template values.
+    pub fn new(now: i64, from: i64, until: i64) -> Context<'static> {
+        Context {
+            now,
+            span: Span { from, until },
+            time_zone: TimeZone::UTC,
+            x_files_factor: 0.0,
+            max_data_points: None,
+            template: Vec::new(),
+            largest_step: None,
+        }
+    }
+}
+
+/// What was fetched. A fetch that found nothing is there with an empty list; one that is not there was
+/// not made yet.
+#[derive(Debug, Clone, Default)]
+pub struct Data {
+    fetched: HashMap<Fetch, Vec<Series>>,
+}
+
+impl Data {
+    /// Nothing fetched yet.
+    pub fn new() -> Data {
+        Data::default()
+    }
+
+    /// Files the answer to a fetch. The series are sorted by name here, as Graphite sorts them.
+    pub fn put(&mut self, fetch: Fetch, mut series: Vec<Series>) {
+        series.sort_by(|a, b| a.name.cmp(&b.name));
+        self.fetched.insert(fetch, series);
+    }
+
+    /// The answer to a fetch, if it was made.
+    pub fn get(&self, fetch: &Fetch) -> Option<&[Series]> {
+        self.fetched.get(fetch).map(Vec::as_slice)
+    }
+}
+
+/// What an evaluation may cost. It is asked between functions and between series.
+#[derive(Clone, Copy)]
+pub struct Budget<'a> {
+    /// Points that functions may produce, all together. Beyond it: [`crate::Error::Budget`].
+    pub points: usize,
+    /// Whether nobody waits for the answer any more. Then: [`crate::Error::Cancelled`].
+    pub cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl Budget<'static> {
+    /// No bound, for tests and tools.
+    pub fn unlimited() -> Budget<'static> {
+        Budget { points: usize::MAX, cancelled: &|| false }
+    }
+}

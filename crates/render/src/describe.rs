@@ -1,0 +1,88 @@
+//! What `/functions` answers, from the table.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    Aggregator, Kind, Literal, Parameter,
+    functions::{self, Function},
+};
+
+/// JSON text: all functions, or those of one group, by name or by group and name. `pretty` indents by two.
+pub fn functions_json(group: Option<&str>, grouped: bool, pretty: bool) -> String {
+    let mut all = Map::new();
+    for function in functions::all().filter(|function| group.is_none_or(|group| group == function.group)) {
+        let description = describe(function);
+        if grouped {
+            let group = all.entry(function.group).or_insert_with(|| json!({}));
+            group[function.name] = description;
+        } else {
+            all.insert(function.name.to_owned(), description);
+        }
+    }
+    text(&Value::Object(all), pretty)
+}
+
+/// JSON text: one function, or `None` if there is none of that name. `pretty` indents by two.
+pub fn function_json(name: &str, pretty: bool) -> Option<String> {
+    functions::find(name).map(|function| text(&describe(function), pretty))
+}
+
+/// Stands for infinity until the JSON is text: JSON has none, and readers take the number 1e9999 for it.
+const INFINITY: &str = "\u{0}infinity";
+
+fn text(value: &Value, pretty: bool) -> String {
+    let written = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
+    let written = written.expect("a map with text keys and finite numbers is JSON");
+    written.replace("\"\\u0000infinity\"", "1e9999")
+}
+
+fn describe(function: &Function) -> Value {
+    json!({
+        "name": function.name,
+        "function": function.signature_text(),
+        "description": function.description,
+        "module": "graphite.render.functions",
+        "group": function.group,
+        "params": function.shown().map(parameter).collect::<Vec<_>>(),
+    })
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let mut shown = Map::new();
+    shown.insert("name".to_owned(), json!(parameter.name));
+    shown.insert("type".to_owned(), json!(parameter.kind.name()));
+    if parameter.required {
+        shown.insert("required".to_owned(), json!(true));
+    }
+    if let Some(default) = parameter.default {
+        shown.insert("default".to_owned(), literal(&default));
+    }
+    if parameter.multiple {
+        shown.insert("multiple".to_owned(), json!(true));
+    }
+    let mut options: Vec<Value> = parameter.options.iter().map(literal).collect();
+    if matches!(parameter.kind, Kind::Aggregator | Kind::AggregatorOrFunction) {
+        options.extend(Aggregator::NAMES.iter().map(|(name, _)| json!(name)));
+    }
+    if parameter.kind == Kind::AggregatorOrFunction {
+        options.extend(functions::all().filter(|function| function.aggregator).map(|function| json!(function.name)));
+    }
+    options.sort_by_key(|option| option.as_str().unwrap_or_default().to_owned());
+    if !options.is_empty() {
+        shown.insert("options".to_owned(), Value::Array(options));
+    }
+    if !parameter.suggestions.is_empty() {
+        shown.insert("suggestions".to_owned(), parameter.suggestions.iter().map(literal).collect());
+    }
+    Value::Object(shown)
+}
+
+fn literal(literal: &Literal) -> Value {
+    match literal {
+        Literal::Boolean(value) => json!(value),
+        Literal::Integer(value) => json!(value),
+        Literal::Float(value) if value.is_infinite() => json!(INFINITY),
+        Literal::Float(value) => json!(value),
+        Literal::Text(value) => json!(value),
+    }
+}

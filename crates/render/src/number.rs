@@ -1,0 +1,182 @@
+//! Numbers as Python writes and rounds them, because names, tags and bodies must come out byte for byte.
+
+/// Appends `repr(value)` of CPython: the shortest digits that read back as the same number, with an
+/// exponent below 1e-4 and from 1e16 on (`30.0`, `1e-05`, `1.5e+16`, `inf`, `nan`).
+pub fn python_repr(value: f64, out: &mut String) {
+    if value.is_nan() {
+        return out.push_str("nan");
+    }
+    if value.is_infinite() {
+        return out.push_str(if value < 0.0 { "-inf" } else { "inf" });
+    }
+    let mut buffer = ryu::Buffer::new();
+    let shortest = buffer.format_finite(value);
+    // Ryu writes an exponent outside of 1e-5 to 1e16, which is nearly Python's rule: where it wrote none,
+    // the text is Python's already.
+    let Some((mantissa, exponent)) = shortest.split_once('e') else {
+        let magnitude = value.abs();
+        if magnitude >= 1e16 || (magnitude != 0.0 && magnitude < 1e-4) {
+            return relay(shortest, 0, out);
+        }
+        return out.push_str(shortest);
+    };
+    relay(mantissa, exponent.parse().unwrap_or(0), out);
+}
+
+/// Lays `mantissa · 10^exponent` out as Python does.
+fn relay(mantissa: &str, exponent: i32, out: &mut String) {
+    let unsigned = match mantissa.strip_prefix('-') {
+        Some(rest) => {
+            out.push('-');
+            rest
+        }
+        None => mantissa,
+    };
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let all: String = [whole, fraction].concat();
+    let leading_zeros = all.len() - all.trim_start_matches('0').len();
+    let digits = all.trim_matches('0');
+    // The power of ten of the first digit that counts.
+    let first = exponent + whole.len() as i32 - 1 - leading_zeros as i32;
+    let (lead, rest) = digits.split_at(digits.len().min(1));
+    if !(-4..16).contains(&first) {
+        out.push_str(lead);
+        if !rest.is_empty() {
+            out.push('.');
+            out.push_str(rest);
+        }
+        let sign = if first < 0 { '-' } else { '+' };
+        out.push_str(&format!("e{sign}{:02}", first.abs()));
+    } else if first < 0 {
+        out.push_str("0.");
+        out.extend(std::iter::repeat_n('0', (-first - 1) as usize));
+        out.push_str(digits);
+    } else {
+        let before = first as usize + 1;
+        let (whole, fraction) = digits.split_at(digits.len().min(before));
+        out.push_str(whole);
+        out.extend(std::iter::repeat_n('0', before - whole.len()));
+        out.push('.');
+        out.push_str(if fraction.is_empty() { "0" } else { fraction });
+    }
+}
+
+/// `repr(value)` of CPython as a string of its own.
+pub(crate) fn repr(value: f64) -> String {
+    let mut text = String::new();
+    python_repr(value, &mut text);
+    text
+}
+
+/// `'%g' % value` of Python and C: six significant digits without trailing zeros (`2`, `0.1`, `1e+06`).
+pub fn general(value: f64) -> String {
+    if !value.is_finite() {
+        return repr(value);
+    }
+    let scientific = format!("{value:.5e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let strip = |text: &str| match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text.to_owned(),
+    };
+    if (-4..6).contains(&exponent) {
+        return strip(&format!("{value:.*}", (5 - exponent) as usize));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", strip(mantissa), exponent.abs())
+}
+
+/// `round(value, 6)` of Python: the nearest decimal, ties of the exact binary value going to even.
+pub(crate) fn round_to_millionths(value: f64) -> f64 {
+    let scaled = value * 1e6;
+    let magnitude = scaled.abs();
+    // Below 2^50 the nearest millionth is an integer a division turns into the nearest double, unless the
+    // product's own rounding may have crossed a tie.
+    if magnitude < (1u64 << 50) as f64 {
+        let distance_from_tie = ((magnitude - magnitude.floor()) - 0.5).abs();
+        if distance_from_tie > magnitude * f64::EPSILON {
+            return (scaled.round_ties_even() / 1e6).copysign(value);
+        }
+    } else if !(value.abs() < (1u64 << 52) as f64) {
+        return value;
+    }
+    format!("{value:.6}").parse().unwrap_or(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repr_is_cpythons() {
+        let cases = [
+            (0.0, "0.0"),
+            (-0.0, "-0.0"),
+            (30.0, "30.0"),
+            (0.1, "0.1"),
+            (-1.5, "-1.5"),
+            (1e15, "1000000000000000.0"),
+            (9999999999999998.0, "9999999999999998.0"),
+            (1e16, "1e+16"),
+            (1.5e16, "1.5e+16"),
+            (1.2345678901234567e16, "1.2345678901234568e+16"),
+            (1e22, "1e+22"),
+            (1e300, "1e+300"),
+            (0.0001, "0.0001"),
+            (0.00012345, "0.00012345"),
+            (0.00001, "1e-05"),
+            (-0.0000123, "-1.23e-05"),
+            (5e-324, "5e-324"),
+            (1.7976931348623157e308, "1.7976931348623157e+308"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(repr(value), text);
+        }
+    }
+
+    #[test]
+    fn percent_g_has_six_digits() {
+        let cases = [
+            (0.0, "0"),
+            (2.0, "2"),
+            (0.1, "0.1"),
+            (100000.0, "100000"),
+            (1000000.0, "1e+06"),
+            (999999.5, "1e+06"),
+            (123456.7, "123457"),
+            (0.0001, "0.0001"),
+            (0.00001234567, "1.23457e-05"),
+            (-2.5, "-2.5"),
+            (1e100, "1e+100"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(general(value), text);
+        }
+    }
+
+    #[test]
+    fn rounding_is_that_of_the_exact_decimal() {
+        let cases = [
+            (0.1, 0.1),
+            (1.0 / 3.0, 0.333333),
+            (2.0 / 3.0, 0.666667),
+            (0.0000005, 0.0),
+            (0.0000015, 0.000002),
+            (0.0000025, 0.000002),
+            (5e-7, 0.0),
+            (1234567890.1234567, 1234567890.123457),
+            (1e20, 1e20),
+            (-1.0 / 3.0, -0.333333),
+        ];
+        for (value, rounded) in cases {
+            assert_eq!(round_to_millionths(value), rounded, "{value}");
+        }
+        assert!(round_to_millionths(f64::NAN).is_nan());
+        assert_eq!(round_to_millionths(f64::INFINITY), f64::INFINITY);
+    }
+}
