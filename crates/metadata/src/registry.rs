@@ -1,23 +1,22 @@
 //! The registry: numbers, names and policies of metrics.
 
 use std::{
-    collections::BTreeMap,
     hash::{BuildHasher, Hasher},
     sync::Arc,
 };
 
 use foldhash::fast::RandomState;
 use metric::{MAX_NAME_BYTES, Policy, Timestamp, is_tagged};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use store::{MetricRecord, PolicyChange};
 
 use crate::{
-    FindError, FindLimits, Found, PolicyHistory, PolicyId, PolicySpan,
+    PolicyHistory, PolicyId, PolicySpan,
     arena::{Arena, NOWHERE, Place, Record},
-    find::{Budget, NO_METRIC},
+    find::NO_METRIC,
     numbers::Numbers,
-    pattern,
     policies::Policies,
+    segment::Segment,
 };
 
 /// Every metric this node knows.
@@ -28,21 +27,25 @@ use crate::{
 /// a waiting writer goes before a reader that comes again.
 pub struct Registry {
     seed: RandomState,
-    names: RwLock<Table>,
-    policies: RwLock<Policies>,
+    // Taken before `names` where both are.
+    pub(crate) policies: RwLock<Policies>,
+    pub(crate) names: RwLock<Table>,
+    // Held by whoever changes the segments. Names there were at the last call of `compact`.
+    pub(crate) compacting: Mutex<usize>,
 }
 
 /// What the lock of names guards.
-struct Table {
-    arena: Arena,
+pub(crate) struct Table {
+    pub arena: Arena,
     numbers: Numbers,
     // The place of each number's record; NOWHERE where a number has none.
-    places: Vec<Place>,
+    pub places: Vec<Place>,
     // Names, not numbers: without the holes that a restore may leave.
-    names: usize,
-    tagged: usize,
-    // Numbers of untagged names that are in no segment of the path index, in the order they came.
-    tail: Vec<u32>,
+    pub names: usize,
+    // The path index: every untagged name is in one segment or in the tail. The largest segment first.
+    pub segments: Vec<Arc<Segment>>,
+    // Numbers in the order they came.
+    pub tail: Vec<u32>,
 }
 
 /// What a restore did.
@@ -71,10 +74,19 @@ impl Registry {
             numbers: Numbers::new(),
             places: Vec::new(),
             names: 0,
-            tagged: 0,
+            segments: Vec::new(),
             tail: Vec::new(),
         };
-        Registry { seed: RandomState::default(), names: RwLock::new(table), policies: RwLock::new(Policies::new()) }
+        Registry::of(table, Policies::new())
+    }
+
+    pub(crate) fn of(table: Table, policies: Policies) -> Registry {
+        Registry {
+            seed: RandomState::default(),
+            policies: RwLock::new(policies),
+            names: RwLock::new(table),
+            compacting: Mutex::new(0),
+        }
     }
 
     /// The hash of a name, which [`Names::find`] and [`NamesMut::create`] take. Seeded: another in every
@@ -109,6 +121,11 @@ impl Registry {
     /// When no policy has the number.
     pub fn policy(&self, id: PolicyId) -> Arc<Policy> {
         self.policies.read().get(id).expect("a policy number comes from intern").clone()
+    }
+
+    /// How many distinct policies there are: their numbers are 0 to this.
+    pub fn policy_count(&self) -> usize {
+        self.policies.read().distinct().len()
     }
 
     /// Takes over rows of the metrics table, in any order and any batches, each any number of times.
@@ -206,111 +223,13 @@ impl Registry {
         let policies = self.policies.read().memory_bytes();
         let table = self.names.read();
         let columns = (table.places.len() + table.tail.len()) * size_of::<u32>();
-        policies + columns + table.arena.memory_bytes() + table.numbers.memory_bytes()
-    }
-
-    /// Merges what is new into the path index, when there is enough of it. Called by a maintenance thread
-    /// every 100 ms to a second; returns whether there was something to do, in which case there may be more.
-    pub fn compact(&self) -> bool {
-        false
-    }
-
-    /// The nodes that a pattern names: metrics and branches of exactly its depth (of any, with `**`).
-    ///
-    /// Tagged metrics are not in the tree; a pattern that has a `;` is the exact name of one.
-    pub fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
-        if is_tagged(pattern) {
-            return self.exact(pattern);
-        }
-        self.walk(pattern, limits, false)
-    }
-
-    /// The metrics that a pattern names, to be read: nodes with a number. The exact name of a metric, tagged
-    /// or not, costs one lookup.
-    pub fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
-        if is_tagged(pattern) {
-            return self.exact(pattern);
-        }
-        if !pattern::is_pattern(pattern) {
-            return self.exact(&pattern::plain_name(pattern));
-        }
-        self.walk(pattern, limits, true)
-    }
-
-    /// Calls `each` with the number and name of every metric in the order of names, until it returns false.
-    /// Tagged metrics come after the others, as they are not in the tree.
-    pub fn all(&self, mut each: impl FnMut(u32, &str) -> bool) {
-        let table = self.names.read();
-        let mut names: BTreeMap<&str, u32> = BTreeMap::new();
-        for number in 0..table.places.len() as u32 {
-            if let Some(record) = table.record(number) {
-                names.insert(text(record.name), number);
-            }
-        }
-        for tagged in [false, true] {
-            for (name, &number) in &names {
-                if is_tagged(name) == tagged && !each(number, name) {
-                    return;
-                }
-            }
-        }
-    }
-
-    fn exact(&self, name: &str) -> Result<Found, FindError> {
-        let mut found = Found::default();
-        let hash = self.hash(name.as_bytes());
-        if let Some(number) = self.read().find(hash, name.as_bytes()) {
-            found.push(name, number, false)?;
-        }
-        Ok(found)
-    }
-
-    fn walk(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
-        let Some(dfa) = pattern::automaton(pattern)? else { return Ok(Found::default()) };
-        let mut cache = dfa.create_cache();
-        let too_complex = |_| FindError::TooComplex;
-        let start = dfa.start_state(&mut cache, &pattern::start()).map_err(|_| FindError::TooComplex)?;
-        let mut budget = Budget::new(limits);
-        let mut nodes: BTreeMap<String, (u32, bool)> = BTreeMap::new();
-        let table = self.names.read();
-        for &number in &table.tail {
-            let Some(record) = table.record(number) else { continue };
-            let mut state = start;
-            budget.spend(record.name.len() as u64)?;
-            for end in 0..=record.name.len() {
-                let at_end = end == record.name.len();
-                if at_end || record.name[end] == b'.' {
-                    let eoi = dfa.next_eoi_state(&mut cache, state).map_err(too_complex)?;
-                    if eoi.is_match() && (at_end || !leaves_only) {
-                        let path = text(&record.name[..end]);
-                        let node = nodes.entry(path.to_owned()).or_insert((NO_METRIC, false));
-                        if at_end {
-                            node.0 = number;
-                        } else {
-                            node.1 = true;
-                        }
-                    }
-                }
-                if at_end {
-                    break;
-                }
-                state = dfa.next_state(&mut cache, state, record.name[end]).map_err(too_complex)?;
-                if state.is_dead() {
-                    break;
-                }
-            }
-        }
-        budget.check_nodes(nodes.len())?;
-        let mut found = Found::default();
-        for (path, (number, is_branch)) in nodes {
-            found.push(&path, number, is_branch)?;
-        }
-        Ok(found)
+        let segments = table.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
+        policies + columns + segments + table.arena.memory_bytes() + table.numbers.memory_bytes()
     }
 }
 
 /// Names are checked when they come in; what is in the arena is text.
-fn text(name: &[u8]) -> &str {
+pub(crate) fn text(name: &[u8]) -> &str {
     std::str::from_utf8(name).expect("names in the arena are UTF-8")
 }
 
@@ -338,11 +257,15 @@ impl Table {
         self.places[index] = place;
         self.numbers.insert(hash, place);
         self.names += 1;
-        if is_tagged(name) {
-            self.tagged += 1;
-        } else {
+        if !is_tagged(name) {
             self.tail.push(number);
         }
+    }
+
+    /// Adds a segment at the place that its size gives it.
+    pub(crate) fn add_segment(&mut self, segment: Segment) {
+        let at = self.segments.partition_point(|other| other.len() >= segment.len());
+        self.segments.insert(at, Arc::new(segment));
     }
 }
 
@@ -426,6 +349,7 @@ impl NamesMut<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FindLimits;
 
     #[test]
     fn a_metric_is_found_the_moment_it_is_created() {

@@ -1,0 +1,527 @@
+//! Accepting a batch of points: the path every point takes, once.
+//!
+//! 1. Wait while the pipeline is full.
+//! 2. Names to numbers, under one shared lock; names never seen get a policy and a number, under one
+//!    exclusive lock.
+//! 3. One record appended to the journal.
+//! 4. One slot store a point, under one lock. From here on a reader sees them.
+
+use std::{
+    io,
+    path::PathBuf,
+    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use carbon::{Decision, Reject, Rules};
+use metadata::{PolicyId, Registry};
+use metric::{Timestamp, canonical_name};
+use parking_lot::{Mutex, RwLock};
+use store::{Driver, StoreError};
+use tokio::task::JoinHandle;
+
+use crate::{
+    Batch, CountersSnapshot, Protocol, RejectExample, Restored,
+    counters::Counters,
+    held::{Held, Refused},
+    journal::{Journal, NumberedPoint},
+    policies::Policies,
+    pressure::Pressure,
+    rejects::Rejects,
+};
+
+/// How far ahead names are fetched into the cache while they are looked up.
+const PREFETCH: usize = 12;
+
+/// How long to wait before a failed append is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// When the journal is put on the disk for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// In groups, this long apart: a lost machine (not a killed process) loses at most this.
+    Every(Duration),
+    /// Before the next bytes of a connection are read.
+    Always,
+}
+
+/// Settings of the pipeline.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// Folder of the journal.
+    pub journal_dir: PathBuf,
+    /// When it is synced.
+    pub sync: Sync,
+    /// Bytes of journal at which receivers wait; at half of it everything is written out early.
+    pub journal_limit_bytes: u64,
+    /// Bytes of held points at which receivers wait; at half of it everything is written out early.
+    pub memory_limit_bytes: u64,
+    /// How long points wait in memory at most. Longer means fuller rows and less work; it also means a
+    /// larger journal and a longer replay.
+    pub flush_after: Duration,
+}
+
+impl Default for IngestOptions {
+    fn default() -> IngestOptions {
+        IngestOptions {
+            journal_dir: PathBuf::from("data/journal"),
+            sync: Sync::Every(Duration::from_secs(1)),
+            journal_limit_bytes: 4 << 30,
+            memory_limit_bytes: 1 << 30,
+            flush_after: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Why ingestion could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The journal's folder.
+    #[error("the journal in {dir}: {source}")]
+    Journal {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The driver.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The rules, and the registry's id of each of their policies.
+pub(crate) struct ActiveRules {
+    pub(crate) rules: Rules,
+    pub(crate) ids: Vec<PolicyId>,
+}
+
+/// The pipeline from decoded points to the store.
+pub struct Ingest {
+    pub(crate) options: IngestOptions,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) journal: Journal,
+    pub(crate) held: Mutex<Held>,
+    pub(crate) policies: Policies,
+    pub(crate) rules: RwLock<Arc<ActiveRules>>,
+    pub(crate) pressure: Pressure,
+    pub(crate) counters: Counters,
+    pub(crate) rejects: Rejects,
+    /// Metrics that are in the journal and not in the metrics table yet.
+    pub(crate) unlisted: Mutex<Vec<u32>>,
+    /// One cycle at a time.
+    pub(crate) cycle: tokio::sync::Mutex<()>,
+    pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) restored: Restored,
+    pub(crate) me: Weak<Ingest>,
+}
+
+/// Unix seconds.
+pub(crate) fn now() -> Timestamp {
+    // A clock before 1970 is a clock that is not set yet; every point would be from the future.
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as Timestamp)
+}
+
+impl Ingest {
+    /// Opens the journal, replays it, and begins to sync and flush. The registry must already hold what the
+    /// metrics table holds.
+    pub async fn open(
+        options: IngestOptions,
+        driver: Arc<dyn Driver>,
+        registry: Arc<Registry>,
+        rules: Rules,
+    ) -> Result<Arc<Ingest>, IngestError> {
+        let in_journal = |source| IngestError::Journal { dir: options.journal_dir.clone(), source };
+        let old = match crate::journal::segments(&options.journal_dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            segments => segments.map_err(in_journal)?,
+        };
+        let mut held = Held::default();
+        let policies = Policies::default();
+        let counters = Counters::default();
+        let (restored, unlisted) =
+            crate::replay::replay_segments(&old, &registry, &mut held, &policies, &counters).map_err(in_journal)?;
+
+        let journal = Journal::open(&options.journal_dir).map_err(in_journal)?;
+        let pressure = Pressure::new(options.memory_limit_bytes, options.journal_limit_bytes);
+        pressure.grew(held.states.iter().map(|state| state.open.slots() as u64).sum(), journal.bytes());
+        let rules = RwLock::new(Arc::new(ActiveRules { rules, ids: Vec::new() }));
+        let ingest = Arc::new_cyclic(|me| Ingest {
+            options,
+            driver,
+            registry,
+            journal,
+            held: Mutex::new(held),
+            policies,
+            rules,
+            pressure,
+            counters,
+            rejects: Rejects::default(),
+            unlisted: Mutex::new(unlisted),
+            cycle: tokio::sync::Mutex::new(()),
+            tasks: Mutex::default(),
+            restored,
+            me: me.clone(),
+        });
+        ingest.name_policies();
+        let tasks = [ingest.clone().spawn_sync(), ingest.clone().spawn_cycles(), ingest.clone().spawn_rules()];
+        ingest.tasks.lock().extend(tasks);
+        Ok(ingest)
+    }
+
+    /// An empty batch for a connection.
+    pub fn batch(&self, protocol: Protocol) -> Batch {
+        Batch::new(protocol, self.registry.clone())
+    }
+
+    /// Takes every point of the batch, and leaves it empty. Waits while the pipeline is full, which is how
+    /// back-pressure reaches the socket, and until the disk takes the record; nothing is ever dropped
+    /// without being counted by reason.
+    pub async fn accept(&self, batch: &mut Batch) {
+        self.report(batch);
+        if batch.is_empty() {
+            return;
+        }
+        if self.pressure.is_closed() {
+            let began = Instant::now();
+            self.pressure.wait().await;
+            self.stalled(began.elapsed());
+        }
+        let mut resolved = false;
+        loop {
+            match self.try_accept(batch, &mut resolved) {
+                Ok(()) => break,
+                Err(error) => {
+                    self.counters.journal_errors.fetch_add(1, Relaxed);
+                    tracing::error!(%error, dir = %self.options.journal_dir.display(),
+                        "the journal cannot be written: no points are accepted until it can");
+                    tokio::time::sleep(RETRY).await;
+                    self.stalled(RETRY);
+                }
+            }
+        }
+        if self.options.sync == Sync::Always {
+            self.synced().await;
+        }
+    }
+
+    /// Counts what was refused while decoding.
+    fn report(&self, batch: &mut Batch) {
+        if batch.refused() == 0 {
+            return;
+        }
+        for reason in Reject::ALL {
+            let count = std::mem::take(&mut batch.refused[reason as usize]);
+            if count > 0 {
+                self.counters.refused(reason, u64::from(count));
+            }
+        }
+        let (time, protocol) = (now(), batch.protocol);
+        let examples = batch.examples.drain(..);
+        self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
+    }
+
+    pub(crate) fn stalled(&self, time: Duration) {
+        self.counters.stalled_nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    /// Steps 2 to 4. After an error the batch may be given again as it is.
+    fn try_accept(&self, batch: &mut Batch, resolved: &mut bool) -> io::Result<()> {
+        let now = now();
+        if !*resolved {
+            self.resolve(batch, now);
+            *resolved = true;
+        }
+        let numbered = std::mem::take(&mut batch.numbered);
+        let accepted = self.journal_and_hold(&numbered, batch, now);
+        batch.numbered = numbered;
+        let refused = accepted?;
+        self.counters.accepted(batch.protocol, (batch.numbered.len() - refused) as u64);
+        self.counters.batches.fetch_add(1, Relaxed);
+        batch.clear();
+        self.report(batch);
+        Ok(())
+    }
+
+    /// Step 2: fills `batch.numbered`, in the order the points came.
+    fn resolve(&self, batch: &mut Batch, now: Timestamp) {
+        let mut numbered = std::mem::take(&mut batch.numbered);
+        numbered.clear();
+        numbered.reserve(batch.sent.len());
+        let mut unknown = Vec::new();
+        {
+            let names = self.registry.read();
+            for (i, sent) in batch.sent.iter().enumerate() {
+                if let Some(ahead) = batch.sent.get(i + PREFETCH) {
+                    names.prefetch(ahead.hash);
+                }
+                let metric = names.find(sent.hash, batch.name(sent)).unwrap_or_else(|| {
+                    unknown.push(i);
+                    u32::MAX
+                });
+                numbered.push(NumberedPoint { metric, time: sent.time, value: sent.value });
+            }
+        }
+        if !unknown.is_empty() {
+            self.resolve_unknown(batch, &unknown, &mut numbered, now);
+            numbered.retain(|point| point.metric != u32::MAX);
+        }
+        batch.numbered = numbered;
+    }
+
+    /// Names that were not found as they were sent: put into their canonical form, judged, created.
+    #[cold]
+    fn resolve_unknown(&self, batch: &mut Batch, unknown: &[usize], numbered: &mut [NumberedPoint], now: Timestamp) {
+        let rules = self.rules.read().clone();
+        let mut refused: Vec<(Reject, usize)> = Vec::new();
+        // Everything slow is done before the registry is locked.
+        let mut wanted = Vec::with_capacity(unknown.len());
+        for &i in unknown {
+            let raw = batch.name(&batch.sent[i]);
+            let name = match canonical_name(raw) {
+                Ok(name) => name,
+                Err(error) => {
+                    refused.push((error.into(), i));
+                    continue;
+                }
+            };
+            let hash = match &name {
+                std::borrow::Cow::Borrowed(_) => batch.sent[i].hash,
+                std::borrow::Cow::Owned(canonical) => {
+                    let hash = self.registry.hash(canonical.as_bytes());
+                    // A name sent in another form is here each time, and known all but the first.
+                    if let Some(metric) = self.registry.read().find(hash, canonical.as_bytes()) {
+                        numbered[i].metric = metric;
+                        continue;
+                    }
+                    hash
+                }
+            };
+            match rules.rules.decide(&name) {
+                Decision::Keep(index) => wanted.push((i, name, hash, rules.ids[index.get()])),
+                Decision::Blacklisted => refused.push((Reject::Blacklisted, i)),
+                Decision::NotWhitelisted => refused.push((Reject::NotWhitelisted, i)),
+            }
+        }
+        let mut created = Vec::new();
+        if !wanted.is_empty() {
+            let mut names = self.registry.write();
+            for (i, name, hash, policy) in &wanted {
+                numbered[*i].metric = names.find(*hash, name.as_bytes()).unwrap_or_else(|| {
+                    let number = names.create(*hash, name, *policy, now);
+                    // Under the same lock: whoever finds the metric appends after this.
+                    self.journal.name_metric(number, *policy, name, now);
+                    created.push(number);
+                    number
+                });
+            }
+        }
+        drop(wanted);
+        self.counters.created.fetch_add(created.len() as u64, Relaxed);
+        self.unlisted.lock().extend(created);
+        for (reason, i) in refused {
+            let sample = batch.name(&batch.sent[i]).to_vec();
+            batch.refuse(reason, &sample);
+        }
+    }
+
+    /// Steps 3 and 4. Returns how many points were refused for their time.
+    fn journal_and_hold(&self, points: &[NumberedPoint], batch: &mut Batch, now: Timestamp) -> io::Result<usize> {
+        if points.is_empty() {
+            return Ok(0);
+        }
+        let in_memory = self.journal.append(batch.record.points(now, points))?;
+        let table = self.policies.table();
+        let mut refused = Vec::new();
+        let mut grew;
+        {
+            let mut held = self.held.lock();
+            self.ensure_states(&mut held, points);
+            grew = held.apply(points, now, &table.hot, &mut refused);
+            if !refused.is_empty() {
+                refused.retain(|&(place, reason)| {
+                    let placed = match reason {
+                        Reject::TooOld => held.apply_old(&points[place], now, &table.all),
+                        _ => None,
+                    };
+                    grew += placed.unwrap_or(0);
+                    placed.is_none()
+                });
+            }
+        }
+        drop(in_memory);
+        self.pressure.grew(grew as u64, self.journal.bytes());
+        for &(place, reason) in &refused {
+            let sample = self.describe(&points[place]);
+            batch.refuse(reason, sample.as_bytes());
+        }
+        Ok(refused.len())
+    }
+
+    /// Gives a state to each metric of these points that was created since the last time.
+    fn ensure_states(&self, held: &mut Held, points: &[NumberedPoint]) {
+        let last = points.iter().map(|point| point.metric).max().expect("there are points");
+        if last as usize >= held.states.len() {
+            let names = self.registry.read();
+            held.ensure(last, false, |number| names.policy_id(number));
+        }
+    }
+
+    fn describe(&self, point: &NumberedPoint) -> String {
+        format!("{} {} {}", self.registry.read().name(point.metric), point.value, point.time)
+    }
+
+    /// The last inputs that were refused, newest first.
+    pub fn rejects(&self) -> Vec<RejectExample> {
+        self.rejects.last()
+    }
+
+    /// What was found in the journal at the start.
+    pub fn restored(&self) -> Restored {
+        self.restored
+    }
+
+    /// The registry the names are in.
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Everything that is counted.
+    pub fn counters(&self) -> CountersSnapshot {
+        CountersSnapshot {
+            journal_bytes: self.journal.bytes(),
+            sync_age: self.journal.sync_age(),
+            held_slots: self.pressure.held_slots(),
+            flushing_metrics: self.held.lock().flushing.len() as u64,
+            stalled: self.pressure.is_closed(),
+            ..self.counters.snapshot()
+        }
+    }
+
+    /// Waits for an fsync that covers everything appended so far.
+    async fn synced(&self) {
+        while let Some(me) = self.me.upgrade() {
+            let synced = tokio::task::spawn_blocking(move || me.timed_sync()).await;
+            match synced {
+                Ok(Ok(())) => return,
+                _ => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    pub(crate) fn timed_sync(&self) -> io::Result<()> {
+        let began = Instant::now();
+        let result = self.journal.sync();
+        match &result {
+            Ok(()) => self.counters.sync.observe(began.elapsed()),
+            Err(error) => {
+                self.counters.journal_errors.fetch_add(1, Relaxed);
+                tracing::error!(%error, dir = %self.options.journal_dir.display(), "the journal cannot be synced to the disk");
+            }
+        }
+        result
+    }
+
+    fn spawn_sync(self: Arc<Ingest>) -> JoinHandle<()> {
+        let every = match self.options.sync {
+            Sync::Every(every) => every,
+            Sync::Always => Duration::from_secs(1),
+        };
+        tokio::spawn(async move {
+            let mut ticks = tokio::time::interval(every.max(Duration::from_millis(1)));
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                ticks.tick().await;
+                let me = self.clone();
+                // A failure is counted and logged where it happens, and the next tick tries again.
+                let _ = tokio::task::spawn_blocking(move || me.timed_sync()).await;
+            }
+        })
+    }
+
+    /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the
+    /// background. Points from then on are kept by the new policy; what is stored stays readable.
+    pub async fn set_rules(&self, rules: Rules) {
+        *self.rules.write() = Arc::new(ActiveRules { rules, ids: Vec::new() });
+        self.name_policies();
+        self.apply_rules().await;
+    }
+
+    /// Gives every policy of the rules its id, and names it in the journal.
+    fn name_policies(&self) {
+        let mut active = self.rules.write();
+        let rules = active.rules.clone();
+        let ids: Vec<PolicyId> = rules.policies().iter().map(|policy| self.registry.intern(policy)).collect();
+        for id in 0..self.registry.policy_count() {
+            let id = id as PolicyId;
+            self.journal.name_policy(id, &self.registry.policy(id));
+        }
+        self.policies.refresh(&self.registry);
+        *active = Arc::new(ActiveRules { rules, ids });
+    }
+
+    fn spawn_rules(self: Arc<Ingest>) -> JoinHandle<()> {
+        tokio::spawn(async move { self.apply_rules().await })
+    }
+
+    /// Judges every metric that exists by the rules in force.
+    async fn apply_rules(&self) {
+        const AT_ONCE: u32 = 4096;
+        let rules = self.rules.read().clone();
+        let table = self.policies.table();
+        let count = self.registry.len() as u32;
+        for first in (0..count).step_by(AT_ONCE as usize) {
+            let numbers = first..count.min(first + AT_ONCE);
+            let decisions: Vec<Decision> = {
+                let names = self.registry.read();
+                numbers.clone().map(|number| rules.rules.decide(names.name(number))).collect()
+            };
+            let now = now();
+            let (mut changed, mut taken) = (Vec::new(), Vec::new());
+            {
+                let mut held = self.held.lock();
+                for (number, decision) in numbers.zip(decisions) {
+                    if number as usize >= held.states.len() {
+                        break;
+                    }
+                    let state = &mut held.states[number as usize];
+                    state.refused = match decision {
+                        Decision::Blacklisted => Some(Refused::Blacklisted),
+                        Decision::NotWhitelisted => Some(Refused::NotWhitelisted),
+                        Decision::Keep(_) => None,
+                    };
+                    let Decision::Keep(index) = decision else { continue };
+                    let policy = rules.ids[index.get()];
+                    if state.policy == policy {
+                        continue;
+                    }
+                    // What it holds is stored by the policy it came under.
+                    taken.extend(held.take(number, &table.all));
+                    if held.states[number as usize].open.is_empty() {
+                        held.set_policy(number, policy);
+                        changed.push((number, policy));
+                    } else {
+                        // An older part is still on its way. The next flush cycle comes by again.
+                        self.rules_unfinished();
+                    }
+                }
+            }
+            for &(number, policy) in &changed {
+                self.registry.set_policy(number, policy, now);
+            }
+            self.unlisted.lock().extend(changed.iter().map(|&(number, _)| number));
+            self.write_taken(taken).await;
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn rules_unfinished(&self) {
+        let me = self.me.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if let Some(me) = me.upgrade() {
+                Box::pin(me.apply_rules()).await;
+            }
+        });
+    }
+}

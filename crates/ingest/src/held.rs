@@ -1,0 +1,231 @@
+//! What is held in memory: the open points of every metric, and those that are on their way to the store.
+
+use std::{collections::HashMap, sync::Arc};
+
+use carbon::Reject;
+use downsample::{Open, Pending};
+use metadata::PolicyId;
+use metric::{Policy, Slot, Timestamp};
+
+use crate::{journal::NumberedPoint, policies::Hot};
+
+/// One metric. A million metrics have a million of these: forty-eight bytes.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) open: Open,
+    /// From this stage-0 slot on nothing is stored; `Slot::MAX` when that is not known.
+    unstored_from: Slot,
+    pub(crate) policy: PolicyId,
+    /// Set when the blacklist or the whitelist turned against a metric that exists.
+    pub(crate) refused: Option<Refused>,
+}
+
+/// Which list refuses a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    Blacklisted,
+    NotWhitelisted,
+}
+
+impl From<Refused> for Reject {
+    fn from(refused: Refused) -> Reject {
+        match refused {
+            Refused::Blacklisted => Reject::Blacklisted,
+            Refused::NotWhitelisted => Reject::NotWhitelisted,
+        }
+    }
+}
+
+/// The points of one metric on their way to the store.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) metric: u32,
+    pub(crate) policy: PolicyId,
+    pub(crate) open: Open,
+    pub(crate) unstored_from: Slot,
+}
+
+/// All metrics, by number. One lock guards it: a batch of points pays for it once.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) states: Vec<State>,
+    pub(crate) flushing: HashMap<u32, Arc<Taken>>,
+}
+
+impl Held {
+    /// Makes states up to and including `number`. `policy_of` tells the policy of each new one.
+    /// `stored` says whether the store may hold something of them already.
+    pub(crate) fn ensure(&mut self, number: u32, stored: bool, policy_of: impl Fn(u32) -> PolicyId) {
+        let unstored_from = if stored { Slot::MAX } else { 0 };
+        for next in self.states.len() as u32..=number {
+            self.states.push(State { unstored_from, policy: policy_of(next), ..State::default() });
+        }
+    }
+
+    /// Takes points that the journal holds. Every number has a state. Returns by how many slots the memory
+    /// held grew; a point that is refused goes to `refused` by its place.
+    pub(crate) fn apply(
+        &mut self,
+        points: &[NumberedPoint],
+        now: Timestamp,
+        hot: &[Hot],
+        refused: &mut Vec<(usize, Reject)>,
+    ) -> usize {
+        let mut grew = 0;
+        for (place, point) in points.iter().enumerate() {
+            let state = &mut self.states[point.metric as usize];
+            let policy = hot[usize::from(state.policy)];
+            let age = now - i64::from(point.time);
+            // The future is bounded by the same length as the past.
+            if age <= i64::from(policy.finest) && age >= -i64::from(policy.longest) && state.refused.is_none() {
+                grew += state.open.push(point.time / policy.resolution, point.value);
+            } else {
+                let reason = match state.refused {
+                    Some(refused) => refused.into(),
+                    None if age > i64::from(policy.longest) => Reject::TooOld,
+                    None if age < 0 => Reject::TooFarAhead,
+                    // Too old for stage 0 only: the caller, who knows every stage, places it.
+                    None => {
+                        refused.push((place, Reject::TooOld));
+                        continue;
+                    }
+                };
+                refused.push((place, reason));
+            }
+        }
+        grew
+    }
+
+    /// Puts a point into the finest coarser stage that still holds its time, if one does.
+    pub(crate) fn apply_old(
+        &mut self,
+        point: &NumberedPoint,
+        now: Timestamp,
+        policies: &[Arc<Policy>],
+    ) -> Option<usize> {
+        let state = &mut self.states[point.metric as usize];
+        let retention = &policies[usize::from(state.policy)].retention;
+        let stage = retention.stage_holding(i64::from(point.time), now).filter(|&stage| stage > 0)?;
+        let slot = retention.stages()[stage].slot(i64::from(point.time))?;
+        Some(state.open.push_coarse(stage as u8, slot, point.value))
+    }
+
+    /// Takes out what a metric holds, to be stored, unless an earlier part of it is still on its way.
+    pub(crate) fn take(&mut self, number: u32, policies: &[Arc<Policy>]) -> Option<Arc<Taken>> {
+        let state = &mut self.states[number as usize];
+        if state.open.is_empty() || self.flushing.contains_key(&number) {
+            return None;
+        }
+        let open = std::mem::take(&mut state.open);
+        let taken = Taken { metric: number, policy: state.policy, open, unstored_from: state.unstored_from };
+        if state.unstored_from != Slot::MAX {
+            let retention = &policies[usize::from(state.policy)].retention;
+            state.unstored_from = stored_until(&taken, retention);
+        }
+        let taken = Arc::new(taken);
+        self.flushing.insert(number, taken.clone());
+        Some(taken)
+    }
+
+    /// Gives a metric another policy. What it holds must have been taken before.
+    pub(crate) fn set_policy(&mut self, number: u32, policy: PolicyId) {
+        let state = &mut self.states[number as usize];
+        debug_assert!(state.open.is_empty(), "points held by one policy are not stored by another");
+        state.policy = policy;
+        // The new stages may share tables with the old ones.
+        state.unstored_from = Slot::MAX;
+    }
+
+    /// What waits for a metric, in the order it came, the part that is on its way first. Nothing when the
+    /// policy changed in between: that part is visible again once it is stored.
+    pub(crate) fn waiting(&self, number: u32) -> Waiting<'_> {
+        let Some(state) = self.states.get(number as usize) else { return Waiting::default() };
+        let taken = self.flushing.get(&number).filter(|taken| taken.policy == state.policy);
+        Waiting {
+            taken: taken.map(|taken| &taken.open),
+            open: (!state.open.is_empty()).then_some(&state.open),
+            unstored_from: taken.map_or(state.unstored_from, |taken| taken.unstored_from),
+        }
+    }
+}
+
+fn stored_until(taken: &Taken, retention: &metric::Retention) -> Slot {
+    // The common case without sorting: a run alone.
+    if taken.open.late().is_empty() {
+        return taken.open.end_slot().unwrap_or(0).max(taken.unstored_from);
+    }
+    Pending::of(&[&taken.open], taken.unstored_from).stored_until(retention)
+}
+
+/// What waits in memory for one metric.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) taken: Option<&'a Open>,
+    pub(crate) open: Option<&'a Open>,
+    /// From this stage-0 slot on nothing is stored.
+    pub(crate) unstored_from: Slot,
+}
+
+impl Waiting<'_> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.taken.is_none() && self.open.is_none()
+    }
+
+    /// As the downsampler wants it.
+    pub(crate) fn pending(&self) -> Pending {
+        let opens: Vec<&Open> = self.taken.into_iter().chain(self.open).collect();
+        Pending::of(&opens, self.unstored_from)
+    }
+
+    /// Lays the stage-0 points over `values`, whose first is of `first_slot`.
+    pub(crate) fn overlay(&self, first_slot: Slot, values: &mut [f64]) {
+        for open in self.taken.into_iter().chain(self.open) {
+            for late in open.late().iter().filter(|late| late.stage == 0) {
+                let place = late.slot.checked_sub(first_slot);
+                if let Some(value) = place.and_then(|place| values.get_mut(place as usize)) {
+                    *value = late.value;
+                }
+            }
+            let (run_first, run) = open.run();
+            let skip = first_slot.saturating_sub(run_first) as usize;
+            let place = run_first.saturating_sub(first_slot) as usize;
+            if skip >= run.len() || place >= values.len() {
+                continue;
+            }
+            for (value, &held) in values[place..].iter_mut().zip(&run[skip..]) {
+                if !held.is_nan() {
+                    *value = held;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_as_small_as_a_million_of_them_must_be() {
+        assert!(size_of::<State>() <= 48, "{}", size_of::<State>());
+    }
+
+    #[test]
+    fn what_waits_is_laid_over_a_window_that_only_meets_it() {
+        let mut open = Open::default();
+        for slot in 10..20 {
+            open.push(slot, f64::from(slot));
+        }
+        let waiting = Waiting { taken: None, open: Some(&open), unstored_from: 0 };
+        let mut window = [0.0; 4];
+        waiting.overlay(8, &mut window);
+        assert_eq!(window, [0.0, 0.0, 10.0, 11.0]);
+        let mut window = [0.0; 4];
+        waiting.overlay(18, &mut window);
+        assert_eq!(window, [18.0, 19.0, 0.0, 0.0]);
+        let mut window = [0.0; 2];
+        waiting.overlay(30, &mut window);
+        waiting.overlay(2, &mut window);
+        assert_eq!(window, [0.0, 0.0]);
+    }
+}

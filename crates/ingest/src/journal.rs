@@ -1,0 +1,580 @@
+//! The journal: what is accepted is here first, on disk, until the store holds it.
+//!
+//! A journal is a folder of segments, `00000001.journal` and on. A segment is eight bytes of magic and then
+//! records; only the last one grows. A record is
+//!
+//! ```text
+//! length u32 │ crc32 u32 │ kind u8 │ payload (length bytes)          all little-endian; crc over kind and payload
+//! kind 1, points:   now i64 │ { number u32 │ time u32 │ value f64 }…
+//! kind 2, metrics:  now i64 │ { number u32 │ policy u16 │ name length u16 │ name }…
+//! kind 3, policy:   id u16 │ xFilesFactor f64 │ aggregation, blank, retention as text
+//! ```
+//!
+//! A segment names every policy it uses, so that any suffix of the journal can be replayed by itself.
+//! Appending is a `write(2)`: a killed process loses nothing, a lost machine at most what was appended
+//! since the last `fsync`.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use metric::{Policy, Timestamp};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+
+const MAGIC: &[u8; 8] = b"PLBGJNL1";
+const HEADER: usize = 9;
+/// Bytes of one point in a record of points.
+const POINT: usize = 16;
+/// A record longer than this was not written by us.
+const LONGEST_RECORD: usize = 64 << 20;
+/// A segment is closed when it is longer than this, so that the journal can be trimmed in pieces.
+const SEGMENT_BYTES: u64 = 64 << 20;
+
+const POINTS: u8 = 1;
+const METRICS: u8 = 2;
+const POLICY: u8 = 3;
+
+/// A point whose metric is known by its number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NumberedPoint {
+    /// The metric's number.
+    pub metric: u32,
+    /// Unix seconds.
+    pub time: u32,
+    /// Not NaN.
+    pub value: f64,
+}
+
+/// Writes one record into memory, piece by piece.
+#[derive(Debug, Default)]
+pub struct RecordWriter {
+    bytes: Vec<u8>,
+}
+
+impl RecordWriter {
+    fn begin(&mut self, kind: u8) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&[0; HEADER]);
+        self.bytes[8] = kind;
+    }
+
+    fn finish(&mut self) -> &[u8] {
+        finish_record(&mut self.bytes);
+        &self.bytes
+    }
+
+    /// A record of points accepted at `now`.
+    pub fn points(&mut self, now: Timestamp, points: &[NumberedPoint]) -> &[u8] {
+        self.begin(POINTS);
+        self.bytes.extend_from_slice(&now.to_le_bytes());
+        self.bytes.reserve(points.len() * POINT);
+        for point in points {
+            let mut cell = [0; POINT];
+            cell[..4].copy_from_slice(&point.metric.to_le_bytes());
+            cell[4..8].copy_from_slice(&point.time.to_le_bytes());
+            cell[8..].copy_from_slice(&point.value.to_le_bytes());
+            self.bytes.extend_from_slice(&cell);
+        }
+        self.finish()
+    }
+
+    fn policy(&mut self, id: u16, policy: &Policy) -> &[u8] {
+        self.begin(POLICY);
+        self.bytes.extend_from_slice(&id.to_le_bytes());
+        self.bytes.extend_from_slice(&policy.x_files_factor.to_le_bytes());
+        self.bytes.extend_from_slice(format!("{} {}", policy.aggregation, policy.retention).as_bytes());
+        self.finish()
+    }
+}
+
+fn finish_record(bytes: &mut [u8]) {
+    let length = (bytes.len() - HEADER) as u32;
+    let crc = crc32fast::hash(&bytes[8..]);
+    bytes[..4].copy_from_slice(&length.to_le_bytes());
+    bytes[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Metrics that exist in the registry and are not in the journal yet. Whoever appends next writes them
+/// first, so that no point is ever in the journal before its metric.
+#[derive(Debug, Default)]
+struct Unwritten {
+    metrics: Vec<u8>,
+    policies: Vec<(u16, Policy)>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    file: Arc<File>,
+    segment: u64,
+    length: u64,
+    /// Closed segments that were not synced before they were closed.
+    unsynced: Vec<Arc<File>>,
+    /// Policies that the current segment names already.
+    named: Vec<u16>,
+    scratch: RecordWriter,
+}
+
+/// The open journal.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    writer: Mutex<Writer>,
+    unwritten: Mutex<Unwritten>,
+    /// Held shared from an append until its points are in memory; held alone to begin a segment. Once a
+    /// segment is closed, every point in it is therefore in memory, or stored.
+    gate: RwLock<()>,
+    /// Every policy there is, named again at the head of each segment.
+    policies: Mutex<Vec<(u16, Policy)>>,
+    /// Taken for the time of an fsync, so that callers who wait for one share it.
+    syncing: Mutex<()>,
+    appended: AtomicU64,
+    synced: AtomicU64,
+    last_sync: Mutex<Instant>,
+    closed_bytes: AtomicU64,
+    open_bytes: AtomicU64,
+}
+
+/// A segment on disk.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// Its place in the order.
+    pub number: u64,
+    /// Its file.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The segments of a folder, oldest first. Other files are left alone.
+pub fn segments(dir: &Path) -> io::Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_suffix(".journal")).and_then(|n| n.parse().ok());
+        if let Some(number) = number {
+            segments.push(Segment { number, path: entry.path(), bytes: entry.metadata()?.len() });
+        }
+    }
+    segments.sort_by_key(|segment| segment.number);
+    Ok(segments)
+}
+
+impl Journal {
+    /// Opens the folder for appending, in a new segment after those that are there. What is there is
+    /// replayed with [`replay`] and goes away with the first `trim`.
+    pub fn open(dir: &Path) -> io::Result<Journal> {
+        fs::create_dir_all(dir)?;
+        let old = segments(dir)?;
+        let segment = old.last().map_or(1, |last| last.number + 1);
+        let file = create_segment(dir, segment)?;
+        let writer = Writer {
+            file,
+            segment,
+            length: MAGIC.len() as u64,
+            unsynced: Vec::new(),
+            named: Vec::new(),
+            scratch: RecordWriter::default(),
+        };
+        Ok(Journal {
+            dir: dir.to_owned(),
+            writer: Mutex::new(writer),
+            unwritten: Mutex::default(),
+            gate: RwLock::new(()),
+            policies: Mutex::default(),
+            syncing: Mutex::new(()),
+            appended: AtomicU64::new(0),
+            synced: AtomicU64::new(0),
+            last_sync: Mutex::new(Instant::now()),
+            closed_bytes: AtomicU64::new(old.iter().map(|segment| segment.bytes).sum()),
+            open_bytes: AtomicU64::new(MAGIC.len() as u64),
+        })
+    }
+
+    /// Names a policy, before any metric is created with it.
+    pub fn name_policy(&self, id: u16, policy: &Policy) {
+        let mut policies = self.policies.lock();
+        if policies.iter().all(|(known, _)| *known != id) {
+            policies.push((id, policy.clone()));
+            self.unwritten.lock().policies.push((id, policy.clone()));
+        }
+    }
+
+    /// Says that a metric exists; written by the next append. The caller holds the registry's write lock.
+    pub fn name_metric(&self, number: u32, policy: u16, name: &str, now: Timestamp) {
+        let mut unwritten = self.unwritten.lock();
+        let bytes = &mut unwritten.metrics;
+        if bytes.is_empty() {
+            bytes.extend_from_slice(&[0; HEADER]);
+            bytes[8] = METRICS;
+            bytes.extend_from_slice(&now.to_le_bytes());
+        }
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&policy.to_le_bytes());
+        bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(name.as_bytes());
+    }
+
+    /// Appends a finished record, and before it whatever was named. On an error nothing of it is in the
+    /// journal, what was named is still to be written, and the same call may be made again. The guard is
+    /// kept until the record's points are in memory.
+    pub fn append(&self, record: &[u8]) -> io::Result<RwLockReadGuard<'_, ()>> {
+        if self.writer.lock().length >= SEGMENT_BYTES {
+            self.rotate()?;
+        }
+        let gate = self.gate.read_recursive();
+        let mut writer = self.writer.lock();
+        let before = writer.length;
+        let result = self.append_named(&mut writer).and_then(|()| write(&mut writer, record));
+        match result {
+            Ok(()) => {
+                self.appended.fetch_add(1, Ordering::Release);
+                self.open_bytes.store(writer.length, Ordering::Relaxed);
+                Ok(gate)
+            }
+            Err(error) => {
+                // Take back the torn record: the next one must begin where the last whole one ended.
+                let cut = writer.file.set_len(before);
+                writer.length = before;
+                cut.and(Err(error))
+            }
+        }
+    }
+
+    /// Writes the policies and metrics that were named since the last append. What is written is only
+    /// forgotten once all of it is; after an error a segment may name a policy twice, which is harmless.
+    fn append_named(&self, writer: &mut Writer) -> io::Result<()> {
+        let mut unwritten = self.unwritten.lock();
+        let Unwritten { metrics, policies } = &mut *unwritten;
+        for (id, policy) in policies.iter() {
+            if !writer.named.contains(id) {
+                let mut scratch = std::mem::take(&mut writer.scratch);
+                let written = write(writer, scratch.policy(*id, policy));
+                writer.scratch = scratch;
+                written?;
+            }
+        }
+        if !metrics.is_empty() {
+            finish_record(metrics);
+            write(writer, metrics)?;
+            metrics.clear();
+        }
+        writer.named.extend(policies.drain(..).map(|(id, _)| id));
+        Ok(())
+    }
+
+    /// Closes the current segment and begins another. Returns the new one's number: once everything in
+    /// memory at this moment is stored, the segments before it may be trimmed.
+    pub fn rotate(&self) -> io::Result<u64> {
+        let _alone = self.gate.write();
+        let mut writer = self.writer.lock();
+        if writer.length == MAGIC.len() as u64 {
+            return Ok(writer.segment);
+        }
+        let segment = writer.segment + 1;
+        let file = create_segment(&self.dir, segment)?;
+        let closed = std::mem::replace(&mut writer.file, file);
+        writer.unsynced.push(closed);
+        self.closed_bytes.fetch_add(writer.length, Ordering::Relaxed);
+        self.open_bytes.store(MAGIC.len() as u64, Ordering::Relaxed);
+        writer.segment = segment;
+        writer.length = MAGIC.len() as u64;
+        writer.named.clear();
+        self.unwritten.lock().policies = self.policies.lock().clone();
+        Ok(segment)
+    }
+
+    /// Deletes the segments before `segment`.
+    pub fn trim(&self, segment: u64) -> io::Result<()> {
+        for old in segments(&self.dir)?.into_iter().filter(|old| old.number < segment) {
+            fs::remove_file(&old.path)?;
+            self.closed_bytes.fetch_sub(old.bytes.min(self.closed_bytes.load(Ordering::Relaxed)), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Waits until everything appended before this call is on the disk. Callers that come while one
+    /// fsync runs share the next.
+    pub fn sync(&self) -> io::Result<()> {
+        let wanted = self.appended.load(Ordering::Acquire);
+        if self.synced.load(Ordering::Acquire) >= wanted {
+            *self.last_sync.lock() = Instant::now();
+            return Ok(());
+        }
+        let _turn = self.syncing.lock();
+        if self.synced.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        let (files, reached) = {
+            let writer = self.writer.lock();
+            let mut files = writer.unsynced.clone();
+            files.push(writer.file.clone());
+            (files, self.appended.load(Ordering::Acquire))
+        };
+        let began = Instant::now();
+        for file in &files {
+            file.sync_data()?;
+        }
+        let closed = files.len() - 1;
+        self.writer.lock().unsynced.drain(..closed);
+        self.synced.store(reached, Ordering::Release);
+        *self.last_sync.lock() = began;
+        Ok(())
+    }
+
+    /// Seconds since everything that was appended was last known to be on the disk.
+    pub fn sync_age(&self) -> f64 {
+        if self.synced.load(Ordering::Acquire) >= self.appended.load(Ordering::Acquire) {
+            return 0.0;
+        }
+        self.last_sync.lock().elapsed().as_secs_f64()
+    }
+
+    /// Bytes on disk, all segments.
+    pub fn bytes(&self) -> u64 {
+        self.closed_bytes.load(Ordering::Relaxed) + self.open_bytes.load(Ordering::Relaxed)
+    }
+}
+
+fn write(writer: &mut Writer, record: &[u8]) -> io::Result<()> {
+    (&*writer.file).write_all(record)?;
+    writer.length += record.len() as u64;
+    Ok(())
+}
+
+fn create_segment(dir: &Path, number: u64) -> io::Result<Arc<File>> {
+    let path = dir.join(format!("{number:08}.journal"));
+    let mut file = OpenOptions::new().create_new(true).append(true).open(&path)?;
+    if let Err(error) = file.write_all(MAGIC) {
+        // A segment without its magic would be in the way of the next try.
+        let _ = fs::remove_file(&path);
+        return Err(error);
+    }
+    File::open(dir)?.sync_all()?;
+    Ok(Arc::new(file))
+}
+
+/// A record read back.
+#[derive(Debug)]
+pub enum Record<'a> {
+    /// Points, in the order they were accepted, and the time at which.
+    Points {
+        /// Unix seconds.
+        now: Timestamp,
+        /// The points.
+        points: Points<'a>,
+    },
+    /// Metrics that were created.
+    Metrics {
+        /// Unix seconds.
+        now: Timestamp,
+        /// Number, policy id of this journal, canonical name.
+        metrics: Vec<(u32, u16, &'a str)>,
+    },
+    /// A policy, and the id that this segment gives it.
+    Policy {
+        /// The id.
+        id: u16,
+        /// The policy.
+        policy: Policy,
+    },
+}
+
+/// The points of a record.
+#[derive(Debug, Clone)]
+pub struct Points<'a>(std::slice::ChunksExact<'a, u8>);
+
+impl Iterator for Points<'_> {
+    type Item = NumberedPoint;
+
+    fn next(&mut self) -> Option<NumberedPoint> {
+        let cell: &[u8; POINT] = self.0.next()?.try_into().expect("chunks are of a point's size");
+        Some(NumberedPoint {
+            metric: u32::from_le_bytes([cell[0], cell[1], cell[2], cell[3]]),
+            time: u32::from_le_bytes([cell[4], cell[5], cell[6], cell[7]]),
+            value: f64::from_le_bytes([cell[8], cell[9], cell[10], cell[11], cell[12], cell[13], cell[14], cell[15]]),
+        })
+    }
+}
+
+/// What was found in a segment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Whole records.
+    pub records: u64,
+    /// Bytes that belong to no whole record: a torn tail, or damage.
+    pub damaged_bytes: u64,
+}
+
+/// Reads a segment's bytes, record by record. Damage costs only itself: after it the next whole record is
+/// looked for. A torn tail is the normal end of a journal whose machine stopped.
+pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
+    let mut replayed = Replayed::default();
+    let mut rest = bytes.strip_prefix(MAGIC).unwrap_or(bytes);
+    while !rest.is_empty() {
+        match record(rest) {
+            Some((length, record)) => {
+                each(record);
+                replayed.records += 1;
+                rest = &rest[length..];
+            }
+            None => {
+                rest = &rest[1..];
+                replayed.damaged_bytes += 1;
+            }
+        }
+    }
+    replayed
+}
+
+/// The whole record at the beginning of `bytes` and its length, if there is one.
+fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
+    let header = bytes.get(..HEADER)?;
+    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+    let kind = header[8];
+    if length > LONGEST_RECORD || !(POINTS..=POLICY).contains(&kind) {
+        return None;
+    }
+    let payload = bytes.get(HEADER..HEADER + length)?;
+    let crc = u32::from_le_bytes(header[4..8].try_into().ok()?);
+    if crc32fast::hash(&bytes[8..HEADER + length]) != crc {
+        return None;
+    }
+    let record = match kind {
+        POINTS => {
+            let (now, points) = payload.split_at_checked(8)?;
+            Record::Points { now: i64::from_le_bytes(now.try_into().ok()?), points: Points(points.chunks_exact(POINT)) }
+        }
+        METRICS => metrics(payload)?,
+        _ => policy(payload)?,
+    };
+    Some((HEADER + length, record))
+}
+
+fn metrics(payload: &[u8]) -> Option<Record<'_>> {
+    let (now, mut rest) = payload.split_at_checked(8)?;
+    let mut metrics = Vec::new();
+    while !rest.is_empty() {
+        let (head, after) = rest.split_at_checked(8)?;
+        let number = u32::from_le_bytes(head[..4].try_into().ok()?);
+        let policy = u16::from_le_bytes(head[4..6].try_into().ok()?);
+        let length = u16::from_le_bytes(head[6..8].try_into().ok()?);
+        let (name, after) = after.split_at_checked(usize::from(length))?;
+        metrics.push((number, policy, std::str::from_utf8(name).ok()?));
+        rest = after;
+    }
+    Some(Record::Metrics { now: i64::from_le_bytes(now.try_into().ok()?), metrics })
+}
+
+fn policy(payload: &[u8]) -> Option<Record<'_>> {
+    let (id, rest) = payload.split_at_checked(2)?;
+    let (x_files_factor, text) = rest.split_at_checked(8)?;
+    let (aggregation, retention) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    let policy = Policy {
+        retention: retention.parse().ok()?,
+        aggregation: aggregation.parse().ok()?,
+        x_files_factor: f64::from_le_bytes(x_files_factor.try_into().ok()?),
+    };
+    Some(Record::Policy { id: u16::from_le_bytes(id.try_into().ok()?), policy })
+}
+
+/// Reads a segment's file whole; segments are bounded in size.
+pub fn read_segment(segment: &Segment) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(segment.bytes as usize);
+    File::open(&segment.path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(n: u32) -> Vec<NumberedPoint> {
+        (0..n).map(|i| NumberedPoint { metric: i, time: 1000 + i, value: f64::from(i) }).collect()
+    }
+
+    fn journal_of(batches: &[u32]) -> (tempfile::TempDir, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        journal.name_policy(0, &Policy::default());
+        for &n in batches {
+            journal.name_metric(n, 0, "a.b", 7);
+            drop(journal.append(RecordWriter::default().points(5, &points(n))).unwrap());
+        }
+        journal.sync().unwrap();
+        let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
+        (dir, bytes)
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<String>, Replayed) {
+        let mut seen = Vec::new();
+        let replayed = replay(bytes, |record| {
+            seen.push(match record {
+                Record::Points { now, points } => format!("{} points at {now}", points.count()),
+                Record::Metrics { metrics, .. } => format!("{metrics:?}"),
+                Record::Policy { id, policy } => format!("policy {id} {}", policy.retention),
+            });
+        });
+        (seen, replayed)
+    }
+
+    #[test]
+    fn what_is_appended_is_read_back_after_what_it_needs() {
+        let (_dir, bytes) = journal_of(&[2, 3]);
+        let expected =
+            ["policy 0 10080*60s", "[(2, 0, \"a.b\")]", "2 points at 5", "[(3, 0, \"a.b\")]", "3 points at 5"];
+        assert_eq!(read(&bytes), (expected.map(String::from).to_vec(), Replayed { records: 5, damaged_bytes: 0 }));
+    }
+
+    #[test]
+    fn a_torn_tail_costs_only_the_last_record() {
+        let (_dir, bytes) = journal_of(&[2, 3]);
+        for cut in 1..(HEADER + 8 + 3 * POINT) {
+            let (seen, replayed) = read(&bytes[..bytes.len() - cut]);
+            assert_eq!(seen.len(), 4, "cut by {cut}");
+            assert_eq!(replayed.damaged_bytes as usize, HEADER + 8 + 3 * POINT - cut);
+        }
+    }
+
+    #[test]
+    fn damage_in_the_middle_costs_only_itself() {
+        let (_dir, mut bytes) = journal_of(&[50, 3]);
+        bytes[200] ^= 0x10;
+        let (seen, replayed) = read(&bytes);
+        assert_eq!(seen.len(), 4);
+        assert_eq!(seen[3], "3 points at 5");
+        assert_eq!(replayed.damaged_bytes as usize, HEADER + 8 + 50 * POINT);
+    }
+
+    #[test]
+    fn garbage_and_zeroes_are_no_records() {
+        assert_eq!(read(&[0; 1000]).1, Replayed { records: 0, damaged_bytes: 1000 });
+        assert_eq!(read(b"x").1, Replayed { records: 0, damaged_bytes: 1 });
+        assert_eq!(read(b"").1, Replayed::default());
+    }
+
+    #[test]
+    fn a_new_segment_names_its_policies_again_and_old_ones_are_trimmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        journal.name_policy(0, &Policy::default());
+        drop(journal.append(RecordWriter::default().points(5, &points(1))).unwrap());
+        let second = journal.rotate().unwrap();
+        drop(journal.append(RecordWriter::default().points(6, &points(1))).unwrap());
+        assert_eq!(journal.bytes(), segments(dir.path()).unwrap().iter().map(|s| s.bytes).sum::<u64>());
+        journal.trim(second).unwrap();
+        let left = segments(dir.path()).unwrap();
+        assert_eq!(left.len(), 1);
+        assert_eq!(read(&read_segment(&left[0]).unwrap()).0, ["policy 0 10080*60s", "1 points at 6"]);
+        assert_eq!(journal.bytes(), left[0].bytes);
+        assert_eq!(journal.rotate().unwrap(), second + 1);
+        assert_eq!(journal.rotate().unwrap(), second + 1, "an empty segment is not closed");
+    }
+}

@@ -1,0 +1,94 @@
+//! Back-pressure: when receivers must wait, and when they may go on.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio::sync::Notify;
+
+/// Bytes that a held slot counts for: its value.
+const SLOT_BYTES: u64 = 8;
+
+/// Closed while too much is held in memory or in the journal. Receivers ask before they accept, so their
+/// sockets fill and the senders' own queues take over, as with carbon's flow control.
+#[derive(Debug)]
+pub(crate) struct Pressure {
+    memory_limit: u64,
+    journal_limit: u64,
+    held_slots: AtomicU64,
+    journal_bytes: AtomicU64,
+    closed: AtomicBool,
+    opened: Notify,
+    /// Wakes the flush cycle.
+    pub(crate) flush: Notify,
+}
+
+impl Pressure {
+    pub(crate) fn new(memory_limit: u64, journal_limit: u64) -> Pressure {
+        Pressure {
+            memory_limit,
+            journal_limit,
+            held_slots: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+            opened: Notify::new(),
+            flush: Notify::new(),
+        }
+    }
+
+    pub(crate) fn held_slots(&self) -> u64 {
+        self.held_slots.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Slots came. At half of a limit the flush cycle begins, at the limit receivers wait.
+    pub(crate) fn grew(&self, slots: u64, journal_bytes: u64) {
+        self.held_slots.fetch_add(slots, Ordering::Relaxed);
+        self.journal_bytes.store(journal_bytes, Ordering::Relaxed);
+        if self.is_half() {
+            self.flush.notify_one();
+            if self.is_full() {
+                self.closed.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Slots were stored, or the journal was trimmed.
+    pub(crate) fn shrank(&self, slots: u64, journal_bytes: u64) {
+        self.held_slots.fetch_sub(slots, Ordering::Relaxed);
+        self.journal_bytes.store(journal_bytes, Ordering::Relaxed);
+        if self.is_closed() && !self.is_full() {
+            self.closed.store(false, Ordering::Release);
+            self.opened.notify_waiters();
+        }
+    }
+
+    /// Whether a flush cycle should hurry.
+    pub(crate) fn is_half(&self) -> bool {
+        2 * self.held_bytes() > self.memory_limit || 2 * self.journal_bytes.load(Ordering::Relaxed) > self.journal_limit
+    }
+
+    fn is_full(&self) -> bool {
+        self.held_bytes() > self.memory_limit || self.journal_bytes.load(Ordering::Relaxed) > self.journal_limit
+    }
+
+    fn held_bytes(&self) -> u64 {
+        SLOT_BYTES * self.held_slots.load(Ordering::Relaxed)
+    }
+
+    /// Returns when points may be accepted.
+    pub(crate) async fn wait(&self) {
+        loop {
+            let opened = self.opened.notified();
+            tokio::pin!(opened);
+            // Registered before the look, so that an opening in between is not missed.
+            opened.as_mut().enable();
+            if !self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            self.flush.notify_one();
+            opened.await;
+        }
+    }
+}
