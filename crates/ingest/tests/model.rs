@@ -1,0 +1,333 @@
+//! Random writes, flushes and crashes against a naive model: a map of points, aggregated when asked.
+//!
+//! Every run prints its seed; `SEED=…` repeats one.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use metadata::Registry;
+use metric::{Aggregation, Timestamp, Window};
+use store::{Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, Usage};
+
+const SCHEMAS: &str = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
+const METHODS: [(&str, Aggregation); 8] = [
+    ("average", Aggregation::Average),
+    ("sum", Aggregation::Sum),
+    ("last", Aggregation::Last),
+    ("max", Aggregation::Max),
+    ("min", Aggregation::Min),
+    ("avg_zero", Aggregation::AvgZero),
+    ("absmax", Aggregation::AbsMax),
+    ("absmin", Aggregation::AbsMin),
+];
+const X_FILES_FACTOR: f64 = 0.2;
+
+/// Stages as `(resolution, age that chooses it)`.
+const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
+
+fn rules() -> Rules {
+    let mut aggregation = String::new();
+    for (name, _) in METHODS {
+        aggregation +=
+            &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = {X_FILES_FACTOR}\naggregationMethod = {name}\n");
+    }
+    let files = RuleFiles { schemas: Some(SCHEMAS), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
+}
+
+/// SplitMix64: small, and the same on every machine.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// A driver that remembers what was synced, so that a crash can forget some of the rest.
+#[derive(Default)]
+struct Forgetful {
+    inner: Mutex<Arc<MemoryDriver>>,
+    log: Mutex<(Vec<Logged>, usize)>,
+}
+
+#[derive(Clone)]
+enum Logged {
+    Runs(Vec<Run>),
+    Metrics(Vec<MetricRecord>),
+}
+
+impl Forgetful {
+    fn inner(&self) -> Arc<MemoryDriver> {
+        self.inner.lock().unwrap().clone()
+    }
+
+    /// Everything synced is kept; of the rest, a random part.
+    fn crash(&self, random: &mut Random) {
+        let mut log = self.log.lock().unwrap();
+        let synced = log.1;
+        let kept: Vec<Logged> = log
+            .0
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i < synced || random.below(2) == 0)
+            .map(|(_, l)| l.clone())
+            .collect();
+        let fresh = Arc::new(MemoryDriver::new());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for logged in &kept {
+            match logged.clone() {
+                Logged::Runs(runs) => runtime.block_on(fresh.write(runs)).unwrap(),
+                Logged::Metrics(records) => runtime.block_on(fresh.put_metrics(records)).unwrap(),
+            }
+        }
+        *log = (kept.clone(), kept.len());
+        *self.inner.lock().unwrap() = fresh;
+    }
+}
+
+impl Driver for Forgetful {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        self.log.lock().unwrap().0.push(Logged::Runs(runs.clone()));
+        let inner = self.inner();
+        Box::pin(async move { inner.write(runs).await })
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<store::Cells>> {
+        let inner = self.inner();
+        Box::pin(async move { inner.fetch(fetches).await })
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        let mut log = self.log.lock().unwrap();
+        log.1 = log.0.len();
+        Box::pin(async { Ok(()) })
+    }
+
+    fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.log.lock().unwrap().0.push(Logged::Metrics(records.clone()));
+        let inner = self.inner();
+        Box::pin(async move { inner.put_metrics(records).await })
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        let inner = self.inner();
+        Box::pin(async move { inner.scan_metrics(each).await })
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+/// What should be there: for each metric, its stage-0 slots.
+type Model = BTreeMap<String, BTreeMap<Timestamp, f64>>;
+
+fn expected(points: &BTreeMap<Timestamp, f64>, method: Aggregation, step: u32, slot: Timestamp) -> f64 {
+    let slots: Vec<f64> = points.range(slot..slot + i64::from(step)).map(|(_, &value)| value).collect();
+    if slots.is_empty() || slots.len() as f64 / f64::from(step) < X_FILES_FACTOR && step > 1 {
+        return f64::NAN;
+    }
+    if step == 1 {
+        return slots[0];
+    }
+    let sum: f64 = slots.iter().sum();
+    let by =
+        |better: fn(f64, f64) -> bool| slots.iter().copied().reduce(|a, b| if better(b, a) { b } else { a }).unwrap();
+    match method {
+        Aggregation::Average => sum / slots.len() as f64,
+        Aggregation::Sum => sum,
+        Aggregation::Last => *slots.last().unwrap(),
+        Aggregation::Max => by(|b, a| b > a),
+        Aggregation::Min => by(|b, a| b < a),
+        Aggregation::AvgZero => sum / f64::from(step),
+        Aggregation::AbsMax => by(|b, a| b.abs() > a.abs()),
+        Aggregation::AbsMin => by(|b, a| b.abs() < a.abs()),
+    }
+}
+
+struct Life {
+    runtime: tokio::runtime::Runtime,
+    ingest: Arc<Ingest>,
+    registry: Arc<Registry>,
+}
+
+impl Life {
+    fn begin(dir: &Path, driver: Arc<Forgetful>) -> Life {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let registry = Arc::new(Registry::new());
+        let ingest = runtime.block_on(async {
+            driver.scan_metrics(&mut |records| drop(registry.restore(records))).await.unwrap();
+            let options = IngestOptions {
+                journal_dir: dir.to_owned(),
+                sync: Sync::Every(Duration::from_millis(20)),
+                ..IngestOptions::default()
+            };
+            Ingest::open(options, driver, registry.clone(), rules()).await.unwrap()
+        });
+        Life { runtime, ingest, registry }
+    }
+
+    fn send(&self, points: &[(String, Timestamp, f64)]) {
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        for (name, time, value) in points {
+            batch.point(name.as_bytes(), *time, *value);
+        }
+        self.runtime.block_on(self.ingest.accept(&mut batch));
+        assert!(batch.is_empty());
+    }
+
+    fn check(&self, model: &Model, what: &str) {
+        let now = now();
+        for (name, points) in model {
+            let hash = self.registry.hash(name.as_bytes());
+            let number =
+                self.registry.read().find(hash, name.as_bytes()).unwrap_or_else(|| panic!("{name} is lost {what}"));
+            let method = METHODS.iter().find(|(method, _)| name.starts_with(&format!("{method}."))).unwrap().1;
+            for (step, age) in STAGES {
+                let request =
+                    SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+                let series =
+                    self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+                assert_eq!(series.step, step);
+                for (i, &value) in series.values.iter().enumerate() {
+                    let slot = series.start + i as i64 * i64::from(step);
+                    let want = expected(points, method, step, slot);
+                    let same = value.to_bits() == want.to_bits()
+                        || (value.is_nan() && want.is_nan())
+                        || (value - want).abs() <= 1e-9 * want.abs().max(1.0);
+                    assert!(same, "{name} at {slot} ({step} s), {what}: {value}, expected {want}");
+                }
+            }
+        }
+    }
+}
+
+fn run(seed: u64, steps: usize) {
+    println!("SEED={seed}");
+    let mut random = Random(seed);
+    let dir = tempfile::tempdir().unwrap();
+    let driver = Arc::new(Forgetful::default());
+    let mut model = Model::new();
+    let mut life = Life::begin(dir.path(), driver.clone());
+    // Far enough from the edge of stage 0 that the test's own duration does not matter.
+    let base = now() - 3000;
+    for step in 0..steps {
+        match random.below(10) {
+            0..6 => {
+                let mut points = Vec::new();
+                for _ in 0..1 + random.below(4) {
+                    let method = METHODS[random.below(8) as usize].0;
+                    let name = format!("{method}.m{}", random.below(3));
+                    let start = base + random.below(2500) as i64;
+                    let backwards = random.below(4) == 0;
+                    for i in 0..1 + random.below(120) as i64 {
+                        let time = if backwards { start - i } else { start + i * (1 + random.below(2) as i64) };
+                        let value = (random.below(2001) as f64 - 1000.0) / 8.0;
+                        points.push((name.clone(), time.max(base), value));
+                    }
+                }
+                life.send(&points);
+                for (name, time, value) in points {
+                    model.entry(name).or_default().insert(time, value);
+                }
+            }
+            6..8 => life.runtime.block_on(life.ingest.flush()).unwrap(),
+            8 => {
+                let clean = random.below(2) == 0;
+                if clean {
+                    life.runtime.block_on(life.ingest.close()).unwrap();
+                }
+                drop(life);
+                if !clean {
+                    driver.crash(&mut random);
+                }
+                life = Life::begin(dir.path(), driver.clone());
+                life.check(&model, &format!("after restart, step {step}, clean: {clean}"));
+            }
+            _ => life.check(&model, &format!("at step {step}")),
+        }
+    }
+    life.check(&model, "at the end");
+}
+
+#[test]
+fn every_stage_holds_what_a_naive_model_says_through_flushes_and_crashes() {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    match seed {
+        Some(seed) => run(seed, 60),
+        None => (0..6).for_each(|i| run(now() as u64 * 100 + i, 60)),
+    }
+}
+
+#[test]
+fn a_point_older_than_stage_0_goes_to_the_stage_that_holds_it_and_survives() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = Arc::new(Forgetful::default());
+    let life = Life::begin(dir.path(), driver.clone());
+    let time = (now() - 2 * 3600) / 60 * 60;
+    life.send(&[("sum.old".into(), time, 5.0), ("sum.old".into(), time + 1, 7.0), ("sum.old".into(), time + 10, 1.0)]);
+    let read = |life: &Life, age: i64, what: &str| {
+        let number = life.registry.read().find(life.registry.hash(b"sum.old"), b"sum.old").expect(what);
+        let now = now();
+        let request =
+            SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let series = life.runtime.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+        series.values[((time - series.start) / i64::from(series.step)) as usize]
+    };
+    // As in whisper, the last write of the coarser slot wins; the one after it is made of two such.
+    assert_eq!(read(&life, 3 * 3600, "held"), 7.0);
+    assert_eq!(read(&life, 10 * 3600, "held"), 8.0);
+    life.runtime.block_on(life.ingest.flush()).unwrap();
+    assert_eq!(read(&life, 3 * 3600, "stored"), 7.0);
+    assert_eq!(read(&life, 10 * 3600, "stored"), 8.0);
+    drop(life);
+    let life = Life::begin(dir.path(), driver);
+    assert_eq!(read(&life, 3 * 3600, "restored"), 7.0);
+    let counters = life.ingest.counters();
+    assert_eq!(counters.journal_bytes, 8, "nothing is left of the journal");
+}
+
+#[test]
+fn names_and_times_that_are_refused_are_counted_by_reason_and_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let life = Life::begin(dir.path(), Arc::new(Forgetful::default()));
+    let now = now();
+    life.send(&[
+        ("sum.good".into(), now, 1.0),
+        ("...".into(), now, 1.0),
+        ("sum.b\u{1}ad".into(), now, 1.0),
+        ("sum.good".into(), now - 3 * 86400, 1.0),
+        ("sum.good".into(), now + 3 * 86400, 1.0),
+        ("sum..good".into(), now - 1, 2.0),
+    ]);
+    let counters = life.ingest.counters();
+    let reasons: Vec<_> =
+        counters.rejects.iter().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name(), *n)).collect();
+    assert_eq!(reasons, [("name_empty", 1), ("name_control_character", 1), ("too_old", 1), ("too_far_ahead", 1)]);
+    assert_eq!(counters.points[0].1, 2);
+    assert_eq!(counters.created, 1);
+    assert_eq!(life.ingest.rejects().len(), 4);
+}
