@@ -172,8 +172,11 @@ impl Journal {
     /// replayed with [`replay`] and goes away with the first `trim`.
     pub fn open(dir: &Path) -> io::Result<Journal> {
         fs::create_dir_all(dir)?;
-        let old = segments(dir)?;
+        let mut old = segments(dir)?;
         let segment = old.last().map_or(1, |last| last.number + 1);
+        for empty in old.extract_if(.., |segment| segment.bytes <= MAGIC.len() as u64) {
+            fs::remove_file(&empty.path)?;
+        }
         let file = create_segment(dir, segment)?;
         let writer = Writer {
             file,

@@ -179,7 +179,7 @@ impl Life {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let registry = Arc::new(Registry::new());
         let ingest = runtime.block_on(async {
-            driver.scan_metrics(&mut |records| drop(registry.restore(records))).await.unwrap();
+            driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
             let options = IngestOptions {
                 journal_dir: dir.to_owned(),
                 sync: Sync::Every(Duration::from_millis(20)),
