@@ -48,13 +48,16 @@ DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': {fold
 
 
 class GraphiteWeb:
-    """A graphite-web with the whisper files under `whisper`, or with `remotes` as its CLUSTER_SERVERS and no files."""
+    """A graphite-web with the whisper files under `whisper`, or with `remotes` as its CLUSTER_SERVERS and no files.
 
-    def __init__(self, folder, database, whisper=None, remotes=()):
+    `more` is appended to its settings.
+    """
+
+    def __init__(self, folder, database, whisper=None, remotes=(), more=""):
         self.folder = Path(folder)
         empty = self.folder / "no-whisper"
         empty.mkdir(parents=True)
-        _write_settings(self.folder, str(whisper or empty), list(remotes))
+        _write_settings(self.folder, str(whisper or empty), list(remotes), more)
         if database:
             shutil.copy(database, self.folder / "graphite.db")
         self.process = None
@@ -101,6 +104,6 @@ class GraphiteWeb:
         return "\n".join(texts) + (self.folder / "err").read_text(errors="replace")
 
 
-def _write_settings(folder, whisper, remotes):
-    text = SETTINGS.format(folder=str(folder), whisper=whisper, remotes=remotes)
+def _write_settings(folder, whisper, remotes, more):
+    text = SETTINGS.format(folder=str(folder), whisper=whisper, remotes=remotes) + more
     (folder / "local_settings.py").write_text(text)

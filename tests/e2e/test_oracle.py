@@ -446,6 +446,43 @@ def test_time_grammar_in_a_zone(triangle, zone, start):
     assert itself.text == over_files.text == over_server.text
 
 
+# As a remote in other settings.
+
+
+@pytest.mark.parametrize(
+    "remote, settings",
+    [
+        ("127.0.0.1:{port}", "REMOTE_STORE_USE_POST = True\n"),
+        ("http://127.0.0.1:{port}?local=0", ""),
+        ("127.0.0.1:{port}", "REMOTE_STORE_MERGE_RESULTS = False\n"),
+    ],
+)
+def test_a_remote_in_other_settings(triangle, tmp_path, graphite_database, remote, settings):
+    remote = remote.format(port=triangle.server.ports["http"])
+    web = GraphiteWeb(tmp_path / "web", graphite_database, remotes=[remote], more=settings).start()
+    try:
+        questions = [
+            ("/metrics/find", [("query", "servers.*.cpu.*"), ("format", "json")]),
+            ("/metrics/find", [("query", "nothing.*"), ("format", "json")]),
+            ("/metrics/expand", [("query", "servers.*.*")]),
+            ("/metrics/index.json", []),
+            ("/render", [("target", "sumSeries(servers.*.cpu.user)"), ("target", "nothing.*"), ("target", "holes.*")]),
+            ("/render", [("target", "movingAverage(holes.*,'5min')"), ("target", "timeShift(servers.web1.cpu.user,'1h')")]),
+            ("/render", [("target", "nothing.at.all")]),
+        ]
+        for path, question in questions:
+            if path == "/render":
+                question = [*question, ("from", "-20min"), ("now", triangle.now), ("format", "json")]
+            expected = triangle.over_files.get(path, question)
+            answer = web.get(path, question)
+            if ("format", "json") in question and path == "/metrics/find":
+                assert decoded_find(answer, "json") == decoded_find(expected, "json")
+            else:
+                assert answer.text == expected.text
+    finally:
+        web.stop()
+
+
 # Render: functions.
 
 TARGETS = [
@@ -566,6 +603,13 @@ def test_targets_that_graphite_web_reads_in_its_own_way(triangle, target):
 def test_render_refuses_what_graphite_web_refuses(triangle, parameters):
     over_files, _, itself = triangle.ask("/render", [*parameters, ("now", triangle.now), ("format", "json")])
     assert itself.status_code == over_files.status_code == 400
+
+
+def test_the_front_end_never_had_reason_to_blame_the_server(triangle):
+    """After all of the above: it would have disabled a remote that failed, for a minute in its default settings."""
+    triangle.over_server.get("/metrics/find", [("query", "nothing.*")])
+    blame = [line for line in triangle.over_server.logs().splitlines() if re.search("disabl|failed|timed out|HTTP error", line, re.I)]
+    assert blame == []
 
 
 # The differences that are meant: each must be one, or its row goes.
