@@ -464,12 +464,20 @@ impl Ingest {
         tokio::spawn(async move { self.apply_rules().await })
     }
 
-    /// Judges every metric that exists by the rules in force.
+    /// Judges every metric that exists by the rules in force, until each of them is kept by its policy.
     async fn apply_rules(&self) {
+        while self.apply_rules_once().await {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Whether some metrics must be gone through again.
+    async fn apply_rules_once(&self) -> bool {
         const AT_ONCE: u32 = 4096;
         let rules = self.rules.read().clone();
         let table = self.policies.table();
-        let count = self.registry.len() as u32;
+        let count = self.registry.read().end();
+        let mut unfinished = false;
         for first in (0..count).step_by(AT_ONCE as usize) {
             let numbers = first..count.min(first + AT_ONCE);
             let decisions: Vec<Decision> = {
@@ -501,8 +509,8 @@ impl Ingest {
                         held.set_policy(number, policy);
                         changed.push((number, policy));
                     } else {
-                        // An older part is still on its way. The next flush cycle comes by again.
-                        self.rules_unfinished();
+                        // An older part is still on its way, and the newer one has to wait for it.
+                        unfinished = true;
                     }
                 }
             }
@@ -513,15 +521,6 @@ impl Ingest {
             self.write_taken(taken).await;
             tokio::task::yield_now().await;
         }
-    }
-
-    fn rules_unfinished(&self) {
-        let me = self.me.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            if let Some(me) = me.upgrade() {
-                Box::pin(me.apply_rules()).await;
-            }
-        });
+        unfinished
     }
 }

@@ -331,3 +331,37 @@ fn names_and_times_that_are_refused_are_counted_by_reason_and_kept() {
     assert_eq!(counters.created, 1);
     assert_eq!(life.ingest.rejects().len(), 4);
 }
+
+#[test]
+fn a_new_retention_holds_from_then_on_and_old_points_stay_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = Arc::new(Forgetful::default());
+    let life = Life::begin(dir.path(), driver.clone());
+    let base = (now() - 600) / 60 * 60;
+    let minute = |first: Timestamp| (0..60).map(|i| ("sum.m".to_owned(), first + i, 1.0)).collect::<Vec<_>>();
+    life.send(&minute(base));
+    let schemas = "[all]\npattern = .*\nretentions = 30s:1h,60s:2d\n";
+    let aggregation = "[sum]\npattern = ^sum\naggregationMethod = sum\n";
+    let files = RuleFiles { schemas: Some(schemas), aggregation: Some(aggregation), ..RuleFiles::default() };
+    let rules = Rules::parse(files).expect("good rules").0;
+    life.runtime.block_on(life.ingest.set_rules(rules));
+    life.send(&[("sum.m".into(), base + 60, 7.0), ("sum.m".into(), base + 90, 8.0)]);
+    let read = |life: &Life, age: i64| {
+        let number = life.registry.read().find(life.registry.hash(b"sum.m"), b"sum.m").unwrap();
+        let now = now();
+        let request =
+            SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let series = life.runtime.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+        let at = |time: Timestamp| series.values[((time - series.start) / i64::from(series.step)) as usize];
+        (series.step, at(base), at(base + 60))
+    };
+    let check = |life: &Life| {
+        assert_eq!(read(life, 3000), (30, 30.0, 7.0));
+        let (step, old, new) = read(life, 7200);
+        assert_eq!((step, old, new), (60, 60.0, 15.0));
+    };
+    check(&life);
+    life.runtime.block_on(life.ingest.flush()).unwrap();
+    check(&life);
+    assert_eq!(life.registry.records(&[0])[0].policies.len(), 2);
+}
