@@ -537,6 +537,16 @@ mod tests {
     }
 
     #[test]
+    fn the_schema_page_shows_the_bytes_that_are_written() {
+        let page = include_str!("../../../schema/journal.md");
+        let hex: String = page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
+        let point = NumberedPoint { metric: 7, time: 1_700_000_000, value: 1.5 };
+        let mut writer = RecordWriter::default();
+        let written = writer.points(1_700_000_001, &[point]);
+        assert_eq!(written.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
+    }
+
+    #[test]
     fn a_torn_tail_costs_only_the_last_record() {
         let (_dir, bytes) = journal_of(&[2, 3]);
         for cut in 1..(HEADER + 8 + 3 * POINT) {
