@@ -278,7 +278,7 @@ impl Arguments {
             if let Some(preset) = function.preset_of(parameter) {
                 *values = vec![preset.into()];
             } else if values.is_empty()
-                && let Some(standing_in) = parameter.default.or(parameter.fallback)
+                && let Some(standing_in) = function.standing_in(parameter)
             {
                 values.push(standing_in.into());
             }

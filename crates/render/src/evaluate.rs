@@ -32,7 +32,7 @@ pub fn evaluate(targets: &[Expression], context: &Context, data: &Data, budget: 
         points_left: budget.points,
         missing: Vec::new(),
         function: "",
-        asked: Asked { span: context.span, fetched: false, largest_step: None },
+        asked: Asked { span: context.span, fetched: false, largest_step: None, time_zone: context.time_zone.clone() },
         asked_was_evaluated: true,
         input: None,
         span: context.span,
@@ -155,8 +155,12 @@ impl<'a> Scope<'a> {
             _ => None,
         };
         self.check()?;
-        let caller = (self.function, self.asked, self.asked_was_evaluated, self.input);
-        (self.function, self.asked, self.asked_was_evaluated, self.input) = (function.name, asked, !skip_first, input);
+        let caller = (
+            std::mem::replace(&mut self.function, function.name),
+            std::mem::replace(&mut self.asked, asked),
+            std::mem::replace(&mut self.asked_was_evaluated, !skip_first),
+            std::mem::replace(&mut self.input, input),
+        );
         let value = function.evaluate(arguments, self);
         (self.function, self.asked, self.asked_was_evaluated, self.input) = caller;
         let value = value?;

@@ -21,6 +21,7 @@ mod grammar;
 mod normalize;
 mod number;
 mod plan;
+mod python_regex;
 
 mod series;
 pub mod time;

@@ -92,7 +92,7 @@ pub(crate) fn asked(call: &Call, span: Span, context: &Context) -> Asked {
         _ => None,
     };
     let step_of = |path: &String| context.largest_step?(&Fetch { path: path.as_str().into(), span });
-    Asked { span, fetched: path.is_some(), largest_step: path.and_then(step_of) }
+    Asked { span, fetched: path.is_some(), largest_step: path.and_then(step_of), time_zone: context.time_zone.clone() }
 }
 
 impl Argument {

@@ -6,19 +6,42 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use jiff::tz::TimeZone;
+
 use crate::{
-    Error, Kind, Literal, Parameter, Span,
+    Error, Literal, Parameter, Span,
     argument::{Arguments, Parameters, Value},
     evaluate::Scope,
 };
 
+mod alias;
 mod combine;
+mod consolidation;
 mod constant;
-
+mod filter;
+mod moving;
+mod node;
+mod percent;
+mod shift;
+mod sort;
+mod summarize;
 mod transform;
 
 /// Every function, by family. A new file is added here and nowhere else.
-const FAMILIES: &[&[Function]] = &[combine::FUNCTIONS, constant::FUNCTIONS, transform::FUNCTIONS];
+const FAMILIES: &[&[Function]] = &[
+    alias::FUNCTIONS,
+    combine::FUNCTIONS,
+    consolidation::FUNCTIONS,
+    constant::FUNCTIONS,
+    filter::FUNCTIONS,
+    moving::FUNCTIONS,
+    node::FUNCTIONS,
+    percent::FUNCTIONS,
+    shift::FUNCTIONS,
+    sort::FUNCTIONS,
+    summarize::FUNCTIONS,
+    transform::FUNCTIONS,
+];
 
 /// A row of the table: a name, and the function it points at.
 pub struct Function {
@@ -34,6 +57,7 @@ pub struct Function {
     pub aggregator: bool,
     presets: [Option<(&'static str, Literal)>; 2],
     signature: Option<&'static str>,
+    strict: bool,
     /// Whether it evaluates its first argument over other spans than the one asked for.
     pub(crate) reaches: bool,
     reach: fn(Arguments, &Asked) -> Result<Reach, Error>,
@@ -41,7 +65,7 @@ pub struct Function {
 }
 
 /// What a function knows of its first argument before that is evaluated.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Asked {
     /// The span that the function is asked for.
     pub(crate) span: Span,
@@ -49,6 +73,8 @@ pub(crate) struct Asked {
     pub(crate) fetched: bool,
     /// The largest step that fetch will return, where somebody knows.
     pub(crate) largest_step: Option<i64>,
+    /// The request's.
+    pub(crate) time_zone: TimeZone,
 }
 
 /// The spans over which a function needs its first argument.
@@ -88,6 +114,7 @@ impl Function {
             aggregator: false,
             presets: [None; 2],
             signature: None,
+            strict: false,
             reaches: F::REACHES,
             reach: |mut arguments, asked| F::bind(&mut arguments)?.reach(asked),
             evaluate: |mut arguments, scope| F::bind(&mut arguments)?.evaluate(scope),
@@ -113,6 +140,12 @@ impl Function {
         self
     }
 
+    /// Leaves parameters empty that have a silent stand-in elsewhere.
+    pub(crate) const fn without_fallbacks(mut self) -> Function {
+        self.strict = true;
+        self
+    }
+
     /// The same under another name.
     pub(crate) const fn also(self, name: &'static str) -> Function {
         Function { name, ..self }
@@ -128,8 +161,23 @@ impl Function {
         if let Some(signature) = self.signature {
             return signature.to_owned();
         }
-        let parameters: Vec<String> = self.shown().map(parameter_text).collect();
+        let parameters: Vec<String> = self.shown().map(|parameter| self.parameter_text(parameter)).collect();
         format!("{}({})", self.name, parameters.join(", "))
+    }
+
+    fn parameter_text(&self, parameter: &Parameter) -> String {
+        let name = parameter.name;
+        if parameter.multiple {
+            return format!("*{name}");
+        }
+        match self.standing_in(parameter) {
+            Some(Literal::Boolean(value)) => format!("{name}={}", if value { "True" } else { "False" }),
+            Some(Literal::Integer(value)) => format!("{name}={value}"),
+            Some(Literal::Float(value)) => format!("{name}={}", crate::number::repr(value)),
+            Some(Literal::Text(value)) => format!("{name}='{value}'"),
+            None if parameter.required => name.to_owned(),
+            None => format!("{name}=None"),
+        }
     }
 
     pub(crate) fn shows(&self, parameter: &Parameter) -> bool {
@@ -140,27 +188,17 @@ impl Function {
         self.presets.iter().flatten().find(|(name, _)| *name == parameter.name).map(|(_, value)| *value)
     }
 
+    /// What a parameter is where it is not given.
+    pub(crate) fn standing_in(&self, parameter: &Parameter) -> Option<Literal> {
+        parameter.default.or(parameter.fallback.filter(|_| !self.strict))
+    }
+
     pub(crate) fn reach(&self, arguments: Arguments, asked: &Asked) -> Result<Reach, Error> {
         (self.reach)(arguments, asked)
     }
 
     pub(crate) fn evaluate(&self, arguments: Arguments, scope: &mut Scope) -> Result<Value, Error> {
         (self.evaluate)(arguments, scope)
-    }
-}
-
-fn parameter_text(parameter: &Parameter) -> String {
-    let name = parameter.name;
-    if parameter.multiple {
-        return format!("*{name}");
-    }
-    match parameter.default.or(parameter.fallback) {
-        Some(Literal::Boolean(value)) => format!("{name}={}", if value { "True" } else { "False" }),
-        Some(Literal::Integer(value)) => format!("{name}={value}"),
-        Some(Literal::Float(value)) => format!("{name}={}", crate::number::repr(value)),
-        Some(Literal::Text(value)) => format!("{name}='{value}'"),
-        None if parameter.required || parameter.kind == Kind::SeriesList && parameter.required => name.to_owned(),
-        None => format!("{name}=None"),
     }
 }
 

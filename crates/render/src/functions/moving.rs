@@ -1,0 +1,339 @@
+//! What the values come to over a window that moves along a series.
+//!
+//! graphite-web folds every window from its first value to its last. So do we, or come to the same bit by
+//! another way: sums are made for many windows side by side, extremes and medians are kept from window to
+//! window. Only sums over windows so long that this would take seconds are kept running as well, and may then
+//! differ in the last digits.
+
+use std::collections::VecDeque;
+
+use crate::{
+    Aggregator, Error, Literal, Series, Span,
+    argument::{Length, Named, SeriesList, Value, parameters},
+    evaluate::Scope,
+    functions::{Asked, Evaluate, Function, Reach},
+};
+
+const GROUP: &str = "Calculate";
+
+const LENGTHS: &[Literal] = &[
+    Literal::Integer(5),
+    Literal::Integer(7),
+    Literal::Integer(10),
+    Literal::Text("1min"),
+    Literal::Text("5min"),
+    Literal::Text("10min"),
+    Literal::Text("30min"),
+    Literal::Text("1hour"),
+];
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    moving(
+        "movingAverage",
+        "average",
+        "The mean of the windowSize before each time: points, or a time such as '5min'.",
+    ),
+    moving(
+        "movingMax",
+        "max",
+        "The largest value of the windowSize before each time: points, or a time such as '5min'.",
+    ),
+    moving(
+        "movingMedian",
+        "median",
+        "The median of the windowSize before each time: points, or a time such as '5min'.",
+    ),
+    moving(
+        "movingMin",
+        "min",
+        "The smallest value of the windowSize before each time: points, or a time such as '5min'.",
+    ),
+    moving("movingSum", "sum", "The sum of the windowSize before each time: points, or a time such as '5min'."),
+    Function::of::<Moving>(
+        "movingWindow",
+        GROUP,
+        "What the values of the windowSize before each time come to by func. The window is a number of points or a time \
+         such as '5min'; what lies before the graph is fetched for it.",
+    ),
+];
+
+const fn moving(name: &'static str, func: &'static str, description: &'static str) -> Function {
+    Function::of::<Moving>(name, GROUP, description).preset("func", Literal::Text(func))
+}
+
+parameters! {
+    /// movingWindow and its like.
+    struct Moving {
+        series: SeriesList = "seriesList".required();
+        window: Length = "windowSize".required().suggest(LENGTHS);
+        func: Named = "func".default(Literal::Text("average"));
+        x_files_factor: Option<f64> = "xFilesFactor";
+    }
+}
+
+impl Moving {
+    /// How far before the graph the first window begins, if it can be told.
+    fn preview_seconds(&self, largest_step: Option<i64>) -> Option<i64> {
+        match &self.window {
+            Length::Time(seconds, _) => Some(*seconds),
+            Length::Points(points, _) => Some(largest_step?.saturating_mul(*points)),
+        }
+    }
+}
+
+impl Evaluate for Moving {
+    const REACHES: bool = true;
+
+    /// graphite-web looks at the series over the span asked for to see whether there are any and what their
+    /// steps are. Of a plain fetch both are known without.
+    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+        let preview = self.preview_seconds(asked.largest_step);
+        let widened = preview.map(|preview| widened(asked.span, preview));
+        Ok(Reach { asked: widened.is_none() || !asked.fetched, more: widened.into_iter().collect() })
+    }
+
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let largest_step = match scope.asked_was_evaluated {
+            true => self.series.0.iter().map(|series| series.step).max(),
+            false => scope.asked.largest_step,
+        };
+        let nothing = scope.asked_was_evaluated && self.series.0.is_empty();
+        let Some(preview) = self.preview_seconds(largest_step).filter(|_| !nothing) else {
+            return Ok(Vec::new().into());
+        };
+        let wide = scope.again(widened(scope.span, preview))?;
+        let tag = format!("moving{}", capitalized(&self.func.name));
+        let mut moved = Vec::with_capacity(wide.len());
+        for mut series in wide {
+            let (points, shown, text) = match &self.window {
+                Length::Time(_, text) => (preview / series.step.max(1), format!("\"{text}\""), text),
+                Length::Points(points, text) => (*points, text.clone(), text),
+            };
+            let name = format!("{tag}({},{shown})", series.name);
+            series.tags.put(&tag, text.as_str());
+            scope.spend(series.values.len())?;
+            let factor = self.x_files_factor.unwrap_or(series.x_files_factor);
+            let points = usize::try_from(points).unwrap_or(usize::MAX);
+            let values = windows(&series.values, points, self.func.aggregator, factor, scope)?;
+            let integers = self.func.aggregator.keeps_integers(series.integers);
+            let start = series.start.saturating_add(preview);
+            moved.push(Series { start, integers, ..series.with(values).called(name) });
+        }
+        Ok(moved.into())
+    }
+}
+
+fn widened(span: Span, preview: i64) -> Span {
+    Span { from: span.from.saturating_sub(preview), ..span }
+}
+
+/// `str.capitalize()` of Python: the first letter large, all others small.
+fn capitalized(name: &str) -> String {
+    let (first, rest) = name.split_at(name.len().min(1));
+    first.to_ascii_uppercase() + &rest.to_ascii_lowercase()
+}
+
+/// What each window of so many values comes to; the first window ends with value number `points`, counted
+/// from zero, so the oldest value is in no window. A window is unknown where the known share of it is below
+/// `x_files_factor`.
+fn windows(
+    values: &[f64],
+    points: usize,
+    aggregator: Aggregator,
+    x_files_factor: f64,
+    scope: &Scope,
+) -> Result<Vec<f64>, Error> {
+    let Some(count) = values.len().checked_sub(points) else { return Ok(Vec::new()) };
+    if points == 0 {
+        return Ok(vec![f64::NAN; count]);
+    }
+    // Windows 1..=count of values.windows(points).
+    let values = values.get(1..).unwrap_or_default();
+    let known = running(values, points, |value| f64::from(u8::from(!value.is_nan())));
+    let mut folded = match aggregator {
+        Aggregator::Sum | Aggregator::Average | Aggregator::AvgZero => sums(values, points, scope)?,
+        Aggregator::Min => extremes(values, points, |kept, new| kept <= new),
+        Aggregator::Max => extremes(values, points, |kept, new| kept >= new),
+        Aggregator::Median => medians(values, points, scope)?,
+        Aggregator::Count => known.clone(),
+        other => each(values, points, other, scope)?,
+    };
+    for (value, known) in folded.iter_mut().zip(known) {
+        if known == 0.0 || known / (points as f64) < x_files_factor {
+            *value = f64::NAN;
+        } else if matches!(aggregator, Aggregator::Average | Aggregator::AvgZero) {
+            // Nulls are taken out of a window before it is folded, so that both averages are the same.
+            *value /= known;
+        }
+    }
+    Ok(folded)
+}
+
+/// Additions of one series beyond which window sums are kept running: about a tenth of a second.
+const MAX_ADDITIONS: usize = 1 << 28;
+
+/// Window sums, each added from its first value to its last: block by block, value k of every window of the
+/// block, then value k + 1, so that the additions of one window wait for those of no other.
+fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
+    let zero_if_unknown = |value: &f64| if value.is_nan() { 0.0 } else { *value };
+    let count = (values.len() + 1).saturating_sub(points);
+    if count.saturating_mul(points) > MAX_ADDITIONS {
+        return Ok(running(values, points, |value| zero_if_unknown(&value)));
+    }
+    let values: Vec<f64> = values.iter().map(zero_if_unknown).collect();
+    let mut sums = vec![0.0; count];
+    const BLOCK: usize = 512;
+    for (block, sums) in sums.chunks_mut(BLOCK).enumerate() {
+        scope.check()?;
+        let values = values.get(block * BLOCK..).unwrap_or_default();
+        for k in 0..points {
+            for (sum, value) in sums.iter_mut().zip(values.get(k..).unwrap_or_default()) {
+                *sum += value;
+            }
+        }
+    }
+    Ok(sums)
+}
+
+/// Window sums kept running: what enters is added, what leaves is taken away, and what that loses is kept
+/// beside (Neumaier). An infinity would stay for ever, so it is counted apart.
+fn running(values: &[f64], points: usize, weight: impl Fn(f64) -> f64) -> Vec<f64> {
+    let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
+    let (mut plus, mut minus) = (0_usize, 0_usize);
+    let mut sums = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    for (i, value) in values.iter().enumerate() {
+        let mut change = |value: f64, entering: bool| {
+            if value.is_infinite() {
+                let infinities = if value > 0.0 { &mut plus } else { &mut minus };
+                *infinities = if entering { *infinities + 1 } else { *infinities - 1 };
+                return;
+            }
+            let change = if entering { value } else { -value };
+            let next = sum + change;
+            lost += if sum.abs() >= change.abs() { (sum - next) + change } else { (change - next) + sum };
+            sum = next;
+        };
+        change(weight(*value), true);
+        if let Some(left) = i.checked_sub(points) {
+            change(weight(values[left]), false);
+        }
+        if i + 1 >= points {
+            sums.push(match (plus, minus) {
+                (0, 0) => sum + lost,
+                (_, 0) => f64::INFINITY,
+                (0, _) => f64::NEG_INFINITY,
+                _ => f64::NAN,
+            });
+        }
+    }
+    sums
+}
+
+/// Window extremes. The queue holds those values that no later one has outdone yet, each with its place; the
+/// extreme is in front. Of equals the first is kept, as Python keeps it.
+fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> Vec<f64> {
+    let mut queue: VecDeque<(usize, f64)> = VecDeque::new();
+    let mut extremes = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    for (i, value) in values.iter().enumerate() {
+        if !value.is_nan() {
+            while queue.back().is_some_and(|(_, kept)| !beats(*kept, *value)) {
+                queue.pop_back();
+            }
+            queue.push_back((i, *value));
+        }
+        if queue.front().is_some_and(|(place, _)| place + points <= i) {
+            queue.pop_front();
+        }
+        if i + 1 >= points {
+            extremes.push(queue.front().map_or(f64::NAN, |(_, value)| *value));
+        }
+    }
+    extremes
+}
+
+/// Window medians. 1. Every known value gets its rank among all. 2. A tree over the ranks counts which of them
+/// are in the window. 3. The middle one is found by descending it. A window costs a few steps of log n.
+fn medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
+    let mut order: Vec<usize> = (0..values.len()).filter(|i| !values[*i].is_nan()).collect();
+    order.sort_by(|a, b| values[*a].partial_cmp(&values[*b]).unwrap_or(std::cmp::Ordering::Equal));
+    let mut ranks = vec![usize::MAX; values.len()];
+    for (rank, place) in order.iter().enumerate() {
+        ranks[*place] = rank;
+    }
+    let mut tree = RankTree::new(order.len());
+    let mut medians = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    let mut inside = 0;
+    for i in 0..values.len() {
+        if i % 4096 == 0 {
+            scope.check()?;
+        }
+        if ranks[i] != usize::MAX {
+            tree.change(ranks[i], 1);
+            inside += 1;
+        }
+        if let Some(left) = i.checked_sub(points).map(|left| ranks[left]).filter(|rank| *rank != usize::MAX) {
+            tree.change(left, -1);
+            inside -= 1;
+        }
+        if i + 1 < points {
+            continue;
+        }
+        let at = |nth: i32| values[order[tree.nth(nth)]];
+        medians.push(match inside {
+            0 => f64::NAN,
+            odd if odd % 2 == 1 => at(odd / 2),
+            even => (at(even / 2 - 1) + at(even / 2)) / 2.0,
+        });
+    }
+    Ok(medians)
+}
+
+/// Counts of ranks, summed in a tree (Fenwick's), so that a change and a search take log n steps.
+struct RankTree {
+    // sums[i] is the count of the `lowest set bit of i` ranks before rank i.
+    sums: Vec<i32>,
+}
+
+impl RankTree {
+    fn new(ranks: usize) -> RankTree {
+        RankTree { sums: vec![0; ranks + 1] }
+    }
+
+    fn change(&mut self, rank: usize, by: i32) {
+        let mut i = rank + 1;
+        while i < self.sums.len() {
+            self.sums[i] += by;
+            i += i & i.wrapping_neg();
+        }
+    }
+
+    /// The rank of the n-th, counted from zero, of those that are in.
+    fn nth(&self, mut n: i32) -> usize {
+        let mut at = 0;
+        let mut width = self.sums.len().next_power_of_two();
+        while width > 0 {
+            let next = at + width;
+            if next < self.sums.len() && self.sums[next] <= n {
+                n -= self.sums[next];
+                at = next;
+            }
+            width /= 2;
+        }
+        at
+    }
+}
+
+/// Windows folded one by one, without their nulls.
+fn each(values: &[f64], points: usize, aggregator: Aggregator, scope: &Scope) -> Result<Vec<f64>, Error> {
+    let mut known = Vec::with_capacity(points.min(values.len()));
+    let mut folded = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    for (i, window) in values.windows(points).enumerate() {
+        if i % 64 == 0 {
+            scope.check()?;
+        }
+        known.clear();
+        known.extend(window.iter().filter(|value| !value.is_nan()));
+        folded.push(if known.is_empty() { f64::NAN } else { aggregator.of(&known) });
+    }
+    Ok(folded)
+}

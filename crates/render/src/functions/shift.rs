@@ -1,0 +1,103 @@
+//! Other times of the same series.
+
+use jiff::{Timestamp, tz::TimeZone};
+
+use crate::{
+    Error, Literal, Series, Span,
+    argument::{Interval, SeriesList, Value, parameters},
+    evaluate::Scope,
+    functions::{Asked, Evaluate, Function, Reach},
+};
+
+const INTERVALS: &[Literal] = &[
+    Literal::Text("1h"),
+    Literal::Text("6h"),
+    Literal::Text("12h"),
+    Literal::Text("1d"),
+    Literal::Text("2d"),
+    Literal::Text("7d"),
+    Literal::Text("14d"),
+    Literal::Text("30d"),
+];
+
+pub(super) const FUNCTIONS: &[Function] = &[Function::of::<TimeShift>(
+    "timeShift",
+    "Transform",
+    "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false leaves the end \
+     where the shifted series have it; alignDST moves them an hour where summer time lies between.",
+)
+.signature("timeShift(seriesList, timeShift, resetEnd=True, alignDST=False)")];
+
+/// An interval that goes back unless it has a sign.
+struct Shift(Interval);
+
+impl crate::argument::Take for Shift {
+    const KIND: crate::Kind = crate::Kind::Interval;
+
+    fn one(value: Value, place: &crate::argument::Place) -> Result<Self, Error> {
+        let back = match value {
+            Value::Text(text) if text.starts_with(|first: char| first.is_ascii_digit()) => {
+                Value::Text(format!("-{text}"))
+            }
+            other => other,
+        };
+        Interval::one(back, place).map(Shift)
+    }
+}
+
+parameters! {
+    /// timeShift.
+    struct TimeShift {
+        series: SeriesList = "seriesList".required();
+        shift: Shift = "timeShift".required().suggest(INTERVALS);
+        reset_end: bool = "resetEnd".default(Literal::Boolean(true));
+        align_dst: bool = "alignDst".default(Literal::Boolean(false));
+    }
+}
+
+impl TimeShift {
+    fn shifted(&self, span: Span, zone: &TimeZone) -> Span {
+        let by = |span: Span, seconds: i64| Span {
+            from: span.from.saturating_add(seconds),
+            until: span.until.saturating_add(seconds),
+        };
+        let shifted = by(span, self.shift.0.seconds);
+        if !self.align_dst {
+            return shifted;
+        }
+        let hour = match (summer_time(span, zone), summer_time(shifted, zone)) {
+            (Some(true), Some(false)) => 3600,
+            (Some(false), Some(true)) => -3600,
+            // A span with a change in it would be wrong on one side either way.
+            _ => 0,
+        };
+        by(shifted, hour)
+    }
+}
+
+/// Whether both ends of a span are in summer time; `None` where they differ.
+fn summer_time(span: Span, zone: &TimeZone) -> Option<bool> {
+    let at = |time: i64| Some(zone.to_offset_info(Timestamp::from_second(time).ok()?).dst().is_dst());
+    at(span.from).filter(|from| Some(*from) == at(span.until))
+}
+
+impl Evaluate for TimeShift {
+    const REACHES: bool = true;
+
+    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+        Ok(Reach { asked: true, more: vec![self.shifted(asked.span, &asked.time_zone)] })
+    }
+
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
+        let (start, end) = (first.start, first.end);
+        let mut shifted = scope.again(self.shifted(scope.span, &scope.context.time_zone))?;
+        for series in &mut shifted {
+            series.tags.put("timeShift", self.shift.0.text.as_str());
+            series.name = format!("timeShift({}, \"{}\")", series.name, self.shift.0.text).into();
+            series.end = if self.reset_end { end } else { series.end - series.start + start };
+            series.start = start;
+        }
+        Ok(Vec::<Series>::from(shifted).into())
+    }
+}

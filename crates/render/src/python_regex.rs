@@ -1,0 +1,276 @@
+//! Regular expressions as Python's `re` reads them, because aliasSub, grep and exclude pass them through.
+//!
+//! fancy-regex is near to it, look-around and back-references included. What differs is translated (pattern
+//! syntax) or done here (replacement). Work on one name is bounded; a pattern that needs more is refused.
+
+use fancy_regex::{Captures, Regex, RegexBuilder};
+
+/// Steps of backtracking on one name beyond which a pattern is given up.
+const BACKTRACK_LIMIT: usize = 200_000;
+/// Bytes of a pattern beyond which it is refused.
+const MAX_BYTES: usize = 16 << 10;
+
+/// A compiled pattern.
+pub(crate) struct PythonRegex {
+    regex: Regex,
+}
+
+impl PythonRegex {
+    /// Compiles a pattern. The error says what is wrong with it.
+    pub(crate) fn new(pattern: &str) -> Result<PythonRegex, String> {
+        if pattern.len() > MAX_BYTES {
+            return Err(format!("is a pattern of more than {MAX_BYTES} bytes"));
+        }
+        let regex = RegexBuilder::new(&translated(pattern)).backtrack_limit(BACKTRACK_LIMIT).build();
+        let regex = regex.map_err(|error| {
+            let shown: String = pattern.chars().take(200).collect();
+            format!("must be a regular expression, got '{shown}': {error}")
+        })?;
+        Ok(PythonRegex { regex })
+    }
+
+    /// Whether it matches anywhere, as `re.search`.
+    pub(crate) fn finds(&self, text: &str) -> Result<bool, String> {
+        self.regex.is_match(text).map_err(too_hard)
+    }
+
+    /// Replaces every match, as `re.sub`.
+    pub(crate) fn replace(&self, text: &str, replacement: &Replacement) -> Result<String, String> {
+        let mut out = String::new();
+        let (mut copied, mut from) = (0, 0);
+        while from <= text.len() {
+            let Some(captures) = self.regex.captures_from_pos(text, from).map_err(too_hard)? else { break };
+            let Some(whole) = captures.get(0) else { break };
+            out.push_str(text.get(copied..whole.start()).unwrap_or_default());
+            replacement.expand(&captures, &mut out);
+            copied = whole.end();
+            // As of Python 3.7 an empty match may follow directly on one that is not empty, but not on one
+            // that is.
+            from = whole.end();
+            if whole.start() == whole.end() {
+                from += text.get(from..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8);
+            }
+        }
+        out.push_str(text.get(copied..).unwrap_or_default());
+        Ok(out)
+    }
+
+    /// Reads a replacement for this pattern: `\1`, `\g<name>` and Python's escapes. The error says what is wrong
+    /// with it.
+    pub(crate) fn replacement(&self, template: &str) -> Result<Replacement, String> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = template;
+        while let Some((before, after)) = rest.split_once('\\') {
+            literal.push_str(before);
+            let Some(escape) = after.chars().next() else {
+                return Err("must not end with a single backslash".to_owned());
+            };
+            rest = after.get(escape.len_utf8()..).unwrap_or_default();
+            match escape {
+                'g' => {
+                    let named = rest.strip_prefix('<').and_then(|rest| rest.split_once('>'));
+                    let (name, after) = named.ok_or("has a \\g without <name>")?;
+                    rest = after;
+                    self.push_group(name, &mut literal, &mut parts)?;
+                }
+                '0' => {
+                    let digits = rest.bytes().take(2).take_while(|byte| (b'0'..b'8').contains(byte)).count();
+                    let (octal, after) = rest.split_at(digits);
+                    literal.push(char::from(u8::from_str_radix(octal, 8).unwrap_or(0)));
+                    rest = after;
+                }
+                '1'..='9' => {
+                    let more = rest.bytes().take_while(u8::is_ascii_digit).count();
+                    let digits = after.get(..1 + more.min(2)).unwrap_or_default();
+                    let octal = digits.len() == 3 && digits.bytes().all(|byte| byte < b'8');
+                    if octal {
+                        let code = u32::from_str_radix(digits, 8).unwrap_or(0);
+                        let known =
+                            u8::try_from(code).map_err(|_| format!("has the octal escape \\{digits} above 377"))?;
+                        literal.push(char::from(known));
+                        rest = rest.get(2..).unwrap_or_default();
+                    } else {
+                        let digits = digits.get(..digits.len().min(2)).unwrap_or_default();
+                        rest = rest.get(digits.len() - 1..).unwrap_or_default();
+                        self.push_group(digits, &mut literal, &mut parts)?;
+                    }
+                }
+                'a' => literal.push('\x07'),
+                'b' => literal.push('\x08'),
+                'f' => literal.push('\x0c'),
+                'n' => literal.push('\n'),
+                'r' => literal.push('\r'),
+                't' => literal.push('\t'),
+                'v' => literal.push('\x0b'),
+                '\\' => literal.push('\\'),
+                letter if letter.is_ascii_alphabetic() => return Err(format!("has the unknown escape \\{letter}")),
+                other => literal.extend(['\\', other]),
+            }
+        }
+        literal.push_str(rest);
+        parts.push(Part::Literal(literal));
+        Ok(Replacement { parts })
+    }
+
+    fn push_group(&self, name: &str, literal: &mut String, parts: &mut Vec<Part>) -> Result<(), String> {
+        let named = || self.regex.capture_names().position(|known| known == Some(name));
+        let group = match name.parse() {
+            Ok(number) => Some(number).filter(|number| *number < self.regex.captures_len()),
+            Err(_) => named(),
+        };
+        let group = group.ok_or_else(|| format!("refers to the group {name}, which the pattern does not have"))?;
+        parts.push(Part::Literal(std::mem::take(literal)));
+        parts.push(Part::Group(group));
+        Ok(())
+    }
+}
+
+fn too_hard(error: fancy_regex::Error) -> String {
+    format!("is a pattern that takes too long on these names: {error}")
+}
+
+/// What matches are replaced with.
+pub(crate) struct Replacement {
+    parts: Vec<Part>,
+}
+
+enum Part {
+    Literal(String),
+    Group(usize),
+}
+
+impl Replacement {
+    fn expand(&self, captures: &Captures, out: &mut String) {
+        for part in &self.parts {
+            match part {
+                Part::Literal(text) => out.push_str(text),
+                Part::Group(group) => out.push_str(captures.get(*group).map_or("", |found| found.as_str())),
+            }
+        }
+    }
+}
+
+/// A pattern in the syntax of fancy-regex. What differs from Python's: `{` that begins no count is a plain
+/// character, `{,n}` counts from zero, `\Z` is the end, `\<` and `\>` are plain; within brackets, `[` and doubled
+/// `&`, `~` and `-` are plain.
+fn translated(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len() + 8);
+    let mut characters = pattern.char_indices().peekable();
+    // Where a bracket began: a `]` directly behind it, or behind its `^`, is plain.
+    let mut class_from: Option<usize> = None;
+    while let Some((at, character)) = characters.next() {
+        let rest = pattern.get(at..).unwrap_or_default();
+        if character == '\\' {
+            match characters.next() {
+                Some((_, 'Z')) if class_from.is_none() => out.push_str("\\z"),
+                Some((_, bracket @ ('<' | '>'))) => out.push(bracket),
+                Some((_, escaped)) => out.extend(['\\', escaped]),
+                None => out.push('\\'),
+            }
+        } else if let Some(from) = class_from {
+            let first = at == from || (at == from + 1 && pattern.get(from..at) == Some("^"));
+            match character {
+                ']' if !first => {
+                    class_from = None;
+                    out.push(']');
+                }
+                ']' | '[' => out.extend(['\\', character]),
+                '&' | '~' => out.extend(['\\', character]),
+                '-' if rest.starts_with("--") => out.push_str("\\-"),
+                _ => out.push(character),
+            }
+        } else if character == '[' {
+            class_from = Some(at + 1);
+            out.push('[');
+        } else if character == '{' {
+            match count_of(rest) {
+                Some((from, counts)) if from.is_empty() => {
+                    out.push_str("{0");
+                    out.push_str(counts);
+                    for _ in 0..counts.chars().count() {
+                        characters.next();
+                    }
+                }
+                Some(_) => out.push('{'),
+                None => out.push_str("\\{"),
+            }
+        } else if character == '}' {
+            // It closes a count if one is open in what is written, and is plain otherwise.
+            let open = out.rfind('{').filter(|open| !out.get(..*open).unwrap_or_default().ends_with('\\'));
+            let closes = open.is_some_and(|open| {
+                let inside = out.get(open + 1..).unwrap_or_default();
+                !inside.is_empty() && inside.bytes().all(|byte| byte.is_ascii_digit() || byte == b',')
+            });
+            out.push_str(if closes { "}" } else { "\\}" });
+        } else {
+            out.push(character);
+        }
+    }
+    out
+}
+
+/// Of `{m,n}`, `{m}`, `{m,}` or `{,n}` at the start of a text: `m`, and what is between it and the brace.
+fn count_of(text: &str) -> Option<(&str, &str)> {
+    let (inside, _) = text.strip_prefix('{')?.split_once('}')?;
+    let (from, to) = inside.split_once(',').map_or((inside, ""), |(from, to)| (from, to));
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let counted = digits(from) && digits(to) && !inside.is_empty();
+    counted.then(|| (from, inside.get(from.len()..).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sub(pattern: &str, template: &str, text: &str) -> String {
+        let regex = PythonRegex::new(pattern).expect("a pattern");
+        let replacement = regex.replacement(template).expect("a replacement");
+        regex.replace(text, &replacement).expect("a replacement")
+    }
+
+    // Answers of CPython 3.11.
+    #[test]
+    fn replacing_is_pythons() {
+        assert_eq!(sub("(^.*$)", r"\1 A", "a.b"), "a.b A");
+        assert_eq!(sub(".*", "X", "abc"), "XX");
+        assert_eq!(sub("x*", "-", "abxd"), "-a-b--d-");
+        assert_eq!(sub(r"(\w+)\.(\w+)", r"\2.\1", "a.b.c.d"), "b.a.d.c");
+        assert_eq!(sub("(?P<n>b)", r"[\g<n>]", "abc"), "a[b]c");
+        assert_eq!(sub("(b)|(c)", r"<\1\2>", "abc"), "a<b><c>");
+        assert_eq!(sub("a", r"\\\.\n\101", "a"), "\\\\.\nA");
+        assert_eq!(sub("(?<!a)b", "X", "abcb"), "abcX");
+        assert_eq!(sub(r"(a)\1", "X", "aaa"), "Xa");
+        assert_eq!(sub("", "-", "é"), "-é-");
+    }
+
+    #[test]
+    fn patterns_are_pythons() {
+        let finds = |pattern: &str, text: &str| PythonRegex::new(pattern).unwrap().finds(text).unwrap();
+        assert!(finds("a{", "a{"));
+        assert!(finds("a{b}", "a{b}"));
+        assert!(finds("^a{,2}$", "aa"));
+        assert!(!finds("^a{,2}$", "aaa"));
+        assert!(finds("^a{1,2}$", "aa"));
+        assert!(finds(r"^a\Z", "a"));
+        assert!(finds("[[]", "["));
+        assert!(finds("[]]", "]"));
+        assert!(finds("[^]]", "a"));
+        assert!(finds("[a&&b]", "&"));
+        assert!(finds("^(?!foo).*$", "bar"));
+        assert!(!finds("^(?!foo).*$", "foo.bar"));
+        assert!(finds(r"a\/b\-c\_d", "a/b-c_d"));
+        assert!(PythonRegex::new("(").is_err());
+        assert!(PythonRegex::new("*").is_err());
+        let regex = PythonRegex::new("(a)").unwrap();
+        assert!(regex.replacement(r"\2").is_err());
+        assert!(regex.replacement(r"\z").is_err());
+        assert!(regex.replacement("\\").is_err());
+    }
+
+    #[test]
+    fn a_pattern_that_takes_forever_is_given_up() {
+        let regex = PythonRegex::new(r"^(a+)+\1$").unwrap();
+        assert!(regex.finds(&format!("{}b", "a".repeat(60))).is_err());
+    }
+}
