@@ -21,8 +21,8 @@ pub(crate) const NOWHERE: Place = Place::MAX;
 pub(crate) struct Arena {
     // Every chunk has CHUNK_BYTES, zeroed by the system page by page, so that an unused end costs nothing.
     chunks: Vec<Box<[u8]>>,
-    // Bytes used of the last chunk, a multiple of ALIGN.
-    used: usize,
+    // Bytes used of each chunk, a multiple of ALIGN.
+    ends: Vec<u32>,
 }
 
 /// One record.
@@ -36,7 +36,7 @@ pub(crate) struct Record<'a> {
 
 impl Arena {
     pub(crate) fn new() -> Arena {
-        Arena { chunks: Vec::new(), used: CHUNK_BYTES }
+        Arena { chunks: Vec::new(), ends: Vec::new() }
     }
 
     /// Appends a record. The name is at most `u16::MAX` bytes long.
@@ -46,20 +46,20 @@ impl Arena {
     pub(crate) fn push(&mut self, record: Record<'_>) -> Place {
         debug_assert!(record.name.len() <= usize::from(u16::MAX));
         let bytes = HEADER_BYTES + record.name.len();
-        if self.used + bytes > CHUNK_BYTES {
+        if self.ends.last().is_none_or(|&end| end as usize + bytes > CHUNK_BYTES) {
             self.chunks.push(vec![0; CHUNK_BYTES].into_boxed_slice());
-            self.used = 0;
+            self.ends.push(0);
         }
-        let offset = (self.chunks.len() - 1) * CHUNK_BYTES + self.used;
-        let place = Place::try_from(offset / ALIGN).expect("16 GiB of names exceed what one node can hold");
-        let chunk = self.chunks.last_mut().expect("a chunk was just made");
-        let slot = &mut chunk[self.used..self.used + bytes];
+        let last = self.chunks.len() - 1;
+        let begin = self.ends[last] as usize;
+        let place = place(last, begin).expect("16 GiB of names exceed what one node can hold");
+        self.ends[last] = (begin + bytes).next_multiple_of(ALIGN) as u32;
+        let slot = &mut self.chunks[last][begin..begin + bytes];
         slot[0..4].copy_from_slice(&record.number.to_le_bytes());
         slot[4..8].copy_from_slice(&record.created.to_le_bytes());
         slot[8..10].copy_from_slice(&record.policy.to_le_bytes());
         slot[10..12].copy_from_slice(&(record.name.len() as u16).to_le_bytes());
         slot[12..].copy_from_slice(record.name);
-        self.used += bytes.next_multiple_of(ALIGN);
         place
     }
 
@@ -87,6 +87,55 @@ impl Arena {
 
     /// Bytes in use.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.chunks.len() * CHUNK_BYTES - (CHUNK_BYTES - self.used)
+        self.ends.iter().map(|&end| end as usize).sum()
     }
+
+    /// Bytes in use of each chunk. What lies before them changes only in its policies.
+    pub(crate) fn ends(&self) -> Vec<u32> {
+        self.ends.clone()
+    }
+
+    /// A chunk, its unused end included.
+    pub(crate) fn chunk(&self, index: usize) -> &[u8] {
+        &self.chunks[index]
+    }
+
+    /// Takes over the used bytes of a chunk of another arena, or nothing when they are no whole records.
+    pub(crate) fn push_chunk(&mut self, bytes: &[u8]) -> Option<()> {
+        let mut begin = 0;
+        while begin < bytes.len() {
+            let header = bytes.get(begin..begin + HEADER_BYTES)?;
+            let len = usize::from(u16::from_le_bytes([header[10], header[11]]));
+            begin += (HEADER_BYTES + len).next_multiple_of(ALIGN);
+        }
+        if begin != bytes.len() || begin > CHUNK_BYTES {
+            return None;
+        }
+        place(self.chunks.len(), CHUNK_BYTES)?;
+        let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
+        chunk[..bytes.len()].copy_from_slice(bytes);
+        self.chunks.push(chunk);
+        self.ends.push(bytes.len() as u32);
+        Some(())
+    }
+
+    /// The places of all records, in the order they came.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        let mut chunk = 0;
+        let mut begin = 0;
+        std::iter::from_fn(move || {
+            while begin >= *self.ends.get(chunk)? as usize {
+                chunk += 1;
+                begin = 0;
+            }
+            let place = place(chunk, begin)?;
+            begin += (HEADER_BYTES + self.get(place).name.len()).next_multiple_of(ALIGN);
+            Some(place)
+        })
+    }
+}
+
+fn place(chunk: usize, begin: usize) -> Option<Place> {
+    let place = Place::try_from((chunk * CHUNK_BYTES + begin) / ALIGN).ok()?;
+    (place != NOWHERE).then_some(place)
 }

@@ -148,6 +148,27 @@ impl Found {
         Ok(())
     }
 
+    /// Adds a node as `push` does, unless it says no more than the last one.
+    pub(crate) fn push_unless_last(&mut self, path: &str, number: u32, is_branch: bool) -> Result<(), FindError> {
+        let last = self.entries.len().checked_sub(1).and_then(|last| self.get(last));
+        if number == NO_METRIC && last.is_some_and(|last| last.is_branch && last.path == path) {
+            return Ok(());
+        }
+        self.push(path, number, is_branch)
+    }
+
+    /// The same nodes in order, each once.
+    pub(crate) fn sorted(self) -> Result<Found, FindError> {
+        let mut nodes: Vec<Node<'_>> = self.iter().collect();
+        nodes.sort_by(|a, b| a.path.cmp(b.path));
+        let mut sorted = Found::default();
+        for same in nodes.chunk_by(|a, b| a.path == b.path) {
+            let number = same.iter().find_map(|node| node.number).unwrap_or(NO_METRIC);
+            sorted.push(same[0].path, number, same.iter().any(|node| node.is_branch))?;
+        }
+        Ok(sorted)
+    }
+
     /// Two answers as one.
     pub(crate) fn merge(self, other: Found) -> Result<Found, FindError> {
         if self.is_empty() {

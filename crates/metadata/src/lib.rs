@@ -9,13 +9,17 @@
 
 mod arena;
 mod find;
+mod index;
 mod numbers;
 mod pattern;
 mod policies;
 mod registry;
 mod saved;
+mod segment;
+mod walk;
 
 pub use find::{FindError, FindLimits, Found, Node};
+pub use index::IndexStatistics;
 pub use pattern::is_pattern;
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
 pub use registry::{Names, NamesMut, Registry, Restored};

@@ -248,26 +248,10 @@ fn class_end(variant: &[Glyph], start: usize) -> Option<usize> {
     variant[end.min(variant.len())..].iter().position(|glyph| glyph.is(']')).map(|at| end + at)
 }
 
-/// Writes a class for globset: ranges in order, which never hold a dot. `None` when nothing is in it.
+/// Writes a class for globset, which never matches a dot. `None` when nothing is in it.
 fn push_class(glob: &mut String, members: &[Glyph]) -> Option<()> {
     let negated = members.first().is_some_and(|glyph| glyph.is('!'));
-    let members = &members[usize::from(negated)..];
-    let mut ranges: Vec<(char, char)> = Vec::new();
-    let mut i = 0;
-    while i < members.len() {
-        let first = members[i].char;
-        // A hyphen that is first or last is a member; a range that runs backwards is empty.
-        if i + 2 < members.len() && members[i + 1].is('-') {
-            let last = members[i + 2].char;
-            if first <= last {
-                ranges.push((first, last));
-            }
-            i += 3;
-        } else {
-            ranges.push((first, first));
-            i += 1;
-        }
-    }
+    let mut ranges = class_ranges(&members[usize::from(negated)..]);
     if negated {
         if ranges.is_empty() {
             glob.push('?');
@@ -275,34 +259,68 @@ fn push_class(glob: &mut String, members: &[Glyph]) -> Option<()> {
         }
         ranges.push(('.', '.'));
     } else {
-        // '-' and '/' are the neighbours of the dot.
-        ranges = ranges
-            .into_iter()
-            .flat_map(|(first, last)| match first <= '.' && '.' <= last {
-                true => [(first, '-'), ('/', last)],
-                false => [(first, last), ('1', '0')],
-            })
-            .filter(|(first, last)| first <= last)
-            .collect();
+        ranges = without(ranges, '.');
         if ranges.is_empty() {
             return None;
         }
     }
-    // globset knows no escapes in a class; what has a meaning by its place is put where it has none:
-    // a bracket first, a hyphen last, as ranges of one.
-    let range_of = |char: char| ranges.iter().any(|&(first, last)| first <= char && char <= last);
-    let _ = range_of;
+    // globset knows no escapes in a class. What has a meaning by its place goes where it has none: a bracket
+    // first, a hyphen last.
+    let has = |char: char| ranges.iter().any(|&(first, last)| first <= char && char <= last);
+    let (bracket, hyphen) = (has(']'), has('-'));
+    let ranges = without(without(ranges, ']'), '-');
     glob.push('[');
     if negated {
         glob.push('!');
     }
+    if bracket {
+        glob.push(']');
+    } else if ranges.first().is_some_and(|&(first, _)| matches!(first, '!' | '^')) && !negated {
+        // A control character, which no name has, keeps these from meaning "not".
+        glob.push('\u{1}');
+    }
     for (first, last) in ranges {
         glob.push(first);
+        if first != last {
+            glob.push('-');
+            glob.push(last);
+        }
+    }
+    if hyphen {
         glob.push('-');
-        glob.push(last);
     }
     glob.push(']');
     Some(())
+}
+
+/// The ranges of a class as Python reads them: a hyphen that is first or last is a member, and a range that
+/// runs backwards is empty.
+fn class_ranges(members: &[Glyph]) -> Vec<(char, char)> {
+    let mut ranges = Vec::new();
+    let mut i = 0;
+    while i < members.len() {
+        let first = members[i].char;
+        let is_range = i + 2 < members.len() && members[i + 1].is('-');
+        let last = if is_range { members[i + 2].char } else { first };
+        if first <= last {
+            ranges.push((first, last));
+        }
+        i += if is_range { 3 } else { 1 };
+    }
+    ranges
+}
+
+/// Ranges with an ASCII character taken out of them.
+fn without(ranges: Vec<(char, char)>, out: char) -> Vec<(char, char)> {
+    let before = char::from(out as u8 - 1);
+    let after = char::from(out as u8 + 1);
+    let split = |(first, last): (char, char)| {
+        let holds = first <= out && out <= last;
+        let left = (first, if holds { before } else { last });
+        let right = holds.then_some((after, last));
+        [Some(left), right].into_iter().flatten().filter(|(first, last)| first <= last)
+    };
+    ranges.into_iter().flat_map(split).collect()
 }
 
 /// globset writes for bytes, with slashes between components. We match characters, with dots.

@@ -105,7 +105,7 @@ impl Policies {
     }
 
     /// Histories longer than one, in no order.
-    pub(crate) fn histories(&self) -> impl Iterator<Item = (u32, &[PolicySpan])> {
+    pub(crate) fn histories(&self) -> impl ExactSizeIterator<Item = (u32, &[PolicySpan])> {
         self.histories.iter().map(|(&number, spans)| (number, &**spans))
     }
 

@@ -69,15 +69,7 @@ impl Default for Registry {
 impl Registry {
     /// A registry that knows nothing.
     pub fn new() -> Registry {
-        let table = Table {
-            arena: Arena::new(),
-            numbers: Numbers::new(),
-            places: Vec::new(),
-            names: 0,
-            segments: Vec::new(),
-            tail: Vec::new(),
-        };
-        Registry::of(table, Policies::new())
+        Registry::of(Table::new(), Policies::new())
     }
 
     pub(crate) fn of(table: Table, policies: Policies) -> Registry {
@@ -234,6 +226,28 @@ pub(crate) fn text(name: &[u8]) -> &str {
 }
 
 impl Table {
+    pub(crate) fn new() -> Table {
+        Table {
+            arena: Arena::new(),
+            numbers: Numbers::new(),
+            places: Vec::new(),
+            names: 0,
+            segments: Vec::new(),
+            tail: Vec::new(),
+        }
+    }
+
+    /// Makes room for names.
+    pub(crate) fn reserve(&mut self, names: usize) {
+        self.numbers.reserve(names);
+    }
+
+    /// Adds a name that is in the arena to the hash table.
+    pub(crate) fn add_place(&mut self, hash: u64, place: Place) {
+        self.numbers.insert(hash, place);
+        self.names += 1;
+    }
+
     #[inline]
     fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
         let place = self.numbers.find(hash, |place| self.arena.get(place).name == name)?;
@@ -255,8 +269,7 @@ impl Table {
             self.places.resize(index + 1, NOWHERE);
         }
         self.places[index] = place;
-        self.numbers.insert(hash, place);
-        self.names += 1;
+        self.add_place(hash, place);
         if !is_tagged(name) {
             self.tail.push(number);
         }

@@ -1,0 +1,270 @@
+//! The path index: which names a pattern stands for, and how new names get into its segments.
+//!
+//! Log-structured. A new name goes to the tail, a plain list that finds look through one by one. The
+//! maintenance thread seals the tail into a segment and merges segments, always beside the lock: a find or a
+//! creation waits for the exchange of a list of pointers, never for a merge.
+
+use std::sync::Arc;
+
+use metric::is_tagged;
+
+use crate::{
+    FindError, FindLimits, Found, Registry,
+    find::Budget,
+    pattern,
+    registry::text,
+    segment::{Merge, Segment, SegmentBuilder},
+    walk::{self, Glob},
+};
+
+/// Names in the tail from which on it is sealed. A look through as many takes about half a millisecond.
+const SEAL: usize = 8192;
+
+/// As [`SEAL`], when few names are coming: sealing then costs nobody anything.
+const SEAL_WHEN_QUIET: usize = 256;
+
+/// Names sealed at once, at most: what bounds the memory of a seal after a restore.
+const SEAL_MOST: usize = 1 << 18;
+
+/// New names between two calls of `compact` below which it is quiet.
+const QUIET: usize = 1000;
+
+/// Segments of similar size that are left side by side while names are streaming in. More make fewer
+/// merges and slower finds: with 8, a million new names are each merged twice.
+const FAN_IN: usize = 8;
+
+/// When it is quiet, segments that together have this part of the next larger one are merged into it.
+const QUIET_RATIO: usize = 4;
+
+/// Names looked at in one hold of the lock.
+const TAIL_BATCH: usize = 1024;
+
+/// What the index consists of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct IndexStatistics {
+    /// Names in segments.
+    pub indexed: usize,
+    /// Names that wait in the tail.
+    pub tail: usize,
+    /// Segments.
+    pub segments: usize,
+    /// Bytes of the segments.
+    pub memory_bytes: usize,
+}
+
+impl Registry {
+    /// The nodes that a pattern names: metrics and branches of exactly its depth (of any, with `**`), as
+    /// graphite-web 1.1.10 finds them.
+    ///
+    /// Tagged metrics are not in the tree; a pattern that has a `;` is the exact name of one.
+    pub fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        if is_tagged(pattern) {
+            return self.exact(pattern);
+        }
+        self.resolve(pattern, limits, false)
+    }
+
+    /// The metrics that a pattern names, to be read: nodes with a number. The exact name of a metric, tagged
+    /// or not, costs one lookup.
+    pub fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        if is_tagged(pattern) {
+            return self.exact(pattern);
+        }
+        if pattern::is_pattern(pattern) {
+            return self.resolve(pattern, limits, true);
+        }
+        let found = self.exact(&pattern::plain_name(pattern))?;
+        // A name that has a backslash is found as it is listed, too.
+        if found.is_empty() && pattern.contains('\\') {
+            return self.exact(pattern);
+        }
+        Ok(found)
+    }
+
+    /// Calls `each` with the number and name of every untagged metric in the order of names, until it
+    /// returns false. Metrics created meanwhile are left out.
+    pub fn all(&self, mut each: impl FnMut(u32, &str) -> bool) {
+        let (segments, tail) = self.index_snapshot();
+        let tail = self.copy_names(&tail);
+        let sorted = tail.sorted();
+        Merge::new(&segments, &sorted).for_each(|name, number| each(number, text(name)));
+    }
+
+    /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
+    /// which case there may be more. For a maintenance thread, every 100 ms to a second.
+    pub fn compact(&self) -> bool {
+        let Some(mut names_before) = self.compacting.try_lock() else { return false };
+        let (names, tail, segments) = {
+            let table = self.names.read();
+            (table.names, table.tail.len(), table.segments.clone())
+        };
+        let quiet = names - *names_before < QUIET;
+        *names_before = names;
+        if tail >= SEAL || quiet && tail >= SEAL_WHEN_QUIET {
+            self.seal(tail.min(SEAL_MOST));
+            return true;
+        }
+        let sizes: Vec<usize> = segments.iter().map(|segment| segment.len()).collect();
+        let Some(first) = first_to_merge(&sizes, quiet) else { return false };
+        let merged = merge(&segments[first..], &[]);
+        let mut table = self.names.write();
+        table.segments.truncate(first);
+        table.add_segment(merged);
+        drop(table);
+        // The last owner of the old segments frees them: here, beside the lock, or the find that still
+        // reads them.
+        drop(segments);
+        true
+    }
+
+    /// What the path index consists of.
+    pub fn index_statistics(&self) -> IndexStatistics {
+        let table = self.names.read();
+        IndexStatistics {
+            indexed: table.segments.iter().map(|segment| segment.len()).sum(),
+            tail: table.tail.len(),
+            segments: table.segments.len(),
+            memory_bytes: table.segments.iter().map(|segment| segment.memory_bytes()).sum(),
+        }
+    }
+
+    /// Makes a segment of the first `count` names of the tail.
+    fn seal(&self, count: usize) {
+        let tail = self.names.read().tail[..count].to_vec();
+        let names = self.copy_names(&tail);
+        let segment = merge(&[], &names.sorted());
+        let mut table = self.names.write();
+        // Names are only ever added behind.
+        table.tail.drain(..count);
+        if table.tail.is_empty() {
+            table.tail.shrink_to(SEAL * 2);
+        }
+        table.add_segment(segment);
+    }
+
+    fn exact(&self, name: &str) -> Result<Found, FindError> {
+        let mut found = Found::default();
+        let hash = self.hash(name.as_bytes());
+        if let Some(number) = self.read().find(hash, name.as_bytes()) {
+            found.push(name, number, false)?;
+        }
+        Ok(found)
+    }
+
+    fn resolve(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
+        let Some(mut glob) = Glob::new(pattern)? else { return Ok(Found::default()) };
+        let mut budget = Budget::new(limits);
+        let (segments, tail) = self.index_snapshot();
+        let mut parts = Vec::new();
+        for segment in &segments {
+            parts.push(walk::segment(segment, &mut glob, leaves_only, &mut budget)?);
+        }
+        let mut part = Found::default();
+        for numbers in tail.chunks(TAIL_BATCH) {
+            let names = self.read();
+            for &number in numbers {
+                walk::name(names.name(number), number, &mut glob, leaves_only, &mut budget, &mut part)?;
+            }
+            drop(names);
+            budget.check_nodes(part.len())?;
+        }
+        parts.push(part.sorted()?);
+        // The smallest first, so that the largest is copied once.
+        parts.retain(|part| !part.is_empty());
+        parts.sort_by_key(|part| part.len());
+        let mut found = Found::default();
+        for part in parts {
+            found = found.merge(part)?;
+            budget.check_nodes(found.len())?;
+        }
+        Ok(found)
+    }
+
+    fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<u32>) {
+        let table = self.names.read();
+        (table.segments.clone(), table.tail.clone())
+    }
+
+    fn copy_names(&self, numbers: &[u32]) -> CopiedNames {
+        let mut copied = CopiedNames { text: Vec::new(), entries: Vec::with_capacity(numbers.len()) };
+        for numbers in numbers.chunks(TAIL_BATCH) {
+            let names = self.read();
+            for &number in numbers {
+                copied.text.extend_from_slice(names.name(number).as_bytes());
+                copied.entries.push((copied.text.len(), number));
+            }
+        }
+        copied
+    }
+}
+
+/// Names copied out of the arena, so that they can be read beside the lock.
+struct CopiedNames {
+    text: Vec<u8>,
+    // Where each name ends, and its number.
+    entries: Vec<(usize, u32)>,
+}
+
+impl CopiedNames {
+    /// The names in byte order.
+    fn sorted(&self) -> Vec<(&[u8], u32)> {
+        let mut begin = 0;
+        let names = self.entries.iter().map(|&(end, number)| {
+            let name = &self.text[begin..end];
+            begin = end;
+            (name, number)
+        });
+        let mut names: Vec<(&[u8], u32)> = names.collect();
+        // Hosts send their metrics in the same order each time; a stable sort makes use of such runs.
+        names.sort_by(|a, b| a.0.cmp(b.0));
+        names
+    }
+}
+
+fn merge(segments: &[Arc<Segment>], sorted: &[(&[u8], u32)]) -> Segment {
+    let names = segments.iter().map(|segment| segment.len()).sum::<usize>() + sorted.len();
+    let mut builder = SegmentBuilder::new(names);
+    Merge::new(segments, sorted).for_each(|name, number| {
+        builder.push(name, number);
+        true
+    });
+    builder.finish()
+}
+
+/// The index of the first of the segments to be merged, from which on all are. `sizes` are in falling order.
+fn first_to_merge(sizes: &[usize], quiet: bool) -> Option<usize> {
+    let mut smaller = 0;
+    let mut first = None;
+    for (i, &size) in sizes.iter().enumerate().rev() {
+        let is_crowded = i + FAN_IN <= sizes.len() && tier(sizes[i]) == tier(sizes[i + FAN_IN - 1]);
+        let is_worth_it = quiet && smaller * QUIET_RATIO >= size;
+        if is_crowded || is_worth_it {
+            first = Some(i);
+        }
+        smaller += size;
+    }
+    // The last alone is no merge; it is only ever chosen when its size is zero.
+    first.filter(|&first| first + 1 < sizes.len())
+}
+
+/// Sizes of the same tier differ by less than the fan-in.
+fn tier(size: usize) -> u32 {
+    size.max(1).ilog2() / FAN_IN.ilog2()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_are_merged_when_they_crowd_or_when_it_is_quiet() {
+        assert_eq!(first_to_merge(&[], true), None);
+        assert_eq!(first_to_merge(&[9000], true), None);
+        assert_eq!(first_to_merge(&[1_000_000, 9000], true), None);
+        assert_eq!(first_to_merge(&[1_000_000, 250_000], true), Some(0));
+        assert_eq!(first_to_merge(&[1_000_000, 9000, 3000], true), Some(1));
+        assert_eq!(first_to_merge(&[9000; 7], false), None);
+        assert_eq!(first_to_merge(&[9000; 8], false), Some(0));
+        assert_eq!(first_to_merge(&[vec![1_000_000], vec![9000; 8]].concat(), false), Some(1));
+    }
+}

@@ -1,0 +1,155 @@
+//! Walks: the nodes of a segment, or of a list of names, that an automaton accepts.
+//!
+//! 1. The automaton reads a path byte by byte from the root of the transducer, depth first, so that nodes are
+//!    met in the order of their paths and a path before what lies beneath it.
+//! 2. Where it accepts, there is a node if the path is a name (a leaf) or goes on with a dot (a branch).
+//! 3. Where it is dead, nothing beneath is looked at.
+//! 4. A place in the transducer whose subtree held no answer for a state of the automaton holds none when
+//!    another path leads to it in the same state, and is not entered again. Equal subtrees are one place,
+//!    so a pattern that matches nothing costs a walk through one host, not through all.
+
+use std::collections::HashSet;
+
+use fst::raw::Node;
+use regex_automata::hybrid::{
+    LazyStateID,
+    dfa::{Cache, DFA},
+};
+
+use crate::{
+    FindError, Found,
+    find::{Budget, NO_METRIC},
+    pattern,
+    segment::Segment,
+};
+
+/// The automaton of one request, with the states it has met.
+pub(crate) struct Glob {
+    dfa: DFA,
+    cache: Cache,
+    start: LazyStateID,
+}
+
+impl Glob {
+    /// The automaton of a pattern, or `None` when nothing can match.
+    pub(crate) fn new(pattern: &str) -> Result<Option<Glob>, FindError> {
+        let Some(dfa) = pattern::automaton(pattern)? else { return Ok(None) };
+        let mut cache = dfa.create_cache();
+        let start = dfa.start_state(&mut cache, &pattern::start()).map_err(|_| FindError::TooComplex)?;
+        Ok(Some(Glob { dfa, cache, start }))
+    }
+
+    /// The state after one more byte, or `None` when nothing that begins like this matches.
+    #[inline]
+    fn next(&mut self, state: LazyStateID, byte: u8) -> Result<Option<LazyStateID>, FindError> {
+        let next = self.dfa.next_state(&mut self.cache, state, byte).map_err(|_| FindError::TooComplex)?;
+        Ok((!next.is_dead()).then_some(next))
+    }
+
+    /// Whether what was read so far matches.
+    #[inline]
+    fn accepts(&mut self, state: LazyStateID) -> Result<bool, FindError> {
+        let end = self.dfa.next_eoi_state(&mut self.cache, state).map_err(|_| FindError::TooComplex)?;
+        Ok(end.is_match())
+    }
+}
+
+/// A place on the way down that has transitions left to try.
+struct Fork<'a> {
+    node: Node<'a>,
+    next: usize,
+    state: LazyStateID,
+    // Sum of the outputs on the way here: the rank of the first name beneath.
+    rank: u64,
+    path_len: usize,
+    // Answers when it was entered.
+    found: usize,
+}
+
+/// The nodes of a segment that a pattern names, in the order of paths.
+pub(crate) fn segment(
+    segment: &Segment,
+    glob: &mut Glob,
+    leaves_only: bool,
+    budget: &mut Budget<'_>,
+) -> Result<Found, FindError> {
+    let mut found = Found::default();
+    let mut barren: HashSet<(usize, LazyStateID), foldhash::fast::FixedState> = HashSet::default();
+    let mut path: Vec<u8> = Vec::new();
+    let root = segment.fst.root();
+    let mut forks = vec![Fork { node: root, next: 0, state: glob.start, rank: 0, path_len: 0, found: 0 }];
+    while let Some(fork) = forks.last_mut() {
+        if fork.next == fork.node.len() {
+            if fork.found == found.len() {
+                barren.insert((fork.node.addr(), fork.state));
+            }
+            forks.pop();
+            continue;
+        }
+        path.truncate(fork.path_len);
+        let mut node = fork.node;
+        let mut state = fork.state;
+        let mut rank = fork.rank;
+        let mut index = fork.next;
+        fork.next += 1;
+        // Down a chain of single transitions until the next fork.
+        loop {
+            budget.spend(1)?;
+            let transition = node.transition(index);
+            let Some(next) = glob.next(state, transition.inp)? else { break };
+            state = next;
+            rank += transition.out.value();
+            path.push(transition.inp);
+            node = segment.fst.node(transition.addr);
+            if glob.accepts(state)? {
+                let is_branch = node.find_input(b'.').is_some();
+                let number = match node.is_final() {
+                    true => segment.numbers[(rank + node.final_output().value()) as usize],
+                    false => NO_METRIC,
+                };
+                if number != NO_METRIC || is_branch && !leaves_only {
+                    budget.check_nodes(found.len() + 1)?;
+                    let path = std::str::from_utf8(&path).expect("names are UTF-8 and a dot is one byte");
+                    found.push(path, number, is_branch)?;
+                }
+            }
+            if node.len() == 1 {
+                index = 0;
+                continue;
+            }
+            if node.len() > 1 && !barren.contains(&(node.addr(), state)) {
+                forks.push(Fork { node, next: 0, state, rank, path_len: path.len(), found: found.len() });
+            }
+            break;
+        }
+    }
+    Ok(found)
+}
+
+/// Adds to `found` the nodes on the way to one name, in the order of depth. `found` is then neither in order
+/// nor free of repetitions.
+pub(crate) fn name(
+    name: &str,
+    number: u32,
+    glob: &mut Glob,
+    leaves_only: bool,
+    budget: &mut Budget<'_>,
+    found: &mut Found,
+) -> Result<(), FindError> {
+    let mut state = glob.start;
+    budget.spend(1)?;
+    for (at, byte) in name.bytes().enumerate() {
+        if byte == b'.' && !leaves_only && glob.accepts(state)? {
+            found.push_unless_last(&name[..at], NO_METRIC, true)?;
+        }
+        match glob.next(state, byte)? {
+            Some(next) => state = next,
+            None => return budget.spend(at as u64 / 4),
+        }
+    }
+    budget.spend(name.len() as u64 / 4)?;
+    if glob.accepts(state)? {
+        found.push_unless_last(name, number, false)?;
+    }
+    Ok(())
+}
