@@ -8,7 +8,8 @@ pub struct Limits {
     /// `http.max_connections`: open connections. At the bound no further one is accepted, so that
     /// clients wait in the system's own queue.
     pub connections: usize,
-    /// `http.max_header_bytes`: bytes of a request line and its headers. Beyond: 431.
+    /// `http.max_header_bytes`: bytes of a request line and its headers, about: what was read at one time may be
+    /// twice as much. Beyond: 431.
     pub header_bytes: usize,
     /// `http.max_body_bytes`: bytes of a request body. Beyond: 413.
     pub body_bytes: usize,

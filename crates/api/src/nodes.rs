@@ -320,7 +320,7 @@ impl Index {
             bytes += name.len() + 4;
             self.text.push_str(name);
             self.ends.push(self.text.len());
-            bytes <= self.limit && !(self.ends.len() % NAMES_PER_PIECE == 0 && cancelled())
+            bytes <= self.limit && !(self.ends.len().is_multiple_of(NAMES_PER_PIECE) && cancelled())
         });
         if bytes > self.limit { Err(self.limit) } else { Ok(self) }
     }

@@ -94,7 +94,7 @@ impl Refusal {
     pub fn response(&self) -> Response {
         let mut text = self.to_string();
         // graphite-web's messages have no line end, and clients show them as they are.
-        if !matches!(self, Refusal::Parameters { .. }) {
+        if !matches!(self, Refusal::Parameters { .. } | Refusal::Format(_)) {
             text.push('\n');
         }
         let mut response = Response::new(Body::from(text));

@@ -235,15 +235,16 @@ async fn evaluated(
     cost: &mut Cost,
 ) -> Result<Vec<Series>, Refusal> {
     let mut work = Work { data: Data::new(), wanted: Vec::new(), series: Vec::new() };
-    // The first round only plans.
-    work = step(api, asked, cancelled, work, true).await?;
+    work = step(api, asked, cancelled, work, Step::Plan).await?;
     for _ in 0..MAX_ROUNDS {
+        let wanted = std::mem::take(&mut work.wanted);
+        if !wanted.is_empty() {
+            fetch(api, asked, cancelled, wanted, cost, &mut work.data).await?;
+        }
+        work = step(api, asked, cancelled, work, Step::Evaluate).await?;
         if work.wanted.is_empty() {
             return Ok(work.series);
         }
-        let wanted = std::mem::take(&mut work.wanted);
-        fetch(api, asked, cancelled, wanted, cost, &mut work.data).await?;
-        work = step(api, asked, cancelled, work, false).await?;
     }
     tracing::error!(targets = ?asked.targets, "the planner asks for more and more");
     Err(Refusal::Broken)
@@ -256,13 +257,19 @@ struct Work {
     series: Vec<Series>,
 }
 
+/// What is done where work may be done.
+enum Step {
+    Plan,
+    Evaluate,
+}
+
 /// Plans, or evaluates with what is there, on a thread that may be kept busy.
 async fn step(
     api: &Arc<Api>,
     asked: &Arc<Asked>,
     cancelled: &Arc<AtomicBool>,
     mut work: Work,
-    plan: bool,
+    step: Step,
 ) -> Result<Work, Refusal> {
     let points = api.limits.points;
     let (ours, cancelled) = (asked.clone(), cancelled.clone());
@@ -276,14 +283,12 @@ async fn step(
             template: asked.template.clone(),
             ..Context::new(now, from, until)
         };
-        let result = if plan {
+        if let Step::Plan = step {
             work.wanted = render::plan(&asked.expressions, &context)?;
             return Ok(work);
-        } else {
-            let budget = Budget { points, cancelled: &|| cancelled.load(Ordering::Relaxed) };
-            render::evaluate(&asked.expressions, &context, &work.data, &budget)
-        };
-        match result? {
+        }
+        let budget = Budget { points, cancelled: &|| cancelled.load(Ordering::Relaxed) };
+        match render::evaluate(&asked.expressions, &context, &work.data, &budget)? {
             Evaluation::Done(series) => work.series = series,
             Evaluation::Fetch(wanted) => work.wanted = wanted,
         }

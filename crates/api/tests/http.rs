@@ -1,0 +1,542 @@
+//! The server as clients and mischief meet it.
+
+mod support;
+
+use std::{
+    future::Future,
+    io::{Read, Write},
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use api::{Answer as Promise, Body, Extension, ExtensionRequest, Limits, Response};
+use hyper::{Method, Uri};
+use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+use support::{Metric, NOW, Setup, decode, receive, send, try_receive};
+
+/// `count` metrics named `many.m0000`, …, each with a value a minute for the last hour.
+fn many(count: usize) -> Vec<Metric> {
+    let first = NOW - NOW % 60;
+    let values = (0..60).map(|i| (first - i * 60, i as f64)).collect();
+    let metric = Metric { name: String::new(), step: 60, kept: 1440, values };
+    (0..count).map(|i| Metric { name: format!("many.m{i:04}"), ..metric.clone() }).collect()
+}
+
+/// A source whose reads never end, and which counts those that were given up.
+#[derive(Default)]
+struct Never {
+    begun: AtomicUsize,
+    dropped: Arc<AtomicUsize>,
+}
+
+struct Dropped(Arc<AtomicUsize>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl SeriesSource for Never {
+    fn fetch(
+        self: Arc<Self>,
+        _: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let dropped = Dropped(self.dropped.clone());
+        Box::pin(async move {
+            let _dropped = dropped;
+            std::future::pending().await
+        })
+    }
+}
+
+/// Waits until something holds, a few seconds at most.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_large_answer_comes_in_chunks_and_is_the_same_compressed() {
+    let server = Setup::new(many(800)).start();
+    let path = "/render?target=many.*&from=-1h&format=json";
+    let plain = server.get(path);
+    assert_eq!(plain.status, 200);
+    assert_eq!(plain.header("transfer-encoding"), Some("chunked"));
+    let series: Vec<serde_json::Value> = serde_json::from_slice(&plain.body).unwrap();
+    assert_eq!(series.len(), 800);
+    assert_eq!(series[799]["target"], "many.m0799");
+    assert_eq!(series[799]["datapoints"].as_array().unwrap().len(), 60);
+    let packed = server.request("GET", path, &[("Accept-Encoding", "gzip")], b"");
+    assert_eq!(packed.header("content-encoding"), Some("gzip"));
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_end(&mut unpacked).unwrap();
+    assert!(unpacked == plain.body);
+    for format in ["pickle", "msgpack", "csv", "raw", "rickshaw"] {
+        let answer = server.get(&format!("/render?target=many.*&from=-1h&format={format}"));
+        let count = match format {
+            "pickle" => decode::pickle(&answer.body).as_array().unwrap().len(),
+            "msgpack" => decode::msgpack(&answer.body).as_array().unwrap().len(),
+            "csv" => answer.text().lines().count() / 60,
+            "raw" => answer.text().lines().count(),
+            _ => serde_json::from_slice::<Vec<serde_json::Value>>(&answer.body).unwrap().len(),
+        };
+        assert_eq!(count, 800, "{format}");
+    }
+}
+
+#[test]
+fn small_answers_are_compressed_beyond_200_bytes() {
+    let server = Setup::new(many(20)).start();
+    let gzip = [("Accept-Encoding", "gzip")];
+    let small = server.request("GET", "/metrics/find?query=many", &gzip, b"");
+    assert_eq!(small.header("content-encoding"), None);
+    let large = server.request("GET", "/metrics/find?query=many.*", &gzip, b"");
+    assert_eq!(large.header("content-encoding"), Some("gzip"));
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&large.body[..]).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, server.get("/metrics/find?query=many.*").body);
+}
+
+#[test]
+fn one_connection_serves_many_requests() {
+    let server = Setup::new(many(3)).start();
+    let mut stream = server.connect();
+    for _ in 0..3 {
+        send(&mut stream, "GET", "/version", &[], b"");
+        assert_eq!(receive(&mut stream, "GET").text(), "1.1.10\n");
+        send(&mut stream, "POST", "/render", &[], b"target=many.*&format=raw&from=-2min");
+        assert_eq!(receive(&mut stream, "POST").text().lines().count(), 3);
+        send(&mut stream, "HEAD", "/metrics/find?query=many.*", &[], b"");
+        assert_eq!(receive(&mut stream, "HEAD").status, 200);
+        send(&mut stream, "GET", "/render?format=png&target=a", &[], b"");
+        assert_eq!(receive(&mut stream, "GET").status, 400);
+    }
+}
+
+#[test]
+fn what_is_not_there_says_what_is() {
+    let server = Setup::new(many(1)).start();
+    let answer = server.get("/dashboard/");
+    assert_eq!(answer.status, 404);
+    assert!(answer.text().contains("/dashboard/") && answer.text().contains("/metrics/find"), "{}", answer.text());
+    let answer = server.request("DELETE", "/render", &[], b"");
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, HEAD, POST")));
+    assert_eq!(server.request("POST", "/functions", &[], b"a=b").status, 405);
+    let answer = server.get("/render?target=many.*");
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains("format=json"), "{}", answer.text());
+    assert_eq!(server.get("/render?target=many.*&graphType=pie").status, 400);
+    assert_eq!(server.get("/functions/noSuchFunction").text(), "{\"error\": \"Function not found: noSuchFunction\"}");
+    assert_eq!(server.get("/functions/noSuchFunction").status, 404);
+}
+
+#[test]
+fn functions_are_described() {
+    let server = Setup::new(many(1)).start();
+    let get = |path: &str| -> serde_json::Value {
+        // Infinity, as graphite-web and Grafana have it; Rust's reader wants a number that a float can hold.
+        serde_json::from_str(&server.get(path).text().replace("1e9999", "1e300")).unwrap()
+    };
+    let all = get("/functions");
+    assert_eq!(all["sumSeries"]["group"], "Combine");
+    assert_eq!(get("/functions/sumSeries"), all["sumSeries"]);
+    assert_eq!(get("/functions/sumSeries?pretty=1"), all["sumSeries"]);
+    assert_eq!(get("/functions?grouped=true")["Combine"]["sumSeries"], all["sumSeries"]);
+    assert!(get("/functions?group=Combine")["scale"].is_null());
+}
+
+#[test]
+fn the_start_page_counts_metrics_and_quotes_markup() {
+    let server = Setup::new(many(1234)).start();
+    let page = server.get("/");
+    assert_eq!(page.status, 200);
+    assert!(page.text().contains("1,234"));
+    assert!(page.text().contains("lines to &lt;here&gt;:2003"));
+    assert!(!page.text().contains("{{"));
+}
+
+#[test]
+fn a_leaf_that_is_a_branch_too_is_two_nodes() {
+    let mut metrics = many(2);
+    metrics[0].name = "both".to_owned();
+    metrics[1].name = "both.child".to_owned();
+    let server = Setup::new(metrics).start();
+    let completer = server.get("/metrics/find?query=both&format=completer");
+    let expected = r#"{"metrics": [{"path": "both.", "name": "both", "is_leaf": "0"}, {"path": "both", "name": "both", "is_leaf": "1"}]}"#;
+    assert_eq!(completer.text(), expected);
+    let tree = server.get("/metrics/find?query=both");
+    let expected = r#"[{"text": "both", "id": "both", "allowChildren": 1, "expandable": 1, "leaf": 0}]"#;
+    assert_eq!(tree.text(), expected);
+    let leaves = server.get("/metrics/find?query=both&format=completer&leavesOnly=1");
+    assert_eq!(leaves.text(), r#"{"metrics": [{"path": "both", "name": "both", "is_leaf": "1"}]}"#);
+    let pickle = decode::pickle(&server.get("/metrics/find?query=both&format=pickle").body);
+    assert_eq!(pickle.as_array().unwrap().len(), 2);
+}
+
+// What a graphite-web in front of us sends, and what would make it leave us out for a minute.
+
+#[test]
+fn a_front_end_gets_its_text_back_and_nothing_but_200() {
+    let server = Setup::new(many(3)).start();
+    let ask = |target: &str| {
+        let target: String = form_urlencoded::byte_serialize(target.as_bytes()).collect();
+        let path = format!(
+            "/render/?format=pickle&local=1&noCache=1&from={}&until={NOW}&target={target}&target=many.m0001&now={NOW}",
+            NOW - 120
+        );
+        let answer = server.get(&path);
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/pickle")), "{path}");
+        decode::pickle(&answer.body)
+    };
+    let paths = |answer: serde_json::Value| -> Vec<(String, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+        answer
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|series| (text(&series["name"]), text(&series["pathExpression"])))
+            .collect()
+    };
+    let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
+    let alone = pair("many.m0001", "many.m0001");
+    // A series that two targets match comes twice, each time under its own text.
+    let twice = paths(ask("many.m000[01]"));
+    let glob = "many.m000[01]";
+    assert_eq!(twice, [pair("many.m0000", glob), pair("many.m0001", glob), alone.clone()]);
+    // What is no metric, no pattern, no expression and no function finds nothing.
+    for target in
+        ["no.such", "many.[", "{{{", "", "a b", "seriesByTag('a=b')", "seriesByTag('", "(", "x)y", "many.m000[01", "\\"]
+    {
+        assert_eq!(paths(ask(target)), std::slice::from_ref(&alone), "{target}");
+    }
+    for query in ["no.such", "many.[", "{{{", "(", "a b", &"{a,b}".repeat(40)] {
+        let query: String = form_urlencoded::byte_serialize(query.as_bytes()).collect();
+        let answer = server.get(&format!("/metrics/find/?local=1&format=pickle&query={query}"));
+        assert_eq!((answer.status, decode::pickle(&answer.body)), (200, serde_json::json!([])), "{query}");
+    }
+}
+
+#[test]
+fn a_front_end_gets_an_empty_list_for_what_is_too_much() {
+    let mut setup = Setup::new(many(30));
+    setup.limits = Limits { series: 10, find_results: 10, ..Limits::default() };
+    let server = setup.start();
+    let answer = server.get("/render?target=many.*&format=pickle&local=1&from=-5min");
+    assert_eq!((answer.status, decode::pickle(&answer.body)), (200, serde_json::json!([])));
+    let answer = server.get("/metrics/find?query=many.*&format=pickle&local=1");
+    assert_eq!((answer.status, decode::pickle(&answer.body)), (200, serde_json::json!([])));
+}
+
+// Limits.
+
+/// Each limit refuses what is one too many with a 4xx that names the setting, and takes what fits.
+#[test]
+fn every_limit_is_a_4xx_that_names_its_setting() {
+    let check = |limits: Limits, path: &str, status: u16, words: &str| {
+        let mut setup = Setup::new(many(30));
+        setup.limits = limits;
+        let server = setup.start();
+        let answer = server.get(path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert!(answer.text().contains(words), "{}", answer.text());
+    };
+    let limits = Limits::default;
+    let hour = "/render?target=many.*&from=-1h&format=json";
+    check(Limits { series: 29, ..limits() }, hour, 422, "query.max_series");
+    check(Limits { series: 30, ..limits() }, hour, 200, "many.m0029");
+    check(Limits { points: 30 * 60 - 1, ..limits() }, hour, 422, "query.max_points");
+    check(Limits { points: 30 * 60, ..limits() }, hour, 200, "many.m0029");
+    check(Limits { response_bytes: 10_000, ..limits() }, hour, 422, "query.max_response_bytes");
+    check(Limits { target_bytes: 5, ..limits() }, hour, 422, "query.max_target_bytes");
+    check(Limits { target_bytes: 6, ..limits() }, hour, 200, "many.m0029");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_find_results");
+    check(Limits { find_results: 30, ..limits() }, "/metrics/find?query=many.*", 200, "m0029");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/expand?query=many.*", 422, "query.max_find_results");
+    check(Limits { target_bytes: 5, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_target_bytes");
+    check(Limits { response_bytes: 100, ..limits() }, "/metrics/index.json", 422, "query.max_response_bytes");
+}
+
+#[test]
+fn a_body_beyond_its_limit_is_413() {
+    let mut setup = Setup::new(many(3));
+    setup.limits.body_bytes = 100;
+    let server = setup.start();
+    let body = |bytes: usize| format!("target=many.*&format=raw&x={:x<1$}", "", bytes - 27);
+    let ask = |bytes: usize| {
+        assert_eq!(body(bytes).len(), bytes);
+        server.request("POST", "/render", &[], body(bytes).as_bytes()).status
+    };
+    assert_eq!(ask(100), 200);
+    assert_eq!(ask(101), 413);
+    // Without a promise of length, too.
+    let mut stream = server.connect();
+    stream.write_all(b"POST /render HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+    for _ in 0..11 {
+        stream.write_all(b"a\r\nxxxxxxxxxx\r\n").ok();
+    }
+    assert_eq!(receive(&mut stream, "POST").status, 413);
+}
+
+#[test]
+fn a_head_beyond_its_limit_is_refused() {
+    let server = Setup::new(many(1)).start();
+    let mut stream = server.connect();
+    let head = format!("GET /version HTTP/1.1\r\nHost: t\r\nX-Long: {}\r\n\r\n", "x".repeat(400_000));
+    stream.write_all(head.as_bytes()).ok();
+    let answer = try_receive(&mut stream, "GET");
+    // The rest of what was sent may reset the connection before the answer is read.
+    assert!(answer.is_none_or(|answer| answer.status == 431));
+    assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn a_slow_query_is_ended_and_says_so() {
+    let never = Arc::new(Never::default());
+    let mut setup = Setup::new(many(3));
+    setup.series = Some(never.clone());
+    setup.limits.query = Duration::from_millis(200);
+    let server = setup.start();
+    let answer = server.get("/render?target=many.*&format=json");
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("query.timeout"), "{}", answer.text());
+    assert_eq!(never.dropped.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
+    let never = Arc::new(Never::default());
+    let mut setup = Setup::new(many(3));
+    setup.series = Some(never.clone());
+    setup.limits = Limits { concurrent_queries: 2, queued_queries: 1, ..Limits::default() };
+    let server = setup.start();
+    let ask = || {
+        let mut stream = server.connect();
+        send(&mut stream, "GET", "/render?target=many.*&format=json", &[], b"");
+        stream
+    };
+    let (first, second) = (ask(), ask());
+    eventually("two read", || never.begun.load(Ordering::SeqCst) == 2);
+    let mut third = ask();
+    // The third waits; which of the two later ones is refused is up to them.
+    let mut fourth = ask();
+    third.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    fourth.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let answers = [try_receive(&mut third, "GET"), try_receive(&mut fourth, "GET")];
+    let refused: Vec<_> = answers.iter().flatten().collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!((refused[0].status, refused[0].header("retry-after")), (429, Some("1")));
+    assert!(refused[0].text().contains("http.max_queued_queries"));
+    // What is no query is answered all the same.
+    assert_eq!(server.get("/version").status, 200);
+    drop((first, second));
+    eventually("the third has its turn", || never.begun.load(Ordering::SeqCst) == 3);
+}
+
+#[test]
+fn a_client_that_goes_away_stops_its_query() {
+    let never = Arc::new(Never::default());
+    let mut setup = Setup::new(many(3));
+    setup.series = Some(never.clone());
+    let server = setup.start();
+    let mut stream = server.connect();
+    send(&mut stream, "GET", "/render?target=many.*&format=json", &[], b"");
+    eventually("it reads", || never.begun.load(Ordering::SeqCst) == 1);
+    assert_eq!(never.dropped.load(Ordering::SeqCst), 0);
+    drop(stream);
+    eventually("the read is given up", || never.dropped.load(Ordering::SeqCst) == 1);
+    eventually("it is counted", || *server.notes.cancelled.lock().unwrap() == ["render"]);
+    assert!(server.notes.answered.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_let_go() {
+    let mut setup = Setup::new(many(2000));
+    setup.limits.idle = Duration::from_millis(300);
+    setup.limits.concurrent_queries = 1;
+    let server = setup.start();
+    let mut stream = server.connect();
+    // Some 15 MB, more than the system's buffers take.
+    let targets = "target=many.*&".repeat(6);
+    send(&mut stream, "POST", "/render", &[], format!("{targets}from=-1h&format=json").as_bytes());
+    std::thread::sleep(Duration::from_millis(1500));
+    // Its turn is free again.
+    assert_eq!(server.get("/metrics/find?query=many").status, 200);
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).ok();
+    assert!(!rest.ends_with(b"0\r\n\r\n"), "the answer was cut");
+}
+
+#[test]
+fn a_client_that_sends_nothing_is_let_go() {
+    let mut setup = Setup::new(many(1));
+    setup.limits.idle = Duration::from_millis(200);
+    let server = setup.start();
+    for begun in ["", "GET / HT", "GET /version HTTP/1.1\r\nHost:"] {
+        let mut stream = server.connect();
+        stream.write_all(begun.as_bytes()).unwrap();
+        let begun_at = Instant::now();
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).ok();
+        assert!(begun_at.elapsed() < Duration::from_secs(5), "{begun:?}");
+    }
+    let mut stream = server.connect();
+    stream.write_all(b"POST /render HTTP/1.1\r\nHost: t\r\nContent-Length: 10\r\n\r\nabc").unwrap();
+    assert_eq!(receive(&mut stream, "POST").status, 408);
+}
+
+#[test]
+fn garbage_costs_nothing_but_its_connection() {
+    let server = Setup::new(many(1)).start();
+    let mut seed = 0x2545_f491_4f6c_dd1du64;
+    println!("seed {seed}");
+    for round in 0..200 {
+        let mut stream = server.connect();
+        let mut bytes: Vec<u8> = match round % 4 {
+            0 => Vec::new(),
+            1 => b"GET /render?".to_vec(),
+            2 => b"POST /render HTTP/1.1\r\nHost: t\r\nContent-Type: multipart/form-data; boundary=x\r\nContent-Length: 64\r\n\r\n--x\r\n".to_vec(),
+            _ => b"\x80\x02]q\x00.servers.a 1 2\n".to_vec(),
+        };
+        for _ in 0..64 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            bytes.push(seed as u8);
+        }
+        bytes.extend_from_slice(b"\r\n\r\n");
+        stream.write_all(&bytes).ok();
+        if let Some(answer) = try_receive(&mut stream, "GET") {
+            assert!((400..500).contains(&answer.status) || answer.status == 200, "{}", answer.status);
+        }
+    }
+    // And parameters that make no sense to anybody.
+    for query in ["%", "%ff=%fe", "target=%00", "target=%ff%fe&format=json", "&&&===", "from=%F0%9F%98%80&format=json"]
+    {
+        let status = server.get(&format!("/render?{query}")).status;
+        assert!((200..500).contains(&status), "{query}: {status}");
+        let status = server.get(&format!("/metrics/find?query=a&{query}")).status;
+        assert!((200..500).contains(&status), "{query}: {status}");
+    }
+    assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait() {
+    let mut setup = Setup::new(many(1));
+    setup.limits.connections = 2;
+    let server = setup.start();
+    let ask = |stream: &mut std::net::TcpStream| {
+        send(stream, "GET", "/version", &[], b"");
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        try_receive(stream, "GET").is_some()
+    };
+    let (mut first, mut second, mut third) = (server.connect(), server.connect(), server.connect());
+    assert!(ask(&mut first) && ask(&mut second));
+    assert!(!ask(&mut third));
+    drop(first);
+    third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(receive(&mut third, "GET").status, 200);
+    eventually("both are counted", || server.notes.connections.lock().unwrap().contains(&2));
+}
+
+#[test]
+fn stopping_lets_an_answer_finish() {
+    let server = Setup::new(many(2000)).start();
+    let mut stream = server.connect();
+    let targets = "target=many.*&".repeat(4);
+    send(&mut stream, "POST", "/render", &[], format!("{targets}from=-1h&format=json").as_bytes());
+    let mut first = [0; 15];
+    stream.read_exact(&mut first).unwrap();
+    let idle = server.connect();
+    let reader = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        let mut rest = Vec::new();
+        stream.read_to_end(&mut rest).unwrap();
+        rest
+    });
+    let begun = Instant::now();
+    server.stop();
+    assert!(begun.elapsed() < Duration::from_secs(9), "idle connections do not hold it up");
+    assert!(reader.join().unwrap().ends_with(b"0\r\n\r\n"));
+    drop(idle);
+}
+
+// What the program adds.
+
+/// Answers at `/metrics`, `/health` and `/write`.
+struct Added;
+
+impl Extension for Added {
+    fn claims(&self, method: &Method, uri: &Uri) -> bool {
+        matches!((method.as_str(), uri.path()), ("GET", "/metrics" | "/health") | ("POST", "/write"))
+    }
+
+    fn answer(&self, request: ExtensionRequest) -> Promise {
+        Box::pin(async move {
+            assert!(request.peer.ip().is_loopback());
+            let path = request.uri.path().to_owned();
+            match request.body.read(10, "ingest.max_body_bytes").await {
+                Ok(body) => Response::new(Body::from(format!("{path} {}", String::from_utf8_lossy(&body)))),
+                Err(error) => {
+                    let mut response = Response::new(Body::from(error.to_string()));
+                    *response.status_mut() = hyper::StatusCode::PAYLOAD_TOO_LARGE;
+                    response
+                }
+            }
+        })
+    }
+}
+
+#[test]
+fn the_program_adds_paths_of_its_own() {
+    let mut setup = Setup::new(many(1));
+    setup.extension = Arc::new(Added);
+    let server = setup.start();
+    assert_eq!(server.get("/metrics").text(), "/metrics ");
+    assert_eq!(server.get("/health").text(), "/health ");
+    assert_eq!(server.request("POST", "/write", &[], b"points").text(), "/write points");
+    let refused = server.request("POST", "/write", &[], b"too many points");
+    assert_eq!(
+        (refused.status, refused.text()),
+        (413, "the body is larger than 10 bytes; ingest.max_body_bytes raises this")
+    );
+    // With a query it is graphite-web's second name for find.
+    assert!(server.get("/metrics?query=many").text().contains("many"));
+    assert!(server.request("POST", "/metrics", &[], b"query=many").text().contains("many"));
+    assert_eq!(server.request("PUT", "/write", &[], b"x").status, 404);
+    let labels: Vec<_> = server.notes.answered.lock().unwrap().iter().map(|answered| answered.path).collect();
+    assert_eq!(labels, ["extension", "extension", "extension", "extension", "find", "find", "other"]);
+}
+
+#[test]
+fn what_was_read_is_told() {
+    let server = Setup::new(many(5)).start();
+    server.get("/render?target=many.*&from=-10min&format=json");
+    server.get("/render?target=many.*&from=bogus&format=json");
+    let answered = server.notes.answered.lock().unwrap();
+    let told: Vec<_> = answered.iter().map(|a| (a.path, a.status, a.series, a.points)).collect();
+    assert_eq!(told, [("render", 200, 5, 50), ("render", 400, 0, 0)]);
+}
+
+#[test]
+fn a_request_asks_its_source_once_for_all_series() {
+    let metrics = many(4);
+    let points = Arc::new(support::Points { metrics: metrics.clone(), asked: Default::default() });
+    let mut setup = Setup::new(metrics);
+    setup.series = Some(points.clone());
+    let server = setup.start();
+    let answer = server.get("/render?target=many.*&target=sumSeries(many.*)&from=-10min&format=raw");
+    assert_eq!(answer.text().lines().count(), 5);
+    let asked = points.asked.lock().unwrap();
+    assert_eq!(asked.iter().map(|request| request.metric).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!((asked[0].window.from(), asked[0].window.until(), asked[0].now), (NOW - 600, NOW, NOW));
+}

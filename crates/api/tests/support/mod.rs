@@ -1,0 +1,276 @@
+//! What the tests share: a server on a port of its own over points in memory, and a client that sees bytes.
+
+#![allow(dead_code, reason = "every test file takes what it needs")]
+
+pub mod decode;
+
+use std::{
+    collections::HashMap,
+    future::Future,
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    pin::Pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use api::{Answered, Api, ApiOptions, Extension, Limits, Observer};
+use metadata::Registry;
+use metric::{Aggregation, Policy, Timestamp};
+use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+
+/// The time at which everything was recorded.
+pub const NOW: Timestamp = 1_700_000_000;
+
+/// A metric kept in one stage.
+#[derive(Clone)]
+pub struct Metric {
+    pub name: String,
+    pub step: u32,
+    pub kept: u32,
+    pub values: HashMap<Timestamp, f64>,
+}
+
+/// Series as whisper would read them from files of one archive.
+pub struct Points {
+    pub metrics: Vec<Metric>,
+    /// Requests as they came.
+    pub asked: Mutex<Vec<SeriesRequest>>,
+}
+
+impl Points {
+    fn read(&self, request: &SeriesRequest) -> Option<FetchedSeries> {
+        let metric = self.metrics.get(request.metric as usize)?;
+        let (step, now) = (i64::from(metric.step), request.now);
+        let oldest = now - step * i64::from(metric.kept);
+        let (from, until) = (request.window.from(), request.window.until());
+        if from > now || until < oldest {
+            return None;
+        }
+        let (from, until) = (from.max(oldest), until.min(now));
+        let start = from - from.rem_euclid(step) + step;
+        let end = until - until.rem_euclid(step) + step;
+        let end = if start == end { end + step } else { end };
+        let times = (start..end).step_by(step as usize);
+        let values = times.map(|time| metric.values.get(&time).copied().unwrap_or(f64::NAN)).collect();
+        Some(FetchedSeries { start, step: metric.step, values, aggregation: Aggregation::Average })
+    }
+}
+
+impl SeriesSource for Points {
+    fn fetch(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        Box::pin(async move {
+            self.asked.lock().unwrap().extend(requests.iter().cloned());
+            Ok(requests.iter().map(|request| self.read(request)).collect())
+        })
+    }
+}
+
+/// A registry in which the metrics have the numbers of their places.
+pub fn registry(metrics: &[Metric]) -> Arc<Registry> {
+    let registry = Registry::new();
+    for metric in metrics {
+        let retention = format!("{}*{}s", metric.kept, metric.step).parse().unwrap();
+        let policy = registry.intern(&Policy { retention, ..Policy::default() });
+        let hash = registry.hash(metric.name.as_bytes());
+        registry.write().create(hash, &metric.name, policy, 0);
+    }
+    Arc::new(registry)
+}
+
+/// Keeps what it is told.
+#[derive(Default)]
+pub struct Notes {
+    pub answered: Mutex<Vec<Answered>>,
+    pub cancelled: Mutex<Vec<&'static str>>,
+    pub connections: Mutex<Vec<usize>>,
+}
+
+impl Observer for Notes {
+    fn answered(&self, answered: &Answered) {
+        self.answered.lock().unwrap().push(answered.clone());
+    }
+
+    fn cancelled(&self, path: &'static str) {
+        self.cancelled.lock().unwrap().push(path);
+    }
+
+    fn connections(&self, open: usize) {
+        self.connections.lock().unwrap().push(open);
+    }
+}
+
+/// A server that stops when it is dropped.
+pub struct Server {
+    pub address: SocketAddr,
+    pub notes: Arc<Notes>,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What differs from one test to the next.
+pub struct Setup {
+    pub metrics: Vec<Metric>,
+    pub limits: Limits,
+    pub series: Option<Arc<dyn SeriesSource>>,
+    pub extension: Arc<dyn Extension>,
+}
+
+impl Setup {
+    pub fn new(metrics: Vec<Metric>) -> Setup {
+        Setup { metrics, limits: Limits::default(), series: None, extension: Arc::new(()) }
+    }
+
+    pub fn start(self) -> Server {
+        let notes = Arc::new(Notes::default());
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        let registry = registry(&self.metrics);
+        let points = || Arc::new(Points { metrics: self.metrics.clone(), asked: Mutex::default() });
+        let series = self.series.clone().unwrap_or_else(|| points());
+        let api = Api::new(ApiOptions {
+            registry,
+            series,
+            limits: self.limits,
+            clock: || NOW,
+            time_zone: jiff::tz::TimeZone::UTC,
+            about: vec![("Relays".to_owned(), "lines to <here>:2003".to_owned())],
+            extension: self.extension,
+            observer: notes.clone(),
+        });
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                api.serve(listener, async { drop(stopped.await) }).await;
+            });
+        });
+        Server { address: told.recv().unwrap(), notes, stop: Some(stop), thread: Some(thread) }
+    }
+}
+
+impl Server {
+    /// A connection on which nothing was sent.
+    pub fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    pub fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"")
+    }
+
+    pub fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        send(&mut stream, method, path, headers, body);
+        receive(&mut stream, method)
+    }
+
+    /// Stops it, and waits until it has.
+    pub fn stop(mut self) {
+        self.stop_now();
+    }
+
+    fn stop_now(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_now();
+    }
+}
+
+/// Sends a request and keeps the connection.
+pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+    let mut head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\n");
+    for (name, value) in headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if !body.is_empty() || method == "POST" {
+        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+}
+
+/// An answer, its body put together from its chunks.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub fn text(&self) -> &str {
+        std::str::from_utf8(&self.body).unwrap()
+    }
+}
+
+/// Reads one answer and no further.
+pub fn receive(stream: &mut TcpStream, method: &str) -> Answer {
+    try_receive(stream, method).expect("an answer")
+}
+
+/// Reads one answer, or nothing when the connection ends first.
+pub fn try_receive(stream: &mut TcpStream, method: &str) -> Option<Answer> {
+    let mut byte = [0];
+    let mut line = || {
+        let mut line = Vec::new();
+        while !line.ends_with(b"\r\n") {
+            if stream.read(&mut byte).ok()? == 0 {
+                return None;
+            }
+            line.push(byte[0]);
+        }
+        line.truncate(line.len() - 2);
+        Some(String::from_utf8(line).unwrap())
+    };
+    let status = line()?.split(' ').nth(1)?.parse().ok()?;
+    let mut headers = Vec::new();
+    loop {
+        let header = line()?;
+        let Some((name, value)) = header.split_once(": ") else { break };
+        headers.push((name.to_owned(), value.to_owned()));
+    }
+    let mut answer = Answer { status, headers, body: Vec::new() };
+    if method == "HEAD" {
+        return Some(answer);
+    }
+    if answer.header("transfer-encoding") == Some("chunked") {
+        loop {
+            let mut size = Vec::new();
+            while !size.ends_with(b"\r\n") {
+                stream.read_exact(&mut byte).ok()?;
+                size.push(byte[0]);
+            }
+            let size = usize::from_str_radix(std::str::from_utf8(&size).unwrap().trim(), 16).unwrap();
+            let mut chunk = vec![0; size + 2];
+            stream.read_exact(&mut chunk).ok()?;
+            if size == 0 {
+                return Some(answer);
+            }
+            answer.body.extend_from_slice(&chunk[..size]);
+        }
+    }
+    let length = answer.header("content-length").map_or(0, |length| length.parse().unwrap());
+    answer.body = vec![0; length];
+    stream.read_exact(&mut answer.body).ok()?;
+    Some(answer)
+}
