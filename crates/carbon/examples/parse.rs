@@ -75,8 +75,10 @@ fn measure(what: &str, per_round: u64, mut round: impl FnMut()) {
     println!("{what:<44} {best:>7.1} ns   {per_point:.3} allocations");
 }
 
+type NamedPoints = Vec<(Vec<u8>, Point)>;
+
 /// A thousand points of different names and values of a kind; what a collector sends in a minute.
-fn points(value: impl Fn(u64) -> f64) -> Vec<(Vec<u8>, Point)> {
+fn points(value: impl Fn(u64) -> f64) -> NamedPoints {
     (0..1000u64)
         .map(|i| {
             let name = format!("servers.dc{}.web{:03}.cpu.{}.user", i % 3, i % 100, i % 8);
@@ -89,7 +91,7 @@ fn points(value: impl Fn(u64) -> f64) -> Vec<(Vec<u8>, Point)> {
 }
 
 fn main() {
-    let kinds: [(&str, Vec<(Vec<u8>, Point)>); 3] = [
+    let kinds: [(&str, NamedPoints); 3] = [
         ("small integers", points(|i| i as f64)),
         ("two decimals", points(|i| i as f64 / 100.0)),
         ("sixteen digits", points(|i| (i + 1) as f64 / 7.0)),

@@ -36,8 +36,24 @@ pub fn is_tagged(name: &str) -> bool {
 /// The form a name is kept in: empty components dropped (as BigGraphite does on both sides), tags in
 /// carbon's canonical order. Borrowed when the name already has that form, which is nearly always.
 ///
-/// A name whose tags cannot be parsed is kept as it is, as carbon does.
+/// A name whose tags cannot be parsed is kept as it is, as carbon does. The canonical form of a canonical name
+/// is that name.
 pub fn canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
+    let mut name = nearly_canonical_name(raw)?;
+    // What is dropped can uncover what is to be dropped next: the tags of `a{b="c"}.`, the `~` of `~.~a;b=c`.
+    // Every pass but the last shortens the name.
+    while let Cow::Owned(changed) = &name {
+        let again = nearly_canonical_name(changed.as_bytes())?;
+        if again == *changed {
+            break;
+        }
+        name = Cow::Owned(again.into_owned());
+    }
+    Ok(name)
+}
+
+/// Does all that [`canonical_name`] does, once.
+fn nearly_canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     if raw.len() > MAX_NAME_BYTES {
         return Err(NameError::TooLong);
     }
@@ -161,6 +177,13 @@ mod tests {
         check("n;b", "n;b");
         check("n;b=~x;a=1", "n;b=~x;a=1");
         check("n{b=2}", "n{b=2}");
+    }
+
+    #[test]
+    fn a_canonical_name_is_its_own_canonical_name() {
+        check(r#"a{b="c"}."#, "a;b=c");
+        check("~.~a;b=c", "a;b=c");
+        check("~.~.~a;b=c", "a;b=c");
     }
 
     #[test]

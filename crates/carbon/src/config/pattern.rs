@@ -129,12 +129,23 @@ fn translate(source: &str) -> Result<Cow<'_, str>, String> {
                     out.push_str(&rest[1..length]);
                     chars.by_ref().take(length - 1).for_each(drop);
                 }
-                None => out.push_str("\\{"),
+                None => {
+                    out.push_str("\\{");
+                    continue;
+                }
             },
             _ => out.push(c),
         }
+        let is_possessive = matches!(c, '*' | '+' | '?' | '{') && chars.peek().is_some_and(|&(_, next)| next == '+');
+        if is_possessive {
+            return Err(unsupported(source, &format!("a possessive repetition '{c}+'")));
+        }
     }
     Ok(if out == source { Cow::Borrowed(source) } else { Cow::Owned(out) })
+}
+
+fn unsupported(source: &str, what: &str) -> String {
+    format!("'{source}' uses {what}, which cannot be searched in linear time; write it without")
 }
 
 /// What is not supported, by how it begins.
@@ -154,9 +165,7 @@ fn translate_escape(source: &str, chars: &mut Peekable<CharIndices<'_>>, out: &m
         None => return Err(format!("'{source}' ends in a backslash")),
         Some((_, 'Z')) => out.push_str("\\z"),
         Some((_, digit @ '1'..='9')) => {
-            return Err(format!(
-                "'{source}' uses a back-reference '\\{digit}', which cannot be searched in linear time; write it without"
-            ));
+            return Err(unsupported(source, &format!("a back-reference '\\{digit}'")));
         }
         // Word boundaries in the crate, plain characters in Python.
         Some((_, c @ ('<' | '>'))) => out.push(c),
@@ -188,10 +197,15 @@ fn translate_class(source: &str, chars: &mut Peekable<CharIndices<'_>>, out: &mu
                 None => out.push_str("\\["),
             },
             '&' | '~' => out.extend(['\\', c]),
-            '\\' => {
-                out.push('\\');
-                out.extend(chars.next().map(|(_, c)| c));
-            }
+            '\\' => match chars.next() {
+                // A backspace in Python, a word boundary in the crate.
+                Some((_, 'b')) => out.push_str("\\x08"),
+                Some((_, c @ ('<' | '>'))) => out.push(c),
+                escaped => {
+                    out.push('\\');
+                    out.extend(escaped.map(|(_, c)| c));
+                }
+            },
             _ => out.push(c),
         }
     }
@@ -259,7 +273,9 @@ mod tests {
         check("^[a&&b~]$", &["a", "&", "b", "~"], &["c"]);
         check("^[[:alpha:]_]+$", &["ab_"], &["a1"]);
         check(r"^[\]\-x]$", &["]", "-", "x"], &["\\"]);
-        check(r"a\<b", &["a<b"], &["ab"]);
+        check(r"a\<b[\<\>]$", &["a<b>"], &["ab"]);
+        check(r"[\b]", &["a\x08"], &["a"]);
+        check(r"\*+a{b+", &["**a{bb"], &["a{b"]);
         check(r"(?P<host>\w+)\.cpu", &["a.cpu"], &[".cpu"]);
         check("é[èê]{1}", &["éê"], &["é"]);
     }
@@ -274,6 +290,8 @@ mod tests {
             (r"(a)\1", r"back-reference '\1'"),
             ("(?P<x>a)(?P=x)", "back-reference '(?P=…)'"),
             ("(?>a)", "atomic"),
+            ("a*+b", "possessive repetition '*+'"),
+            ("a{2}+b", "possessive"),
             ("(a", "unclosed group"),
             ("*a", "repetition operator missing expression"),
             ("a\\", "backslash"),
