@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     let mut pieces = Seen::default();
     let mut decoder = LineDecoder::new();
     let mut buffer = Vec::new();
-    for piece in stream.chunks(usize::from(cut).max(1)) {
+    for piece in stream.chunks(1 + 16 * usize::from(cut)) {
         buffer.extend_from_slice(piece);
         let consumed = decoder.decode(&buffer, 42, &mut pieces);
         buffer.drain(..consumed);
