@@ -539,7 +539,8 @@ mod tests {
     #[test]
     fn the_schema_page_shows_the_bytes_that_are_written() {
         let page = include_str!("../../../schema/journal.md");
-        let hex: String = page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
+        let hex: String =
+            page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
         let point = NumberedPoint { metric: 7, time: 1_700_000_000, value: 1.5 };
         let mut writer = RecordWriter::default();
         let written = writer.points(1_700_000_001, &[point]);
