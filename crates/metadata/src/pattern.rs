@@ -28,8 +28,11 @@ const MAX_PATTERN_BYTES: usize = 64 << 10;
 /// Alternatives into which the braces of one component may multiply, at most.
 const MAX_ALTERNATIVES: usize = 10_000;
 
+/// Characters of those alternatives and of what they were made from, at most.
+const MAX_VARIANT_CHARACTERS: usize = 4 << 20;
+
 /// Memory for the automaton's program and for its states, in bytes. Beyond, the pattern is refused.
-const MAX_PROGRAM_BYTES: usize = 64 << 20;
+const MAX_PROGRAM_BYTES: usize = 32 << 20;
 const MAX_STATE_BYTES: usize = 32 << 20;
 
 /// Whether `pattern` is more than the name of a single metric.
@@ -124,18 +127,23 @@ fn regex(pattern: &str) -> Result<Option<String>, FindError> {
     let mut regex = String::from("^");
     for (i, component) in components.iter().enumerate() {
         let mut any_depth = false;
+        let mut nothing = false;
         let mut alternatives = Vec::new();
         for variant in variants(component)? {
-            if variant.len() == 2 && variant.iter().all(|glyph| glyph.is('*')) {
+            if variant.is_empty() {
+                nothing = true;
+            } else if variant.len() == 2 && variant.iter().all(|glyph| glyph.is('*')) {
                 any_depth = true;
             } else if let Some(alternative) = component_regex(pattern, &variant)? {
                 alternatives.push(alternative);
             }
         }
-        if alternatives.is_empty() && !any_depth {
+        let is_last = i + 1 == components.len();
+        // An empty alternative leaves its component out. As the last one it would be a name that ends in a dot.
+        let may_be_left_out = nothing && !is_last;
+        if alternatives.is_empty() && !any_depth && !may_be_left_out {
             return Ok(None);
         }
-        let is_last = i + 1 == components.len();
         let end = if is_last { "" } else { r"\." };
         let depth = if is_last { r"(?:[^.]+\.)*[^.]+" } else { r"(?:[^.]+\.)*" };
         regex.push_str("(?:");
@@ -149,41 +157,51 @@ fn regex(pattern: &str) -> Result<Option<String>, FindError> {
             regex.push_str(end);
         }
         regex.push(')');
+        if may_be_left_out {
+            regex.push('?');
+        }
     }
     regex.push('$');
     Ok(Some(regex))
 }
 
-/// Multiplies out the braces of a component: sorted, each once, none empty.
+/// Multiplies out the braces of a component: sorted, each once.
 fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, FindError> {
     let mut open = vec![component.to_vec()];
     let mut done = Vec::new();
-    let mut bytes = 0;
+    let mut copied = 0;
     while let Some(text) = open.pop() {
-        // The innermost group is the first closing brace with the last opening brace before it.
-        let group = text.iter().enumerate().find_map(|(close, glyph)| {
-            let is_closing = glyph.is('}');
-            let before = is_closing.then(|| text[..close].iter().rposition(|glyph| glyph.is('{')))?;
-            before.map(|start| (start, close))
-        });
-        match group {
-            Some((start, close)) => {
-                for choice in text[start + 1..close].split(|glyph| glyph.is(',')) {
-                    open.push([&text[..start], choice, &text[close + 1..]].concat());
-                    bytes += text.len();
-                }
+        let Some((start, close)) = innermost_group(&text) else {
+            done.push(text);
+            continue;
+        };
+        for choice in text[start + 1..close].split(|glyph| glyph.is(',')) {
+            let variant = [&text[..start], choice, &text[close + 1..]].concat();
+            copied += variant.len();
+            open.push(variant);
+            if open.len() + done.len() > MAX_ALTERNATIVES || copied > MAX_VARIANT_CHARACTERS {
+                return Err(FindError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
             }
-            None => done.push(text),
-        }
-        // Copies of a long text count as much as many short ones.
-        if open.len() + done.len() > MAX_ALTERNATIVES || bytes > MAX_ALTERNATIVES * MAX_PATTERN_BYTES / 16 {
-            return Err(FindError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
         }
     }
     done.sort_unstable();
     done.dedup();
-    done.retain(|text| !text.is_empty());
     Ok(done)
+}
+
+/// The first closing brace that has an opening one before it, with the last of those.
+fn innermost_group(text: &[Glyph]) -> Option<(usize, usize)> {
+    let mut start = None;
+    for (i, glyph) in text.iter().enumerate() {
+        if glyph.is('{') {
+            start = Some(i);
+        } else if glyph.is('}')
+            && let Some(start) = start
+        {
+            return Some((start, i));
+        }
+    }
+    None
 }
 
 /// The regular expression of one variant of a component, or `None` when nothing can match.
@@ -203,6 +221,8 @@ fn component_regex(pattern: &str, variant: &[Glyph]) -> Result<Option<String>, F
 fn as_globset_reads_it(variant: &[Glyph]) -> Option<String> {
     let mut glob = String::new();
     let mut i = 0;
+    // Nothing closes a class after the last bracket: to look for one each time would take the square.
+    let last_bracket = variant.iter().rposition(|glyph| glyph.is(']')).unwrap_or(0);
     while i < variant.len() {
         let glyph = variant[i];
         i += 1;
@@ -214,7 +234,7 @@ fn as_globset_reads_it(variant: &[Glyph]) -> Option<String> {
         } else if glyph.is('?') {
             glob.push('?');
         } else if glyph.is('[') {
-            match class_end(variant, i) {
+            match class_end(&variant[..=last_bracket.max(i - 1)], i) {
                 Some(end) => {
                     push_class(&mut glob, &variant[i..end])?;
                     i = end + 1;

@@ -1,0 +1,257 @@
+//! The registry against a naive model: random names, random globs, random moments of compaction, saving and
+//! opening. Every test prints its seed; `SEED=… cargo test -p metadata --test model` repeats a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+use metadata::{FindLimits, Registry};
+use metric::Policy;
+
+struct Random(u64);
+
+impl Random {
+    fn new(test: &str) -> Random {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now.as_nanos() as u64);
+        println!("{test}: SEED={seed}");
+        Random(seed)
+    }
+
+    // splitmix64
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    fn choose<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.below(from.len())]
+    }
+
+    fn name(&mut self) -> String {
+        let depth = 1 + self.below(4);
+        let component = |random: &mut Random| {
+            let length = 1 + random.below(3);
+            (0..length).map(|_| random.choose(&["a", "b", "c", "-", "1", "é", "[", "{"])).collect::<String>()
+        };
+        (0..depth).map(|_| component(self)).collect::<Vec<_>>().join(".")
+    }
+
+    fn pattern(&mut self) -> String {
+        let depth = 1 + self.below(4);
+        let pieces = [
+            "*",
+            "?",
+            "a",
+            "b",
+            "c",
+            "-",
+            "1",
+            "é",
+            "[ab]",
+            "[!a]",
+            "[a-c1]",
+            "{a,b}",
+            "{a*,?b,}",
+            "{b{a,c},1}",
+            "[",
+            "{",
+        ];
+        let component = |random: &mut Random| match random.below(4) {
+            0 => random.choose(&["*", "**", "*", "??"]).to_owned(),
+            _ => (0..1 + random.below(3)).map(|_| random.choose(&pieces)).collect(),
+        };
+        (0..depth).map(|_| component(self)).collect::<Vec<_>>().join(".")
+    }
+}
+
+/// Whether a pattern stands for a path: component by component, every alternative tried.
+fn matches(pattern: &[&str], path: &[&str]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else { return path.is_empty() };
+    expand(first).iter().any(|variant| match variant.as_str() {
+        "**" if rest.is_empty() => !path.is_empty(),
+        "**" => (0..=path.len()).any(|n| matches(rest, &path[n..])),
+        "" => !rest.is_empty() && matches(rest, path),
+        variant => {
+            let glob: Vec<char> = variant.chars().collect();
+            path.split_first().is_some_and(|(component, path)| {
+                fnmatch(&glob, &component.chars().collect::<Vec<_>>()) && matches(rest, path)
+            })
+        }
+    })
+}
+
+fn expand(component: &str) -> Vec<String> {
+    for (close, _) in component.match_indices('}') {
+        if let Some(open) = component[..close].rfind('{') {
+            let choices = component[open + 1..close].split(',');
+            return choices
+                .flat_map(|choice| expand(&format!("{}{choice}{}", &component[..open], &component[close + 1..])))
+                .collect();
+        }
+    }
+    vec![component.to_owned()]
+}
+
+fn fnmatch(glob: &[char], text: &[char]) -> bool {
+    match (glob.first(), text.first()) {
+        (None, None) => true,
+        (Some('*'), _) => fnmatch(&glob[1..], text) || (!text.is_empty() && fnmatch(glob, &text[1..])),
+        (Some('?'), Some(_)) => fnmatch(&glob[1..], &text[1..]),
+        (Some('['), Some(&char)) => match glob[2.min(glob.len())..].iter().position(|&c| c == ']') {
+            Some(at) => {
+                let members = &glob[1..at + 2];
+                let negated = members[0] == '!';
+                let members = &members[usize::from(negated)..];
+                class(members, char) != negated && fnmatch(&glob[at + 3..], &text[1..])
+            }
+            None => char == '[' && fnmatch(&glob[1..], &text[1..]),
+        },
+        (Some(a), Some(b)) => a == b && fnmatch(&glob[1..], &text[1..]),
+        _ => false,
+    }
+}
+
+fn class(members: &[char], char: char) -> bool {
+    match members {
+        [first, '-', last, rest @ ..] => (*first <= char && char <= *last) || class(rest, char),
+        [first, rest @ ..] => *first == char || class(rest, char),
+        [] => false,
+    }
+}
+
+/// Every node a pattern stands for, by the rules: (number of the metric, whether it is a branch).
+fn model_find(names: &BTreeMap<String, u32>, pattern: &str) -> BTreeMap<String, (Option<u32>, bool)> {
+    let pattern: Vec<&str> = pattern.split('.').filter(|component| !component.is_empty()).collect();
+    let mut nodes = BTreeMap::new();
+    for (name, &number) in names {
+        let path: Vec<&str> = name.split('.').collect();
+        for depth in 1..=path.len() {
+            if matches(&pattern, &path[..depth]) {
+                let node = nodes.entry(path[..depth].join(".")).or_insert((None, false));
+                if depth == path.len() {
+                    node.0 = Some(number);
+                } else {
+                    node.1 = true;
+                }
+            }
+        }
+    }
+    nodes
+}
+
+fn found(registry: &Registry, pattern: &str) -> Vec<(String, (Option<u32>, bool))> {
+    let found = registry.find(pattern, &FindLimits::default()).unwrap();
+    found.iter().map(|node| (node.path.to_owned(), (node.number, node.is_branch))).collect()
+}
+
+#[test]
+fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
+    let mut random = Random::new("finds_agree_with_the_model");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    for _ in 0..20 {
+        let mut registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        let mut names: BTreeMap<String, u32> = BTreeMap::new();
+        for _ in 0..40 {
+            for _ in 0..random.below(20) {
+                let name = random.name();
+                let hash = registry.hash(name.as_bytes());
+                let number = registry.write().create(hash, &name, policy, 1);
+                assert_eq!(*names.entry(name).or_insert(number), number);
+            }
+            match random.below(6) {
+                0 => registry.compact_fully(),
+                1 => drop(registry.compact()),
+                2 => {
+                    registry.save(&file).unwrap();
+                    registry = Registry::open(&file).unwrap();
+                }
+                _ => {}
+            }
+            for _ in 0..5 {
+                let pattern = random.pattern();
+                let expected = model_find(&names, &pattern);
+                let got = found(&registry, &pattern);
+                assert_eq!(got, expected.into_iter().collect::<Vec<_>>(), "{pattern} over {names:?}");
+            }
+            let mut all = Vec::new();
+            registry.all(|number, name| {
+                all.push((name.to_owned(), number));
+                true
+            });
+            assert_eq!(all, names.clone().into_iter().collect::<Vec<_>>());
+            assert_eq!(registry.len(), names.len());
+            let guard = registry.read();
+            for (name, &number) in &names {
+                assert_eq!(guard.find(registry.hash(name.as_bytes()), name.as_bytes()), Some(number));
+                assert_eq!(guard.name(number), name);
+            }
+            let stranger = random.name();
+            let number = guard.find(registry.hash(stranger.as_bytes()), stranger.as_bytes());
+            assert_eq!(number, names.get(&stranger).copied());
+        }
+    }
+}
+
+#[test]
+fn a_find_sees_what_was_created_before_it_and_nothing_that_never_was() {
+    let mut random = Random::new("a_find_sees_what_was_created_before_it");
+    let names: Vec<String> = {
+        let mut seen = BTreeSet::new();
+        let names = std::iter::repeat_with(|| format!("{}.n{}", random.name(), random.below(1000)));
+        names.filter(|name| seen.insert(name.clone())).take(60_000).collect()
+    };
+    let registry = Registry::new();
+    let policy = registry.intern(&Policy::default());
+    let created = AtomicUsize::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (i, name) in names.iter().enumerate() {
+                let number = registry.write().create(registry.hash(name.as_bytes()), name, policy, 1);
+                assert_eq!(number as usize, i);
+                created.store(i + 1, Ordering::Release);
+            }
+            done.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                registry.compact();
+            }
+        });
+        let mut finds = 0;
+        while !done.load(Ordering::Acquire) || finds < 3 {
+            let before = created.load(Ordering::Acquire);
+            let leaves = registry.leaves("**", &FindLimits::default()).unwrap();
+            let mut numbers: Vec<u32> = leaves.leaves().map(|(number, _)| number).collect();
+            numbers.sort_unstable();
+            // Numbers are dense and each is there once: as many as were created, and no hole.
+            assert!(numbers.len() >= before, "{} of {before}", numbers.len());
+            assert!(numbers.iter().enumerate().all(|(i, &number)| i == number as usize));
+            for (number, name) in leaves.leaves().step_by(97) {
+                assert_eq!(names[number as usize], name);
+            }
+            if let Some(last) = before.checked_sub(1) {
+                assert_eq!(
+                    found(&registry, &names[last].replace('[', r"\[").replace('{', r"\{"))[0].1.0,
+                    Some(last as u32)
+                );
+            }
+            finds += 1;
+        }
+        println!("{finds} finds");
+    });
+    registry.compact_fully();
+    let statistics = registry.index_statistics();
+    assert_eq!((statistics.indexed, statistics.tail, statistics.segments), (60_000, 0, 1));
+}

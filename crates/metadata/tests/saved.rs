@@ -1,0 +1,227 @@
+//! Saving, opening and restoring: what was known is known again, and a damaged file says so.
+
+use metadata::{FindLimits, OpenError, PolicySpan, Registry, Restored};
+use metric::{Aggregation, Policy};
+use store::{MetricRecord, PolicyChange};
+
+fn policy(retention: &str, aggregation: Aggregation) -> Policy {
+    Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.25 }
+}
+
+fn record(number: u32, name: &str, policies: &[(i64, &Policy)]) -> MetricRecord {
+    let policies = policies.iter().map(|&(since, policy)| PolicyChange { since, policy: policy.clone() }).collect();
+    MetricRecord { number, name: name.to_owned(), created_on: 1000 + i64::from(number), policies }
+}
+
+fn some_records() -> Vec<MetricRecord> {
+    let (minutes, hours) = (policy("1440*60s:720*3600s", Aggregation::Max), policy("720*3600s", Aggregation::AbsMin));
+    vec![
+        record(0, "a.b", &[(0, &minutes)]),
+        record(1, "a.c", &[(0, &minutes), (1_700_000_000, &hours)]),
+        record(2, "é.d", &[(0, &hours)]),
+        record(3, "n;t=v", &[(0, &hours)]),
+        // A number that is missing stays missing.
+        record(5, "a.b.c", &[(0, &Policy::default())]),
+    ]
+}
+
+fn check_is_whole(registry: &Registry) {
+    let numbers: Vec<u32> = (0..10).collect();
+    assert_eq!(registry.records(&numbers), some_records());
+    assert_eq!(registry.len(), 5);
+    let leaves = registry.leaves("**", &FindLimits::default()).unwrap();
+    let leaves: Vec<(u32, &str)> = leaves.leaves().collect();
+    assert_eq!(leaves, [(0, "a.b"), (5, "a.b.c"), (1, "a.c"), (2, "é.d")]);
+    let names = registry.read();
+    for record in some_records() {
+        let hash = registry.hash(record.name.as_bytes());
+        assert_eq!(names.find(hash, record.name.as_bytes()), Some(record.number));
+        assert_eq!(names.created_on(record.number), record.created_on);
+    }
+    assert_eq!(names.find(registry.hash(b""), b""), None);
+    assert_eq!(names.name(4), "");
+    assert_eq!(names.end(), 6);
+}
+
+#[test]
+fn records_are_restored_in_any_order_and_any_number_of_times() {
+    let registry = Registry::new();
+    let mut records = some_records();
+    records.reverse();
+    for record in records.clone() {
+        registry.restore(vec![record]);
+    }
+    check_is_whole(&registry);
+    assert_eq!(registry.restore(records), Restored { added: 0, known: 5, conflicts: 0 });
+    check_is_whole(&registry);
+    assert_eq!(registry.records(&[4, 6, u32::MAX]), []);
+}
+
+#[test]
+fn a_new_metric_gets_the_number_after_the_highest() {
+    let registry = Registry::new();
+    registry.restore(some_records());
+    let id = registry.intern(&Policy::default());
+    let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, id, 7);
+    assert_eq!(create("new"), 6);
+    assert_eq!(create("new"), 6);
+    assert_eq!(create("a.c"), 1);
+}
+
+#[test]
+fn records_that_contradict_what_is_known_are_left_out_and_counted() {
+    let registry = Registry::new();
+    registry.restore(some_records());
+    let default = Policy::default();
+    let conflicts = vec![
+        record(0, "another", &[(0, &default)]),
+        record(9, "a.b", &[(0, &default)]),
+        record(10, &"x".repeat(5000), &[(0, &default)]),
+        record(11, "x", &[]),
+        record(u32::MAX, "y", &[(0, &default)]),
+    ];
+    assert_eq!(registry.restore(conflicts), Restored { added: 0, known: 0, conflicts: 5 });
+    check_is_whole(&registry);
+}
+
+#[test]
+fn what_is_saved_is_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    let registry = Registry::new();
+    registry.restore(some_records());
+    registry.save(&file).unwrap();
+    check_is_whole(&Registry::open(&file).unwrap());
+    registry.compact_fully();
+    registry.save(&file).unwrap();
+    let opened = Registry::open(&file).unwrap();
+    check_is_whole(&opened);
+    assert_eq!(opened.index_statistics(), registry.index_statistics());
+    // What came after the save is put on top, in any order and again.
+    let default = Policy::default();
+    let later =
+        vec![record(7, "z", &[(0, &default)]), record(0, "a.b", &[(0, &default)]), record(6, "y", &[(0, &default)])];
+    assert_eq!(opened.restore(later.clone()), Restored { added: 2, known: 1, conflicts: 0 });
+    assert_eq!(opened.restore(later), Restored { added: 0, known: 3, conflicts: 0 });
+    let names = |pattern: &str| opened.leaves(pattern, &FindLimits::default()).unwrap().len();
+    assert_eq!((names("?"), names("a.*")), (2, 2));
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert_eq!(files.len(), 1, "nothing unfinished is left: {files:?}");
+}
+
+#[test]
+fn many_names_are_opened_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    let registry = Registry::new();
+    let id = registry.intern(&Policy::default());
+    // Several chunks of names, some in a segment and some in the tail.
+    for i in 0..60_000 {
+        let name = format!("some.long.name.that.fills.chunks.{}.{i}", i % 100);
+        registry.write().create(registry.hash(name.as_bytes()), &name, id, 1);
+        if i == 50_000 {
+            registry.compact_fully();
+        }
+    }
+    registry.save(&file).unwrap();
+    let opened = Registry::open(&file).unwrap();
+    let numbers: Vec<u32> = (0..60_001).collect();
+    assert_eq!(opened.records(&numbers), registry.records(&numbers));
+    let find = |registry: &Registry| registry.find("some.*.name.**", &FindLimits::default()).unwrap();
+    assert_eq!(find(&opened), find(&registry));
+    assert_eq!(opened.index_statistics(), registry.index_statistics());
+}
+
+#[test]
+fn a_torn_or_altered_file_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    assert!(matches!(Registry::open(&file), Err(OpenError::Io(_))));
+    let registry = Registry::new();
+    registry.restore(some_records());
+    registry.compact_fully();
+    registry.save(&file).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    for length in 0..whole.len() {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        assert!(matches!(Registry::open(&file), Err(OpenError::Damaged(_))), "cut at {length}");
+    }
+    for at in 0..whole.len() {
+        let mut altered = whole.clone();
+        altered[at] ^= 0x10;
+        std::fs::write(&file, &altered).unwrap();
+        assert!(Registry::open(&file).is_err(), "altered at {at}");
+    }
+    let mut newer = whole.clone();
+    newer[8] += 1;
+    std::fs::write(&file, &newer).unwrap();
+    assert!(matches!(Registry::open(&file), Err(OpenError::Version { found: 2, expected: 1 })));
+    std::fs::write(&file, &whole).unwrap();
+    check_is_whole(&Registry::open(&file).unwrap());
+}
+
+/// Whoever can compute a checksum can write anything. It may be refused or not, but nothing panics.
+#[test]
+fn a_forged_file_does_not_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    let registry = Registry::new();
+    registry.restore(some_records());
+    registry.save(&file).unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    for at in 12..whole.len() - 4 {
+        for value in [0, 1, 0x7f, 0xff] {
+            let mut forged = whole.clone();
+            forged[at] = value;
+            let body = forged.len() - 4;
+            let crc = crc32fast::hash(&forged[..body]);
+            forged[body..].copy_from_slice(&crc.to_le_bytes());
+            std::fs::write(&file, &forged).unwrap();
+            if let Ok(registry) = Registry::open(&file) {
+                let _ = registry.find("**", &FindLimits::default());
+                let _ = registry.records(&[0, 1, 2, 3, 4, 5]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_policy_keeps_the_ones_before_as_long_as_they_have_data() {
+    let registry = Registry::new();
+    let hour = registry.intern(&policy("60*60s", Aggregation::Max));
+    let day = registry.intern(&policy("1440*60s", Aggregation::Max));
+    assert_eq!(registry.intern(&policy("60*60s", Aggregation::Max)), hour);
+    assert_eq!(registry.policy(day).retention.to_string(), "1440*60s");
+    let number = registry.write().create(registry.hash(b"a"), "a", hour, 1);
+    let history = || registry.policies(number).unwrap().to_vec();
+    let span = |since, policy| PolicySpan { since, policy };
+    assert_eq!(history(), [span(0, hour)]);
+    registry.set_policy(number, hour, 500);
+    assert_eq!(history(), [span(0, hour)]);
+    registry.set_policy(number, day, 10_000);
+    assert_eq!(history(), [span(0, hour), span(10_000, day)]);
+    assert_eq!(registry.policies(number).unwrap().current(), day);
+    assert_eq!(registry.read().policy_id(number), day);
+    // Changed back in the same second: nothing was kept by the other.
+    registry.set_policy(number, hour, 10_000);
+    assert_eq!(history(), [span(0, hour)]);
+    registry.set_policy(number, day, 20_000);
+    registry.set_policy(number, hour, 20_000 + 3600);
+    assert_eq!(history(), [span(0, hour), span(20_000, day), span(23_600, hour)]);
+    // What the first kept for an hour has passed.
+    registry.set_policy(number, day, 23_601);
+    assert_eq!(history(), [span(0, day), span(23_600, hour), span(23_601, day)]);
+    // A clock that goes back does not put them out of order.
+    registry.set_policy(number, hour, 23_000);
+    assert!(history().windows(2).all(|pair| pair[0].since <= pair[1].since));
+    assert_eq!(registry.policies(number).unwrap().current(), hour);
+    assert_eq!(registry.policies(99), None);
+    for i in 0..100 {
+        registry.set_policy(number, if i % 2 == 0 { day } else { hour }, 24_000 + i);
+    }
+    assert_eq!(history().len(), 32);
+    let records = registry.records(&[number]);
+    let restored = Registry::new();
+    restored.restore(records.clone());
+    assert_eq!(restored.records(&[number]), records);
+}
