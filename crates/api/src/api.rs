@@ -188,7 +188,7 @@ impl Api {
         if !route.allow.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Refusal::Method { path: head.uri.path().to_owned(), allow: route.allow });
         }
-        let body = body.read(self.limits.body_bytes, "http.max_body_bytes").await?;
+        let body = body.read(self.limits.body_bytes, "query.max_body").await?;
         let params = Params::read(head.uri.query(), &head.headers, body).await?;
         let query = Query { path, headers: head.headers, params };
         (route.handler)(self, &query).await

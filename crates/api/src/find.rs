@@ -135,7 +135,7 @@ pub(crate) async fn index(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusa
             what: "the bytes of the answer come to",
             given: format!("more than {given}"),
             limit: api.limits.response_bytes,
-            setting: "query.max_response_bytes",
+            setting: "query.max_response",
         })?;
         let builder = hyper::Response::builder().header(header::CONTENT_TYPE, index.content_type());
         Ok(crate::pieces::respond(builder, Arc::new(index), crate::pieces::Coding::of(headers), permit))
@@ -149,7 +149,7 @@ fn check_patterns(api: &Api, patterns: &[impl AsRef<str>]) -> Result<(), Refusal
         return Ok(());
     }
     let (given, limit) = (bytes.to_string(), api.limits.target_bytes);
-    Err(Refusal::TooMuch { what: "the bytes of the patterns are", given, limit, setting: "query.max_target_bytes" })
+    Err(Refusal::TooMuch { what: "the bytes of the patterns are", given, limit, setting: "query.max_target" })
 }
 
 /// Whether the pattern is to blame.
@@ -164,7 +164,7 @@ pub(crate) fn refusal(error: FindError) -> Refusal {
             what: "the names that match are",
             given: format!("more than {limit}"),
             limit,
-            setting: "query.max_find_results",
+            setting: "query.max_found",
         },
         other => Refusal::parameters(other.to_string()),
     }

@@ -286,31 +286,40 @@ fn integer(value: f64, out: &mut Vec<u8>) {
     if value.fract() == 0.0 && value.abs() < 9e18 { int(out, value as i64) } else { float(out, value) }
 }
 
-/// Times of a series as text, one after the other. Digits are counted up in place: the step is added to
-/// the last ones, and rarely is there a carry.
+/// Times of a series as text, one after the other.
 struct Times {
-    digits: [u8; 20],
-    len: usize,
+    // The time as the end of a JSON point, `, 1700000000]`, with room for any.
+    text: [u8; 24],
+    digits: usize,
     time: i64,
     step: i64,
 }
 
 impl Times {
     fn new(time: i64, step: i64) -> Times {
-        let mut times = Times { digits: [0; 20], len: 0, time, step };
+        let mut times = Times { text: *b",                       ", digits: 0, time, step };
         times.spell();
         times
     }
 
     fn spell(&mut self) {
         let mut buffer = itoa::Buffer::new();
-        let text = buffer.format(self.time).as_bytes();
-        self.digits[..text.len()].copy_from_slice(text);
-        self.len = text.len();
+        let digits = buffer.format(self.time).as_bytes();
+        self.digits = digits.len();
+        self.text[2..2 + digits.len()].copy_from_slice(digits);
+        self.text[2 + digits.len()] = b']';
     }
 
     fn text(&self) -> &[u8] {
-        &self.digits[..self.len]
+        &self.text[2..2 + self.digits]
+    }
+
+    /// `, 1700000000]`: copied whole and cut, as a copy of known length is a few instructions and one of unknown
+    /// length is a call.
+    fn end_point(&self, out: &mut Vec<u8>) {
+        let len = out.len() + self.digits + 3;
+        out.extend_from_slice(&self.text);
+        out.truncate(len);
     }
 
     fn next(&mut self) {
@@ -380,9 +389,7 @@ fn json_span(series: &Series, span: &Span, style: &JsonStyle, null_points: NullP
                 continue;
             }
             any = true;
-            out.extend_from_slice(b", ");
-            out.extend_from_slice(times.text());
-            out.push(b']');
+            times.end_point(out);
             times.next();
         }
     }

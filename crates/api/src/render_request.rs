@@ -8,9 +8,9 @@
 //! 6. Fold what the client cannot show, and hand the answer to its format.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -19,7 +19,7 @@ use hyper::{HeaderMap, header};
 use jiff::tz::TimeZone;
 use metadata::{FindError, FindLimits, Found};
 use metric::{Timestamp, Window};
-use render::{Budget, Context, Data, Evaluation, Expression, Fetch, Series};
+use render::{Budget, Context, Data, Evaluation, Expression, Fetch, Series, Span};
 use store::SeriesRequest;
 
 use crate::{
@@ -79,7 +79,7 @@ pub(crate) async fn render(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
                 what: "the bytes of the answer come to",
                 given: format!("at least {least}"),
                 limit,
-                setting: "query.max_response_bytes",
+                setting: "query.max_response",
             });
         }
         let builder = hyper::Response::builder().header(header::CONTENT_TYPE, answer.content_type());
@@ -118,7 +118,7 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
             what: "the bytes of the targets are",
             given,
             limit,
-            setting: "query.max_target_bytes",
+            setting: "query.max_target",
         });
     }
     let source = source(&query.headers);
@@ -234,12 +234,12 @@ async fn evaluated(
     cancelled: &Arc<AtomicBool>,
     cost: &mut Cost,
 ) -> Result<Vec<Series>, Refusal> {
-    let mut work = Work { data: Data::new(), wanted: Vec::new(), series: Vec::new() };
+    let mut work = Work { data: Data::new(), found: HashMap::new(), wanted: Vec::new(), series: Vec::new() };
     work = step(api, asked, cancelled, work, Step::Plan).await?;
     for _ in 0..MAX_ROUNDS {
         let wanted = std::mem::take(&mut work.wanted);
         if !wanted.is_empty() {
-            fetch(api, asked, cancelled, wanted, cost, &mut work.data).await?;
+            work = fetch(api, asked, cancelled, wanted, cost, work).await?;
         }
         work = step(api, asked, cancelled, work, Step::Evaluate).await?;
         if work.wanted.is_empty() {
@@ -253,6 +253,8 @@ async fn evaluated(
 /// What goes back and forth between the reactor and the threads that work.
 struct Work {
     data: Data,
+    // The metrics of every path that was looked up.
+    found: HashMap<Arc<str>, Found>,
     wanted: Vec<Fetch>,
     series: Vec<Series>,
 }
@@ -271,8 +273,7 @@ async fn step(
     mut work: Work,
     step: Step,
 ) -> Result<Work, Refusal> {
-    let points = api.limits.points;
-    let (ours, cancelled) = (asked.clone(), cancelled.clone());
+    let (ours, api, cancelled) = (asked.clone(), api.clone(), cancelled.clone());
     let done = tokio::task::spawn_blocking(move || {
         let asked = &*ours;
         let Times { now, from, until } = asked.times;
@@ -283,15 +284,24 @@ async fn step(
             template: asked.template.clone(),
             ..Context::new(now, from, until)
         };
-        if let Step::Plan = step {
-            work.wanted = render::plan(&asked.expressions, &context)?;
-            return Ok(work);
+        let found = Mutex::new(std::mem::take(&mut work.found));
+        let largest_step = |fetch: &Fetch| {
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            let names = look_up(&api, asked, &cancelled, &fetch.path, &mut found, api.limits.series).ok()?;
+            Reckoning::new(&api, now, usize::MAX).largest_step(fetch.span, names)
+        };
+        let context = Context { largest_step: Some(&largest_step), ..context };
+        match step {
+            Step::Plan => work.wanted = render::plan(&asked.expressions, &context)?,
+            Step::Evaluate => {
+                let budget = Budget { points: api.limits.points, cancelled: &|| cancelled.load(Ordering::Relaxed) };
+                match render::evaluate(&asked.expressions, &context, &work.data, &budget)? {
+                    Evaluation::Done(series) => work.series = series,
+                    Evaluation::Fetch(wanted) => work.wanted = wanted,
+                }
+            }
         }
-        let budget = Budget { points, cancelled: &|| cancelled.load(Ordering::Relaxed) };
-        match render::evaluate(&asked.expressions, &context, &work.data, &budget)? {
-            Evaluation::Done(series) => work.series = series,
-            Evaluation::Fetch(wanted) => work.wanted = wanted,
-        }
+        work.found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         Ok(work)
     });
     let done: Result<Work, render::Error> = done.await.map_err(|_| Refusal::Broken)?;
@@ -313,36 +323,42 @@ async fn fetch(
     cancelled: &Arc<AtomicBool>,
     wanted: Vec<Fetch>,
     cost: &mut Cost,
-    data: &mut Data,
-) -> Result<(), Refusal> {
+    mut work: Work,
+) -> Result<Work, Refusal> {
     let limits = &api.limits;
     let (series_left, points_left) = (limits.series - cost.series, limits.points - cost.points);
     let resolve = {
         let (api, asked, cancelled) = (api.clone(), asked.clone(), cancelled.clone());
-        move || Resolved::new(&api, &asked, wanted, cancelled, series_left, points_left)
+        move || {
+            for fetch in &wanted {
+                look_up(&api, &asked, &cancelled, &fetch.path, &mut work.found, series_left)?;
+            }
+            let requests = requests(&api, asked.times.now, &wanted, &work.found, series_left, points_left)?;
+            Ok((work, wanted, requests))
+        }
     };
-    let resolved = tokio::task::spawn_blocking(resolve).await.map_err(|_| Refusal::Broken)??;
-    let Resolved { paths, fetches, requests } = resolved;
+    let resolved: Result<_, Refusal> = tokio::task::spawn_blocking(resolve).await.map_err(|_| Refusal::Broken)?;
+    let (mut work, wanted, requests) = resolved?;
     let series = if requests.is_empty() { Vec::new() } else { api.series.clone().fetch(requests).await? };
     let mut series = series.into_iter();
-    for fetch in fetches {
-        let found = paths.get(&fetch.path).map_or(&[][..], Vec::as_slice);
-        let mut filed = Vec::with_capacity(found.len());
-        for (name, read) in found.iter().zip(series.by_ref()) {
+    for fetch in wanted {
+        let mut filed = Vec::new();
+        let leaves = work.found.get(&fetch.path).into_iter().flat_map(Found::leaves);
+        for ((_, name), read) in leaves.zip(series.by_ref()) {
             // What lies outside its retention has no series; what was never written has one of nulls.
             let Some(read) = read else { continue };
             cost.series += 1;
             cost.points += read.values.len();
             filed.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
         }
-        data.put(fetch, filed);
+        work.data.put(fetch, filed);
     }
     // The reckoning before the read is what keeps memory bounded; a source that read more anyway is
     // refused here.
     if cost.points > limits.points {
         return Err(too_many_points(cost.points, limits.points));
     }
-    Ok(())
+    Ok(work)
 }
 
 fn too_many_points(points: usize, limit: usize) -> Refusal {
@@ -350,63 +366,60 @@ fn too_many_points(points: usize, limit: usize) -> Refusal {
     Refusal::TooMuch { what: "the points of all series are", given, limit, setting: "query.max_points" }
 }
 
-/// Fetches whose paths are resolved, and the requests they become: for each fetch in turn, one for each
-/// of its path's metrics.
-struct Resolved {
-    paths: HashMap<Arc<str>, Vec<String>>,
-    fetches: Vec<Fetch>,
-    requests: Vec<SeriesRequest>,
+/// The metrics of a path, looked up once in a request.
+fn look_up<'a>(
+    api: &Api,
+    asked: &Asked,
+    cancelled: &Arc<AtomicBool>,
+    path: &Arc<str>,
+    found: &'a mut HashMap<Arc<str>, Found>,
+    series_left: usize,
+) -> Result<&'a Found, Refusal> {
+    let entry = match found.entry(path.clone()) {
+        Entry::Occupied(known) => return Ok(known.into_mut()),
+        Entry::Vacant(entry) => entry,
+    };
+    // No tag is indexed yet, so no expression over tags finds a series.
+    if path.starts_with("seriesByTag(") {
+        return Ok(entry.insert(Found::default()));
+    }
+    let limits = FindLimits { nodes: series_left, cancelled: Some(cancelled.clone()), ..FindLimits::default() };
+    match api.registry.leaves(path, &limits) {
+        Ok(leaves) => Ok(entry.insert(leaves)),
+        Err(FindError::TooManyNodes { .. }) => Err(too_many_series(api.limits.series)),
+        Err(error) if asked.from_front_end && is_users(&error) => Ok(entry.insert(Found::default())),
+        Err(error) => Err(refusal(error)),
+    }
 }
 
-impl Resolved {
-    fn new(
-        api: &Api,
-        asked: &Asked,
-        fetches: Vec<Fetch>,
-        cancelled: Arc<AtomicBool>,
-        series_left: usize,
-        points_left: usize,
-    ) -> Result<Resolved, Refusal> {
-        let mut found: HashMap<Arc<str>, Found> = HashMap::new();
-        for fetch in &fetches {
-            if found.contains_key(&fetch.path) {
-                continue;
-            }
-            // No tag is indexed yet, so no expression over tags finds a series.
-            let by_tag = fetch.path.starts_with("seriesByTag(");
-            let limits = FindLimits { nodes: series_left, cancelled: Some(cancelled.clone()), ..FindLimits::default() };
-            let leaves = if by_tag { Ok(Found::default()) } else { api.registry.leaves(&fetch.path, &limits) };
-            let leaves = match leaves {
-                Ok(leaves) => leaves,
-                Err(FindError::TooManyNodes { .. }) => return Err(too_many_series(api.limits.series)),
-                Err(error) if asked.from_front_end && is_users(&error) => Found::default(),
-                Err(error) => return Err(refusal(error)),
-            };
-            found.insert(fetch.path.clone(), leaves);
-        }
-        let total: usize = fetches.iter().map(|fetch| found[&fetch.path].leaves().count()).sum();
-        if total > series_left {
-            return Err(too_many_series(api.limits.series));
-        }
-        let now = asked.times.now;
-        let max_points = (points_left / total.max(1)).max(1);
-        let mut requests = Vec::with_capacity(total);
-        let mut reckoning = Reckoning { api, now, max_points, known: HashMap::new() };
-        let mut points = 0usize;
-        for fetch in &fetches {
-            let window = Window::between(fetch.span.from, fetch.span.until);
-            for (metric, _) in found[&fetch.path].leaves() {
-                requests.push(SeriesRequest { metric, window, now, max_points });
-            }
-            points = points.saturating_add(reckoning.points(window, &found[&fetch.path]));
-        }
-        if points > points_left {
-            return Err(too_many_points(points, api.limits.points));
-        }
-        let names = |found: Found| found.leaves().map(|(_, name)| name.to_owned()).collect();
-        let paths = found.into_iter().map(|(path, found)| (path, names(found))).collect();
-        Ok(Resolved { paths, fetches, requests })
+/// What fetches ask of the source: for each in turn, one request for each of its path's metrics.
+fn requests(
+    api: &Api,
+    now: Timestamp,
+    fetches: &[Fetch],
+    found: &HashMap<Arc<str>, Found>,
+    series_left: usize,
+    points_left: usize,
+) -> Result<Vec<SeriesRequest>, Refusal> {
+    let found = |fetch: &Fetch| found.get(&fetch.path);
+    let total: usize = fetches.iter().filter_map(found).map(|found| found.leaves().count()).sum();
+    if total > series_left {
+        return Err(too_many_series(api.limits.series));
     }
+    let max_points = (points_left / total.max(1)).max(1);
+    let mut requests = Vec::with_capacity(total);
+    let mut reckoning = Reckoning::new(api, now, max_points);
+    let mut points = 0usize;
+    for fetch in fetches {
+        let Some(found) = found(fetch) else { continue };
+        let window = Window::between(fetch.span.from, fetch.span.until);
+        requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));
+        points = points.saturating_add(reckoning.points(fetch.span, found));
+    }
+    if points > points_left {
+        return Err(too_many_points(points, api.limits.points));
+    }
+    Ok(requests)
 }
 
 fn too_many_series(limit: usize) -> Refusal {
@@ -414,46 +427,80 @@ fn too_many_series(limit: usize) -> Refusal {
     Refusal::TooMuch { what: "the series that match are", given, limit, setting: "query.max_series" }
 }
 
-/// Points that a read will give, before it is made: the stages of each metric's policy say.
+/// What a read will give, before it is made: the stages of each metric's policy say.
 struct Reckoning<'a> {
     api: &'a Api,
     now: Timestamp,
     max_points: usize,
-    // Points by policy and window: there are few of both.
-    known: HashMap<(metadata::PolicyId, Window), usize>,
+    // By policy and span: there are few of both.
+    known: HashMap<(metadata::PolicyId, Span), Option<Reckoned>>,
+}
+
+/// One series, before it is read.
+#[derive(Clone, Copy)]
+struct Reckoned {
+    step: u32,
+    points: usize,
 }
 
 impl Reckoning<'_> {
-    fn points(&mut self, window: Window, found: &Found) -> usize {
-        let names = self.api.registry.read();
+    fn new(api: &Api, now: Timestamp, max_points: usize) -> Reckoning<'_> {
+        Reckoning { api, now, max_points, known: HashMap::new() }
+    }
+
+    /// Points of all metrics.
+    fn points(&mut self, span: Span, found: &Found) -> usize {
         let mut points = 0usize;
+        self.each(span, found, |series| points = points.saturating_add(series.points));
+        points
+    }
+
+    /// The largest step among the metrics that have a series, where it is certain. Where there are so many
+    /// points that a coarser stage may have to be read, it is not.
+    fn largest_step(&mut self, span: Span, found: &Found) -> Option<i64> {
+        let (mut points, mut step) = (0usize, None);
+        self.each(span, found, |series| {
+            points = points.saturating_add(series.points);
+            step = step.max(Some(i64::from(series.step)));
+        });
+        step.filter(|_| points <= self.api.limits.points / 16)
+    }
+
+    fn each(&mut self, span: Span, found: &Found, mut each: impl FnMut(Reckoned)) {
+        let names = self.api.registry.read();
         for (number, _) in found.leaves() {
             let policy = names.policy_id(number);
             let (now, max_points, api) = (self.now, self.max_points, self.api);
-            let each = self.known.entry((policy, window)).or_insert_with(|| {
+            let known = self.known.entry((policy, span));
+            let reckoned = known.or_insert_with(|| {
                 let retention = &api.registry.policy(policy).retention;
-                least_points(retention, window, now, max_points)
+                reckoned(retention, span, now, max_points)
             });
-            points = points.saturating_add(*each);
+            reckoned.iter().for_each(|&series| each(series));
         }
-        points
     }
 }
 
-/// Points of one series: of the finest stage that reaches back far enough and has few enough, or of the
-/// coarsest there is.
-fn least_points(retention: &metric::Retention, window: Window, now: Timestamp, max_points: usize) -> usize {
-    let begin = window.from().max(now - retention.longest().duration());
-    let end = window.until().min(now);
-    let Some(first) = retention.stage_holding(begin, now) else { return 0 };
-    let mut points = 0;
-    for stage in &retention.stages()[first..] {
-        points = usize::try_from((end - begin).max(0) / i64::from(stage.resolution())).unwrap_or(usize::MAX);
+/// The step and the points of one series: of the finest stage that reaches back far enough and has few
+/// enough, or of the coarsest there is. These are whisper's rules, and those of every `SeriesSource`.
+fn reckoned(retention: &metric::Retention, span: Span, now: Timestamp, max_points: usize) -> Option<Reckoned> {
+    let oldest = now - retention.longest().duration();
+    if span.from > now || span.until < oldest {
+        return None;
+    }
+    let (from, until) = (span.from.max(oldest), span.until.min(now));
+    let fitting = retention.stages().get(retention.stage_holding(from, now)?..)?;
+    let mut last = None;
+    for stage in fitting {
+        let step = i64::from(stage.resolution());
+        let points = (until.div_euclid(step) - from.div_euclid(step)).max(1);
+        let points = usize::try_from(points).unwrap_or(usize::MAX);
+        last = Some(Reckoned { step: stage.resolution(), points });
         if points <= max_points {
             break;
         }
     }
-    points
+    last
 }
 
 /// Step 6: what `maxDataPoints` asks for, of the one format that folds.

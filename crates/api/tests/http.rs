@@ -22,7 +22,7 @@ use support::{Metric, NOW, Setup, decode, receive, send, try_receive};
 fn many(count: usize) -> Vec<Metric> {
     let first = NOW - NOW % 60;
     let values = (0..60).map(|i| (first - i * 60, i as f64)).collect();
-    let metric = Metric { name: String::new(), step: 60, kept: 1440, values };
+    let metric = Metric { name: String::new(), step: 60, kept: 1440, coarser: None, values };
     (0..count).map(|i| Metric { name: format!("many.m{i:04}"), ..metric.clone() }).collect()
 }
 
@@ -255,14 +255,32 @@ fn every_limit_is_a_4xx_that_names_its_setting() {
     check(Limits { series: 30, ..limits() }, hour, 200, "many.m0029");
     check(Limits { points: 30 * 60 - 1, ..limits() }, hour, 422, "query.max_points");
     check(Limits { points: 30 * 60, ..limits() }, hour, 200, "many.m0029");
-    check(Limits { response_bytes: 10_000, ..limits() }, hour, 422, "query.max_response_bytes");
-    check(Limits { target_bytes: 5, ..limits() }, hour, 422, "query.max_target_bytes");
+    check(Limits { response_bytes: 10_000, ..limits() }, hour, 422, "query.max_response");
+    check(Limits { target_bytes: 5, ..limits() }, hour, 422, "query.max_target");
     check(Limits { target_bytes: 6, ..limits() }, hour, 200, "many.m0029");
-    check(Limits { find_results: 29, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_find_results");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_found");
     check(Limits { find_results: 30, ..limits() }, "/metrics/find?query=many.*", 200, "m0029");
-    check(Limits { find_results: 29, ..limits() }, "/metrics/expand?query=many.*", 422, "query.max_find_results");
-    check(Limits { target_bytes: 5, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_target_bytes");
-    check(Limits { response_bytes: 100, ..limits() }, "/metrics/index.json", 422, "query.max_response_bytes");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/expand?query=many.*", 422, "query.max_found");
+    check(Limits { target_bytes: 5, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_target");
+    check(Limits { response_bytes: 100, ..limits() }, "/metrics/index.json", 422, "query.max_response");
+}
+
+#[test]
+fn a_coarser_stage_is_read_before_a_render_is_refused() {
+    let mut metrics = many(10);
+    metrics.iter_mut().for_each(|metric| metric.coarser = Some((600, 1440)));
+    let check = |points: usize, status: u16, steps: &str| {
+        let mut setup = Setup::new(metrics.clone());
+        setup.limits.points = points;
+        let server = setup.start();
+        let answer = server.get("/render?target=many.*&from=-1h&format=raw");
+        assert_eq!(answer.status, status, "{}", answer.text());
+        assert!(answer.text().contains(steps), "{}", answer.text());
+    };
+    check(600, 200, ",60|");
+    check(599, 200, ",600|");
+    check(60, 200, ",600|");
+    check(59, 422, "even at the coarsest precision");
 }
 
 #[test]
@@ -334,7 +352,7 @@ fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
     let refused: Vec<_> = answers.iter().flatten().collect();
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].status, refused[0].header("retry-after")), (429, Some("1")));
-    assert!(refused[0].text().contains("http.max_queued_queries"));
+    assert!(refused[0].text().contains("query.max_waiting"));
     // What is no query is answered all the same.
     assert_eq!(server.get("/version").status, 200);
     drop((first, second));
@@ -355,6 +373,35 @@ fn a_client_that_goes_away_stops_its_query() {
     eventually("the read is given up", || never.dropped.load(Ordering::SeqCst) == 1);
     eventually("it is counted", || *server.notes.cancelled.lock().unwrap() == ["render"]);
     assert!(server.notes.answered.lock().unwrap().is_empty());
+}
+
+/// A day of seconds for every series.
+struct Seconds;
+
+impl SeriesSource for Seconds {
+    fn fetch(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        let values: Vec<f64> = (0..86_400).map(|i| f64::from(i * 7919 % 10_007)).collect();
+        let series = FetchedSeries { start: NOW - 86_400, step: 1, values, aggregation: Default::default() };
+        Box::pin(async move { Ok(vec![Some(series); requests.len()]) })
+    }
+}
+
+#[test]
+fn an_evaluation_stops_when_nobody_waits_any_more() {
+    let mut setup = Setup::new(many(100));
+    setup.series = Some(Arc::new(Seconds));
+    setup.limits.query = Duration::from_secs(1);
+    let server = setup.start();
+    let answer = server.get("/render?target=movingMedian(many.*,20000)&from=-1d&format=json");
+    assert_eq!(answer.status, 422, "{}", answer.text().len());
+    // A server that has stopped has no thread at work. The whole evaluation takes some ten seconds.
+    let begun = Instant::now();
+    server.stop();
+    println!("stopped after {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
@@ -539,4 +586,18 @@ fn a_request_asks_its_source_once_for_all_series() {
     let asked = points.asked.lock().unwrap();
     assert_eq!(asked.iter().map(|request| request.metric).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!((asked[0].window.from(), asked[0].window.until(), asked[0].now), (NOW - 600, NOW, NOW));
+}
+
+#[test]
+fn a_window_counted_in_points_is_read_once() {
+    let metrics = many(2);
+    let points = Arc::new(support::Points { metrics: metrics.clone(), asked: Default::default() });
+    let mut setup = Setup::new(metrics);
+    setup.series = Some(points.clone());
+    let server = setup.start();
+    let answer = server.get("/render?target=movingAverage(many.*,5)&from=-10min&format=raw");
+    assert_eq!(answer.text().lines().count(), 2, "{}", answer.text());
+    let asked = points.asked.lock().unwrap();
+    let asked: Vec<_> = asked.iter().map(|request| (request.metric, request.window.from() - NOW)).collect();
+    assert_eq!(asked, [(0, -900), (1, -900)]);
 }

@@ -13,6 +13,7 @@ fn lines() -> (Vec<Metric>, Vec<Value>) {
         name: metric["name"].as_str().unwrap().to_owned(),
         step: metric["step"].as_u64().unwrap() as u32,
         kept: metric["kept"].as_u64().unwrap() as u32,
+        coarser: None,
         values: metric["values"].as_array().unwrap().iter().map(point).collect(),
     };
     (head["metrics"].as_array().unwrap().iter().map(metric).collect(), lines.collect())

@@ -28,6 +28,8 @@ pub struct Metric {
     pub name: String,
     pub step: u32,
     pub kept: u32,
+    /// Step and points of a coarser stage, which has no values.
+    pub coarser: Option<(u32, u32)>,
     pub values: HashMap<Timestamp, f64>,
 }
 
@@ -41,8 +43,11 @@ pub struct Points {
 impl Points {
     fn read(&self, request: &SeriesRequest) -> Option<FetchedSeries> {
         let metric = self.metrics.get(request.metric as usize)?;
-        let (step, now) = (i64::from(metric.step), request.now);
-        let oldest = now - step * i64::from(metric.kept);
+        let now = request.now;
+        let oldest = now - i64::from(metric.step) * i64::from(metric.kept);
+        let fine = (request.window.seconds() / i64::from(metric.step)) as usize;
+        let step = metric.coarser.filter(|_| fine > request.max_points).map_or(metric.step, |(step, _)| step);
+        let step = i64::from(step);
         let (from, until) = (request.window.from(), request.window.until());
         if from > now || until < oldest {
             return None;
@@ -53,7 +58,7 @@ impl Points {
         let end = if start == end { end + step } else { end };
         let times = (start..end).step_by(step as usize);
         let values = times.map(|time| metric.values.get(&time).copied().unwrap_or(f64::NAN)).collect();
-        Some(FetchedSeries { start, step: metric.step, values, aggregation: Aggregation::Average })
+        Some(FetchedSeries { start, step: step as u32, values, aggregation: Aggregation::Average })
     }
 }
 
@@ -73,7 +78,8 @@ impl SeriesSource for Points {
 pub fn registry(metrics: &[Metric]) -> Arc<Registry> {
     let registry = Registry::new();
     for metric in metrics {
-        let retention = format!("{}*{}s", metric.kept, metric.step).parse().unwrap();
+        let coarser = metric.coarser.map(|(step, kept)| format!(":{kept}*{step}s")).unwrap_or_default();
+        let retention = format!("{}*{}s{coarser}", metric.kept, metric.step).parse().unwrap();
         let policy = registry.intern(&Policy { retention, ..Policy::default() });
         let hash = registry.hash(metric.name.as_bytes());
         registry.write().create(hash, &metric.name, policy, 0);
