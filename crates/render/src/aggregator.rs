@@ -158,9 +158,17 @@ impl Aggregator {
                 fold_columns(columns, out, f64::NAN, |last, value| if value.is_nan() { last } else { value })
             }
             Aggregator::Count => {}
-            Aggregator::Diff => fold_columns(columns, out, f64::NAN, |rest, value| {
-                if rest.is_nan() { 0.0 + value } else { rest - zero_if_unknown(value) }
-            }),
+            Aggregator::Diff => {
+                let mut begun = vec![false; out.len()];
+                out.fill(0.0);
+                for column in columns {
+                    for ((out, begun), value) in out.iter_mut().zip(&mut begun).zip(*column) {
+                        let known = zero_if_unknown(*value);
+                        *out = if *begun { *out - known } else { *out + known };
+                        *begun |= !value.is_nan();
+                    }
+                }
+            }
             Aggregator::Range => {
                 let mut least = vec![0.0; out.len()];
                 fold_columns(columns, &mut least, f64::INFINITY, smaller);
@@ -180,7 +188,7 @@ impl Aggregator {
                 out.fill(0.0);
                 for column in columns {
                     for ((out, mean), value) in out.iter_mut().zip(&means).zip(*column) {
-                        *out += zero_if_unknown((value - mean) * (value - mean));
+                        *out += if value.is_nan() { 0.0 } else { (value - mean) * (value - mean) };
                     }
                 }
             }

@@ -80,6 +80,8 @@ pub struct Parameter {
     pub multiple: bool,
     /// What it is when it is not given, as `/functions` says.
     pub default: Option<Literal>,
+    /// What `/functions` calls the default, where the function itself must know that nothing was given.
+    pub documented: Option<Literal>,
     /// What it is when it is not given, though `/functions` says nothing of it.
     pub fallback: Option<Literal>,
     /// The values it is restricted to; none means any.
@@ -96,6 +98,7 @@ impl Parameter {
             required: false,
             multiple,
             default: None,
+            documented: None,
             fallback: None,
             options: &[],
             suggestions: &[],
@@ -109,6 +112,11 @@ impl Parameter {
 
     pub(crate) const fn default(mut self, value: Literal) -> Parameter {
         self.default = Some(value);
+        self
+    }
+
+    pub(crate) const fn documented(mut self, value: Literal) -> Parameter {
+        self.documented = Some(value);
         self
     }
 
@@ -430,21 +438,13 @@ impl Take for String {
     fn one(value: Value, place: &Place) -> Result<Self, Error> {
         let text = value.text().ok_or_else(|| place.expected("a quoted text", &value))?;
         let options = place.parameter.options;
-        if !options.is_empty() && !options.contains(&Literal::Text(leak_free(&text, options))) {
+        let is_text = |option: &Literal| matches!(option, Literal::Text(option) if *option == text);
+        if !options.is_empty() && !options.iter().any(is_text) {
             let known: Vec<String> = options.iter().map(|option| Value::from(*option).shown()).collect();
-            return Err(place.problem(format!("must be one of {}, got '{text}'", known.join(", "))));
+            return Err(place.refused(format!("must be one of {}, got '{text}'", known.join(", "))));
         }
         Ok(text)
     }
-}
-
-/// The option that reads like `text`, or one that no option equals.
-fn leak_free(text: &str, options: &'static [Literal]) -> &'static str {
-    let equal = |option: &'static Literal| match option {
-        Literal::Text(option) if *option == text => Some(*option),
-        _ => None,
-    };
-    options.iter().find_map(equal).unwrap_or("")
 }
 
 /// A whole number, or no bound at all.

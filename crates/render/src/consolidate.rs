@@ -47,7 +47,7 @@ fn fold_in_place(series: &mut Series, lost: usize, per_point: usize) {
     let kept = series.values.get(lost..).unwrap_or_default();
     series.values = Arc::new(fold(kept, per_point, series.consolidation, series.x_files_factor));
     series.step = series.step.max(1).saturating_mul(per_point as i64);
-    let averages = matches!(series.consolidation, Consolidation::Average | Consolidation::AvgZero);
+    let averages = matches!(series.consolidation, Consolidation::Average | Consolidation::Avg | Consolidation::AvgZero);
     series.integers &= !averages || per_point == 1;
 }
 

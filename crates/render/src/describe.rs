@@ -54,7 +54,7 @@ fn parameter(parameter: &Parameter) -> Value {
     if parameter.required {
         shown.insert("required".to_owned(), json!(true));
     }
-    if let Some(default) = parameter.default {
+    if let Some(default) = parameter.default.or(parameter.documented) {
         shown.insert("default".to_owned(), literal(&default));
     }
     if parameter.multiple {
@@ -68,6 +68,7 @@ fn parameter(parameter: &Parameter) -> Value {
         options.extend(functions::all().filter(|function| function.aggregator).map(|function| json!(function.name)));
     }
     options.sort_by_key(|option| option.as_str().unwrap_or_default().to_owned());
+    options.dedup();
     if !options.is_empty() {
         shown.insert("options".to_owned(), Value::Array(options));
     }

@@ -44,8 +44,14 @@ struct Parser<'a> {
     overflown: bool,
 }
 
-/// What fills the brackets of `template()` and what is left to its call.
+/// `name=value`.
 type Named = (String, Argument);
+
+/// What stands between the commas of a call.
+enum Item {
+    Positional(Argument),
+    Named(Named),
+}
 
 impl<'a> Parser<'a> {
     fn rest(&self) -> &'a [u8] {
@@ -145,7 +151,7 @@ impl<'a> Parser<'a> {
                 Some(first) => this.more(first, |this| this.named(Self::literal)),
                 None => {
                     let first = this.literal()?;
-                    let literals = this.more(first, |this| this.unless_named(Self::literal, Self::literal))?;
+                    let literals = this.more(first, Self::literal)?;
                     Some(literals.into_iter().enumerate().map(|(i, value)| ((i + 1).to_string(), value)).collect())
                 }
             }
@@ -160,23 +166,38 @@ impl<'a> Parser<'a> {
         let start = self.at;
         let function = self.identifier()?;
         self.symbol(b'(')?;
-        let mut positional = Vec::new();
-        let mut named = Vec::new();
-        if let Some(first) = self.unless_named(Self::argument, Self::argument) {
-            positional = self.more(first, |this| this.unless_named(Self::argument, Self::argument))?;
-            let first_named = self.attempt(|this| {
-                this.symbol(b',')?;
-                this.named(Self::argument)
-            });
-            if let Some(first) = first_named {
-                named = self.more(first, |this| this.named(Self::argument))?;
+        let (mut positional, mut named) = (Vec::new(), Vec::new());
+        // What was read as a named argument is kept: to look ahead and read it again would take 2^n times as
+        // long where they are nested.
+        let mut item = self.item();
+        while let Some(read) = item {
+            match read {
+                Item::Positional(argument) => positional.push(argument),
+                // Nothing but named arguments is no call.
+                Item::Named(_) if positional.is_empty() => return None,
+                Item::Named(first) => {
+                    named = self.more(first, |this| this.named(Self::argument))?;
+                    break;
+                }
             }
+            item = self.attempt(|this| {
+                this.symbol(b',')?;
+                this.item()
+            });
         }
         self.symbol(b')')?;
         if function == "seriesByTag" {
             return Some(Expression::SeriesByTag(self.text.get(start..self.at)?.to_owned()));
         }
         Some(Expression::Call(Call { function: function.to_owned(), positional, named }))
+    }
+
+    /// `name "=" argument | argument`
+    fn item(&mut self) -> Option<Item> {
+        match self.named(Self::argument) {
+            Some(named) => Some(Item::Named(named)),
+            None => self.argument().map(Item::Positional),
+        }
     }
 
     /// `first ("," item)*`
@@ -198,20 +219,6 @@ impl<'a> Parser<'a> {
             this.symbol(b'=')?;
             Some((name.to_owned(), value(this)?))
         })
-    }
-
-    /// A value where no `name "=" value` stands.
-    fn unless_named(
-        &mut self,
-        value: impl FnOnce(&mut Self) -> Option<Argument>,
-        named: impl FnOnce(&mut Self) -> Option<Argument>,
-    ) -> Option<Argument> {
-        let at = self.at;
-        if self.named(named).is_some() {
-            self.at = at;
-            return None;
-        }
-        value(self)
     }
 
     /// `boolean | number | none | string | inf | expression`

@@ -49,7 +49,7 @@ pub(crate) fn fold(values: &[f64], per_point: usize, consolidation: Consolidatio
         }
         let of = |aggregator: crate::Aggregator| aggregator.of(run);
         match consolidation {
-            Consolidation::Average => of(crate::Aggregator::Average),
+            Consolidation::Average | Consolidation::Avg => of(crate::Aggregator::Average),
             Consolidation::AvgZero => of(crate::Aggregator::AvgZero),
             Consolidation::Sum => of(crate::Aggregator::Sum),
             Consolidation::Max => of(crate::Aggregator::Max),

@@ -77,9 +77,11 @@ impl Series {
 /// How values are folded when a reader wants fewer of them, by Graphite's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consolidation {
-    /// The mean of the known values. Also written `avg`.
+    /// The mean of the known values.
     #[default]
     Average,
+    /// The same by its other name, which is kept because graphite-web hands it on.
+    Avg,
     /// Their sum.
     Sum,
     /// The mean, unknown values counting as zero.
@@ -99,6 +101,7 @@ impl Consolidation {
     pub fn name(self) -> &'static str {
         match self {
             Consolidation::Average => "average",
+            Consolidation::Avg => "avg",
             Consolidation::Sum => "sum",
             Consolidation::AvgZero => "avg_zero",
             Consolidation::Max => "max",
@@ -121,7 +124,8 @@ impl FromStr for Consolidation {
 
     fn from_str(text: &str) -> Result<Consolidation, String> {
         Ok(match text {
-            "average" | "avg" => Consolidation::Average,
+            "average" => Consolidation::Average,
+            "avg" => Consolidation::Avg,
             "sum" => Consolidation::Sum,
             "avg_zero" => Consolidation::AvgZero,
             "max" => Consolidation::Max,

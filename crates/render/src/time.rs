@@ -44,10 +44,10 @@ pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeE
 }
 
 /// Reads an interval, seconds: `[+|-](number unit)+`, one sign for all. A unit is known by its beginning: `s`,
-/// `min`, `h`, `d`, `w`, `mon` (30 days), `y` (365 days); `m` alone is none.
+/// `min`, `h`, `d`, `w`, `mon` (30 days), `y` (365 days); `m` alone is none. An empty text is no time at all: 0.
 ///
 /// # Errors
-/// The text is not an interval, or one longer than Python's calendar. An empty text is no interval.
+/// The text is not an interval, or one longer than Python's calendar.
 pub fn parse_interval(text: &str) -> Result<i64, TimeError> {
     const LONGEST: i64 = 86_400 * 999_999_999;
     let wrong = || TimeError::Interval(text.to_owned());
@@ -55,6 +55,7 @@ pub fn parse_interval(text: &str) -> Result<i64, TimeError> {
         Some(b'+') => (1, text.get(1..).unwrap_or_default()),
         Some(b'-') => (-1, text.get(1..).unwrap_or_default()),
         Some(byte) if byte.is_ascii_digit() => (1, text),
+        None => return Ok(0),
         _ => return Err(wrong()),
     };
     let mut seconds: i64 = 0;

@@ -170,7 +170,7 @@ impl Function {
         if parameter.multiple {
             return format!("*{name}");
         }
-        match self.standing_in(parameter) {
+        match self.standing_in(parameter).or(parameter.documented) {
             Some(Literal::Boolean(value)) => format!("{name}={}", if value { "True" } else { "False" }),
             Some(Literal::Integer(value)) => format!("{name}={value}"),
             Some(Literal::Float(value)) => format!("{name}={}", crate::number::repr(value)),

@@ -39,6 +39,9 @@ impl crate::argument::Take for Shift {
             Value::Text(text) if text.starts_with(|first: char| first.is_ascii_digit()) => {
                 Value::Text(format!("-{text}"))
             }
+            Value::Text(text) if text.is_empty() => {
+                return Err(place.problem("must be an interval such as '1d', got ''".to_owned()));
+            }
             other => other,
         };
         Interval::one(back, place).map(Shift)

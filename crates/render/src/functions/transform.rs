@@ -120,8 +120,11 @@ impl Evaluate for Invert {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let one = Some(("invert", "1".to_owned()));
         // A result beyond all floats is null, as the inverse of zero is; that of an infinity is zero.
+        // Python raises to the power of -1, which is not to the last bit what a division gives; the compiler
+        // must not know the exponent, or it divides.
+        let exponent = std::hint::black_box(-1.0);
         let invert = |value: f64| {
-            let inverse = 1.0 / value;
+            let inverse = value.powf(exponent);
             if inverse.is_finite() { inverse } else { f64::NAN }
         };
         map_each(self.series, scope, |name| format!("invert({name})"), one, invert)
@@ -132,14 +135,15 @@ parameters! {
     /// transformNull.
     struct TransformNull {
         series: SeriesList = "seriesList".required();
-        default: Option<f64> = "default".default(Literal::Integer(0));
+        default: Option<f64> = "default".documented(Literal::Integer(0));
         reference: Option<SeriesList> = "referenceSeries";
     }
 }
 
 impl Evaluate for TransformNull {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let default = self.default.unwrap_or(0.0);
+        // Python's own default is an integer, which shows; one that is given becomes a float.
+        let (default, written) = self.default.map_or((0.0, "0".to_owned()), |default| (default, repr(default)));
         let reference = self.reference.map(|list| list.0).filter(|series| !series.is_empty());
         let suffix = if reference.is_some() { ",referenceSeries" } else { "" };
         // Where any reference has a value. Beyond their ends nothing has.
@@ -151,7 +155,7 @@ impl Evaluate for TransformNull {
         let mut filled = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
             scope.check()?;
-            series.tags.put("transformNull", repr(default));
+            series.tags.put("transformNull", written.as_str());
             if known.is_some() {
                 series.tags.put("referenceSeries", "1");
             }
@@ -162,8 +166,11 @@ impl Evaluate for TransformNull {
                 let replace = known.as_ref().is_none_or(|known| known.get(row) == Some(&true));
                 if value.is_nan() && replace { default } else { value }
             };
-            let values = (0..rows).map(value).collect();
-            filled.push(series.with(values).called(name));
+            // Where a reference is longer, graphite-web keeps as many values as there were, from the end.
+            let values = (rows - series.values.len()..rows).map(value).collect();
+            let nothing = series.values.iter().all(|value| value.is_nan());
+            let integers = self.default.is_none() && (series.integers || nothing);
+            filled.push(Series { integers, ..series.with(values).called(name) });
         }
         Ok(filled.into())
     }

@@ -1,0 +1,600 @@
+"""Records what graphite-web 1.1.10 answers, for tests/functions.rs and tests/grammar.rs to replay.
+
+    tests/install-peers
+    tests/.cache/venv/bin/python crates/render/tests/record.py
+
+Targets are evaluated by graphite-web's own evaluateTarget over the metrics below, which a stub hands out as
+whisper would. Needs CPython 3.11: from 3.12 on sum() compensates, and the last digits differ.
+
+A file of functions/ holds, in lines of words divided by tabs:
+
+    metric NAME STEP START VALUE...     a metric; whisper's window rule cuts it
+    fixed  NAME STEP START VALUE...     one that is returned whole, whatever is asked for
+    case   FROM UNTIL KEY=VALUE...      a request; zone, xff, now, and template.NAME
+    target TEXT
+    fetch  FROM UNTIL PATH NAME...      what graphite-web asked its store for, and what it got
+    series NAME PATH START END STEP FUNC XFF
+    tags   NAME=VALUE...
+    values VALUE...                     by Python's repr
+    error  STATUS MESSAGE
+
+A backslash, tab, newline, carriage return or NUL in a word is written with a backslash.
+"""
+
+import datetime
+import fnmatch
+import itertools
+import json
+import os
+import random
+import sys
+import types
+
+assert sys.version_info[:2] == (3, 11), "sum() of later versions differs in the last digits"
+
+settings = types.ModuleType("recorder_settings")
+settings.SECRET_KEY = "recorder"
+settings.LOG_DIR = settings.GRAPHITE_ROOT = settings.STORAGE_DIR = settings.CONF_DIR = "/tmp"
+settings.LOG_FILE_INFO = settings.LOG_FILE_EXCEPTION = settings.LOG_FILE_CACHE = settings.LOG_FILE_RENDERING = "-"
+settings.TIME_ZONE = "UTC"
+settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+sys.modules["recorder_settings"] = settings
+os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
+os.environ["GRAPHITE_SETTINGS_MODULE"] = "recorder_settings"
+
+import warnings
+
+warnings.filterwarnings("ignore")
+import logging
+
+logging.disable(logging.CRITICAL)
+import django
+
+django.setup()
+import pytz
+from graphite.errors import InputParameterError
+from graphite.render import datalib, evaluator
+from graphite.render.attime import parseATTime, parseTimeOffset
+from graphite.render.grammar import grammar
+from graphite.render.views import renderViewJson
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+INF = float("inf")
+
+
+# ---- the stub store --------------------------------------------------------------------------------
+
+
+class Metric:
+    def __init__(self, name, step, start, values, fixed=False):
+        self.name, self.step, self.start, self.values, self.fixed = name, step, start, values, fixed
+
+    def window(self, start, until):
+        """(from, until], as whisper has it."""
+        if self.fixed:
+            return (self.start, self.start + self.step * len(self.values), self.step), list(self.values)
+        first = start - start % self.step + self.step
+        end = until - until % self.step + self.step
+        if first == end:
+            end += self.step
+        values = []
+        for time in range(first, end, self.step):
+            place = (time - self.start) // self.step
+            values.append(self.values[place] if 0 <= place < len(self.values) else None)
+        return (first, end, self.step), values
+
+    def line(self):
+        kind = "fixed" if self.fixed else "metric"
+        return [kind, self.name, self.step, self.start] + [repr(v) for v in self.values]
+
+
+def braces(pattern):
+    if "{" not in pattern:
+        return [pattern]
+    before, rest = pattern.split("{", 1)
+    inside, after = rest.split("}", 1)
+    return [before + one + tail for one in inside.split(",") for tail in braces(after)]
+
+
+class Store:
+    def __init__(self, metrics):
+        self.metrics, self.fetches = metrics, []
+        self.tagdb = datalib.STORE.tagdb if not isinstance(datalib.STORE, Store) else datalib.STORE.tagdb
+
+    def match(self, path):
+        if path.startswith("seriesByTag("):
+            return [metric for metric in self.metrics if ";" in metric.name]
+        found = []
+        for one in braces(path):
+            for metric in self.metrics:
+                nodes, wanted = metric.name.split("."), one.split(".")
+                if len(nodes) == len(wanted) and all(map(fnmatch.fnmatchcase, nodes, wanted)):
+                    found.append(metric)
+        return found
+
+    def fetch(self, paths, start, until, now, context):
+        for path in sorted(paths):
+            metrics = self.match(path)
+            key = (start, until, path)
+            if all(known[:3] != key for known in self.fetches):
+                self.fetches.append(key + tuple(metric.name for metric in metrics))
+            for metric in metrics:
+                time_info, values = metric.window(start, until)
+                yield {"pathExpression": path, "path": metric.name, "name": metric.name, "time_info": time_info, "values": values}
+
+
+# ---- recording -------------------------------------------------------------------------------------
+
+
+def context(start, until, zone="UTC", xff=0, now=None, template=None):
+    tz = pytz.timezone(zone)
+    at = lambda time: datetime.datetime.fromtimestamp(time, tz)
+    return {
+        "startTime": at(start), "endTime": at(until), "now": at(now or until), "localOnly": True,
+        "template": template or {}, "tzinfo": tz, "forwardHeaders": {}, "sourceIdHeaders": {}, "data": [],
+        "prefetched": {}, "xFilesFactor": xff, "maxDataPoints": None, "targets": [], "maxStep": None,
+    }
+
+
+def record(metrics, target, start, until, **request):
+    store = Store(metrics)
+    datalib.STORE = store
+    import graphite.render.functions as functions
+    functions.STORE = store
+    template = {key[9:]: value for key, value in request.items() if key.startswith("template.")}
+    others = {key: value for key, value in request.items() if not key.startswith("template.")}
+    lines = [["case", start, until] + ["%s=%s" % pair for pair in sorted(request.items())], ["target", target]]
+    answer = []
+    try:
+        for series in evaluator.evaluateTarget(context(start, until, template=template, **others), [target]):
+            values = list(series)
+            answer.append(["series", series.name, series.pathExpression, series.start, series.end, series.step,
+                           series.consolidationFunc, repr(float(series.xFilesFactor))])
+            answer.append(["tags"] + ["%s=%s" % pair for pair in dict(series.tags).items()])
+            answer.append(["values"] + [repr(value) for value in values])
+    except InputParameterError as error:
+        answer = [["error", 400, str(error).replace("\n", " ").replace("\t", " ")]]
+    except Exception as error:
+        answer = [["error", 500, type(error).__name__]]
+    lines += [["fetch", *fetch] for fetch in store.fetches]
+    return lines + answer
+
+
+def escaped(word):
+    return str(word).replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r").replace("\0", "\\0")
+
+
+def write(name, heading, lines):
+    with open(os.path.join(HERE, name), "w") as out:
+        out.write("# %s Recorded by record.py; do not edit.\n" % heading)
+        for line in lines:
+            if line and line[0] == "case":
+                out.write("\n")
+            out.write("\t".join(map(escaped, line)) + "\n")
+
+
+# ---- the metrics -----------------------------------------------------------------------------------
+
+chance = random.Random(20260121)
+N = None
+
+
+def metric(name, *values, step=60, start=60):
+    return Metric(name, step, start, list(values))
+
+
+def walk(count, nulls=0.0):
+    value, values = 50.0, []
+    for _ in range(count):
+        value += chance.gauss(0, 3)
+        values.append(None if chance.random() < nulls else value)
+    return values
+
+
+def noise(count):
+    return [chance.choice([-1, 1]) * chance.random() * 10.0 ** chance.randint(-6, 9) for _ in range(count)]
+
+
+METRICS = [
+    metric("a.one", *[float(i) for i in range(1, 41)]),
+    metric("a.two", *[N if i % 3 == 0 else i * 0.5 for i in range(40)]),
+    metric("a.three", *[[1.5, -2.25, N, 0.0, -0.0, 1e300, 5e-324, 0.1][i % 8] for i in range(40)]),
+    metric("a.four", *[[N, N, 7.0, N][i % 4] for i in range(40)]),
+    metric("inf.up", *[[INF, 1.0, 2.0][i % 3] for i in range(40)]),
+    metric("inf.down", *[[3.0, -INF, N][i % 3] for i in range(40)]),
+    metric("empty.all", *[N] * 40),
+    metric("slow.one", *[float(i * i) for i in range(8)], step=300, start=300),
+    metric("slow.two", *[N, 2.0, N, 4.0, 5.5, N, N, 8.0], step=300, start=300),
+    metric("odd.one", *[i * 1.1 for i in range(27)], step=90, start=90),
+    metric("zero.one", *[[0.0, 1.0, N, -0.0][i % 4] for i in range(40)]),
+    metric("counter.up", *[float(i * i) for i in range(40)]),
+    metric("counter.reset", *[[10.0, 20.0, 35.0, 3.0, 5.0, N, 9.0, 11.0][i % 8] for i in range(40)]),
+    metric("counter.gap", *[N if i in (3, 4, 9) else float(i * 7 % 100) for i in range(40)]),
+    metric("counter.wrap", *[float((i * 13 + i * i) % 97) for i in range(40)]),
+    metric("neg.one", *[float(-i) for i in range(40)]),
+    metric("disk.used;dc=x;host=h1", *walk(40)),
+    metric("disk.used;dc=x;host=h2", *walk(40, 0.2)),
+    metric("disk.used;dc=y;host=h3", *walk(40, 0.5)),
+    Metric("fix.single", 60, 600, [5.0], fixed=True),
+    Metric("fix.none", 60, 600, [], fixed=True),
+    Metric("fix.late", 60, 900, [1.0, 2.0, 3.0, 4.0], fixed=True),
+    Metric("fix.early", 60, 300, [10.0, N, 30.0], fixed=True),
+    Metric("fix.coarse", 240, 240, [1.0, 2.0, 3.0, 4.0, 5.0], fixed=True),
+    Metric("fix.off", 60, 617, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0], fixed=True),
+    *[metric("r.s%02d" % i, *walk(40, 0.15)) for i in range(9)],
+    *[metric("n.s%d" % i, *noise(40)) for i in range(5)],
+    *[
+        metric("servers.%s.%s.%s" % (server, part, kind), *walk(40, 0.1))
+        for server in ("s1", "s2", "s10") for part in ("cpu", "mem") for kind in ("user", "system")
+    ],
+]
+
+SPAN = (600, 1500)
+
+
+def cases(*targets, start=SPAN[0], until=SPAN[1], **request):
+    return [(target, start, until, request) for target in targets]
+
+
+ONE_LIST = ["a.*", "a.one", "r.*", "n.*", "{a,inf,empty}.*", "empty.all", "nothing.here", "fix.single", "fix.none",
+            "group(a.one,slow.one)", "{a,slow,odd}.*", "fix.*", "group(fix.none,a.one)", "zero.one",
+            "seriesByTag('name=disk.used')", "inf.*", "group(a.one,slow.one,odd.one)", "fix.{late,early,coarse}"]
+
+
+def over(*patterns, lists=ONE_LIST):
+    return [pattern % one for pattern in patterns for one in lists]
+
+
+FUNCTIONS = {}
+
+FUNCTIONS["combine"] = cases(
+    *over("sumSeries(%s)", "averageSeries(%s)", "maxSeries(%s)", "minSeries(%s)", "countSeries(%s)", "diffSeries(%s)",
+          "multiplySeries(%s)", "stddevSeries(%s)", "rangeOfSeries(%s)"),
+    "sum(a.one)", "avg(a.one,a.two)", "sumSeries()", "countSeries()", "diffSeries()", "averageSeries()", "group()",
+    "sumSeries(a.one,a.two,a.one)", "sumSeries(a.*,a.one,r.s01)", "diffSeries(a.one,slow.one)", "diffSeries(a.two,a.one,a.three)",
+    "sumSeries(sumSeries(a.*),sumSeries(r.*))", "sumSeries(scale(a.*,2),alias(a.one,'x'))", "sumSeries(countSeries(a.*),countSeries(r.*))",
+    "maxSeries(countSeries(a.*),a.one)", "averageSeries(countSeries(a.*))", "diffSeries(countSeries(a.*),countSeries(r.*))",
+    "sumSeries(5)", "sumSeries('a')", "sumSeries(a.one,5)",
+    "multiplySeries(a.one)", "multiplySeries(a.one,a.two)", "multiplySeries(a.one,a.four,r.*)",
+    *over("divideSeries(%s,a.one)", "divideSeries(a.one,%s)", "divideSeries(a.*,%s)"),
+    "divideSeries(a.*,zero.one)", "divideSeries(slow.*,a.one)", "divideSeries(a.one,nothing)", "divideSeries(a.one)",
+    "divideSeries(alias(a.one,'x'),alias(slow.one,'y'))",
+    "group(a.one,r.*,a.one)", "group(a.*)",
+    *["aggregate(a.*,'%s')" % func for func in ("average", "avg", "avg_zero", "median", "sum", "total", "min", "max", "diff", "stddev",
+      "count", "range", "rangeOf", "multiply", "last", "current", "sumSeries", "medianSeries", "nope", "p99")],
+    *["aggregate({a,slow,inf}.*,'%s')" % func for func in ("average", "avg_zero", "median", "sum", "min", "max", "diff", "stddev",
+      "count", "range", "multiply", "last")],
+    *["aggregate(%s,'%s')" % (one, func) for func in ("median", "stddev", "diff", "average", "range", "last") for one in ("r.*", "n.*", "fix.*")],
+    "aggregate(a.*,'sum',0.5)", "aggregate(a.*,'sum',0.75)", "aggregate(a.*,'sum',1)", "aggregate(a.*,'sum',xFilesFactor=0.8)",
+    "aggregate(nothing,'sum')", "aggregate(a.*)",
+) + cases(*over("sumSeries(%s)", "averageSeries(%s)"), xff=0.6) + cases("sumSeries(a.*)", "maxSeries({a,slow}.*)", start=630, until=640) \
+  + cases("sumSeries({a,slow,odd}.*)", "diffSeries({a,slow,odd}.*)", start=0, until=2400)
+
+FUNCTIONS["alias"] = cases(
+    *over("alias(%s,'new name')", "aliasByMetric(%s)"),
+    "alias(a.*,'')", "alias(a.one)", "alias(a.one,'a.(b),\"c')", "aliasByMetric(sumSeries(servers.*.cpu.user))",
+    "aliasByMetric(scale(servers.s1.cpu.*,2))", "aliasByMetric(alias(a.one,'x'))", "aliasByMetric(alias(a.one,'a(b(c.d,e.f),g)h.i'))",
+    "aliasByMetric(alias(a.one,'a.b,c.d'))", "aliasByMetric(alias(a.one,')a.b('))", "aliasByMetric(alias(a.one,''))",
+    r"aliasSub(a.*,'(^.*$)','\1 A')", r'aliasSub(a.*,"(^.*$)","\1 A")', r"aliasSub(servers.*.cpu.user,'^servers\.(\w+)\.(.*)$','\2 of \1')",
+    "aliasSub(a.*,'.*','X')", "aliasSub(a.*,'o*','-')", "aliasSub(a.*,'a','')", r"aliasSub(a.*,'(a)|(b)','[\1\2]')",
+    r"aliasSub(a.*,'(?P<x>a)','\g<x>\g<1>\g<0>')", r"aliasSub(a.*,'a','\2')", r"aliasSub(a.*,'(','x')", r"aliasSub(a.*,'a','\z')",
+    r"aliasSub(a.*,'\.','\n')" , r"aliasSub(a.*,'\.','\\.\.')", "aliasSub(a.*,'(?<!a)\\.','x')", "aliasSub(a.*,'[aeiou]','{\\g<0>}')",
+    r"aliasSub(a.*,'[[.]','\t')", r"aliasSub(nothing,'a','b')", "aliasSub(a.one,'a')", r"aliasSub(alias(a.one,'aaaa'),'(a)(a)','\2\1b')",
+    r"aliasSub(servers.*.cpu.user,'servers.(?!s1)','!')", r"aliasSub(a.*,'^','\101\0')", r"aliasSub(alias(a.one,'héllo wörld'),'\w+','<\g<0>>')",
+    r"aliasSub(a.*,'A','x')", r"aliasSub(a.*,'(?i)A','x')", r"aliasSub(alias(a.one,'a b'),'\s','\\s')", r"aliasSub(a.one,'a{1}','x')", r"aliasSub(a.one,'a{','x')",
+    "alias(alias(a.one,'x'),'y')", "sumSeries(alias(a.*,'x'))", "alias(sumSeries(a.*),'total')", "scale(alias(a.*,'x'),2)",
+)
+
+FUNCTIONS["node"] = cases(
+    *["aliasByNode(%s,%s)" % (one, nodes) for one in ("servers.*.*.*", "sumSeries(servers.*.cpu.user)", "seriesByTag('name=disk.used')",
+      "scale(servers.s1.*.user,2)", "alias(servers.s1.cpu.user,'x.y')")
+      for nodes in ("0", "1", "-1", "1,3", "1,2,3", "-2,0", "9", "'host'", "'name','dc'", "1,'host'", "-9", "'1'")],
+    "aliasByNode(a.*)", "aliasByNode(a.one,0,0,0)", "aliasByNode(nothing,1)", "aliasByNode(alias(a.one,'5)'),0)",
+    "aliasByNode(alias(a.one,'sum(a.b,c)'),1)", "aliasByNode(alias(a.one,\"f('x.y')\"),0)", "aliasByNode(alias(a.one,'f(5,a.b)'),0)",
+    "aliasByNode(alias(a.one,'a.b;c=d.e'),1)", "aliasByNode(divideSeries(servers.s1.cpu.user,servers.s2.cpu.user),1,3)",
+    "aliasByNode(alias(a.one,'f(g(h(i.j.k),2),3)'),-1)", "aliasByNode(alias(a.one,'x.template(y.z)'),0)",
+    "aliasByNode(movingAverage(servers.s1.cpu.user,2),1)", "aliasByNode(timeShift(servers.s1.cpu.user,'1min'),1)", "aliasByNode(a.one|scale(2),1)",
+    *["groupByNode(servers.*.*.*,%s)" % rest for rest in ("1", "2,'sum'", "3,'sumSeries'", "-1,'averageSeries'", "1,'max'", "2,'median'", "1,'countSeries'",
+      "1,'diffSeries'", "1,'multiply'", "1,'avg_zero'", "1,'last'", "9,'sum'", "1,'nope'", "0,'stddev'", "1,'asPercent'", "1,'rangeOf'", "1,'total'",
+      "1,'totalSeries'", "1,callback='min'", "nodeNum=1", "2,'multiplySeries'", "1,'count'", "'name','sum'", "1,'averageSeriesWithWildcards2'")],
+    *["groupByNodes(servers.*.*.*,%s)" % rest for rest in ("'sum',1", "'sum',1,2", "'average',3,1", "'max'", "'sum',9", "'maxSeries',2,'name'", "'sum',-1,-2")],
+    "groupByNode(seriesByTag('name=disk.used'),'dc','sum')", "groupByNodes(seriesByTag('name=disk.used'),'average','dc','host')",
+    "groupByNode(seriesByTag('name=disk.used'),0,'sum')", "groupByNode(nothing,1,'sum')", "groupByNodes(servers.*.*.*)",
+    "groupByNode({a,slow}.*,0,'sum')", "groupByNode(a.*,0,'multiplySeries')", "groupByNode(a.one,0,'multiplySeries')",
+    "aliasByNode(groupByNode(servers.*.*.*,1,'sum'),0)", "groupByNode(scale(servers.*.*.*,2),1,'sum')", "groupByNodes(sumSeries(servers.*.*.*),'sum',1)",
+    "groupByNode(a.*,0,'asPercent')",
+)
+
+FUNCTIONS["transform"] = cases(
+    *over("scale(%s,2)", "scale(%s,0.1)", "offset(%s,1.5)", "absolute(%s)", "invert(%s)", "derivative(%s)", "integral(%s)",
+          "nonNegativeDerivative(%s)", "perSecond(%s)", "keepLastValue(%s)", "transformNull(%s,1.5)"),
+    *["scale(a.one,%s)" % n for n in ("-1", "1e3", "1234567", "0.00001", "'2'", "inf", "'x'", "none", "true", "1000000", "123456.789", "-0.5")],
+    *["offset(a.two,%s)" % n for n in ("-1", "0", "1e-7", "100000", "1000000")], "scale(a.one)", "scale(2,a.one)", "scale(a.one,2,3)", "scale(a.one,factor=3)",
+    "scale(seriesList=a.one,factor=3)", "scale(a.one,foo=3)", "offset(countSeries(a.*),1)", "scale(countSeries(a.*),2)", "absolute(countSeries(a.*))",
+    "absolute(neg.one)", "derivative(countSeries(a.*))", "integral(countSeries(a.*))",
+    *["%s(%s%s)" % (f, one, rest) for f in ("nonNegativeDerivative", "perSecond") for one in ("counter.up", "counter.wrap", "slow.one", "neg.one")
+      for rest in ("", ",100", ",30", ",maxValue=50,minValue=2", ",minValue=5", ",none,4", ",maxValue=20", ",10.5", ",0")],
+    "perSecond(counter.gap)", "nonNegativeDerivative(counter.gap)", "perSecond(n.*)", "derivative(counter.gap)",
+    *["keepLastValue(%s,%s)" % (one, limit) for one in ("a.two", "a.four", "inf.down", "counter.gap", "slow.two") for limit in ("0", "1", "2", "inf", "3")],
+    "keepLastValue(a.four,limit=1)", "keepLastValue(a.four,'2')", "keepLastValue(countSeries(a.*))",
+    *["transformNull(%s%s)" % (one, rest) for one in ("a.two", "empty.all", "a.*") for rest in (",-1", ",1e9", ",0", ",0.5")],
+    "transformNull(a.two,5,a.four)", "transformNull(a.*,5,group(a.four,empty.all))", "transformNull(a.two,5,nothing)", "transformNull(empty.all,5,fix.early)",
+    "transformNull(fix.early,2,a.four)", "transformNull(a.one)", "transformNull(fix.none)", "transformNull(a.two,'3')",
+    "integral(transformNull(a.four,1))", "derivative(integral(n.*))", "scale(offset(scale(n.*,1.1),0.3),1e-3)",
+    "invert(scale(a.three,1e10))", "absolute(scale(inf.*,-1))", "scale(inf.*,2)", "invert(inf.*)",
+)
+
+FUNCTIONS["filter"] = cases(
+    *over("removeEmptySeries(%s)", "unique(%s)", "limit(%s,2)"),
+    *["%s(%s,%s)" % (f, one, n) for f in ("highestAverage", "highestCurrent", "highestMax", "lowestAverage", "lowestCurrent") for one in ("r.*", "{a,inf,empty}.*")
+      for n in ("1", "3", "0", "-1", "100")],
+    *["%s(%s)" % (f, rest) for f in ("highest", "lowest") for rest in ("r.*", "r.*,2", "r.*,2,'max'", "r.*,3,'median'", "r.*,n=2,func='sum'", "{a,inf,empty}.*,3,'count'",
+      "{a,empty}.*,5,'stddev'", "r.*,2,'nope'", "r.*,func='max'", "nothing,2", "zero.one,1,'min'", "r.*,2.0", "r.*,'2'", "{a,empty}.*,5,'range'", "{a,empty}.*,9,'multiply'",
+      "{a,empty}.*,9,'diff'", "{a,empty}.*,9,'last'", "{a,empty}.*,9,'avg_zero'", "{a,empty}.*,9,'current'")],
+    "highestAverage(r.*)", "limit(a.*)", "limit(a.*,0)", "limit(a.*,-1)", "limit(a.*,'1')", "limit(a.*,99)", "limit(a.*,1.5)", "limit(nothing,1)", "limit(group(r.*,a.*),10)",
+    *["%s(%s,%s)" % (f, one, n) for f in ("averageAbove", "averageBelow", "currentAbove", "currentBelow", "maximumAbove", "maximumBelow", "minimumAbove", "minimumBelow")
+      for one in ("r.*", "{a,inf,empty,neg,fix}.*") for n in ("50", "0", "7.5")],
+    *["filterSeries(%s,'%s','%s',%s)" % (one, func, op, n) for one in ("r.*", "{a,empty,zero}.*") for func, n in (("max", "55"), ("count", "10"), ("last", "0"), ("sum", "0"))
+      for op in ("=", "!=", ">", ">=", "<", "<=")],
+    "filterSeries(r.*,'max','~',5)", "filterSeries(r.*,'nope','>',5)", "filterSeries(nothing,'max','>',5)", "filterSeries(r.*,'max','>')",
+    *["%s(servers.*.*.*,'%s')" % (f, pattern) for f in ("grep", "exclude") for pattern in ("cpu", "s1\\\\.", "s1\\.", "^servers.s[0-9]+.cpu", "system$", "", "(?=.*mem)(?=.*user)", "x|s2",
+      "[^.]+$", "SERVERS", "(?i)SERVERS", "(", "*", "s1\\Z", "user\\Z", "s{1}", "s1{", "[[:alpha:]]")],
+    "grep(nothing,'a')", "exclude(a.*)", "grep(alias(a.*,'x'),'a')", "exclude(a.*,'o')",
+    "removeEmptySeries(a.*,0.5)", "removeEmptySeries(a.*,0.3)", "removeEmptySeries(a.*,1)", "removeEmptySeries(a.*,0)", "removeEmptySeries({a,empty}.*,xFilesFactor=0.67)",
+    "removeEmptySeries(a.*,none)", "unique(a.*,a.one)", "unique(a.one,alias(a.two,'a.one'))", "unique()", "unique(a.*,r.*,a.*)",
+)
+
+FUNCTIONS["sort"] = cases(
+    *over("sortByName(%s)", "sortByMaxima(%s)", "sortByMinima(%s)", "sortByTotal(%s)", "sortBy(%s)"),
+    *["sortBy(group(r.*,a.*,empty.all),%s)" % rest for rest in ("'max'", "'min',true", "'last'", "'count',reverse=true", "func='sum'", "'median',false", "'nope'", "reverse=true", "'avg','true'", "'stddev',1")],
+    *["sortByName(servers.*.cpu.user%s)" % rest for rest in ("", ",true", ",natural=true", ",true,true", ",false,true", ",reverse=true")],
+    "sortByName(group(alias(a.one,'b'),alias(a.two,'a'),alias(a.three,'b')),false,true)", "sortByName(group(alias(a.one,'x2'),alias(a.two,'x02'),alias(a.three,'x2'),alias(a.four,'x1')),true,true)",
+    "sortByName(group(alias(a.one,'x10'),alias(a.two,'x9y1'),alias(a.three,'x9'),alias(a.four,'X1')),true)", "sortByName(group(alias(a.one,'s12345678901'),alias(a.two,'s2')),true)",
+    "sortByMaxima(group(zero.one,neg.one,alias(zero.one,'again'),a.*))", "sortByMinima(group(neg.one,zero.one,a.*,inf.*))", "sortByTotal(group(r.*,a.*))",
+    "sortByMaxima(group(alias(a.one,'1'),alias(a.one,'2'),alias(a.one,'3')))", "sortByMinima(group(alias(a.one,'1'),alias(a.one,'2'),alias(a.one,'3')))",
+)
+
+MOVING_LISTS = ["a.*", "r.*", "n.*", "empty.all", "nothing", "inf.*", "slow.*", "group(a.one,slow.one)", "odd.one", "fix.late", "counter.gap", "fix.none"]
+FUNCTIONS["moving"] = cases(
+    *["%s(%s,%s)" % (f, one, size) for f in ("movingAverage", "movingMedian", "movingMin", "movingMax", "movingSum") for one in MOVING_LISTS
+      for size in ("1", "4", "'5min'")],
+    *["movingWindow(r.*,%s)" % rest for rest in ("3", "3,'sum'", "'3min','median'", "4,'stddev'", "4,'range'", "4,'count'", "3,'diff'", "3,'multiply'", "3,'last'", "3,'current'", "3,'avg_zero'",
+      "3,'rangeOf'", "3,'total'", "3,'sumSeries'", "3,'nope'", "0", "'0s'", "'30s'", "'90s'", "100", "'-5min'", "'+2min'", "3.0", "2.7", "'1h'", "'x'", "'5'", "'5m'", "func='max',windowSize=3")],
+    *["movingAverage(%s,4,%s)" % (one, xff) for one in ("a.two", "a.four", "r.*") for xff in ("0", "0.5", "0.75", "1", "xFilesFactor=0.6", "none")],
+    "movingAverage(a.one)", "movingAverage(5,5)", "movingMedian(movingAverage(r.*,3),3)", "movingAverage(movingAverage(r.*,'2min'),2)", "movingAverage(scale(r.*,2),'3min')", "movingSum(sumSeries(r.*),3)",
+    "movingAverage(sumSeries(a.one,slow.one),2)", "movingAverage(removeEmptySeries({a,empty}.*),'3min')", "movingMax(timeShift(r.*,'2min'),3)", "movingSum(countSeries(a.*),3)", "movingMin(countSeries(a.*),'2min')",
+    "movingAverage(countSeries(a.*),2)", "movingAverage(summarize(r.*,'2min'),2)", "movingAverage(constantLine(5),2)", "alias(movingAverage(a.one,2),'x')", "scale(movingAverage(a.*,2),2)",
+    "sumSeries(movingAverage(a.*,2))", "movingAverage(seriesByTag('name=disk.used'),3)", "movingMedian(alias(a.one,'x'),3)", "movingAverage(highestAverage(r.*,2),'3min')",
+) + cases("movingAverage(a.*,4)", "movingMedian(a.*,'4min')", xff=0.5) + cases("movingAverage(r.*,20)", "movingMedian(r.*,20)", "movingMax(r.*,20)", "movingMin(n.*,20)", "movingSum(n.*,20)", "movingWindow(n.*,15,'stddev')",
+    start=600, until=2400) + cases("movingMedian(n.*,7)", "movingAverage(n.*,'7min')", start=617, until=1999)
+
+FUNCTIONS["shift"] = cases(
+    *over("timeShift(%s,'5min')"),
+    *["timeShift(r.s01,%s)" % rest for rest in ("'1min'", "'-1min'", "'+1min'", "'1h'", "'90s'", "'1min',true", "'1min',false", "'1min',resetEnd=false", "'0s'", "'-0s'", "''", "'x'", "5", "'1m'", "'1min30s'", "'1d'")],
+    "timeShift(slow.*,'5min',false)", "timeShift(group(a.one,slow.one),'2min')", "timeShift(timeShift(a.one,'1min'),'2min')", "timeShift(sumSeries(a.*),'3min')", "sumSeries(timeShift(a.*,'3min'))", "timeShift(movingAverage(a.one,2),'3min')",
+    "timeShift(constantLine(5),'1h')", "timeShift(alias(a.one,'x'),'1min')", "alias(timeShift(a.one,'1min'),'x')", "timeShift(fix.*,'1min')", "timeShift(nothing,'1min')", "timeShift(a.one)", "scale(timeShift(a.one,'1min'),2)",
+    "diffSeries(a.one,timeShift(a.one,'1min'))", "timeShift(seriesByTag('name=disk.used'),'1min')", "asPercent(a.one,timeShift(a.one,'1min'))",
+)
+
+FUNCTIONS["percent"] = cases(
+    *over("asPercent(%s)", "asPercent(%s,50)", "asPercent(%s,a.one)"),
+    *over("percentileOfSeries(%s,50)", "nPercentile(%s,90)"),
+    "pct(a.*)", "asPercent(a.*,1.5)", "asPercent(a.*,0)", "asPercent(a.*,none)", "asPercent(a.*,'x')", "asPercent(a.*,nothing)", "asPercent(r.*,r.{s01,s02})", "asPercent(r.*,r.*)", "asPercent(servers.*.cpu.user,servers.*.mem.user)",
+    "asPercent(slow.*,group(a.one,a.two))", "asPercent(nothing,a.one)", "asPercent(nothing,nothing)", "asPercent(a.*,sumSeries(a.*))", "asPercent(a.*,slow.one)", "asPercent(slow.one,a.one)", "asPercent(alias(a.one,'x'),alias(a.two,'y'))",
+    "asPercent(servers.*.*.*,none,1)", "asPercent(servers.*.*.*,none,1,2)", "asPercent(servers.*.cpu.*,servers.*.mem.*,1)",
+    "asPercent(servers.{s1,s2}.cpu.user,servers.{s2,s10}.*.user,1)", "asPercent(servers.*.cpu.user,servers.*.cpu.system,1)", "asPercent(servers.*.*.*,100,1)", "asPercent(servers.s1.cpu.user,servers.s2.cpu.user,0)",
+    "asPercent(servers.*.cpu.user,none,1)", "asPercent(group(servers.*.cpu.user,a.one),groupByNode(servers.*.cpu.*,1,'sum'),1)", "asPercent(seriesByTag('name=disk.used'),none,'dc')", "asPercent(inf.*,inf.up)", "asPercent({a,slow,odd}.*,none,0)",
+    *["percentileOfSeries(%s,%s)" % (one, rest) for one in ("r.*", "a.*", "{a,slow}.*") for rest in ("1", "25", "50", "75", "90", "99", "100", "99.9", "0.5", "50,true", "75,interpolate=true", "33.3,true", "99,true", "5,true", "0", "-5", "0.1,true")],
+    *["nPercentile(%s,%s)" % (one, n) for one in ("r.*", "a.*", "slow.*") for n in ("1", "25", "50", "75", "90", "99", "100", "99.9", "0.5")], "nPercentile(a.*)", "percentileOfSeries(a.*)", "nPercentile(countSeries(a.*),50)",
+    "nPercentile({a,empty}.*,50)", "nPercentile(alias(r.*,'x'),50)", "scale(nPercentile(r.s01,50),2)", "percentileOfSeries(alias(r.*,'x'),50)", "percentileOfSeries(countSeries(a.*),50)",
+)
+
+FUNCTIONS["summarize"] = cases(
+    *over("summarize(%s,'5min')", "summarize(%s,'4min','avg',true)"),
+    *["summarize(%s,'%s','%s'%s)" % (one, interval, func, align) for one in ("r.s01", "a.two", "slow.two") for interval in ("5min", "7min", "1h", "30s", "1min") for func in ("sum", "max", "last") for align in ("", ",true")],
+    *["summarize(a.*,'5min','%s')" % func for func in ("average", "avg", "avg_zero", "median", "total", "min", "diff", "stddev", "count", "range", "rangeOf", "multiply", "current", "nope", "sumSeries", "p90")],
+    *["summarize(n.*,'7min','%s',%s)" % (func, align) for func in ("average", "avg_zero", "median", "sum", "diff", "stddev", "range", "multiply") for align in ("true", "false")],
+    "summarize(a.one,'0s')", "summarize(a.one,'')", "summarize(a.one,'x')", "summarize(a.one)", "summarize(a.one,300)", "summarize(constantLine(5),'5min')", "summarize(summarize(r.*,'2min'),'4min','max')",
+    "summarize(countSeries(a.*),'5min')", "summarize(countSeries(a.*),'5min','avg')", "summarize(a.one,'1d')", "summarize(a.one,'1mon','max',true)", "scale(summarize(a.one,'5min'),2)", "summarize(a.*,'5min',alignToFrom=true)", "summarize(a.*,'5min',func='max')",
+    "summarize(sumSeries(a.*),'5min')", "summarize(a.one,'5min','sum','true')", "sumSeries(summarize(a.*,'5min'),slow.one)",
+) + cases("summarize(a.*,'5min')", "summarize(r.*,'5min','avg')", "summarize(slow.*,'20min','last',true)", xff=0.5) + cases("summarize(a.one,'5min')", start=637, until=1411)
+
+FUNCTIONS["constant"] = cases(
+    *["constantLine(%s)" % n for n in ("5", "100", "1.5", "-2", "1e9", "1e20", "0.00001", "'7'", "inf", "")], "constantLine(value=5)",
+    *["threshold(%s)" % rest for rest in ("50", "50,'a label'", "50,'a label','red'", "1.5,label='x'", "50,none,'red'", "5,''", "5,color='blue'", "5,label='x',color='y'")],
+    "sumSeries(constantLine(5),constantLine(7))", "scale(constantLine(5),2)", "alias(constantLine(5),'five')", "sumSeries(constantLine(5),a.one)", "derivative(constantLine(5))", "aliasByNode(constantLine(5),0)", "summarize(threshold(5),'5min')",
+    "highestAverage(group(constantLine(5),constantLine(7)),1)",
+) + cases("constantLine(5)", start=600, until=1501) + cases("constantLine(5)", "threshold(2)", start=600, until=602) + cases("constantLine(5)", xff=0.5)
+
+FUNCTIONS["consolidation"] = cases(
+    *["consolidateBy(a.*,'%s')" % f for f in ("sum", "avg", "average", "min", "max", "first", "last", "avg_zero")], "consolidateBy(a.*)", "cumulative(a.*)",
+    *["sumSeries(consolidateBy(group(a.two,a.four),'%s'),slow.one)" % f for f in ("sum", "avg", "min", "max", "first", "last", "avg_zero")],
+    *["maxSeries(consolidateBy(fix.*,'%s'),fix.coarse)" % f for f in ("sum", "avg", "min", "max", "first", "last", "avg_zero")],
+    *["sumSeries(setXFilesFactor(group(a.two,a.four),%s),slow.one)" % x for x in ("0.2", "0.5", "0.7", "1")], "setXFilesFactor(a.*,0.5)", "xFilesFactor(a.one,1)", "setXFilesFactor(a.*)",
+    "group(setXFilesFactor(a.one,0.9),summarize(a.two,'5min'))", "group(summarize(a.two,'5min'),setXFilesFactor(a.one,0.9),summarize(a.two,'5min'))", "scale(consolidateBy(a.one,'sum'),2)", "consolidateBy(scale(a.one,2),'max')",
+    "derivative(consolidateBy(a.one,'max'))", "alias(consolidateBy(a.one,'sum'),'x')", "consolidateBy(nothing,'sum')",
+)
+
+FUNCTIONS["language"] = cases(
+    "a.one", "a.*", "a.one|scale(2)", "a.one | scale(2)|offset(1)", "a.* | sumSeries() | alias('x')", "nope(a.one)", "a.one|nope()", "sumSeriess(a.one)", "sumSeries(a.one", "sumSeries(a.one))", "a.one and more", "scale(a.one,2) trailing",
+    "  a.one", "scale( a.one , 2 )", "sumSeries(a.one,,a.two)", "'a.one'", "5", "(a.one)", "", "   ", "sumSeries(scale(a.one,2)|offset(3),a.two)", "template(a.$x,x='one')", "template(a.$1,'one')", "template(a.$1.$2,'one',2)", "template(scale($s,$f),f=2,s='x')",
+    "template(scale(a.one,$f),f=2)", "template(scale(a.one,$f),f='2')", "template(scale(a.one,$f),f='2.5')", "template(alias(a.one,$n),n='some name')", "template(sumSeries(a.$x,r.$y),x='one',y='s01')", "template(a.$x)", "template(a.one,1,2)",
+    "template(scale(a.one,1),a.two)", "template(a.one)", "template(a.$xy,x='on')", "template(a.${x},x='one')", "alias(template(a.$x,x='one'),'y')", "template(a.$x,x='one')|alias('z')", "seriesByTag('name=disk.used')", "seriesByTag( 'name=disk.used' , 'dc=x' )",
+    "sumSeries(seriesByTag('name=disk.used'))", "seriesByTag('name=disk.used')|sumSeries()", "alias(seriesByTag('a=b')|scale(1),'q')", "a.{one,two}", "a.{one,two}.x", "a.o*", "a.[ot]*", "a.on?", "alias(a.one,\"it's\")", "alias(a.one,'a\\'b')",
+    "alias(a.one,'a\"b')", "sumSeries(true)", "sumSeries(trueish.x)", "sumSeries(a.one,none)", "alias(a.one,5)", "alias(a.one,true)", "sumSeries(inf.up)", "sumSeries(info.x)", "template(sumSeries($x),x=5)",
+) + cases("template(a.$x,x='one')", "template(scale(a.one,$f),f=2)", **{"template.x": "two", "template.f": "7"})
+
+
+# Families whose values are of no interest get a few only.
+NAMES_ONLY = ("alias", "node", "filter", "sort")
+
+
+def strip(lines):
+    """Only the metrics that a file's fetches name."""
+    used = set(itertools.chain.from_iterable(line[4:] for line in lines if line[0] == "fetch"))
+    return [metric.line() for metric in METRICS if metric.name in used] + lines
+
+
+def record_functions():
+    os.makedirs(os.path.join(HERE, "functions"), exist_ok=True)
+    for family, requests in FUNCTIONS.items():
+        lines = []
+        for target, start, until, request in requests:
+            if family in NAMES_ONLY and (start, until) == SPAN:
+                until = start + 300
+            lines += record(METRICS, target, start, until, **request)
+        write("functions/%s.txt" % family, "Answers of graphite-web 1.1.10.", strip(lines))
+
+
+# ---- maxDataPoints ---------------------------------------------------------------------------------
+
+CONSOLIDATE = ["a.one", "a.*", "slow.one", "group(a.two,slow.two,odd.one)", "constantLine(5)", "countSeries(a.*)", "fix.*", "fix.none", "inf.*", "empty.all", "nothing",
+               "group(a.one,constantLine(3),fix.early)", "timeShift(a.one,'5min')", "summarize(a.one,'7min')", "group(fix.late,fix.early)", "fix.off",
+               *["consolidateBy(group(a.two,a.four),'%s')" % f for f in ("sum", "min", "max", "first", "last", "avg_zero", "avg")], "consolidateBy(countSeries(a.*),'sum')",
+               "setXFilesFactor(a.two,0.7)", "asPercent(a.one,slow.one)"]
+
+
+def record_consolidation():
+    lines = []
+    for target, (start, until), most in itertools.product(CONSOLIDATE, [SPAN, (617, 1999), (0, 2400)], [1, 2, 3, 5, 7, 11, 14, 15, 16, 39, 40, 100]):
+        if target != "a.one" and most not in (1, 3, 7, 15) or start == 0 and most > 7:
+            continue
+        store = datalib.STORE = Store(METRICS)
+        series = evaluator.evaluateTarget(context(start, until), [target])
+        lines += [["case", start, until, "max=%d" % most], ["target", target]] + [["fetch", *fetch] for fetch in store.fetches]
+        try:
+            shown = json.loads(renderViewJson({"maxDataPoints": most}, series).content)
+            lines += [["points", one["target"]] + ["%r@%d" % tuple(point) for point in one["datapoints"]] for one in shown]
+        except Exception as error:
+            lines.append(["error", 500, type(error).__name__])
+    write("consolidate.txt", "What graphite-web 1.1.10 makes of maxDataPoints.", strip(lines))
+
+
+# ---- the target grammar ----------------------------------------------------------------------------
+
+TARGETS = [
+    "a", "a.b", "a.b.c", "a.*.c", "a.b?", "a.[bc]d", "a.[!b]", "a.**", "a.{b,c}", "a.{b,c}d{e,f}", "{a,b}", "a.{b}", "a.{b,}", "a.{,b}", "a.{}", "a.{b.c,d}", "a.{b,{c,d}}", "a.{b, c}", "a{b", "a}b", "a..b", "a.", ".a", ".", "a b", "a .b", "a. b",
+    "a,b", "a;b=c", "a=b", "=a", "a|b", "a | f()", "a|f()", "a|f(1)|g(2)", "a|f(1) | g(2) | h", "a||f()", "|f()", "f(a)|g()", "f(a|g())", "f(a|g()|h(2),b)", "f(a)|g()|", "f(a)|5", "template(a.$x,x=1)|f()",
+    "f()", "f( )", "f(a", "f(a))", "f(a)b", "f(a) b", "f (a)", "f(a,)", "f(,a)", "f(a,b", "f(a;b)", "f(f(f(f(a))))", "f(f(f(f(a)))", "5f(a)", "_f(a)", "f5(a)", "f-g(a)", "f.g(a)", "F(a)", "f(a)(b)", "f(a).b", "f((a))", "f(a.b(c))",
+    "f(1)", "f(-1)", "f(+1)", "f(1.5)", "f(-1.5)", "f(.5)", "f(1.)", "f(1e3)", "f(1.5e3)", "f(1E3)", "f(1e-3)", "f(-1e-3)", "f(1e+3)", "f(1e3.5)", "f(1.5.2)", "f(1a)", "f(1 )", "f( 1 )", "f(1 ,2)", "f(1,2)", "f(1 2)", "f(1.a)", "f(1.5a)", "f(1_000)", "f(0x10)", "f(007)",
+    "f(9223372036854775807)", "f(1|g())", "f(1-2)", "f(--1)", "f(1\n)", "f(1.0)", "f(1e400)", "f(12345678901234567890.5)", "f(5.b,2)", "f(5;,2)",
+    "f(true)", "f(True)", "f(FALSE)", "f(true.x)", "f(true_x)", "f(truex)", "f(true )", "f(true,false)", "f(true-x)", "f(true$x)", "f(none)", "f(None)", "f(none.x)", "f(nonesuch)", "f(inf)", "f(INF)", "f(info)", "f(inf.x)", "f(-inf)", "f(nan)", "f(null)", "f(infinity)", "f(true*)", "true", "none.x", "inf", "truth(a)", "f(true(a))",
+    "f('a')", 'f("a")', "f('')", 'f("")', "f('a,b')", "f('a)')", "f('a''b')", "f('a'b)", "f('a' , \"b\")", "f(\"a'b\")", "f('a\"b')", "f('a\\'b')", "f('a\\\\')", "f('a\\')", "f('\\x41')", "f('\\xzz')", "f('\\n')", "f('a\nb')", "f('a", "f('a\")", "f(\"a\"\"b\")", "f('''')", "f('é')", "'a'", "f('  a  ')", "f( ' a ' )", "f('(^.*$)', \"\\1 A\")",
+    "f(a=1)", "f(a,b=1)", "f(a,b=1,c=2)", "f(a,b=1,c)", "f(a, b = 1)", "f(a,b='x')", "f(a,b=c.d)", "f(a,b=g(c))", "f(a,b=g(c,d=1))", "f(a,b=)", "f(a,b=c=d)", "f(a,=b)", "f(a,b==c)", "f(a,b=true)", "f(a,b=none)", "f(a,b=inf)", "f(a.b=c)", "f(a,b.c=d)", "f(a,1=2)", "f(a,b=1,b=2)", "f(a,b=c|g())", "f(a,b c=1)", "f(a,b=1 c)", "f(a,b\\=c)", "f(a\\=c)",
+    "a\\.b", "a\\,b", "a\\(b\\)", "a\\{b\\}", "a\\'b", 'a\\"b', "a\\|b", "a\\\\b", "a\\xb", "a\\", "f(a\\,b,c)", "a.{b\\,c,d}", "a\\ b", "a\\=b", "\\(a", "a.{b\\}}", "\\.", "a\\.b.c",
+    "template(a)", "template(a.$x)", "template(a.$x,x=b)", "template(a.$x,x='b')", "template(a.$1,'b')", "template(a.$1,5)", "template(a.$1,'b','c',1.5)", "template(a.$1,'b',x='c')", "template(a.$x,x='b','c')", "template(f(a.$x),x='b')", "template(f(a.$x,$y),x='b',y=2)",
+    "template(f(a),g(b))", "template(f(a),true)", "template (a.$x , x = 'b')", "template()", "template", "template.a", "template(a", "template(template(a,x=1),y=2)", "f(template(a.$x,x='b'))", "f(template(a.$x,x='b'),template(b.$x,x=1))", "templates(a)", "templatef(a,'x')", "template(5,x=1)", "template('a',x=1)", "template(a|f(),x=1)", "template(a.$x,x=1e3)", "template(a.$x,x=true)", "template(a.$x,x=)",
+    "seriesByTag('a=b')", "seriesByTag( 'a=b' ,  \"c=d\" )", "f(seriesByTag('a=b'))", "f(  seriesByTag('a=b')  ,1)", "seriesByTag('a=b')|f()", "a|seriesByTag('a=b')", "seriesByTag()", "seriesByTag(a)", "seriesByTag(f(a),5)", "seriesByTag ('a=b')", "seriesByTags('a=b')", "seriesByTag('a=b',x=1)",
+    "", " ", "\n", "(", ")", "()", "''", ",", "a.$b", "$a", "a.#b", "a:b", "a/b", "a<b>", "a&b", "a%20b", "a@b", "a!b", "a~b", "a^b", "a`b", "a+b", "a-b", "a_b", "a\x7fb", "a*b", "\ta.b", "f(\na,\n\tb\n)", "a[b", "a]b", "f(a)\n", "f(a)|\ng()", "a\n|g()",
+    "sumSeries(a.*.b, scale(c.d, 2.5) | offset(-1), constantLine(1e3), \"x\", none, true, inf, k=v.w)", "alias(movingAverage(a.b.{c,d}.*,'1h',xFilesFactor=0.5),'it''s')", "aliasByNode(a.b,1,'dc',-1)|sortByName(true,reverse=false)",
+    "a.b.c.d.e.f.g.h.i.j.k", "f(" * 12 + "a" + ")" * 12, "f(" * 12 + "a" + ")" * 11, "f(a,b=" * 6 + "c" + ")" * 6,
+]
+
+
+def shown_argument(tokens):
+    if tokens.expression:
+        return shown(tokens)
+    if tokens.string == "''" or tokens.string == '""':
+        return '""'
+    value = evaluator.evaluateScalarTokens(tokens)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def shown_call(call, first=None):
+    if call.funcname == "seriesByTag":
+        return "tagged " + json.dumps(call.raw)
+    arguments = ([first] if first else []) + [shown_argument(argument) for argument in call.args]
+    arguments += ["%s=%s" % (kwarg.argname, shown_argument(kwarg.args[0])) for kwarg in call.kwargs]
+    return "%s(%s)" % (call.funcname, ", ".join(arguments))
+
+
+def shown(tokens):
+    inner = tokens.expression
+    text = shown_simple(inner)
+    for piped in inner.pipedCalls:
+        text = shown_call(piped.call, text)
+    return text
+
+
+def shown_simple(tokens):
+    if tokens.template:
+        template = tokens.template
+        values = ["%s=%s" % (kwarg.argname, shown_argument(kwarg.args[0])) for kwarg in template.kwargs]
+        values += ["%d=%s" % (i + 1, shown_argument(argument)) for i, argument in enumerate(template.args)]
+        return "template{%s}" % ", ".join([shown_simple(template)] + values)
+    if tokens.call:
+        return shown_call(tokens.call)
+    return "path " + json.dumps(tokens.pathExpression)
+
+
+def record_grammar():
+    from pyparsing import ParseException
+    lines = []
+    for target in TARGETS:
+        try:
+            answer = shown(grammar.parseString(target))
+        except ParseException:
+            answer = "error"
+        lines.append([target, answer])
+    write("grammar.txt", "A target, and what graphite-web 1.1.10 reads in it.", lines)
+
+
+# ---- times -----------------------------------------------------------------------------------------
+
+TIMES = """
+now|NOW| now |-1h|-1min|-1m|-1mon|-1y|-1d|-1w|-1s|-1hour|-1hours|-1h30min|-1h-30min|+1h|now-1h|now+1h|now-1d+1h|now-|1h|-|+|-h|-1|-1x|-90seconds|-1 h|- 1h|-0h
+0|1|1769000000|99999999999|-1769000000|20260121|19000101|20261301|20260132|20261231|20260230|00000000|12345678|2026012|202601211
+today|yesterday|tomorrow|noon|midnight|teatime|noon yesterday|noon_yesterday|midnight tomorrow|teatime today|noon+1h|noonyesterday-1d|6am|6pm|12am|12pm|13pm|24am|25am|6amtoday|6pm yesterday|06:30|6:30|06:30pm|6:30am|12:30pm|00:00|23:59|24:00|12:60|1:2|:30|123:00
+06:30 yesterday|06:30_20260115|18:00_20260115|noon20260115|8am01/15/26|01/15/26|1/5/2026|1/5/69|1/5/70|12/31/99|13/1/26|2/30/26|1/5|1/2/3/4|01/15/1899|1/1/0|a/b/c|jan1|jan15|january15|jan|jan 1|feb29|feb30|dec31|15jan|jan15th|jan2026|noon jan1|6pm feb 10|midnight_jan5+1h|mar8
+monday|mon|tue|wed|thu|fri|sat|sun|sunday|weds|thursdayish|noon monday|6am tuesday|mon-1d|friday+2h|foo|nowish|now now|noonish|am|pm|1am2pm|1am2:30|amazing|x1am|2pmtomorrow|12:00amtomorrow
+20260121-1d|20260121+6h|noon 20260121|10:00_20260308|02:30_20260308|02:30_20261101|01:30_20261101|03:30_20260329|02:30_20260329|02:30_20261025|1/1/26-1s|-1min1s|-1d2h3min4s|-10000000d|-999999999d|-9999999999d|-1month|-2months|-1years|-1weekly|é|-1é|,|_|, ,|no_w|n,ow|-1_h
+""".strip().replace("\n", "|").split("|")
+
+INTERVALS = ["1h", "-1h", "+1h", "5min", "1min30s", "1d2h", "1m", "1mon", "1y", "", "h", "1", "-", "+", "--1h", "1 h", "1H", "1hour5minutes", "1h-5min", "0s", "-0s", "10000y", "2739726y", "2739727y", "1h5", "1.5h", "1wk", "1days", "1é", "99999999999999999999s", "1min5sec", "3w", " 1h", "1h ", "1séc"]
+
+
+def record_times():
+    lines = []
+    for zone, now in (("UTC", 1769000000), ("Europe/Berlin", 1774663921), ("America/New_York", 1793500000), ("Asia/Kolkata", 1772000000)):
+        tz = pytz.timezone(zone)
+        for text in TIMES + (["253402300799", "253402300800", "19010101"] if zone == "UTC" else []):
+            try:
+                time = parseATTime(text, tz, datetime.datetime.fromtimestamp(now, tz))
+                answer = int(time.timestamp())
+            except Exception:
+                answer = "error"
+            lines.append([zone, now, text, answer])
+    write("times.txt", "A zone, now, a time, and what graphite-web 1.1.10 reads in it.", lines)
+    lines = []
+    for text in INTERVALS:
+        try:
+            answer = int(parseTimeOffset(text).total_seconds())
+        except Exception:
+            answer = "error"
+        lines.append([text, answer])
+    write("intervals.txt", "An interval, and what graphite-web 1.1.10 reads in it.", lines)
+
+
+# ---- /functions ------------------------------------------------------------------------------------
+
+
+def record_table():
+    """As /functions answers, but for what 1.1.10 can no longer tell on this Python, and the descriptions."""
+    import inspect
+    from graphite.functions import SeriesFunctions
+    from graphite.functions.views import jsonInfinityEncoder
+    table = {}
+    for name, function in SeriesFunctions().items():
+        signature = inspect.signature(function)
+        shown = signature.replace(parameters=list(signature.parameters.values())[1:])
+        table[name] = {"group": function.group, "function": name + str(shown), "params": function.params}
+    with open(os.path.join(HERE, "functions.json"), "w") as out:
+        out.write(json.dumps(table, cls=jsonInfinityEncoder, sort_keys=True).replace("Infinity", "1e9999").replace('}, "', '},\n"') + "\n")
+
+
+if __name__ == "__main__":
+    record_functions()
+    record_consolidation()
+    record_grammar()
+    record_times()
+    record_table()
