@@ -9,6 +9,37 @@ pub const DEFAULT_MAX_FRAME_BYTES: usize = 64 << 20;
 /// Bytes of the length before a frame.
 const HEADER_BYTES: usize = 4;
 
+/// What a frame may still come to. In a pickle items can share what they hold, in a payload points share their
+/// metric's name: a few bytes there would be a point, or a copy of a long name, further on.
+#[derive(Debug)]
+pub(crate) struct Expansion {
+    points: usize,
+    name_bytes: usize,
+}
+
+impl Expansion {
+    /// Bytes that the names of a small frame may come to, as many times as it says them.
+    const NAME_BYTES: usize = 64 << 20;
+
+    /// The same for a byte of a large frame. A point is about 17 bytes without its name, so that this is enough
+    /// for a frame of nothing but points of one name of 270 bytes.
+    const NAME_BYTES_PER_BYTE: usize = 16;
+
+    /// What a frame of so many bytes may come to: no more points than bytes.
+    pub(crate) fn of(frame_bytes: usize) -> Expansion {
+        let name_bytes = frame_bytes.saturating_mul(Expansion::NAME_BYTES_PER_BYTE).max(Expansion::NAME_BYTES);
+        Expansion { points: frame_bytes, name_bytes }
+    }
+
+    /// Takes a point of this name from it; `None` when it is used up.
+    #[inline]
+    pub(crate) fn take(&mut self, name: &[u8]) -> Option<()> {
+        self.points = self.points.checked_sub(1)?;
+        self.name_bytes = self.name_bytes.checked_sub(name.len())?;
+        Some(())
+    }
+}
+
 /// Finds the frames of one stream. It keeps nothing of the stream itself: what is not yet a whole frame stays in
 /// the caller's buffer, which therefore grows to the limit and four bytes at most.
 #[derive(Debug, Clone)]

@@ -33,7 +33,7 @@ pub mod protobuf;
 pub mod config;
 pub mod encode;
 
-pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, Rules, Warning};
+pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, RuleSource, Rules, Warning};
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
 pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};
 pub use sink::{Reject, Sink};

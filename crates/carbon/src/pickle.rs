@@ -13,6 +13,7 @@ use metric::Timestamp;
 
 use crate::{
     Reject, Sink,
+    frame::Expansion,
     number::{NotATime, parse_float, time_of, time_of_integer},
 };
 
@@ -311,9 +312,7 @@ impl Decoder {
 
     /// Calls out for every item of the root.
     fn walk<S: Sink>(&mut self, root: Value, frame: &[u8], now: Timestamp, sink: &mut S) {
-        // An item takes two bytes at least, but it may be shared and have many points itself: this keeps the
-        // points of a frame in proportion to its bytes.
-        let mut points_left = frame.len();
+        let mut expansion = Expansion::of(frame.len());
         let mut next = match root {
             Value::Tuple(items) => Some(Chunk { items, next: None }),
             Value::List(list) => self.first_chunk(list),
@@ -340,9 +339,12 @@ impl Decoder {
                     _ => &[],
                 };
                 for pair in std::iter::once(first).chain(others.iter().copied()) {
-                    let point = if points_left == 0 { Err(Reject::BadItem) } else { self.point(pair, frame, now) };
-                    points_left = points_left.saturating_sub(1);
-                    match point {
+                    if expansion.take(name).is_none() {
+                        refuse(Reject::FrameExpands, sink);
+                        self.sample = sample;
+                        return;
+                    }
+                    match self.point(pair, frame, now) {
                         Ok(Some((time, value))) => sink.point(name, time, value),
                         Ok(None) => {}
                         Err(reason) => {

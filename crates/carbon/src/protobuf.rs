@@ -10,29 +10,36 @@
 
 use metric::Timestamp;
 
-use crate::{Reject, Sink};
+use crate::{Reject, Sink, frame::Expansion};
 
 /// Decodes the body of a frame. It is checked as a whole first: a frame that is not a payload gives no points
 /// and one refusal. Nothing is allocated but for refused points. Timestamps are unsigned here, so that -1
 /// cannot mean now.
 pub fn decode<S: Sink>(frame: &[u8], sink: &mut S) {
-    let checked = each_metric(frame, |_, metric| each_point(metric, |_, _| {}));
+    let checked = each_metric(frame, |_, metric| each_point(metric, |_, _| Some(())));
     if checked.is_none() {
         return sink.reject(Reject::BadProtobuf, frame);
     }
+    let mut expansion = Expansion::of(frame.len());
     each_metric(frame, |name, metric| {
         each_point(metric, |time, value| {
+            if expansion.take(name).is_none() {
+                sink.reject(Reject::FrameExpands, name);
+                return None;
+            }
             if value.is_nan() {
                 let sample = [name, format!(" {value} {time}").as_bytes()].concat();
                 sink.reject(Reject::NanValue, &sample);
             } else {
                 sink.point(name, time, value);
             }
+            Some(())
         })
     });
 }
 
-/// Calls `each` with the name and the bytes of every metric of a payload; `None` when it is none.
+/// Calls `each` with the name and the bytes of every metric of a payload; `None` when it is none, or when `each`
+/// says so.
 fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
     let mut rest = payload;
     while let Some(field) = next_field(&mut rest)? {
@@ -50,8 +57,8 @@ fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -
     Some(())
 }
 
-/// Calls `each` with the time and value of every point of a metric; `None` when it is none.
-fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64)) -> Option<()> {
+/// Calls `each` with the time and value of every point of a metric; `None` when it is none, or when `each` says so.
+fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64) -> Option<()>) -> Option<()> {
     let mut rest = metric;
     while let Some(field) = next_field(&mut rest)? {
         let (2, Content::Bytes(mut point)) = field else { continue };
@@ -63,7 +70,7 @@ fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64)) -> Option<()>
                 _ => {}
             }
         }
-        each(time, value);
+        each(time, value)?;
     }
     Some(())
 }

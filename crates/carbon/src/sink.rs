@@ -61,6 +61,8 @@ reasons! {
     FrameCutShort, "frame_cut_short", "the connection ended within a frame";
     /// A frame that is no pickle, or too large a one.
     BadPickle, "bad_pickle", "the frame is not a pickled list of (name, (timestamp, value))";
+    /// The rest of a frame whose points share so much that they would not fit in memory.
+    FrameExpands, "frame_expands", "the frame stands for far more than it holds; send fewer points of one name in a frame";
     /// A pickle that would run Python code.
     UnsafePickle, "unsafe_pickle", "the pickle names a Python class or function; only lists, tuples, text and numbers are read";
     /// A frame that is no `carbon.Payload`.

@@ -261,10 +261,19 @@ fn sharing_does_not_multiply_the_points_of_a_frame() {
     let pickled = shared_points(10_000);
     let text = decoded(&pickled);
     let points = text.lines().filter(|line| *line == "a 2 1").count();
-    let refusals = text.lines().filter(|line| line.starts_with("bad_item: ")).count();
     assert_eq!(points, pickled.len());
-    assert_eq!(points + refusals, text.lines().count());
-    assert!(refusals <= 10_001);
+    assert!(text.lines().nth(points).unwrap().starts_with("frame_expands: "));
+    assert_eq!(text.lines().count(), points + 1);
+}
+
+#[test]
+fn sharing_does_not_multiply_the_names_of_a_frame() {
+    let mut pickled = [b"\x80\x02](T\0\0\x01\0", &[b'n'; 65_536][..], b"K\x01K\x02\x86\x86q\0"].concat();
+    pickled.extend(b"h\0".repeat(10_000));
+    pickled.extend(b"e.");
+    let text = decoded(&pickled);
+    assert_eq!(text.lines().count(), 1024 + 1);
+    assert!(text.lines().last().unwrap().starts_with("frame_expands: "));
 }
 
 #[test]

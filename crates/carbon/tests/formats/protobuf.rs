@@ -70,6 +70,18 @@ fn a_frame_that_is_broken_anywhere_gives_no_point() {
 }
 
 #[test]
+fn a_long_name_is_not_multiplied_by_points_that_say_nothing() {
+    let name = [&b"\x0a\x80\x80\x04"[..], &[b'n'; 65_536]].concat();
+    let metric = [name, b"\x12\0".repeat(10_000)].concat();
+    let length = metric.len() as u32;
+    let payload =
+        [&[0x0a, length as u8 | 0x80, (length >> 7) as u8 | 0x80, (length >> 14) as u8], &metric[..]].concat();
+    let text = decoded(&payload);
+    assert_eq!(text.lines().count(), 1024 + 1);
+    assert!(text.lines().last().unwrap().starts_with("frame_expands: "));
+}
+
+#[test]
 fn what_is_encoded_is_decoded() {
     let points =
         |times: &[i64]| -> Vec<Point> { times.iter().map(|&time| Point { time, value: time as f64 / 4.0 }).collect() };
