@@ -190,15 +190,7 @@ impl Registry {
             budget.check_nodes(part.len())?;
         }
         parts.push(part.sorted()?);
-        // The smallest first, so that the largest is copied once.
-        parts.retain(|part| !part.is_empty());
-        parts.sort_by_key(|part| part.len());
-        let mut found = Found::default();
-        for part in parts {
-            found = found.merge(part)?;
-            budget.check_nodes(found.len())?;
-        }
-        Ok(found)
+        merge_found(parts, &budget)
     }
 
     fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<u32>) {
@@ -216,6 +208,19 @@ impl Registry {
             }
         }
         copied
+    }
+}
+
+/// One answer of several, the two smallest at a time, so that large ones are copied seldom.
+fn merge_found(mut parts: Vec<Found>, budget: &Budget<'_>) -> Result<Found, FindError> {
+    parts.retain(|part| !part.is_empty());
+    loop {
+        parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
+        let Some(last) = parts.pop() else { return Ok(Found::default()) };
+        let Some(before) = parts.pop() else { return Ok(last) };
+        let merged = before.merge(last)?;
+        budget.check_nodes(merged.len())?;
+        parts.push(merged);
     }
 }
 

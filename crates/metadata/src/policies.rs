@@ -1,6 +1,10 @@
 //! Policies: each distinct one kept once, and who was kept by which since when.
 
-use std::{collections::HashMap, ops::Deref, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Deref,
+    sync::Arc,
+};
 
 use metric::{Policy, Timestamp};
 
@@ -11,8 +15,11 @@ pub type PolicyId = u16;
 /// what it left in stages that no later policy has.
 const MAX_CHANGES: usize = 32;
 
+/// Distinct histories from which on unused ones are looked for.
+const FIRST_SHARED_LIMIT: usize = 1024;
+
 /// A policy and when it began to hold for a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicySpan {
     /// Unix seconds; 0 for a metric's first policy.
     pub since: Timestamp,
@@ -60,11 +67,20 @@ impl Deref for PolicyHistory {
 pub(crate) struct Policies {
     distinct: Vec<Arc<Policy>>,
     histories: HashMap<u32, Arc<[PolicySpan]>>,
+    // A new schema file changes many metrics in the same second, and in the same way: each history is
+    // kept once. Those that nobody has any more are thrown out when there are too many.
+    shared: HashSet<Arc<[PolicySpan]>>,
+    shared_limit: usize,
 }
 
 impl Policies {
     pub(crate) fn new() -> Policies {
-        Policies { distinct: Vec::new(), histories: HashMap::new() }
+        Policies {
+            distinct: Vec::new(),
+            histories: HashMap::new(),
+            shared: HashSet::new(),
+            shared_limit: FIRST_SHARED_LIMIT,
+        }
     }
 
     /// The number of a policy, which is given one when it is new.
@@ -111,11 +127,23 @@ impl Policies {
 
     /// Replaces the history of a metric. A history of one is not kept: the metric's own policy says it.
     pub(crate) fn set_history(&mut self, number: u32, spans: Vec<PolicySpan>) {
-        if spans.len() > 1 {
-            self.histories.insert(number, spans.into());
-        } else {
+        if spans.len() <= 1 {
             self.histories.remove(&number);
+            return;
         }
+        let shared = match self.shared.get(&*spans) {
+            Some(shared) => shared.clone(),
+            None => {
+                if self.shared.len() >= self.shared_limit {
+                    self.shared.retain(|spans| Arc::strong_count(spans) > 1);
+                    self.shared_limit = FIRST_SHARED_LIMIT.max(self.shared.len() * 2);
+                }
+                let spans: Arc<[PolicySpan]> = spans.into();
+                self.shared.insert(spans.clone());
+                spans
+            }
+        };
+        self.histories.insert(number, shared);
     }
 
     /// Adds a change from `old`, which held until now, to `new`.
@@ -144,6 +172,6 @@ impl Policies {
 
     /// Bytes held, roughly.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.histories.len() * 96 + self.distinct.len() * 128
+        self.histories.capacity() * 32 + self.shared.len() * 96 + self.distinct.len() * 128
     }
 }

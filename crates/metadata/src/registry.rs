@@ -23,13 +23,14 @@ use crate::{
 ///
 /// Numbers are dense, begin at 0, persist in the metrics table and are never reused. All methods may be
 /// called from any thread. A thread that holds [`Registry::read`] or [`Registry::write`] must let go of it
-/// before it calls any other method but [`Registry::hash`], [`Registry::intern`] and [`Registry::policy`]:
+/// before it calls any other method but [`Registry::hash`], [`Registry::intern`], [`Registry::policy`] and
+/// [`Registry::policy_count`]:
 /// a waiting writer goes before a reader that comes again.
 pub struct Registry {
     seed: RandomState,
-    // Taken before `names` where both are.
-    pub(crate) policies: RwLock<Policies>,
     pub(crate) names: RwLock<Table>,
+    // Taken after `names` where both are: whoever holds names may ask for a policy.
+    pub(crate) policies: RwLock<Policies>,
     // Held by whoever changes the segments. Names there were at the last call of `compact`.
     pub(crate) compacting: Mutex<usize>,
 }
@@ -123,8 +124,8 @@ impl Registry {
     /// Takes over rows of the metrics table, in any order and any batches, each any number of times.
     pub fn restore(&self, records: Vec<MetricRecord>) -> Restored {
         let mut restored = Restored::default();
-        let mut policies = self.policies.write();
         let mut table = self.names.write();
+        let mut policies = self.policies.write();
         for record in &records {
             let Some(last) = record.policies.last() else {
                 restored.conflicts += 1;
@@ -160,8 +161,8 @@ impl Registry {
 
     /// Rows for the metrics table, in the order of `numbers`. Numbers that no metric has are left out.
     pub fn records(&self, numbers: &[u32]) -> Vec<MetricRecord> {
-        let policies = self.policies.read();
         let table = self.names.read();
+        let policies = self.policies.read();
         let known = numbers.iter().filter_map(|&number| table.record(number));
         let rows = known.map(|record| MetricRecord {
             number: record.number,
@@ -182,8 +183,8 @@ impl Registry {
     /// From `since` (Unix seconds) on, a metric is kept by another policy. Nothing happens when it already
     /// is, or when no metric has the number.
     pub fn set_policy(&self, number: u32, policy: PolicyId, since: Timestamp) {
-        let mut policies = self.policies.write();
         let mut table = self.names.write();
+        let mut policies = self.policies.write();
         let Some(old) = table.record(number).map(|record| record.policy) else { return };
         if old == policy {
             return;
@@ -195,9 +196,9 @@ impl Registry {
 
     /// Every policy a metric was kept by, oldest first, or `None` when no metric has the number.
     pub fn policies(&self, number: u32) -> Option<PolicyHistory> {
-        let policies = self.policies.read();
-        let current = self.names.read().record(number)?.policy;
-        Some(policies.history(number, current))
+        let table = self.names.read();
+        let current = table.record(number)?.policy;
+        Some(self.policies.read().history(number, current))
     }
 
     /// Metrics known, tagged ones included.

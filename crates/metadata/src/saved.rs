@@ -11,7 +11,7 @@
 //! | 4 | segments of the path index |
 //! | per segment | `u64` length, the transducer; `u32` names, as many `u32` numbers by rank |
 //! | 4 | policies |
-//! | per policy | `u16` length, the retention as `10080*60s:720*3600s`; `u8` method, by its place in `Aggregation::ALL`; `f64` xFilesFactor |
+//! | per policy | `u32` length, the retention as `10080*60s:720*3600s`; `u8` method, by its place in `Aggregation::ALL`; `f64` xFilesFactor |
 //! | 4 | histories |
 //! | per history | `u32` metric; `u32` changes, each an `i64` since and a `u16` policy |
 //! | 4 | CRC-32 of everything before |
@@ -116,27 +116,33 @@ impl Registry {
                 out.write(&copy)?;
             }
         }
-        let policies = self.policies.read();
-        out.u32(policies.distinct().len() as u32)?;
-        for policy in policies.distinct() {
+        out.write(&self.policies.read().to_bytes())
+    }
+}
+
+impl Policies {
+    /// The part of the file about policies.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((self.distinct().len() as u32).to_le_bytes());
+        for policy in self.distinct() {
             let retention = policy.retention.to_string();
-            let too_long = |_| io::Error::other("a retention is longer than 65,535 characters");
-            out.write(&u16::try_from(retention.len()).map_err(too_long)?.to_le_bytes())?;
-            out.write(retention.as_bytes())?;
+            bytes.extend((retention.len() as u32).to_le_bytes());
+            bytes.extend(retention.as_bytes());
             let method = Aggregation::ALL.iter().position(|&method| method == policy.aggregation);
-            out.write(&[method.expect("every method is in the list of all") as u8])?;
-            out.write(&policy.x_files_factor.to_le_bytes())?;
+            bytes.push(method.expect("every method is in the list of all") as u8);
+            bytes.extend(policy.x_files_factor.to_le_bytes());
         }
-        out.u32(policies.histories().len() as u32)?;
-        for (number, spans) in policies.histories() {
-            out.u32(number)?;
-            out.u32(spans.len() as u32)?;
+        bytes.extend((self.histories().len() as u32).to_le_bytes());
+        for (number, spans) in self.histories() {
+            bytes.extend(number.to_le_bytes());
+            bytes.extend((spans.len() as u32).to_le_bytes());
             for span in spans {
-                out.write(&span.since.to_le_bytes())?;
-                out.write(&span.policy.to_le_bytes())?;
+                bytes.extend(span.since.to_le_bytes());
+                bytes.extend(span.policy.to_le_bytes());
             }
         }
-        Ok(())
+        bytes
     }
 }
 
@@ -170,8 +176,8 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err(OpenError::Damaged("its checksum is wrong"));
     }
-    // From here on the bytes are what was written, unless somebody forged them: nothing may panic, but
-    // what each byte means need not be doubted.
+    // From here on the bytes are what was written, unless somebody forged them, checksum and all. What is read
+    // here is checked nevertheless; only the transducers are taken as they are.
     let mut arena = Arena::new();
     for _ in 0..fields.u32()? {
         let length = fields.u32()? as usize;
@@ -192,7 +198,7 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
     }
     let mut policies = Policies::new();
     for number in 0..fields.u32()? {
-        let length = usize::from(fields.u16()?);
+        let length = fields.u32()? as usize;
         let retention = std::str::from_utf8(fields.take(length)?).ok().and_then(|text| text.parse().ok());
         let retention = retention.ok_or(OpenError::Damaged("a retention cannot be read"))?;
         let method = usize::from(fields.take(1)?[0]);
@@ -231,8 +237,8 @@ fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<
     }
     let registry = Registry::of(Table::new(), policies);
     {
-        let policies = registry.policies.read();
         let mut table = registry.names.write();
+        let policies = registry.policies.read();
         table.places = vec![NOWHERE; end];
         table.reserve(records);
         for place in arena.places() {

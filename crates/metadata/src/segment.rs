@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::find::NO_METRIC;
 use fst::{
     Streamer,
     raw::{Builder, Fst, Stream},
@@ -16,6 +17,15 @@ pub(crate) struct Segment {
     pub fst: Fst<Vec<u8>>,
     // Invariant: one for each name, by rank.
     pub numbers: Vec<u32>,
+}
+
+impl Segment {
+    /// The number of the name with this rank.
+    #[inline]
+    pub(crate) fn number(&self, rank: u64) -> u32 {
+        // A transducer that was forged, checksum and all, may claim any rank.
+        self.numbers.get(rank as usize).copied().unwrap_or(NO_METRIC)
+    }
 }
 
 /// Builds a segment from names in byte order, each once.
@@ -131,7 +141,7 @@ impl Source<'_> {
                 Some((key, rank)) => {
                     name.clear();
                     name.extend_from_slice(key);
-                    *number = numbers[rank.value() as usize];
+                    *number = numbers.get(rank.value() as usize).copied().unwrap_or(NO_METRIC);
                     true
                 }
                 None => false,

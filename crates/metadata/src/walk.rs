@@ -101,16 +101,24 @@ pub(crate) fn segment(
             rank += transition.out.value();
             path.push(transition.inp);
             node = segment.fst.node(transition.addr);
+            if node.len() == 1 && !node.is_final() {
+                // Most places have one way on. Only before a dot may a path end here.
+                if node.transition(0).inp == b'.' && !leaves_only && glob.accepts(state)? {
+                    budget.check_nodes(found.len() + 1)?;
+                    found.push(path_text(&path), NO_METRIC, true)?;
+                }
+                index = 0;
+                continue;
+            }
             if glob.accepts(state)? {
                 let is_branch = node.find_input(b'.').is_some();
                 let number = match node.is_final() {
-                    true => segment.numbers[(rank + node.final_output().value()) as usize],
+                    true => segment.number(rank + node.final_output().value()),
                     false => NO_METRIC,
                 };
                 if number != NO_METRIC || is_branch && !leaves_only {
                     budget.check_nodes(found.len() + 1)?;
-                    let path = std::str::from_utf8(&path).expect("names are UTF-8 and a dot is one byte");
-                    found.push(path, number, is_branch)?;
+                    found.push(path_text(&path), number, is_branch)?;
                 }
             }
             if node.len() == 1 {
@@ -124,6 +132,10 @@ pub(crate) fn segment(
         }
     }
     Ok(found)
+}
+
+fn path_text(path: &[u8]) -> &str {
+    std::str::from_utf8(path).expect("names are UTF-8 and a dot is one byte")
 }
 
 /// Adds to `found` the nodes on the way to one name, in the order of depth. `found` is then neither in order

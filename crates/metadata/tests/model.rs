@@ -37,6 +37,11 @@ impl Random {
     }
 
     fn name(&mut self) -> String {
+        // Half of them are regular, so that equal subtrees become one in the transducer.
+        if self.below(2) == 0 {
+            let parts = [&["a", "b", "c1", "c2"][..], &["cpu", "mem"], &["0", "1", "10"], &["user", "idle"]];
+            return parts.map(|part| self.choose(part)).join(".");
+        }
         let depth = 1 + self.below(4);
         let component = |random: &mut Random| {
             let length = 1 + random.below(3);
@@ -46,6 +51,12 @@ impl Random {
     }
 
     fn pattern(&mut self) -> String {
+        if self.below(3) == 0 {
+            let parts =
+                [&["*", "c?", "[ab]", "**"][..], &["*", "c*", "mem"], &["*", "1*", "?"], &["user", "*", "u*", "no"]];
+            let depth = 1 + self.below(4);
+            return parts.map(|part| self.choose(part))[..depth].join(".");
+        }
         let depth = 1 + self.below(4);
         let pieces = [
             "*",

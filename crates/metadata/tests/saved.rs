@@ -225,3 +225,56 @@ fn a_change_of_policy_keeps_the_ones_before_as_long_as_they_have_data() {
     restored.restore(records.clone());
     assert_eq!(restored.records(&[number]), records);
 }
+
+#[test]
+fn a_change_of_many_metrics_takes_little_memory() {
+    let registry = Registry::new();
+    let old = registry.intern(&Policy::default());
+    let new = registry.intern(&policy("60*60s", Aggregation::Max));
+    for i in 0..10_000u32 {
+        let name = format!("m.{i}");
+        registry.write().create(registry.hash(name.as_bytes()), &name, old, 1);
+    }
+    let before = registry.memory_bytes();
+    for i in 0..10_000 {
+        registry.set_policy(i, new, 1_000_000 + i64::from(i / 5000));
+    }
+    let each = (registry.memory_bytes() - before) / 10_000;
+    assert!(each < 64, "{each} bytes");
+    assert_eq!(registry.policies(9999).unwrap().to_vec()[1], PolicySpan { since: 1_000_001, policy: new });
+}
+
+/// A hash is a hint. Names are compared, so that equal hashes are no equal names.
+#[test]
+fn names_with_the_same_hash_stay_apart() {
+    let registry = Registry::new();
+    let id = registry.intern(&Policy::default());
+    let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
+    let mut guard = registry.write();
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(guard.create(42, name, id, 1) as usize, i);
+    }
+    for (i, name) in names.iter().enumerate() {
+        assert_eq!(guard.find(42, name.as_bytes()), Some(i as u32));
+    }
+    assert_eq!(guard.find(42, b"n100"), None);
+    assert_eq!(guard.find(43, b"n1"), None);
+}
+
+/// Holding names while asking for a policy, beside one who changes policies, must not stop either.
+#[test]
+fn policies_may_be_asked_for_while_names_are_held() {
+    let registry = Registry::new();
+    let ids = [60, 120].map(|n| registry.intern(&policy(&format!("{n}*60s"), Aggregation::Max)));
+    registry.write().create(registry.hash(b"a"), "a", ids[0], 1);
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..20_000).for_each(|i| registry.set_policy(0, ids[i % 2], 5)));
+        scope.spawn(|| (0..20_000).for_each(|_| drop(registry.policies(0))));
+        for _ in 0..20_000 {
+            let names = registry.read();
+            assert!(registry.policy(names.policy_id(0)).retention.finest().points() >= 60);
+            let _names = names;
+            registry.intern(&Policy::default());
+        }
+    });
+}
