@@ -12,8 +12,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Api, Refusal,
     api::{Query, Reply},
-    json::{JsonStyle, uncached, whole},
-    nodes, python, times,
+    json::{JsonStyle, uncached},
+    nodes,
+    pieces::{Coding, respond, respond_text},
+    python, times,
 };
 
 /// `/metrics/find`, and `/metrics` with a query.
@@ -64,9 +66,10 @@ pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal
             Err(error) if to_front_end && is_users(&error) => Found::default(),
             Err(error) => return Err(refusal(error)),
         };
-        let mut out = Vec::new();
+        // A name, what is said of it, and its punctuation.
+        let mut out = Vec::with_capacity(found.iter().map(|node| node.path.len() + 80).sum());
         write(&nodes::Nodes { found: &found, leaves_only }, &mut out);
-        Ok(whole(headers, uncached(content_type), out, permit))
+        Ok(respond_text(uncached(content_type), out, Coding::of(headers), permit))
     });
     Ok(response.await?.into())
 }
@@ -119,7 +122,7 @@ pub(crate) async fn expand(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
         }
         let mut out = Vec::new();
         nodes::expanded(&groups, leaves_only, grouped, &style, &mut out);
-        Ok(whole(headers, uncached(style.content_type()), out, permit))
+        Ok(respond_text(uncached(style.content_type()), out, Coding::of(headers), permit))
     });
     Ok(response.await?.into())
 }
@@ -138,7 +141,7 @@ pub(crate) async fn index(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusa
             setting: "query.max_response",
         })?;
         let builder = hyper::Response::builder().header(header::CONTENT_TYPE, index.content_type());
-        Ok(crate::pieces::respond(builder, Arc::new(index), crate::pieces::Coding::of(headers), permit))
+        Ok(respond(builder, Arc::new(index), Coding::of(headers), permit))
     });
     Ok(response.await?.into())
 }

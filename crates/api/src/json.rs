@@ -1,14 +1,8 @@
 //! JSON answers as graphite-web's views send them.
 
-use std::sync::Arc;
+use hyper::{Response, header, http::response::Builder};
 
-use hyper::{HeaderMap, Response, header, http::response::Builder};
-use tokio::sync::OwnedSemaphorePermit;
-
-use crate::{
-    api::Query,
-    pieces::{Coding, Pieces, respond},
-};
+use crate::api::Query;
 
 /// How a JSON answer is written: what `json.dumps` is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -108,15 +102,4 @@ pub(crate) fn uncached(content_type: &'static str) -> Builder {
         .header(header::CONTENT_TYPE, content_type)
         .header(header::PRAGMA, "no-cache")
         .header(header::CACHE_CONTROL, "no-cache")
-}
-
-/// A document that is there already, wrapped and sent.
-pub(crate) fn whole(
-    headers: &HeaderMap,
-    builder: Builder,
-    text: Vec<u8>,
-    permit: OwnedSemaphorePermit,
-) -> crate::Response {
-    let pieces: Arc<dyn Pieces> = Arc::new(text);
-    respond(builder, pieces, Coding::of(headers), permit)
 }

@@ -17,6 +17,7 @@ use hyper::{
     HeaderMap,
     body::{Body as HttpBody, Frame},
     header::{self, HeaderValue},
+    http::response::Builder,
 };
 use tokio::{
     sync::OwnedSemaphorePermit,
@@ -32,17 +33,6 @@ pub(crate) trait Pieces: Send + Sync + 'static {
 
     /// Appends one piece. Called once for each, on a thread that may be kept busy.
     fn write(&self, piece: usize, out: &mut Vec<u8>);
-}
-
-/// A single piece that is there already.
-impl Pieces for Vec<u8> {
-    fn count(&self) -> usize {
-        1
-    }
-
-    fn write(&self, _: usize, out: &mut Vec<u8>) {
-        out.extend_from_slice(self);
-    }
 }
 
 /// How an answer is sent.
@@ -74,36 +64,69 @@ impl Coding {
 /// piece is made here and now, so call this where work may be done; `permit` is given back with the last
 /// byte.
 pub(crate) fn respond(
-    mut response: hyper::http::response::Builder,
+    mut response: Builder,
     pieces: Arc<dyn Pieces>,
     coding: Coding,
     permit: OwnedSemaphorePermit,
 ) -> Response {
-    let headers = response.headers_mut().expect("the parts of an answer are ours");
-    let gzip = |headers: &mut HeaderMap| {
-        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    };
-    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    let body = if pieces.count() == 1 {
+    if pieces.count() == 1 {
         let mut text = Vec::new();
         pieces.write(0, &mut text);
-        if coding == Coding::Gzip && text.len() > SMALLEST_GZIP {
-            gzip(headers);
+        return respond_text(response, text, coding, permit);
+    }
+    set_coding(&mut response, coding);
+    response.body(Body::stream(Assembly::new(pieces, coding, permit))).expect(OURS)
+}
+
+/// Makes the body of an answer from text that is there already.
+pub(crate) fn respond_text(
+    mut response: Builder,
+    text: Vec<u8>,
+    coding: Coding,
+    permit: OwnedSemaphorePermit,
+) -> Response {
+    let coding = if text.len() > SMALLEST_GZIP { coding } else { Coding::Identity };
+    if coding == Coding::Gzip && text.len() > TEXT_PER_PIECE {
+        return respond(response, Arc::new(Text(text)), coding, permit);
+    }
+    set_coding(&mut response, coding);
+    let body = match coding {
+        Coding::Identity => Body::from(text),
+        Coding::Gzip => {
             let piece = Piece::deflated(&text);
             let mut member = GZIP_HEADER.to_vec();
             member.extend_from_slice(&piece.bytes);
             member.extend_from_slice(&gzip_trailer(piece.sum));
             Body::from(member)
-        } else {
-            Body::from(text)
         }
-    } else {
-        if coding == Coding::Gzip {
-            gzip(headers);
-        }
-        Body::stream(Assembly::new(pieces, coding, permit))
     };
-    response.body(body).expect("the parts of an answer are ours")
+    response.body(body).expect(OURS)
+}
+
+const OURS: &str = "the parts of an answer are ours";
+
+fn set_coding(response: &mut Builder, coding: Coding) {
+    let headers = response.headers_mut().expect(OURS);
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if coding == Coding::Gzip {
+        headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+}
+
+/// A text that is compressed in pieces.
+struct Text(Vec<u8>);
+
+const TEXT_PER_PIECE: usize = 256 << 10;
+
+impl Pieces for Text {
+    fn count(&self) -> usize {
+        self.0.len().div_ceil(TEXT_PER_PIECE).max(1)
+    }
+
+    fn write(&self, piece: usize, out: &mut Vec<u8>) {
+        let begin = piece * TEXT_PER_PIECE;
+        out.extend_from_slice(&self.0[begin..self.0.len().min(begin + TEXT_PER_PIECE)]);
+    }
 }
 
 /// Pieces being made and sent.
@@ -247,16 +270,20 @@ impl Piece {
         sum.crc.update(text);
         sum.bytes = text.len() as u64;
         let mut compress = Compress::new(Compression::fast(), false);
-        // Deflate grows what it cannot shrink by five bytes in 16 kB at worst; a loop catches the rest.
         let mut bytes = Vec::with_capacity(text.len() / 4 + 64);
+        // A call that finds output waiting from the one before hands that out and may do nothing else, so only
+        // one that began with none and ended with room left has flushed all there is. The price of asking
+        // once more is an empty block.
+        let mut nothing_waits = true;
         loop {
             let done = compress.total_in() as usize;
             let status = compress.compress_vec(&text[done..], &mut bytes, FlushCompress::Sync);
+            debug_assert!(matches!(status, Ok(Status::Ok | Status::BufError)));
             let room = bytes.len() < bytes.capacity();
-            if compress.total_in() as usize == text.len() && room {
-                debug_assert!(matches!(status, Ok(Status::Ok | Status::BufError)));
+            if nothing_waits && room && compress.total_in() as usize == text.len() {
                 return Piece { bytes, sum };
             }
+            nothing_waits = room;
             bytes.reserve(bytes.capacity().max(64));
         }
     }
@@ -327,6 +354,30 @@ mod tests {
             let mut plain = Vec::new();
             flate2::read::GzDecoder::new(&read(response)[..]).read_to_end(&mut plain).unwrap();
             assert!(plain == whole);
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_compressed_in_pieces() {
+        let text: Vec<u8> = (0..200_000).flat_map(|i: u32| i.to_string().into_bytes()).collect();
+        assert!(text.len() > 3 * TEXT_PER_PIECE);
+        let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+        let packed = read(respond_text(hyper::Response::builder(), text.clone(), Coding::Gzip, permit()));
+        let mut plain = Vec::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
+        assert!(plain == text);
+        assert!(read(respond_text(hyper::Response::builder(), text.clone(), Coding::Identity, permit())) == text);
+    }
+
+    #[test]
+    fn a_piece_is_flushed_whatever_room_there_is() {
+        let text: Vec<u8> = (0..60_000).flat_map(|i: u32| i.to_string().into_bytes()).collect();
+        for len in (1..text.len()).step_by(7919) {
+            let mut bytes = Piece::deflated(&text[..len]).bytes;
+            bytes.extend_from_slice(&[3, 0]);
+            let mut plain = Vec::new();
+            flate2::read::DeflateDecoder::new(&bytes[..]).read_to_end(&mut plain).unwrap();
+            assert!(plain == text[..len]);
         }
     }
 

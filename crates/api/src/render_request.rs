@@ -273,9 +273,9 @@ async fn step(
     mut work: Work,
     step: Step,
 ) -> Result<Work, Refusal> {
-    let (ours, api, cancelled) = (asked.clone(), api.clone(), cancelled.clone());
+    let (asked, api, cancelled) = (asked.clone(), api.clone(), cancelled.clone());
+    let targets = asked.clone();
     let done = tokio::task::spawn_blocking(move || {
-        let asked = &*ours;
         let Times { now, from, until } = asked.times;
         let context = Context {
             time_zone: asked.zone.clone(),
@@ -284,11 +284,14 @@ async fn step(
             template: asked.template.clone(),
             ..Context::new(now, from, until)
         };
-        let found = Mutex::new(std::mem::take(&mut work.found));
-        let largest_step = |fetch: &Fetch| {
-            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = look_up(&api, asked, &cancelled, &fetch.path, &mut found, api.limits.series).ok()?;
-            Reckoning::new(&api, now, usize::MAX).largest_step(fetch.span, names)
+        let found = Arc::new(Mutex::new(std::mem::take(&mut work.found)));
+        let largest_step = {
+            let (api, asked, cancelled, found) = (api.clone(), asked.clone(), cancelled.clone(), found.clone());
+            move |fetch: &Fetch| {
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let names = look_up(&api, &asked, &cancelled, &fetch.path, &mut found, api.limits.series).ok()?;
+                Reckoning::new(&api, now, usize::MAX).largest_step(fetch.span, names)
+            }
         };
         let context = Context { largest_step: Some(&largest_step), ..context };
         match step {
@@ -301,7 +304,7 @@ async fn step(
                 }
             }
         }
-        work.found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        work.found = std::mem::take(&mut found.lock().unwrap_or_else(PoisonError::into_inner));
         Ok(work)
     });
     let done: Result<Work, render::Error> = done.await.map_err(|_| Refusal::Broken)?;
@@ -312,7 +315,7 @@ async fn step(
             limit: points,
             setting: "query.max_points",
         },
-        other => refused(&asked.targets, &asked.source, &other.to_string()),
+        other => refused(&targets.targets, &targets.source, &other.to_string()),
     })
 }
 

@@ -133,9 +133,9 @@ def cases():
     for params in [{}, {"noCache": "1"}, {"cacheTimeout": "0"}, {"cacheTimeout": "5"}]:
         yield {**render(target="both", **{"from": "-3min"}, format="raw", **params), "caching": True}
     # Mistakes. `words`: whether ours are the same, or better ones.
-    yield {**render(target="nosuch(servers.a.cpu)", format="json"), "words": False}
+    yield render(target="nosuch(servers.a.cpu)", format="json")
     yield {
-        **render(target=["nosuch(a)", "b"], format="json"), "words": False,
+        **render(target=["nosuch(a)", "b"], format="json"),
         "headers": {"X-Dashboard-Id": "7", "X-Panel-Id": "3", "X-Grafana-Org-Id": "1"},
     }
     yield render(target="both", format="json", xFilesFactor="abc")
