@@ -242,16 +242,15 @@ class Plumbago:
 
     def rejected(self, reason):
         """How many inputs were refused for a reason, by every protocol."""
-        label = f'reason="{reason}"'
-        return sum(value for key, value in self.counters().items() if label in key)
+        return self.counter("plumbago_rejected_total", reason=reason)
 
     def counter_of_points(self):
         """How many points were accepted, by every protocol."""
-        return sum(value for key, value in self.counters().items() if "points" in key and 'protocol="' in key)
+        return self.counter("plumbago_points_total")
 
     def stalled_seconds(self):
         """How long receivers waited for room."""
-        return sum(value for key, value in self.counters().items() if "stalled_seconds" in key)
+        return self.counter("plumbago_stalled_seconds_total")
 
 
 def present(series):

@@ -1,5 +1,6 @@
 """What comes in over each receiver: everything that carbon's receivers take is taken, and what is bad costs only itself."""
 
+import gzip
 import os
 import pickle
 import random
@@ -314,6 +315,55 @@ def test_a_bad_payload_costs_only_itself(shared_server, at, case):
         connection.sendall(wire.frame(BAD_PAYLOADS[case]))
         connection.sendall(wire.frame(wire.protobuf([(name, at + 1, 2.0)])))
         eventually(served(shared_server, name, at), {at: 1.0, at + 1: 2.0})
+
+
+# HTTP POST.
+
+
+BODIES = {
+    "lines": (wire.lines, None),
+    "plain text": (wire.lines, "text/plain"),
+    "a form, as curl sends it": (wire.lines, "application/x-www-form-urlencoded"),
+    "pickle": (wire.pickled, "application/python-pickle"),
+    "protobuf": (wire.protobuf, "application/protobuf"),
+    "x-protobuf": (wire.protobuf, "application/x-protobuf; charset=binary"),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("kind", BODIES)
+def test_points_by_post(shared_server, at, kind, packed):
+    encode, content_type = BODIES[kind]
+    name = f"second.post.{kind.replace(' ', '-').replace(',', '')}.{packed}"
+    points = [(name, at + i, i / 3) for i in range(50)]
+    headers = {"Content-Type": content_type} if content_type else {}
+    body = encode(points)
+    if packed:
+        body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
+    answer = shared_server.post("/ingest", data=body, headers=headers)
+    assert (answer.status_code, answer.json()) == (200, {"points": 50, "refused": 0})
+    # It is accepted when it is answered.
+    assert served(shared_server, name, at)() == {t: v for _, t, v in points}
+
+
+def test_what_is_bad_in_a_post_is_told(shared_server, at):
+    answer = shared_server.post("/ingest", data=f"second.post.some 1 {at}\nnonsense\nsecond.post.some 2 {at + 1}".encode())
+    assert (answer.status_code, answer.json()) == (200, {"points": 2, "refused": 1})
+    assert served(shared_server, "second.post.some", at)() == {at: 1.0, at + 1: 2.0}
+    for body, headers in [(b"not gzip", {"Content-Encoding": "gzip"})]:
+        assert shared_server.post("/ingest", data=body, headers=headers).status_code == 400
+    pickled = {"Content-Type": "application/python-pickle"}
+    assert shared_server.post("/ingest", data=b"garbage", headers=pickled).json()["points"] == 0
+    assert shared_server.get("/ingest").status_code == 405
+
+
+def test_a_post_too_large_is_refused_also_when_gzip_hides_its_size(make_server):
+    server = make_server(settings=QUIET + '[receive]\nmax_body = "100KiB"\n')
+    assert server.post("/ingest", data=bytes(200_000)).status_code == 413
+    bomb = gzip.compress(b"a.b 1 1\n" * 1_000_000)
+    assert len(bomb) < 100_000
+    assert server.post("/ingest", data=bomb, headers={"Content-Encoding": "gzip"}).status_code in (400, 413)
+    assert server.counter_of_points() == 0
 
 
 # Everything at once.
