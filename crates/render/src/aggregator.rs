@@ -119,13 +119,8 @@ impl Aggregator {
                 column.get(first.min(column.len())..after.min(column.len())).unwrap_or_default()
             };
             let parts: Vec<&[f64]> = columns.iter().map(part).collect();
-            self.fold_block(&parts, out);
             let mut counts = [0.0; BLOCK];
-            for part in &parts {
-                for (count, value) in counts.iter_mut().zip(*part) {
-                    *count += f64::from(u8::from(!value.is_nan()));
-                }
-            }
+            self.fold_block(&parts, out, &mut counts);
             let total = columns.len() as f64;
             for (out, count) in out.iter_mut().zip(counts) {
                 *out = match self {
@@ -144,46 +139,38 @@ impl Aggregator {
         out
     }
 
-    /// Folds columns into a block of rows: sums for the averages, the sum of squares for the deviation, for
-    /// the others the answer.
-    fn fold_block(self, columns: &[&[f64]], out: &mut [f64]) {
+    /// Folds columns into a block of rows, and counts what is known in each: sums for the averages, the sum of
+    /// squares for the deviation, for the others the answer.
+    fn fold_block(self, columns: &[&[f64]], out: &mut [f64], counts: &mut [f64]) {
+        let infinity = f64::INFINITY;
         match self {
-            Aggregator::Average | Aggregator::AvgZero | Aggregator::Sum => {
-                fold_columns(columns, out, 0.0, |sum, value| sum + zero_if_unknown(value));
+            Aggregator::Average | Aggregator::AvgZero | Aggregator::Sum | Aggregator::Count => {
+                fold_columns(columns, out, counts, 0.0, |sum, value, _| sum + zero_if_unknown(value));
             }
-            Aggregator::Min => fold_columns(columns, out, f64::INFINITY, smaller),
-            Aggregator::Max => fold_columns(columns, out, f64::NEG_INFINITY, larger),
-            Aggregator::Multiply => fold_columns(columns, out, 1.0, |product, value| product * value),
+            Aggregator::Min => fold_columns(columns, out, counts, infinity, |least, value, _| smaller(least, value)),
+            Aggregator::Max => fold_columns(columns, out, counts, -infinity, |most, value, _| larger(most, value)),
+            Aggregator::Multiply => fold_columns(columns, out, counts, 1.0, |product, value, _| product * value),
             Aggregator::Last => {
-                fold_columns(columns, out, f64::NAN, |last, value| if value.is_nan() { last } else { value })
+                let later = |last: f64, value: f64, _| if value.is_nan() { last } else { value };
+                fold_columns(columns, out, counts, f64::NAN, later);
             }
-            Aggregator::Count => {}
-            Aggregator::Diff => {
-                let mut begun = vec![false; out.len()];
-                out.fill(0.0);
-                for column in columns {
-                    for ((out, begun), value) in out.iter_mut().zip(&mut begun).zip(*column) {
-                        let known = zero_if_unknown(*value);
-                        *out = if *begun { *out - known } else { *out + known };
-                        *begun |= !value.is_nan();
-                    }
-                }
-            }
+            Aggregator::Diff => fold_columns(columns, out, counts, 0.0, |rest, value, known_before| {
+                let value = zero_if_unknown(value);
+                if known_before == 0.0 { rest + value } else { rest - value }
+            }),
             Aggregator::Range => {
                 let mut least = vec![0.0; out.len()];
-                fold_columns(columns, &mut least, f64::INFINITY, smaller);
-                fold_columns(columns, out, f64::NEG_INFINITY, larger);
+                Aggregator::Min.fold_block(columns, &mut least, counts);
+                Aggregator::Max.fold_block(columns, out, counts);
                 for (out, least) in out.iter_mut().zip(least) {
                     *out -= least;
                 }
             }
             Aggregator::StdDev => {
                 let mut means = vec![0.0; out.len()];
-                Aggregator::Average.fold_block(columns, &mut means);
-                let mut counts = vec![0.0; out.len()];
-                fold_columns(columns, &mut counts, 0.0, |count, value| count + f64::from(u8::from(!value.is_nan())));
+                Aggregator::Average.fold_block(columns, &mut means, counts);
                 for (mean, count) in means.iter_mut().zip(counts) {
-                    *mean /= count;
+                    *mean /= *count;
                 }
                 out.fill(0.0);
                 for column in columns {
@@ -194,9 +181,10 @@ impl Aggregator {
             }
             Aggregator::Median => {
                 let mut row = Vec::with_capacity(columns.len());
-                for (i, out) in out.iter_mut().enumerate() {
+                for (i, (out, count)) in out.iter_mut().zip(counts).enumerate() {
                     row.clear();
                     row.extend(columns.iter().filter_map(|column| column.get(i)).filter(|value| !value.is_nan()));
+                    *count = row.len() as f64;
                     *out = if row.is_empty() { f64::NAN } else { median(&mut row) };
                 }
             }
@@ -204,12 +192,21 @@ impl Aggregator {
     }
 }
 
-/// Folds each column into the rows, one after another, in straight loops that the compiler vectorises.
-fn fold_columns(columns: &[&[f64]], out: &mut [f64], start: f64, fold: impl Fn(f64, f64) -> f64) {
+/// Folds each column into the rows, one after another, and counts what is known, in straight loops that the
+/// compiler vectorises: so each column is read from memory once. `fold` is given how many were known before.
+fn fold_columns(
+    columns: &[&[f64]],
+    out: &mut [f64],
+    counts: &mut [f64],
+    start: f64,
+    fold: impl Fn(f64, f64, f64) -> f64,
+) {
     out.fill(start);
+    counts.fill(0.0);
     for column in columns {
-        for (out, value) in out.iter_mut().zip(*column) {
-            *out = fold(*out, *value);
+        for ((out, count), value) in out.iter_mut().zip(counts.iter_mut()).zip(*column) {
+            *out = fold(*out, *value, *count);
+            *count += if value.is_nan() { 0.0 } else { 1.0 };
         }
     }
 }
@@ -233,5 +230,5 @@ pub(crate) fn median(known: &mut [f64]) -> f64 {
     debug_assert!(!known.is_empty(), "something has a middle");
     known.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     let middle = known.len() / 2;
-    if known.len() % 2 == 0 { (known[middle - 1] + known[middle]) / 2.0 } else { known[middle] }
+    if known.len().is_multiple_of(2) { (known[middle - 1] + known[middle]) / 2.0 } else { known[middle] }
 }

@@ -24,6 +24,9 @@ pub struct Fetch {
     pub span: Span,
 }
 
+/// Tells the largest step, seconds, among the series that a fetch will return.
+pub type StepOf<'a> = dyn Fn(&Fetch) -> Option<i64> + Sync + 'a;
+
 /// What a request fixes for all its targets.
 #[derive(Clone)]
 pub struct Context<'a> {
@@ -42,7 +45,7 @@ pub struct Context<'a> {
     /// The largest step among the series that a fetch will return, or `None` where the caller does not
     /// know. A window counted in points reaches back so many steps: with this, it is planned in the first
     /// round instead of a second. It must be exact or `None`.
-    pub largest_step: Option<&'a (dyn Fn(&Fetch) -> Option<i64> + Sync)>,
+    pub largest_step: Option<&'a StepOf<'a>>,
 }
 
 impl Context<'static> {

@@ -25,19 +25,7 @@ pub enum Evaluation {
 /// Unknown functions and wrong arguments; what functions refuse; the budget's end.
 pub fn evaluate(targets: &[Expression], context: &Context, data: &Data, budget: &Budget) -> Result<Evaluation, Error> {
     let targets = targets.iter().map(|target| target.resolved(&context.template)).collect::<Result<Vec<_>, _>>()?;
-    let mut scope = Scope {
-        context,
-        data,
-        budget,
-        points_left: budget.points,
-        missing: Vec::new(),
-        function: "",
-        asked: Asked { span: context.span, fetched: false, largest_step: None, time_zone: context.time_zone.clone() },
-        asked_was_evaluated: true,
-        input: None,
-        span: context.span,
-        x_files_factor: context.x_files_factor,
-    };
+    let mut scope = Scope::of(context, data, budget);
     let mut all = Vec::new();
     for target in &targets {
         match scope.expression(target) {
@@ -73,6 +61,23 @@ pub(crate) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
+    fn of(context: &'a Context<'a>, data: &'a Data, budget: &'a Budget<'a>) -> Scope<'a> {
+        let span = context.span;
+        Scope {
+            context,
+            data,
+            budget,
+            points_left: budget.points,
+            missing: Vec::new(),
+            function: "",
+            asked: Asked { span, fetched: false, largest_step: None, time_zone: context.time_zone.clone() },
+            asked_was_evaluated: true,
+            input: None,
+            span,
+            x_files_factor: context.x_files_factor,
+        }
+    }
+
     /// Evaluates the first argument of the current call over another span. What it changes in the context
     /// is forgotten afterwards, as in graphite-web.
     pub(crate) fn again(&mut self, span: Span) -> Result<Vec<Series>, Error> {
@@ -260,4 +265,11 @@ fn fill(path: &str, values: &[(String, Argument)]) -> Argument {
 fn is_decimal(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// Runs what needs a scope but no request.
+#[cfg(test)]
+pub(crate) fn in_scope<T>(run: impl FnOnce(&Scope) -> T) -> T {
+    let (context, data, budget) = (Context::new(0, 0, 0), Data::new(), Budget::unlimited());
+    run(&Scope::of(&context, &data, &budget))
 }

@@ -29,7 +29,7 @@ pub mod time;
 pub use aggregator::Aggregator;
 pub use argument::{Kind, Literal, Parameter};
 pub use consolidate::{consolidate, time_range};
-pub use context::{Budget, Context, Data, Fetch, Span};
+pub use context::{Budget, Context, Data, Fetch, Span, StepOf};
 pub use describe::{function_json, functions_json};
 pub use error::{Error, ParseError};
 pub use evaluate::{Evaluation, evaluate};

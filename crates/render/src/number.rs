@@ -9,18 +9,51 @@ pub fn python_repr(value: f64, out: &mut String) {
     if value.is_infinite() {
         return out.push_str(if value < 0.0 { "-inf" } else { "inf" });
     }
+    if push_short_decimal(value, out) {
+        return;
+    }
     let mut buffer = ryu::Buffer::new();
     let shortest = buffer.format_finite(value);
-    // Ryu writes an exponent outside of 1e-5 to 1e16, which is nearly Python's rule: where it wrote none,
-    // the text is Python's already.
-    let Some((mantissa, exponent)) = shortest.split_once('e') else {
-        let magnitude = value.abs();
-        if magnitude >= 1e16 || (magnitude != 0.0 && magnitude < 1e-4) {
-            return relay(shortest, 0, out);
-        }
+    // Ryu writes no exponent from 1e-5 up to 1e16, which is nearly Python's rule.
+    if (1e-4..1e16).contains(&value.abs()) {
         return out.push_str(shortest);
-    };
+    }
+    let (mantissa, exponent) = shortest.split_once('e').unwrap_or((shortest, "0"));
     relay(mantissa, exponent.parse().unwrap_or(0), out);
+}
+
+/// Appends a value that is a whole number of thousandths, and says whether it was one. Most of what is measured
+/// has few decimals, and an integer is written many times faster than the shortest digits are found. The result
+/// is the same: below 2^50 thousandths, no two decimals of three places are the same float, so the shortest one
+/// is the only one.
+fn push_short_decimal(value: f64, out: &mut String) -> bool {
+    let thousandths = value * 1e3;
+    if !(1.0..(1u64 << 50) as f64).contains(&thousandths.abs()) {
+        return false;
+    }
+    let whole = thousandths.abs() as u64;
+    let near = if thousandths.abs() - whole as f64 >= 0.5 { whole + 1 } else { whole };
+    // A division of two integers that floats hold is the float nearest to the decimal.
+    if near as f64 / 1e3 != value.abs() {
+        return false;
+    }
+    let mut buffer = itoa::Buffer::new();
+    if value < 0.0 {
+        out.push('-');
+    }
+    out.push_str(buffer.format(near / 1000));
+    let fraction = (near % 1000) as u16;
+    let [hundreds, tens, ones] = [fraction / 100, fraction / 10 % 10, fraction % 10];
+    let digits = [b'.', b'0' + hundreds as u8, b'0' + tens as u8, b'0' + ones as u8];
+    let length = if ones != 0 {
+        4
+    } else if tens != 0 {
+        3
+    } else {
+        2
+    };
+    out.push_str(std::str::from_utf8(&digits[..length]).unwrap_or(".0"));
+    true
 }
 
 /// Lays `mantissa · 10^exponent` out as Python does.
@@ -89,16 +122,18 @@ pub fn general(value: f64) -> String {
 
 /// `round(value, 6)` of Python: the nearest decimal, ties of the exact binary value going to even.
 pub(crate) fn round_to_millionths(value: f64) -> f64 {
-    let scaled = value * 1e6;
-    let magnitude = scaled.abs();
-    // Below 2^50 the nearest millionth is an integer a division turns into the nearest double, unless the
+    const TO_INTEGER: f64 = (1u64 << 52) as f64;
+    let magnitude = (value * 1e6).abs();
+    // Below 2^50 the nearest millionth is an integer that a division turns into the nearest double, unless the
     // product's own rounding may have crossed a tie.
     if magnitude < (1u64 << 50) as f64 {
-        let distance_from_tie = ((magnitude - magnitude.floor()) - 0.5).abs();
+        // At 2^52 floats are integers: adding that rounds, without the call that rounding would be.
+        let nearest = (magnitude + TO_INTEGER) - TO_INTEGER;
+        let distance_from_tie = 0.5 - (magnitude - nearest).abs();
         if distance_from_tie > magnitude * f64::EPSILON {
-            return (scaled.round_ties_even() / 1e6).copysign(value);
+            return (nearest / 1e6).copysign(value);
         }
-    } else if !(value.abs() < (1u64 << 52) as f64) {
+    } else if value.is_nan() || value.abs() >= (1u64 << 52) as f64 {
         return value;
     }
     format!("{value:.6}").parse().unwrap_or(value)
@@ -135,6 +170,24 @@ mod tests {
         ];
         for (value, text) in cases {
             assert_eq!(repr(value), text);
+        }
+    }
+
+    /// What Python writes is the shortest text that reads back, and no shorter way to find it may differ.
+    #[test]
+    fn short_decimals_are_written_as_the_shortest_digits_are() {
+        let mut chance: u64 = 88172645463325252;
+        for _ in 0..200_000 {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            let decimals = 10f64.powi((chance >> 60) as i32 % 6);
+            let value = ((chance >> 8) % (1 << (chance % 50))) as f64 / decimals;
+            let (mut short, mut shortest) = (String::new(), ryu::Buffer::new());
+            if push_short_decimal(value, &mut short) {
+                assert_eq!(short, shortest.format_finite(value));
+            }
+            assert_eq!(repr(value).parse(), Ok(value));
         }
     }
 

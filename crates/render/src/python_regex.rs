@@ -185,7 +185,7 @@ fn translated(pattern: &str) -> String {
             out.push('[');
         } else if character == '{' {
             match count_of(rest) {
-                Some((from, counts)) if from.is_empty() => {
+                Some(("", counts)) => {
                     out.push_str("{0");
                     out.push_str(counts);
                     for _ in 0..counts.chars().count() {

@@ -17,6 +17,8 @@ pub enum TimeError {
     Interval(String),
 }
 
+/// The first moment Python's calendar knows, the beginning of the year 1.
+const FIRST_SECOND: i64 = -62_135_596_800;
 /// The last moment Python's calendar knows, the end of the year 9999.
 const LAST_SECOND: i64 = 253_402_300_799;
 
@@ -39,8 +41,7 @@ pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeE
     let offset = if offset.is_empty() { 0 } else { parse_interval(offset).map_err(|_| wrong())? };
     let reference = reference_time(reference, now, zone).ok_or_else(wrong)?;
     let time = reference.checked_add(offset).ok_or_else(wrong)?;
-    let known = -62_135_596_800 <= time && time <= LAST_SECOND;
-    known.then_some(time).ok_or_else(wrong)
+    (FIRST_SECOND..=LAST_SECOND).contains(&time).then_some(time).ok_or_else(wrong)
 }
 
 /// Reads an interval, seconds: `[+|-](number unit)+`, one sign for all. A unit is known by its beginning: `s`,

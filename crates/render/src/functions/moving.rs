@@ -149,7 +149,7 @@ fn windows(
     }
     // Windows 1..=count of values.windows(points).
     let values = values.get(1..).unwrap_or_default();
-    let known = running(values, points, |value| f64::from(u8::from(!value.is_nan())));
+    let known = known_counts(values, points);
     let mut folded = match aggregator {
         Aggregator::Sum | Aggregator::Average | Aggregator::AvgZero => sums(values, points, scope)?,
         Aggregator::Min => extremes(values, points, |kept, new| kept <= new),
@@ -169,35 +169,57 @@ fn windows(
     Ok(folded)
 }
 
+/// How many values of each window are known.
+fn known_counts(values: &[f64], points: usize) -> Vec<f64> {
+    let mut known: u32 = 0;
+    let mut counts = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    for (i, value) in values.iter().enumerate() {
+        known += u32::from(!value.is_nan());
+        if let Some(left) = i.checked_sub(points) {
+            known -= u32::from(!values[left].is_nan());
+        }
+        if i + 1 >= points {
+            counts.push(f64::from(known));
+        }
+    }
+    counts
+}
+
 /// Additions of one series beyond which window sums are kept running: about a tenth of a second.
 const MAX_ADDITIONS: usize = 1 << 28;
 
-/// Window sums, each added from its first value to its last: block by block, value k of every window of the
-/// block, then value k + 1, so that the additions of one window wait for those of no other.
+/// Window sums, each added from its first value to its last. So many windows are summed side by side as fit in
+/// the processor's registers: the additions of one window wait for each other, those of several do not.
 fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
-    let zero_if_unknown = |value: &f64| if value.is_nan() { 0.0 } else { *value };
     let count = (values.len() + 1).saturating_sub(points);
+    let mut values: Vec<f64> = values.iter().map(|value| if value.is_nan() { 0.0 } else { *value }).collect();
     if count.saturating_mul(points) > MAX_ADDITIONS {
-        return Ok(running(values, points, |value| zero_if_unknown(&value)));
+        return Ok(running(&values, points));
     }
-    let values: Vec<f64> = values.iter().map(zero_if_unknown).collect();
+    const SIDE_BY_SIDE: usize = 16;
+    // The last group of windows may reach beyond the end; what it sums there is dropped.
+    values.resize(values.len() + SIDE_BY_SIDE, 0.0);
     let mut sums = vec![0.0; count];
-    const BLOCK: usize = 512;
-    for (block, sums) in sums.chunks_mut(BLOCK).enumerate() {
-        scope.check()?;
-        let values = values.get(block * BLOCK..).unwrap_or_default();
-        for k in 0..points {
-            for (sum, value) in sums.iter_mut().zip(values.get(k..).unwrap_or_default()) {
+    for (group, out) in sums.chunks_mut(SIDE_BY_SIDE).enumerate() {
+        if group % 64 == 0 {
+            scope.check()?;
+        }
+        let mut side = [0.0; SIDE_BY_SIDE];
+        let first = group * SIDE_BY_SIDE;
+        let reached = values.get(first..first + points + SIDE_BY_SIDE - 1).unwrap_or_default();
+        for later in reached.windows(SIDE_BY_SIDE) {
+            for (sum, value) in side.iter_mut().zip(later) {
                 *sum += value;
             }
         }
+        out.copy_from_slice(&side[..out.len()]);
     }
     Ok(sums)
 }
 
 /// Window sums kept running: what enters is added, what leaves is taken away, and what that loses is kept
 /// beside (Neumaier). An infinity would stay for ever, so it is counted apart.
-fn running(values: &[f64], points: usize, weight: impl Fn(f64) -> f64) -> Vec<f64> {
+fn running(values: &[f64], points: usize) -> Vec<f64> {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     let (mut plus, mut minus) = (0_usize, 0_usize);
     let mut sums = Vec::with_capacity((values.len() + 1).saturating_sub(points));
@@ -213,9 +235,9 @@ fn running(values: &[f64], points: usize, weight: impl Fn(f64) -> f64) -> Vec<f6
             lost += if sum.abs() >= change.abs() { (sum - next) + change } else { (change - next) + sum };
             sum = next;
         };
-        change(weight(*value), true);
+        change(*value, true);
         if let Some(left) = i.checked_sub(points) {
-            change(weight(values[left]), false);
+            change(values[left], false);
         }
         if i + 1 >= points {
             sums.push(match (plus, minus) {
@@ -336,4 +358,75 @@ fn each(values: &[f64], points: usize, aggregator: Aggregator, scope: &Scope) ->
         folded.push(if known.is_empty() { f64::NAN } else { aggregator.of(&known) });
     }
     Ok(folded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator of numbers that look random (xorshift), from a printed seed.
+    struct Chance(u64);
+
+    impl Chance {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % bound
+        }
+
+        fn values(&mut self, count: usize) -> Vec<f64> {
+            let mut value = || match self.below(12) {
+                0 | 1 => f64::NAN,
+                2 => f64::INFINITY,
+                3 => f64::NEG_INFINITY,
+                4 => 0.0,
+                5 => -0.0,
+                _ => self.below(2_000_001) as f64 / 1e3 - 1e3,
+            };
+            (0..count).map(|_| value()).collect()
+        }
+    }
+
+    fn with_scope<T>(run: impl FnOnce(&Scope) -> Result<T, Error>) -> T {
+        crate::evaluate::in_scope(|scope| run(scope)).expect("no budget to run out of")
+    }
+
+    #[test]
+    fn every_window_comes_to_what_its_values_come_to_alone() {
+        for seed in 1..=300 {
+            let mut chance = Chance(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
+            let count = chance.below(120) as usize;
+            let values = chance.values(count);
+            let points = 1 + chance.below(40) as usize;
+            let factor = [0.0, 0.3, 0.7, 1.0][chance.below(4) as usize];
+            for (name, aggregator) in Aggregator::NAMES {
+                let moved = with_scope(|scope| windows(&values, points, aggregator, factor, scope));
+                let naive: Vec<f64> = values
+                    .windows(points)
+                    .skip(1)
+                    .map(|window| {
+                        let known: Vec<f64> = window.iter().copied().filter(|value| !value.is_nan()).collect();
+                        let enough = !known.is_empty() && known.len() as f64 / points as f64 >= factor;
+                        if enough { aggregator.of(&known) } else { f64::NAN }
+                    })
+                    .collect();
+                let bits = |values: &[f64]| -> Vec<u64> {
+                    // A zero's sign is lost in a median's sort, in Python as well.
+                    values.iter().map(|value| if value.is_nan() { u64::MAX } else { (value + 0.0).to_bits() }).collect()
+                };
+                assert_eq!(bits(&moved), bits(&naive), "seed {seed}: {name} of {points} in {values:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn sums_that_are_kept_running_stay_near() {
+        let mut chance = Chance(7);
+        let values: Vec<f64> = (0..5000).map(|_| chance.below(2_000_001) as f64 / 1e3 - 1e3).collect();
+        let exact = with_scope(|scope| sums(&values, 300, scope));
+        for (near, exact) in running(&values, 300).iter().zip(exact) {
+            assert!((near - exact).abs() < 1e-8, "{near} is not {exact}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use jiff::{Timestamp, tz::TimeZone};
 
 use crate::{
-    Error, Literal, Series, Span,
+    Error, Literal, Span,
     argument::{Interval, SeriesList, Value, parameters},
     evaluate::Scope,
     functions::{Asked, Evaluate, Function, Reach},
@@ -101,6 +101,6 @@ impl Evaluate for TimeShift {
             series.end = if self.reset_end { end } else { series.end - series.start + start };
             series.start = start;
         }
-        Ok(Vec::<Series>::from(shifted).into())
+        Ok(shifted.into())
     }
 }
