@@ -108,6 +108,15 @@ fn main() {
     let (_, points) = &kinds[1];
     let stream: Vec<u8> = points
         .iter()
+        .flat_map(|(name, point)| [&name[..], format!(" {} {}.25\n", point.value, point.time).as_bytes()].concat())
+        .collect();
+    let mut sum = Sum::default();
+    let mut decoder = LineDecoder::new();
+    measure("line, fractions of seconds", 1000, || {
+        decoder.decode(black_box(&stream), NOW, &mut sum);
+    });
+    let stream: Vec<u8> = points
+        .iter()
         .flat_map(|(name, point)| [&name[..], format!("  {}\t{}\r\n", point.value, point.time).as_bytes()].concat())
         .collect();
     let mut sum = Sum::default();
