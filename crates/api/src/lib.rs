@@ -13,12 +13,14 @@ mod server;
 mod stall;
 mod times;
 
+mod evaluation;
 mod events;
 mod find;
 mod formats;
 mod functions;
 mod nodes;
 mod page;
+mod reckoning;
 mod render_request;
 mod tags;
 

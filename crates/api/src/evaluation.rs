@@ -1,0 +1,282 @@
+//! The series of a render: planned, looked up, read, evaluated.
+//!
+//! 1. Parse all targets and plan every fetch they need.
+//! 2. Look up the planned paths, and reckon what reading them would cost.
+//! 3. Read all series at once.
+//! 4. Evaluate. A function may ask for more, which is looked up and read the same way.
+//!
+//! Steps 1, 2 and 4 are work for a processor and run on threads that may be kept busy; step 3 waits.
+
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use metadata::{FindError, FindLimits, Found};
+use metric::Window;
+use render::{Budget, Context, Data, Evaluation, Expression, Fetch, Series};
+use store::{FetchedSeries, SeriesRequest};
+
+use crate::{
+    Api, Refusal,
+    find::{CancelOnDrop, is_users, refusal},
+    reckoning::Reckoning,
+    render_request::Asked,
+    times::Times,
+};
+
+/// Rounds of reading and evaluating. A window counted in points may be known after the first only; one of
+/// those in another takes one more, and calls are nested at most this deep.
+const MAX_ROUNDS: usize = 100;
+
+/// What a render comes to.
+pub(crate) struct Evaluated {
+    /// The series of all targets, in the order of the targets.
+    pub series: Vec<Series>,
+    /// What was read for them.
+    pub cost: Cost,
+}
+
+/// What a render has read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// Series that there were.
+    pub series: usize,
+    /// Their points.
+    pub points: usize,
+}
+
+/// Evaluates what is asked. Dropping the future stops all of it.
+pub(crate) async fn evaluate(api: &Arc<Api>, asked: &Arc<Asked>) -> Result<Evaluated, Refusal> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(cancelled.clone());
+    match rounds(Evaluating::new(api, asked, cancelled)).await {
+        // A pattern that names too much is one user's; the front end has others.
+        Err(Refusal::Parameters { .. } | Refusal::TooMuch { .. }) if asked.from_front_end => {
+            Ok(Evaluated { series: Vec::new(), cost: Cost::default() })
+        }
+        other => other,
+    }
+}
+
+async fn rounds(state: Evaluating) -> Result<Evaluated, Refusal> {
+    let (mut state, mut next) = at_work(state, Evaluating::begin).await?;
+    for _ in 0..MAX_ROUNDS {
+        let (fetches, requests) = match next {
+            Next::Done(series) => return Ok(Evaluated { series, cost: state.cost }),
+            Next::Read(fetches, requests) => (fetches, requests),
+        };
+        let source = state.names.api.series.clone();
+        let read = if requests.is_empty() { Vec::new() } else { source.fetch(requests).await? };
+        (state, next) = at_work(state, |state| state.go_on(fetches, read)).await?;
+    }
+    tracing::error!(targets = ?state.asked.targets, "the planner asks for more and more");
+    Err(Refusal::Broken)
+}
+
+/// Does work on a thread that may be kept busy.
+async fn at_work(
+    mut state: Evaluating,
+    work: impl FnOnce(&mut Evaluating) -> Result<Next, Refusal> + Send + 'static,
+) -> Result<(Evaluating, Next), Refusal> {
+    let done = tokio::task::spawn_blocking(move || {
+        let next = work(&mut state)?;
+        Ok((state, next))
+    });
+    done.await.map_err(|_| Refusal::Broken)?
+}
+
+/// What comes after a round of work.
+enum Next {
+    /// To read: fetches, and what they ask of the source, for each in turn one request for each of its
+    /// path's metrics.
+    Read(Vec<Fetch>, Vec<SeriesRequest>),
+    /// Nothing more.
+    Done(Vec<Series>),
+}
+
+/// A render on its way.
+struct Evaluating {
+    asked: Arc<Asked>,
+    names: Arc<Names>,
+    expressions: Vec<Expression>,
+    data: Data,
+    cost: Cost,
+}
+
+impl Evaluating {
+    fn new(api: &Arc<Api>, asked: &Arc<Asked>, cancelled: Arc<AtomicBool>) -> Evaluating {
+        let (api, from_front_end) = (api.clone(), asked.from_front_end);
+        Evaluating {
+            asked: asked.clone(),
+            names: Arc::new(Names { api, from_front_end, cancelled, found: Mutex::default() }),
+            expressions: Vec::new(),
+            data: Data::new(),
+            cost: Cost::default(),
+        }
+    }
+
+    /// Steps 1 and 2.
+    fn begin(&mut self) -> Result<Next, Refusal> {
+        for target in &self.asked.targets {
+            let expression = match render::parse(target) {
+                // A front end sends paths, already unescaped, and files what it gets under the text it sent.
+                Ok(Expression::Path(_)) | Err(_) if self.asked.from_front_end => Expression::Path(target.clone()),
+                Ok(Expression::SeriesByTag(_)) if self.asked.from_front_end => Expression::SeriesByTag(target.clone()),
+                parsed => parsed.map_err(|error| self.asked.refused(&error.to_string()))?,
+            };
+            self.expressions.push(expression);
+        }
+        let planned = self.in_context(|state, context| render::plan(&state.expressions, context))?;
+        if planned.is_empty() { self.evaluate() } else { self.look_up(planned) }
+    }
+
+    /// Files what was read; then steps 4 and, if need be, 2.
+    fn go_on(&mut self, fetches: Vec<Fetch>, read: Vec<Option<FetchedSeries>>) -> Result<Next, Refusal> {
+        let mut read = read.into_iter();
+        for fetch in fetches {
+            let mut series = Vec::new();
+            let names = self.names.clone();
+            let found = names.found();
+            let leaves = found.get(&fetch.path).into_iter().flat_map(Found::leaves);
+            for ((_, name), read) in leaves.zip(read.by_ref()) {
+                // What lies outside its retention has no series; what was never written has one of nulls.
+                let Some(read) = read else { continue };
+                self.cost.series += 1;
+                self.cost.points += read.values.len();
+                series.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
+            }
+            self.data.put(fetch, series);
+        }
+        // The reckoning before the read is what keeps memory bounded; a source that read more anyway is
+        // refused here.
+        let limit = self.names.api.limits.points;
+        if self.cost.points > limit {
+            return Err(too_many_points(self.cost.points, limit));
+        }
+        self.evaluate()
+    }
+
+    /// Step 4.
+    fn evaluate(&mut self) -> Result<Next, Refusal> {
+        let evaluation = self.in_context(|state, context| {
+            let cancelled = || state.names.cancelled.load(Ordering::Relaxed);
+            let budget = Budget { points: state.names.api.limits.points, cancelled: &cancelled };
+            render::evaluate(&state.expressions, context, &state.data, &budget)
+        })?;
+        match evaluation {
+            Evaluation::Done(series) => Ok(Next::Done(series)),
+            Evaluation::Fetch(fetches) => self.look_up(fetches),
+        }
+    }
+
+    /// Step 2.
+    fn look_up(&self, fetches: Vec<Fetch>) -> Result<Next, Refusal> {
+        let api = &self.names.api;
+        let mut total = self.cost.series;
+        for fetch in &fetches {
+            total += self.names.look_up(&fetch.path, |found| found.leaves().count())?;
+            if total > api.limits.series {
+                return Err(too_many_series(api.limits.series));
+            }
+        }
+        let now = self.asked.times.now;
+        let points_left = api.limits.points - self.cost.points;
+        let max_points = (points_left / (total - self.cost.series).max(1)).max(1);
+        let mut requests = Vec::with_capacity(total - self.cost.series);
+        let mut reckoning = Reckoning::new(api, now, max_points);
+        let mut points = 0usize;
+        for fetch in &fetches {
+            let window = Window::between(fetch.span.from, fetch.span.until);
+            self.names.look_up(&fetch.path, |found| {
+                requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));
+                points = points.saturating_add(reckoning.points(fetch.span, found));
+            })?;
+        }
+        if points > points_left {
+            return Err(too_many_points(points, api.limits.points));
+        }
+        Ok(Next::Read(fetches, requests))
+    }
+
+    /// Plans or evaluates.
+    fn in_context<T>(
+        &self,
+        work: impl FnOnce(&Evaluating, &Context<'_>) -> Result<T, render::Error>,
+    ) -> Result<T, Refusal> {
+        let asked = &self.asked;
+        let Times { now, from, until } = asked.times;
+        let names = self.names.clone();
+        let largest_step = move |fetch: &Fetch| {
+            let reckon = |found: &Found| Reckoning::new(&names.api, now, usize::MAX).largest_step(fetch.span, found);
+            names.look_up(&fetch.path, reckon).ok()?
+        };
+        let context = Context {
+            time_zone: asked.zone.clone(),
+            x_files_factor: asked.x_files_factor,
+            max_data_points: asked.max_data_points,
+            template: asked.template.clone(),
+            largest_step: Some(&largest_step),
+            ..Context::new(now, from, until)
+        };
+        work(self, &context).map_err(|error| match error {
+            render::Error::Budget { points } => Refusal::TooMuch {
+                what: "the points that the functions make are",
+                given: format!("more than {points}"),
+                limit: points,
+                setting: "query.max_points",
+            },
+            other => asked.refused(&other.to_string()),
+        })
+    }
+}
+
+/// The metrics of the paths of one request, each looked up once.
+struct Names {
+    api: Arc<Api>,
+    from_front_end: bool,
+    cancelled: Arc<AtomicBool>,
+    found: Mutex<HashMap<Arc<str>, Found>>,
+}
+
+impl Names {
+    /// Hands on the metrics of a path.
+    fn look_up<T>(&self, path: &Arc<str>, each: impl FnOnce(&Found) -> T) -> Result<T, Refusal> {
+        let mut found = self.found();
+        let entry = match found.entry(path.clone()) {
+            Entry::Occupied(known) => return Ok(each(known.get())),
+            Entry::Vacant(entry) => entry,
+        };
+        let limits = FindLimits {
+            nodes: self.api.limits.series,
+            cancelled: Some(self.cancelled.clone()),
+            ..FindLimits::default()
+        };
+        // No tag is indexed yet, so no expression over tags finds a series.
+        let by_tag = path.starts_with("seriesByTag(");
+        let leaves = if by_tag { Ok(Found::default()) } else { self.api.registry.leaves(path, &limits) };
+        match leaves {
+            Ok(leaves) => Ok(each(entry.insert(leaves))),
+            Err(FindError::TooManyNodes { .. }) => Err(too_many_series(limits.nodes)),
+            Err(error) if self.from_front_end && is_users(&error) => Ok(each(entry.insert(Found::default()))),
+            Err(error) => Err(refusal(error)),
+        }
+    }
+
+    fn found(&self) -> MutexGuard<'_, HashMap<Arc<str>, Found>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn too_many_series(limit: usize) -> Refusal {
+    let given = format!("more than {limit}");
+    Refusal::TooMuch { what: "the series that match are", given, limit, setting: "query.max_series" }
+}
+
+fn too_many_points(points: usize, limit: usize) -> Refusal {
+    let given = format!("{points} even at the coarsest precision kept");
+    Refusal::TooMuch { what: "the points of all series are", given, limit, setting: "query.max_points" }
+}
