@@ -57,6 +57,15 @@ pub struct Api {
     waiting: AtomicUsize,
 }
 
+/// Queries under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Activity {
+    /// At work, or being sent.
+    pub at_work: usize,
+    /// Waiting for their turn.
+    pub waiting: usize,
+}
+
 /// What a handler gives back.
 pub(crate) struct Reply {
     /// The answer.
@@ -134,6 +143,14 @@ impl Api {
         Arc::new(Api { registry, series, limits, clock, time_zone, about, observer, extension, turns, waiting })
     }
 
+    /// What is under way, for gauges.
+    pub fn activity(&self) -> Activity {
+        Activity {
+            at_work: self.limits.concurrent_queries.saturating_sub(self.turns.available_permits()),
+            waiting: self.waiting.load(Ordering::Relaxed),
+        }
+    }
+
     pub(crate) async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response {
         let started = Instant::now();
         let (head, incoming) = request.into_parts();
@@ -188,7 +205,7 @@ impl Api {
         if !route.allow.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Refusal::Method { path: head.uri.path().to_owned(), allow: route.allow });
         }
-        let body = body.read(self.limits.body_bytes, "query.max_body").await?;
+        let body = body.read(self.limits.body_bytes, "http.max_body_bytes").await?;
         let params = Params::read(head.uri.query(), &head.headers, body).await?;
         let query = Query { path, headers: head.headers, params };
         (route.handler)(self, &query).await

@@ -138,7 +138,7 @@ pub(crate) async fn index(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusa
             what: "the bytes of the answer come to",
             given: format!("more than {given}"),
             limit: api.limits.response_bytes,
-            setting: "query.max_response",
+            setting: "query.max_response_bytes",
         })?;
         let builder = hyper::Response::builder().header(header::CONTENT_TYPE, index.content_type());
         Ok(respond(builder, Arc::new(index), Coding::of(headers), permit))
@@ -152,7 +152,7 @@ fn check_patterns(api: &Api, patterns: &[impl AsRef<str>]) -> Result<(), Refusal
         return Ok(());
     }
     let (given, limit) = (bytes.to_string(), api.limits.target_bytes);
-    Err(Refusal::TooMuch { what: "the bytes of the patterns are", given, limit, setting: "query.max_target" })
+    Err(Refusal::TooMuch { what: "the bytes of the patterns are", given, limit, setting: "query.max_target_bytes" })
 }
 
 /// Whether the pattern is to blame.
@@ -167,7 +167,7 @@ pub(crate) fn refusal(error: FindError) -> Refusal {
             what: "the names that match are",
             given: format!("more than {limit}"),
             limit,
-            setting: "query.max_found",
+            setting: "query.max_find_results",
         },
         other => Refusal::parameters(other.to_string()),
     }

@@ -528,7 +528,8 @@ impl CsvClock<'_> {
         self.since = self.zone.preceding(instant).next().map_or(i64::MIN, |change| change.timestamp().as_second());
         // A time that is itself a change begins a stretch.
         if self.since < time {
-            let at = self.zone.following(instant - jiff::SignedDuration::from_secs(1)).next();
+            let before = instant.checked_sub(jiff::SignedDuration::from_secs(1)).unwrap_or(jiff::Timestamp::MIN);
+            let at = self.zone.following(before).next();
             if at.is_some_and(|change| change.timestamp().as_second() == time) {
                 self.since = time;
             }

@@ -31,7 +31,7 @@ mod pieces;
 mod python;
 mod write;
 
-pub use api::{Api, ApiOptions};
+pub use api::{Activity, Api, ApiOptions};
 pub use body::{Body, BodyError, RequestBody, Response};
 pub use extension::{Answer, Extension, ExtensionRequest};
 pub use limits::Limits;

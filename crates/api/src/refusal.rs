@@ -36,7 +36,7 @@ pub(crate) enum Refusal {
     /// No place in the queue.
     #[error(
         "{0} queries are at work and as many as may wait are waiting; try again, or raise \
-         query.max_concurrent or query.max_waiting"
+         http.max_concurrent_queries or http.max_queued_queries"
     )]
     Busy(usize),
     /// The body could not be read.

@@ -64,7 +64,7 @@ pub(crate) async fn render(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
                 what: "the bytes of the answer come to",
                 given: format!("at least {least}"),
                 limit,
-                setting: "query.max_response",
+                setting: "query.max_response_bytes",
             });
         }
         let builder = hyper::Response::builder().header(header::CONTENT_TYPE, answer.content_type());
@@ -103,7 +103,7 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
             what: "the bytes of the targets are",
             given,
             limit,
-            setting: "query.max_target",
+            setting: "query.max_target_bytes",
         });
     }
     let source = source(&query.headers);

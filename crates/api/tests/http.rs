@@ -255,14 +255,14 @@ fn every_limit_is_a_4xx_that_names_its_setting() {
     check(Limits { series: 30, ..limits() }, hour, 200, "many.m0029");
     check(Limits { points: 30 * 60 - 1, ..limits() }, hour, 422, "query.max_points");
     check(Limits { points: 30 * 60, ..limits() }, hour, 200, "many.m0029");
-    check(Limits { response_bytes: 10_000, ..limits() }, hour, 422, "query.max_response");
-    check(Limits { target_bytes: 5, ..limits() }, hour, 422, "query.max_target");
+    check(Limits { response_bytes: 10_000, ..limits() }, hour, 422, "query.max_response_bytes");
+    check(Limits { target_bytes: 5, ..limits() }, hour, 422, "query.max_target_bytes");
     check(Limits { target_bytes: 6, ..limits() }, hour, 200, "many.m0029");
-    check(Limits { find_results: 29, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_found");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_find_results");
     check(Limits { find_results: 30, ..limits() }, "/metrics/find?query=many.*", 200, "m0029");
-    check(Limits { find_results: 29, ..limits() }, "/metrics/expand?query=many.*", 422, "query.max_found");
-    check(Limits { target_bytes: 5, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_target");
-    check(Limits { response_bytes: 100, ..limits() }, "/metrics/index.json", 422, "query.max_response");
+    check(Limits { find_results: 29, ..limits() }, "/metrics/expand?query=many.*", 422, "query.max_find_results");
+    check(Limits { target_bytes: 5, ..limits() }, "/metrics/find?query=many.*", 422, "query.max_target_bytes");
+    check(Limits { response_bytes: 100, ..limits() }, "/metrics/index.json", 422, "query.max_response_bytes");
 }
 
 #[test]
@@ -352,7 +352,8 @@ fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
     let refused: Vec<_> = answers.iter().flatten().collect();
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].status, refused[0].header("retry-after")), (429, Some("1")));
-    assert!(refused[0].text().contains("query.max_waiting"));
+    assert!(refused[0].text().contains("http.max_queued_queries"));
+    assert_eq!(server.api.activity(), api::Activity { at_work: 2, waiting: 1 });
     // What is no query is answered all the same.
     assert_eq!(server.get("/version").status, 200);
     drop((first, second));
@@ -474,6 +475,44 @@ fn garbage_costs_nothing_but_its_connection() {
         assert!((200..500).contains(&status), "{query}: {status}");
     }
     assert_eq!(server.get("/version").status, 200);
+}
+
+#[test]
+fn nasty_targets_are_answered_and_do_no_harm() {
+    let server = Setup::new(many(3)).start();
+    let deep = 50_000;
+    let targets = [
+        format!("{}a{}", "scale(".repeat(deep), ",1)".repeat(deep)),
+        "{".repeat(deep),
+        "many.".to_owned() + &"{a,b}".repeat(200),
+        "many.".to_owned() + &"*".repeat(5000) + "x",
+        "**.".repeat(500) + "x",
+        "a".to_owned() + &"|scale(1)".repeat(20_000),
+        "a.".repeat(deep) + "b",
+        "many.[z-a]*".to_owned(),
+        "many.\0".to_owned(),
+        "aliasSub(many.*,'(','x')".to_owned(),
+        "movingAverage(many.*,999999999999)".to_owned(),
+        "summarize(many.*,'99999999999y')".to_owned(),
+        "summarize(many.*,'0s')".to_owned(),
+        "timeShift(many.*,'9999999999d')".to_owned(),
+        "constantLine(1e999)".to_owned(),
+    ];
+    for target in targets {
+        let begun = Instant::now();
+        let encoded: String = form_urlencoded::byte_serialize(target.as_bytes()).collect();
+        for times in ["from=-1h", "from=0&until=99999999999", "from=-9999y&until=%2B9999y", "from=1%2F1%2F01"] {
+            for format in ["json&maxDataPoints=10", "csv&tz=Europe%2FBerlin", "dygraph"] {
+                let body = format!("target={encoded}&format={format}&{times}");
+                let answer = server.request("POST", "/render", &[], body.as_bytes());
+                let status = answer.status;
+                assert!(status < 500, "{target:.50} {body:.50}: {status} {}", answer.text());
+            }
+        }
+        let status = server.request("POST", "/metrics/find", &[], format!("query={encoded}").as_bytes()).status;
+        assert!(status < 500, "{target:.50}: {status}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{target:.50} took {:?}", begun.elapsed());
+    }
 }
 
 #[test]

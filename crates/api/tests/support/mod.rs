@@ -112,6 +112,7 @@ impl Observer for Notes {
 /// A server that stops when it is dropped.
 pub struct Server {
     pub address: SocketAddr,
+    pub api: Arc<Api>,
     pub notes: Arc<Notes>,
     stop: Option<tokio::sync::oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -147,15 +148,16 @@ impl Setup {
             extension: self.extension,
             observer: notes.clone(),
         });
+        let served = api.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 tell.send(listener.local_addr().unwrap()).unwrap();
-                api.serve(listener, async { drop(stopped.await) }).await;
+                served.serve(listener, async { drop(stopped.await) }).await;
             });
         });
-        Server { address: told.recv().unwrap(), notes, stop: Some(stop), thread: Some(thread) }
+        Server { address: told.recv().unwrap(), api, notes, stop: Some(stop), thread: Some(thread) }
     }
 }
 
