@@ -14,11 +14,7 @@
 
 use globset::GlobBuilder;
 use metric::MAX_COMPONENTS;
-use regex_automata::{
-    hybrid::dfa::DFA,
-    nfa::thompson,
-    util::{start, syntax},
-};
+use regex_automata::{hybrid::dfa::DFA, nfa::thompson, util::start};
 
 use crate::FindError;
 
@@ -59,23 +55,13 @@ pub(crate) fn plain_name(pattern: &str) -> String {
 /// The automaton of a pattern, or `None` when nothing can match.
 pub(crate) fn automaton(pattern: &str) -> Result<Option<DFA>, FindError> {
     let Some(regex) = regex(pattern)? else { return Ok(None) };
-    let too_complex = |_| FindError::TooComplex;
-    let nfa = thompson::Compiler::new()
-        .configure(
-            thompson::Config::new()
-                .nfa_size_limit(Some(MAX_PROGRAM_BYTES))
-                .which_captures(thompson::WhichCaptures::None),
-        )
-        .syntax(syntax::Config::new().dot_matches_new_line(true))
-        .build(&regex)
-        .map_err(|_| FindError::TooComplex)?;
+    let program =
+        thompson::Config::new().nfa_size_limit(Some(MAX_PROGRAM_BYTES)).which_captures(thompson::WhichCaptures::None);
+    let nfa = thompson::Compiler::new().configure(program).build(&regex).map_err(|_| FindError::TooComplex)?;
     // A walk keeps states while it looks for others, so the cache must never be cleared under it.
-    let config = DFA::config()
-        .cache_capacity(MAX_STATE_BYTES)
-        .skip_cache_capacity_check(false)
-        .minimum_cache_clear_count(Some(0))
-        .starts_for_each_pattern(false);
-    DFA::builder().configure(config).build_from_nfa(nfa).map(Some).map_err(too_complex)
+    let states = DFA::config().cache_capacity(MAX_STATE_BYTES).minimum_cache_clear_count(Some(0));
+    let dfa = DFA::builder().configure(states).build_from_nfa(nfa).map_err(|_| FindError::TooComplex)?;
+    Ok(Some(dfa))
 }
 
 /// How an automaton begins: at the beginning of a name, which it must match from there.
