@@ -63,7 +63,11 @@ pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal
     let response = find_work(api, query, move |api, limits, permit, headers| {
         let found = match api.registry.find(&pattern, limits) {
             Ok(found) => found,
-            Err(error) if to_front_end && is_users(&error) => Found::default(),
+            Err(error) if to_front_end && is_users(&error) => {
+                tracing::warn!(%error, "a front end is sent no names");
+                api.observer.withheld("find");
+                Found::default()
+            }
             Err(error) => return Err(refusal(error)),
         };
         // A name, what is said of it, and its punctuation.

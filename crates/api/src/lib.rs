@@ -24,6 +24,7 @@ mod reckoning;
 mod render_request;
 mod tags;
 
+mod calendar;
 mod json;
 mod msgpack;
 mod pickle;

@@ -27,6 +27,12 @@ pub trait Observer: Send + Sync + 'static {
 
     /// Connections open now.
     fn connections(&self, open: usize);
+
+    /// A graphite-web in front of us was sent an empty list where anybody else is refused: it would leave us
+    /// out for a minute, for all its users.
+    fn withheld(&self, path: &'static str) {
+        let _ = path;
+    }
 }
 
 /// Counts nothing.

@@ -123,6 +123,17 @@ fn one_connection_serves_many_requests() {
 }
 
 #[test]
+fn an_answer_says_how_long_it_may_be_kept() {
+    let server = Setup::new(many(1)).start();
+    let kept = server.get("/render?target=many.*&format=raw&cacheTimeout=60");
+    assert_eq!(kept.header("expires"), Some("Tue, 14 Nov 2023 22:14:20 GMT"));
+    let not_kept = server.get("/render?target=many.*&format=raw&noCache=1");
+    assert_eq!(not_kept.header("expires"), Some("Tue, 14 Nov 2023 22:13:20 GMT"));
+    let found = server.get("/metrics/find?query=many.*");
+    assert_eq!((found.header("pragma"), found.header("cache-control")), (Some("no-cache"), Some("no-cache")));
+}
+
+#[test]
 fn what_is_not_there_says_what_is() {
     let server = Setup::new(many(1)).start();
     let answer = server.get("/dashboard/");
@@ -234,6 +245,7 @@ fn a_front_end_gets_an_empty_list_for_what_is_too_much() {
     assert_eq!((answer.status, decode::pickle(&answer.body)), (200, serde_json::json!([])));
     let answer = server.get("/metrics/find?query=many.*&format=pickle&local=1");
     assert_eq!((answer.status, decode::pickle(&answer.body)), (200, serde_json::json!([])));
+    assert_eq!(*server.notes.withheld.lock().unwrap(), ["render", "find"]);
 }
 
 // Limits.

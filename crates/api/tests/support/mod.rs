@@ -93,6 +93,7 @@ pub struct Notes {
     pub answered: Mutex<Vec<Answered>>,
     pub cancelled: Mutex<Vec<&'static str>>,
     pub connections: Mutex<Vec<usize>>,
+    pub withheld: Mutex<Vec<&'static str>>,
 }
 
 impl Observer for Notes {
@@ -106,6 +107,10 @@ impl Observer for Notes {
 
     fn connections(&self, open: usize) {
         self.connections.lock().unwrap().push(open);
+    }
+
+    fn withheld(&self, path: &'static str) {
+        self.withheld.lock().unwrap().push(path);
     }
 }
 
