@@ -1,0 +1,145 @@
+//! Values that are decimals with few places, as integers; and those that are not.
+//!
+//! What a sender prints as `12.34` is the double nearest to 1234 / 100, and division rounds correctly, so
+//! the integer 1234 and the scale 2 give the same bits back. That is checked for every value; the few that
+//! fail (negative zero, infinities, a rounding error) stand beside the integers as exceptions.
+
+use pco::{ChunkConfig, wrapped::FileDecompressor};
+
+use crate::{
+    Damaged,
+    bytes::{Reader, put_varint},
+    ints::{PCO_HEADER, write_chunk},
+};
+
+/// Places tried: more would not leave an integer below 2^51 for values above 2.
+pub(crate) const MAX_SCALE: u8 = 15;
+
+const POWERS: [f64; MAX_SCALE as usize + 1] =
+    [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+
+/// Adding and subtracting it rounds a double below 2^51 to the nearest integer, in two instructions.
+const ROUND: f64 = 6_755_399_441_055_744.0;
+
+const CONSTANT: u8 = 0;
+const RAW: u8 = 1;
+const PCO: u8 = 2;
+
+/// Ten to the `scale`.
+pub(crate) fn power(scale: u8) -> Option<f64> {
+    POWERS.get(usize::from(scale)).copied()
+}
+
+/// The integer that `value` is at a scale, if dividing it again gives the same bits.
+#[inline]
+fn scaled(value: f64, scale: u8) -> Option<i64> {
+    let power = POWERS[usize::from(scale)];
+    if scale == 0 {
+        let integer = value as i64;
+        return (integer as f64).to_bits().eq(&value.to_bits()).then_some(integer);
+    }
+    let product = value * power;
+    let integer = (product + ROUND - ROUND) as i64;
+    let same = (integer as f64 / power).to_bits() == value.to_bits();
+    // Beyond 2^51 the rounding trick fails, and beyond 2^53 integers are no longer exact.
+    (same && product.abs() < (1_u64 << 51) as f64).then_some(integer)
+}
+
+/// Fills `integers` with the values at the smallest scale that holds nearly all of them, `exceptions` with
+/// the places of the others, and returns the scale; `None` when too many are no decimals.
+pub(crate) fn scale(values: &[f64], integers: &mut Vec<i64>, exceptions: &mut Vec<u32>) -> Option<u8> {
+    let allowed = values.len() / 8;
+    let mut scale = 0;
+    'larger: loop {
+        integers.clear();
+        exceptions.clear();
+        let mut before = 0;
+        for (i, &value) in values.iter().enumerate() {
+            if let Some(integer) = scaled(value, scale) {
+                before = integer;
+            } else if let Some(larger) = (scale + 1..=MAX_SCALE).find(|&scale| scaled(value, scale).is_some()) {
+                // Every value that fitted the smaller scale fits the larger, unless it grows too long.
+                scale = larger;
+                continue 'larger;
+            } else {
+                exceptions.push(i as u32);
+                // Half the first sixteen failing is answer enough: each costs a search of all scales.
+                if exceptions.len() > allowed || (exceptions.len() == 8 && i < 16) {
+                    return None;
+                }
+            }
+            integers.push(before);
+        }
+        return Some(scale);
+    }
+}
+
+/// Appends values that are no decimals.
+pub(crate) fn encode(values: &[f64], out: &mut Vec<u8>) {
+    let first = values[0].to_bits();
+    if values.iter().all(|value| value.to_bits() == first) {
+        out.push(CONSTANT);
+        out.extend_from_slice(&values[0].to_le_bytes());
+        return;
+    }
+    let raw = values.len() * 8;
+    if values.len() >= 32 {
+        let start = out.len();
+        out.push(PCO);
+        let mut chunk = Vec::with_capacity(raw);
+        write_chunk(values, &ChunkConfig::default().with_compression_level(5), &mut chunk);
+        if chunk.len() < raw {
+            put_varint(out, chunk.len() as u64);
+            out.extend_from_slice(&chunk);
+            return;
+        }
+        out.truncate(start);
+    }
+    out.push(RAW);
+    values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
+}
+
+/// Doubles as they are written, their extent known and not yet decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Floats<'a> {
+    form: u8,
+    bytes: &'a [u8],
+}
+
+impl<'a> Floats<'a> {
+    /// Reads past `len` values.
+    pub(crate) fn parse(len: usize, reader: &mut Reader<'a>) -> Result<Floats<'a>, Damaged> {
+        let form = reader.byte()?;
+        let size = match form {
+            CONSTANT => 8,
+            RAW => len * 8,
+            PCO => usize::try_from(reader.varint()?).unwrap_or(usize::MAX),
+            _ => return Err(Damaged(format!("float form {form} is not known"))),
+        };
+        Ok(Floats { form, bytes: reader.take(size)? })
+    }
+
+    /// Fills `values`, as many as were parsed.
+    pub(crate) fn decode(self, values: &mut [f64]) -> Result<(), Damaged> {
+        match self.form {
+            CONSTANT => values.fill(Reader::new(self.bytes).f64()?),
+            RAW => {
+                let mut reader = Reader::new(self.bytes);
+                for value in values {
+                    *value = reader.f64()?;
+                }
+            }
+            _ => {
+                let damaged = |error: pco::errors::PcoError| Damaged(error.to_string());
+                let (file, _) = FileDecompressor::new(&PCO_HEADER[..]).map_err(damaged)?;
+                let (mut chunk, rest) = file.chunk_decompressor::<f64, _>(self.bytes).map_err(damaged)?;
+                let mut page = chunk.page_decompressor(rest, values.len()).map_err(damaged)?;
+                let progress = page.read(values).map_err(damaged)?;
+                if progress.n_processed < values.len() {
+                    return Err(Damaged::new("a page of pco is too short"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,136 @@
+//! The metrics table: a row for each metric, and a row for each policy that they name.
+//!
+//! ```text
+//! key  'm' │ number u32 BE      value  created_on u32 │ policies u8 │ { since u32 │ policy u16 }… │ name
+//! key  'p' │ id u16 BE          value  xFilesFactor f64 │ "average 10080*60s:720*3600s"
+//! ```
+//!
+//! Little-endian but for keys, which sort. A policy is written before the first metric that names it.
+
+use metric::{Policy, Timestamp};
+use parking_lot::Mutex;
+use store::{MetricRecord, PolicyChange, StoreError};
+
+use crate::tree::Tree;
+
+const METRIC: u8 = b'm';
+const POLICY: u8 = b'p';
+
+/// Records handed out at once by a scan.
+const AT_ONCE: usize = 4096;
+
+pub(crate) struct MetricsTable {
+    pub(crate) tree: Tree,
+    /// By id.
+    policies: Mutex<Vec<Policy>>,
+}
+
+impl MetricsTable {
+    pub(crate) fn open(tree: Tree) -> Result<MetricsTable, StoreError> {
+        let mut policies = Vec::new();
+        for id in 0..=u16::MAX {
+            let Some(value) = tree.get(&policy_key(id))? else { break };
+            policies.push(read_policy(&value).ok_or_else(|| damaged(&tree, format!("policy {id}")))?);
+        }
+        Ok(MetricsTable { tree, policies: Mutex::new(policies) })
+    }
+
+    pub(crate) fn put(&self, records: &[MetricRecord]) {
+        let mut value = Vec::new();
+        for record in records {
+            value.clear();
+            value.extend_from_slice(&seconds(record.created_on).to_le_bytes());
+            // The registry keeps far fewer.
+            let kept = &record.policies[record.policies.len().saturating_sub(usize::from(u8::MAX))..];
+            value.push(kept.len() as u8);
+            for change in kept {
+                value.extend_from_slice(&seconds(change.since).to_le_bytes());
+                value.extend_from_slice(&self.id(&change.policy).to_le_bytes());
+            }
+            value.extend_from_slice(record.name.as_bytes());
+            self.tree.insert(&metric_key(record.number), &value);
+        }
+    }
+
+    fn id(&self, policy: &Policy) -> u16 {
+        let mut policies = self.policies.lock();
+        let known = policies.iter().position(|known| {
+            known.retention == policy.retention
+                && known.aggregation == policy.aggregation
+                && known.x_files_factor.to_bits() == policy.x_files_factor.to_bits()
+        });
+        let id = known.unwrap_or_else(|| {
+            policies.push(policy.clone());
+            let mut value = policy.x_files_factor.to_le_bytes().to_vec();
+            value.extend_from_slice(format!("{} {}", policy.aggregation, policy.retention).as_bytes());
+            self.tree.insert(&policy_key(policies.len() as u16 - 1), &value);
+            policies.len() - 1
+        });
+        u16::try_from(id).expect("schema files have fewer than 65,536 distinct policies")
+    }
+
+    pub(crate) fn scan(&self, each: &mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> Result<(), StoreError> {
+        let policies = self.policies.lock().clone();
+        let mut records = Vec::with_capacity(AT_ONCE);
+        self.tree.scan(|key, value| {
+            let [METRIC, number @ ..] = key else { return Ok(()) };
+            let number = number.try_into().ok().map(u32::from_be_bytes);
+            let record = number.and_then(|number| read_metric(number, value, &policies));
+            records.push(record.ok_or_else(|| damaged(&self.tree, format!("the row of metric {number:?}")))?);
+            if records.len() == AT_ONCE {
+                each(std::mem::replace(&mut records, Vec::with_capacity(AT_ONCE)));
+            }
+            Ok(())
+        })?;
+        each(records);
+        Ok(())
+    }
+}
+
+fn metric_key(number: u32) -> [u8; 5] {
+    let [a, b, c, d] = number.to_be_bytes();
+    [METRIC, a, b, c, d]
+}
+
+fn policy_key(id: u16) -> [u8; 3] {
+    let [a, b] = id.to_be_bytes();
+    [POLICY, a, b]
+}
+
+/// Unsigned seconds last until 2106.
+fn seconds(time: Timestamp) -> u32 {
+    u32::try_from(time.max(0)).unwrap_or(u32::MAX)
+}
+
+fn read_metric(number: u32, value: &[u8], policies: &[Policy]) -> Option<MetricRecord> {
+    let (created_on, rest) = value.split_first_chunk::<4>()?;
+    let (&count, mut rest) = rest.split_first()?;
+    let mut changes = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let (since, after) = rest.split_first_chunk::<4>()?;
+        let (id, after) = after.split_first_chunk::<2>()?;
+        let policy = policies.get(usize::from(u16::from_le_bytes(*id)))?.clone();
+        changes.push(PolicyChange { since: Timestamp::from(u32::from_le_bytes(*since)), policy });
+        rest = after;
+    }
+    Some(MetricRecord {
+        number,
+        name: std::str::from_utf8(rest).ok()?.to_owned(),
+        created_on: Timestamp::from(u32::from_le_bytes(*created_on)),
+        policies: changes,
+    })
+}
+
+fn read_policy(value: &[u8]) -> Option<Policy> {
+    let (x_files_factor, text) = value.split_first_chunk::<8>()?;
+    let (aggregation, retention) = std::str::from_utf8(text).ok()?.split_once(' ')?;
+    Some(Policy {
+        retention: retention.parse().ok()?,
+        aggregation: aggregation.parse().ok()?,
+        x_files_factor: f64::from_le_bytes(*x_files_factor),
+    })
+}
+
+fn damaged(tree: &Tree, what: String) -> StoreError {
+    StoreError::Damaged { what: format!("{what} in {}", tree.path().display()), how: "it cannot be read".to_owned() }
+}

@@ -1,0 +1,159 @@
+//! The embedded driver passes the suite that every driver passes, and survives what only a disk can do to it.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use metric::{Aggregation, Stage, Table};
+use store::{Driver, Fetch, Run, StoreError, conformance};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+
+struct Folder(tempfile::TempDir);
+
+impl conformance::Fixture for Folder {
+    const OUTLIVES: bool = true;
+
+    async fn open(&mut self) -> Arc<dyn Driver> {
+        // Small, so that rows reach files also in small tests.
+        let options = EmbeddedOptions { unsynced_bytes: 64 << 10, ..EmbeddedOptions::default() };
+        for _ in 0..200 {
+            match EmbeddedDriver::open(self.0.path(), options.clone()) {
+                Ok(driver) => return Arc::new(driver),
+                // The background thread of the one before has not looked up yet.
+                Err(StoreError::Unavailable(_)) => tokio::time::sleep(Duration::from_millis(20)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("the folder stays locked")
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+}
+
+#[test]
+fn the_suite_of_every_driver() {
+    runtime().block_on(conformance::suite(&mut Folder(tempfile::tempdir().unwrap()), now()));
+}
+
+#[test]
+fn a_folder_is_for_one_process_and_for_one_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).map(|_| ());
+    let first = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("another process uses the folder"), "{error}");
+    drop(first);
+    std::thread::sleep(Duration::from_secs(1));
+    std::fs::write(dir.path().join("spec"), "plumbago embedded store\nlayout 99\n").unwrap();
+    let error = open().unwrap_err();
+    assert!(matches!(&error, StoreError::Spec { .. }), "{error}");
+    assert!(error.to_string().contains("layout 99") && error.to_string().contains("layout 1"), "{error}");
+}
+
+#[test]
+fn expiry_gives_the_disk_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = Table { stage: Stage::new(1, 3600).unwrap(), aggregated: false };
+    runtime().block_on(async {
+        let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+        let run = |slot: u32| Run {
+            metric: 1,
+            name: "a".into(),
+            table,
+            first_slot: slot,
+            values: vec![1.5; 100],
+            counts: vec![],
+        };
+        driver.write(vec![run(10_000), run(20_000)]).await.unwrap();
+        driver.sync().await.unwrap();
+        let folders = || std::fs::read_dir(dir.path().join(table.to_string())).unwrap().count();
+        assert_eq!(folders(), 2);
+        driver.expire(10_100 + 3600).await.unwrap();
+        assert_eq!(folders(), 2, "still kept");
+        driver.expire(12_000 + 2000 + 3601).await.unwrap();
+        assert_eq!(folders(), 1);
+        let fetch = Fetch {
+            metric: 1,
+            name: "a".into(),
+            table,
+            first_slot: 20_000,
+            end_slot: 20_001,
+            aggregation: Aggregation::Average,
+        };
+        assert_eq!(driver.fetch(vec![fetch]).await.unwrap()[0].values, [1.5]);
+    });
+}
+
+const TABLE: (u32, u32) = (60, 10_080);
+
+fn kill_run(metric: u32, round: u32) -> Run {
+    let table = Table { stage: Stage::new(TABLE.0, TABLE.1).unwrap(), aggregated: false };
+    let values = (0..50).map(|i| f64::from(metric * 1000 + round * 50 + i) / 4.0).collect();
+    Run { metric, name: "m".into(), table, first_slot: 1_000_000 + round * 50, values, counts: vec![] }
+}
+
+/// Not a test of its own: the process that the next test kills.
+#[test]
+fn child_that_writes_and_syncs_until_it_is_killed() {
+    let Ok(dir) = std::env::var("PLUMBAGO_TEST_KILL_DIR") else { return };
+    let options = EmbeddedOptions { unsynced_bytes: 32 << 10, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(Path::new(&dir), options).unwrap();
+    runtime().block_on(async {
+        for round in 0.. {
+            driver.write((0..100).map(|metric| kill_run(metric, round)).collect()).await.unwrap();
+            driver.sync().await.unwrap();
+            println!("synced {round}");
+        }
+    });
+}
+
+#[test]
+fn what_was_synced_outlives_kill_9() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_that_writes_and_syncs_until_it_is_killed", "--nocapture"])
+        .env("PLUMBAGO_TEST_KILL_DIR", dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut synced = 0;
+    let began = std::time::Instant::now();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        if let Some(round) = line.unwrap().rsplit_once("synced ").and_then(|(_, round)| round.parse::<u32>().ok()) {
+            synced = round;
+            if began.elapsed() > Duration::from_secs(2) {
+                child.kill().unwrap();
+            }
+        }
+    }
+    child.wait().unwrap();
+    assert!(synced > 2, "the child synced {synced} rounds");
+    let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    runtime().block_on(async {
+        for metric in 0..100 {
+            for round in 0..=synced {
+                let run = kill_run(metric, round);
+                let fetch = Fetch {
+                    metric,
+                    name: "m".into(),
+                    table: run.table,
+                    first_slot: run.first_slot,
+                    end_slot: run.first_slot + 50,
+                    aggregation: Aggregation::Average,
+                };
+                let cells = driver.fetch(vec![fetch]).await.unwrap().remove(0);
+                assert_eq!(cells.values, run.values, "metric {metric}, round {round} of {synced}");
+            }
+        }
+    });
+}
