@@ -58,39 +58,40 @@ fn each_item_stands_for_itself() {
     check(
         "items",
         expect![[r#"
-        now 1 1800000000
-        now.float 1 1800000000
-        now.text 1 1800000000
-        nan_value: (\'nan\', (1700000000, NaN))
-        inf inf 1700000000
-        true 1 1700000000
-        large 1180591620717411300000 1700000000
-        negative.large -1180591620717411300000 1700000000
-        long -1099511627776 1099511627776
-        bad_timestamp: (\'time.nan\', (NaN, 1))
-        bad_timestamp: (\'time.inf\', (inf, 1))
-        bad_timestamp: (\'time.none\', (None, 1))
-        bad_timestamp: (\'time.text\', (\'soon\', 1))
-        time.far 1 9007199254740992
-        value.text 1.5 1700000000
-        bad_value: (\'value.word\', (1700000000, \'many\'))
-        bad_value: (\'value.list\', (1700000000, [1]))
-        two 1 1700000000
-        two 2 1700000060
-        two.bad 1 1700000000
-        bad_item: (\'two.bad\', (1700000000, 1), 2)
-        bad_item: [\'list.of.three\', (1700000000, 1), (1700000060, 2)]
-        bad_item: (\'flat\', 1700000000, 1)
-        bad_item: (\'three\', (1700000000, 1, 2))
-        bad_item: (\'one\',)
-        bad_item: ()
-        bad_item: \'text\'
-        bad_item: None
-        bad_item: {...}
-        bad_item: (5, (1700000000, 1))
-        name with spaces 1 1700000000
-         1 1700000000
-    "#]],
+            now 1 1800000000
+            now.float 1 1800000000
+            now.text 1 1800000000
+            nan_value: (\'nan\', (1700000000, NaN))
+            inf inf 1700000000
+            true 1 1700000000
+            large 1180591620717411300000 1700000000
+            negative.large -1180591620717411300000 1700000000
+            long -1099511627776 1099511627776
+            bad_timestamp: (\'time.nan\', (NaN, 1))
+            bad_timestamp: (\'time.inf\', (inf, 1))
+            bad_timestamp: (\'time.none\', (None, 1))
+            bad_timestamp: (\'time.text\', (\'soon\', 1))
+            time.far 1 9007199254740992
+            value.text 1.5 1700000000
+            bad_value: (\'value.word\', (1700000000, \'many\'))
+            bad_value: (\'value.list\', (1700000000, [1]))
+            two 1 1700000000
+            two 2 1700000060
+            two.bad 1 1700000000
+            bad_item: (\'two.bad\', (1700000000, 1), 2)
+            list.of.three 1 1700000000
+            list.of.three 2 1700000060
+            bad_item: (\'flat\', 1700000000, 1)
+            bad_item: (\'three\', (1700000000, 1, 2))
+            bad_item: (\'one\',)
+            bad_item: ()
+            bad_item: \'text\'
+            bad_item: None
+            bad_item: {...}
+            bad_item: (5, (1700000000, 1))
+            name with spaces 1 1700000000
+             1 1700000000
+        "#]],
     );
 }
 

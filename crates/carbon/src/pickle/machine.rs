@@ -1,43 +1,23 @@
-//! Carbon's pickle protocol: one pickled `[(name, (time, value)), …]` a frame, in Python's protocols 0 to 5.
+//! The stack machine that a pickle is a program for: lists, tuples, text, bytes, numbers and the memo.
 //!
-//! A pickle is a program for a stack machine. This one knows lists, tuples, text, bytes, numbers and the memo,
-//! and no way to call anything. In steps:
-//!
-//! 1. run the program: every value is sixteen bytes and refers to the frame or to an arena, never to another
-//!    value's memory, so that sharing costs nothing, nothing is expanded, and nothing recurses;
-//! 2. walk the root's items: each is a name and its points, or is refused alone.
-//!
-//! A frame whose program fails gives no point at all and one refusal.
+//! Every value is sixteen bytes and refers to the frame or to an arena, never to another value's memory, so that
+//! sharing costs nothing, nothing is expanded, and nothing recurses. There is no way to call anything.
 
-use metric::Timestamp;
+use std::slice;
 
-use crate::{
-    Reject, Sink,
-    frame::Expansion,
-    number::{NotATime, parse_float, time_of, time_of_integer},
-};
+use super::argument::{decimal, long, memo_number, take, take_chunk, take_line, unescape_string, unescape_unicode};
+use crate::number::parse_float;
 
 /// Values (list items, stack, memo) that a frame may make; a frame of 64 MiB from a relay makes fewer. Beyond it
 /// the frame is refused. Sixteen bytes each.
 const MAX_VALUES: usize = 8 << 20;
 
-/// Bytes of text that is read as a number, at most; a longer one is no number.
-const MAX_NUMBER_BYTES: usize = 512;
-
 /// Values for which memory is kept between frames.
 const KEPT_VALUES: usize = 64 << 10;
 
-/// Bytes of a refused item that are written out for the operator.
-const MAX_SAMPLE_BYTES: usize = 512;
-
-/// Decodes the body of one frame, with memory of its own. A connection keeps a [`Decoder`] instead.
-pub fn decode<S: Sink>(frame: &[u8], now: Timestamp, sink: &mut S) {
-    Decoder::new().decode(frame, now, sink);
-}
-
-/// Decodes frames, keeping its memory between them, so that a usual frame allocates nothing.
+/// Runs pickles, keeping its memory between them.
 #[derive(Debug, Default)]
-pub struct Decoder {
+pub(super) struct Machine {
     stack: Vec<Value>,
     /// Heights of the stack at the open marks.
     marks: Vec<usize>,
@@ -50,24 +30,22 @@ pub struct Decoder {
     text: Vec<u8>,
     /// Bytes of text that `_codecs.encode` was given so far.
     encoded_bytes: usize,
-    /// A refused item, written for the operator.
-    sample: Vec<u8>,
 }
 
 /// Anything in a pickle. Offsets are 32 bits, because a frame is shorter than 4 GiB.
 #[derive(Debug, Clone, Copy)]
-enum Value {
+pub(super) enum Value {
     None,
     Bool(bool),
     Int(i64),
     Float(f64),
     /// Text or bytes in the frame.
     Borrowed(Span),
-    /// Text or bytes in [`Decoder::text`].
+    /// Text or bytes in [`Machine::text`].
     Unescaped(Span),
-    /// In [`Decoder::items`].
+    /// In [`Machine::items`].
     Tuple(Span),
-    /// In [`Decoder::lists`].
+    /// In [`Machine::lists`].
     List(u32),
     /// A dictionary, which no point has; its contents are not kept.
     Dict,
@@ -77,9 +55,11 @@ enum Value {
     Bytes,
 }
 
+const _: () = assert!(size_of::<Option<Value>>() == 16, "what MAX_VALUES says of memory holds");
+
 /// Where a run of bytes or values begins and how many they are.
 #[derive(Debug, Clone, Copy)]
-struct Span {
+pub(super) struct Span {
     start: u32,
     len: u32,
 }
@@ -87,7 +67,7 @@ struct Span {
 /// A list grows, so that its items lie in chunks, in order.
 #[derive(Debug, Clone, Copy)]
 struct List {
-    /// First and last in [`Decoder::chunks`].
+    /// First and last in [`Machine::chunks`].
     chunks: Option<(u32, u32)>,
 }
 
@@ -98,11 +78,35 @@ struct Chunk {
 }
 
 /// Why a program stops.
-enum Stop {
+pub(super) enum Stop {
     /// Not a pickle, or beyond the bounds.
     Bad,
     /// It would run something.
     Unsafe,
+}
+
+/// The items of a tuple or a list, in order.
+#[derive(Clone)]
+pub(super) struct Items<'a> {
+    machine: &'a Machine,
+    chunk: slice::Iter<'a, Value>,
+    next: Option<u32>,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Value;
+
+    #[inline]
+    fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(&item) = self.chunk.next() {
+                return Some(item);
+            }
+            let chunk = self.machine.chunks.get(self.next? as usize)?;
+            self.chunk = chunk.items.of(&self.machine.items).iter();
+            self.next = chunk.next;
+        }
+    }
 }
 
 impl Span {
@@ -120,27 +124,9 @@ impl Span {
     }
 }
 
-impl Decoder {
-    /// A decoder without memory yet.
-    pub fn new() -> Decoder {
-        Decoder::default()
-    }
-
-    /// Decodes the body of a frame. `now` (Unix seconds) is what a time of -1 means.
-    ///
-    /// As carbon does it: lists pass for tuples, text for numbers, a `None` value is skipped in silence. As
-    /// go-carbon does it: an item may have several points. The name is handed on as it is, spaces and all.
-    pub fn decode<S: Sink>(&mut self, frame: &[u8], now: Timestamp, sink: &mut S) {
-        match self.run(frame) {
-            Ok(root) => self.walk(root, frame, now, sink),
-            Err(Stop::Bad) => sink.reject(Reject::BadPickle, frame),
-            Err(Stop::Unsafe) => sink.reject(Reject::UnsafePickle, frame),
-        }
-        self.clear();
-    }
-
+impl Machine {
     /// Runs the program; the root is the value on top when it stops.
-    fn run(&mut self, frame: &[u8]) -> Result<Value, Stop> {
+    pub(super) fn run(&mut self, frame: &[u8]) -> Result<Value, Stop> {
         let mut rest = frame;
         loop {
             let (&opcode, after) = rest.split_first().ok_or(Stop::Bad)?;
@@ -310,96 +296,9 @@ impl Decoder {
         }
     }
 
-    /// Calls out for every item of the root.
-    fn walk<S: Sink>(&mut self, root: Value, frame: &[u8], now: Timestamp, sink: &mut S) {
-        let mut expansion = Expansion::of(frame.len());
-        let mut next = match root {
-            Value::Tuple(items) => Some(Chunk { items, next: None }),
-            Value::List(list) => self.first_chunk(list),
-            _ => return sink.reject(Reject::BadPickle, frame),
-        };
-        let mut sample = std::mem::take(&mut self.sample);
-        while let Some(chunk) = next {
-            for &item in chunk.items.of(&self.items) {
-                let mut refuse = |reason, sink: &mut S| {
-                    sample.clear();
-                    self.describe(item, frame, 3, &mut sample);
-                    sink.reject(reason, &sample);
-                };
-                let Some([name, first]) = self.first_two(item) else {
-                    refuse(Reject::BadItem, sink);
-                    continue;
-                };
-                let Some(name) = self.bytes(name, frame) else {
-                    refuse(Reject::BadItem, sink);
-                    continue;
-                };
-                let others = match item {
-                    Value::Tuple(parts) => parts.of(&self.items).get(2..).unwrap_or_default(),
-                    _ => &[],
-                };
-                for pair in std::iter::once(first).chain(others.iter().copied()) {
-                    if expansion.take(name).is_none() {
-                        refuse(Reject::FrameExpands, sink);
-                        self.sample = sample;
-                        return;
-                    }
-                    match self.point(pair, frame, now) {
-                        Ok(Some((time, value))) => sink.point(name, time, value),
-                        Ok(None) => {}
-                        Err(reason) => {
-                            refuse(reason, sink);
-                            if reason == Reject::BadItem {
-                                break;
-                            }
-                        }
-                    }
-                }
-            }
-            next = chunk.next.and_then(|next| self.chunks.get(next as usize).copied());
-        }
-        self.sample = sample;
-    }
-
-    /// The point that a pair means; `None` when its value is None.
+    /// Text or bytes; `frame` is what was run.
     #[inline]
-    fn point(&self, pair: Value, frame: &[u8], now: Timestamp) -> Result<Option<(Timestamp, f64)>, Reject> {
-        let [time, value] = self.first_two(pair).filter(|_| self.count(pair) == 2).ok_or(Reject::BadItem)?;
-        if let Value::None = value {
-            return Ok(None);
-        }
-        let value = self.number(value, frame).ok_or(Reject::BadValue)?;
-        let time = match time {
-            Value::Int(seconds) => time_of_integer(seconds, now),
-            _ => {
-                let seconds = self.number(time, frame).ok_or(NotATime);
-                seconds.and_then(|seconds| time_of(seconds, now)).map_err(|NotATime| Reject::BadTimestamp)?
-            }
-        };
-        if value.is_nan() {
-            return Err(Reject::NanValue);
-        }
-        Ok(Some((time, value)))
-    }
-
-    /// A number, or text that `float()` reads.
-    #[inline]
-    fn number(&self, value: Value, frame: &[u8]) -> Option<f64> {
-        match value {
-            Value::Float(number) => Some(number),
-            Value::Int(number) => Some(number as f64),
-            Value::Bool(bool) => Some(f64::from(u8::from(bool))),
-            _ => {
-                let text = self.bytes(value, frame)?;
-                // Text may be shared by many items, so that reading a long one again and again would stall us.
-                if text.len() > MAX_NUMBER_BYTES { None } else { parse_float(text.trim_ascii()) }
-            }
-        }
-    }
-
-    /// Text or bytes.
-    #[inline]
-    fn bytes<'a>(&'a self, value: Value, frame: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn bytes<'a>(&'a self, value: Value, frame: &'a [u8]) -> Option<&'a [u8]> {
         match value {
             Value::Borrowed(span) => Some(span.of(frame)),
             Value::Unescaped(span) => Some(span.of(&self.text)),
@@ -407,87 +306,38 @@ impl Decoder {
         }
     }
 
-    /// The first two items of a tuple or a list, when there are as many. A list of more than two is no item.
+    /// The items of a tuple or a list.
     #[inline]
-    fn first_two(&self, value: Value) -> Option<[Value; 2]> {
+    pub(super) fn items(&self, value: Value) -> Option<Items<'_>> {
         match value {
-            Value::Tuple(span) => span.of(&self.items).first_chunk().copied(),
+            Value::Tuple(span) => Some(Items { machine: self, chunk: span.of(&self.items).iter(), next: None }),
             Value::List(list) => {
-                let mut first = self.first_items(list);
-                let two = [first.next()?, first.next()?];
-                first.next().is_none().then_some(two)
+                let first = self.lists.get(list as usize)?.chunks.map(|(first, _)| first);
+                Some(Items { machine: self, chunk: slice::Iter::default(), next: first })
             }
             _ => None,
         }
     }
 
-    /// How many items a tuple has; for a list, two when `first_two` took it.
-    #[inline]
-    fn count(&self, value: Value) -> u32 {
-        if let Value::Tuple(span) = value { span.len } else { 2 }
-    }
-
-    fn first_items(&self, list: u32) -> impl Iterator<Item = Value> {
-        let mut chunk = self.first_chunk(list);
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            loop {
-                let current = chunk?;
-                if let Some(&item) = current.items.of(&self.items).get(at) {
-                    at += 1;
-                    return Some(item);
-                }
-                chunk = current.next.and_then(|next| self.chunks.get(next as usize).copied());
-                at = 0;
-            }
-        })
-    }
-
-    fn first_chunk(&self, list: u32) -> Option<Chunk> {
-        let (first, _) = self.lists.get(list as usize)?.chunks?;
-        self.chunks.get(first as usize).copied()
-    }
-
-    /// Writes a value as Python would, to so many levels and [`MAX_SAMPLE_BYTES`].
-    fn describe(&self, value: Value, frame: &[u8], levels: u32, out: &mut Vec<u8>) {
-        match value {
-            Value::None => out.extend_from_slice(b"None"),
-            Value::Bool(bool) => out.extend_from_slice(if bool { b"True" } else { b"False" }),
-            Value::Int(number) => out.extend_from_slice(number.to_string().as_bytes()),
-            Value::Float(number) => out.extend_from_slice(number.to_string().as_bytes()),
-            Value::Borrowed(_) | Value::Unescaped(_) => {
-                let text = self.bytes(value, frame).unwrap_or_default();
-                let room = MAX_SAMPLE_BYTES.saturating_sub(out.len());
-                out.push(b'\'');
-                out.extend_from_slice(&text[..text.len().min(room)]);
-                out.push(b'\'');
-            }
-            Value::Dict => out.extend_from_slice(b"{...}"),
-            Value::Encode | Value::Bytes => out.extend_from_slice(b"<function>"),
-            Value::Tuple(_) | Value::List(_) if levels == 0 => out.extend_from_slice(b"..."),
-            Value::Tuple(span) => {
-                out.push(b'(');
-                self.describe_all(span.of(&self.items).iter().copied(), frame, levels, out);
-                out.extend_from_slice(if span.len == 1 { b",)" } else { b")" });
-            }
-            Value::List(list) => {
-                out.push(b'[');
-                self.describe_all(self.first_items(list), frame, levels, out);
-                out.push(b']');
-            }
+    /// Forgets a frame, and the memory of an uncommonly large one.
+    pub(super) fn clear(&mut self) {
+        let kept = [&self.stack, &self.items].map(Vec::capacity).iter().sum::<usize>()
+            + self.memo.capacity()
+            + self.lists.capacity()
+            + self.chunks.capacity()
+            + self.text.capacity() / size_of::<Value>();
+        if kept > KEPT_VALUES {
+            *self = Machine::default();
+            return;
         }
-    }
-
-    fn describe_all(&self, items: impl Iterator<Item = Value>, frame: &[u8], levels: u32, out: &mut Vec<u8>) {
-        for (i, item) in items.enumerate() {
-            if i > 0 {
-                out.extend_from_slice(b", ");
-            }
-            if out.len() >= MAX_SAMPLE_BYTES {
-                return out.extend_from_slice(b"...");
-            }
-            self.describe(item, frame, levels - 1, out);
-        }
+        self.stack.clear();
+        self.marks.clear();
+        self.memo.clear();
+        self.items.clear();
+        self.lists.clear();
+        self.chunks.clear();
+        self.text.clear();
+        self.encoded_bytes = 0;
     }
 
     #[inline]
@@ -680,149 +530,10 @@ impl Decoder {
         self.text.extend_from_slice(&bytes);
         self.push(Value::Unescaped(Span::new(start, bytes.len())?))
     }
-
-    /// Forgets a frame, and the memory of an uncommonly large one.
-    fn clear(&mut self) {
-        let kept = [&self.stack, &self.items].map(Vec::capacity).iter().sum::<usize>()
-            + self.memo.capacity()
-            + self.lists.capacity()
-            + self.chunks.capacity()
-            + self.text.capacity() / size_of::<Value>();
-        if kept > KEPT_VALUES {
-            *self = Decoder::new();
-            return;
-        }
-        self.stack.clear();
-        self.marks.clear();
-        self.memo.clear();
-        self.items.clear();
-        self.lists.clear();
-        self.chunks.clear();
-        self.text.clear();
-        self.encoded_bytes = 0;
-    }
 }
 
 /// Whether there is room for another value.
 #[inline]
 fn within(count: usize) -> Result<(), Stop> {
     if count < MAX_VALUES { Ok(()) } else { Err(Stop::Bad) }
-}
-
-#[inline]
-fn take<'a>(rest: &mut &'a [u8], length: u64) -> Result<&'a [u8], Stop> {
-    let length = usize::try_from(length).map_err(|_| Stop::Bad)?;
-    let (bytes, after) = rest.split_at_checked(length).ok_or(Stop::Bad)?;
-    *rest = after;
-    Ok(bytes)
-}
-
-#[inline]
-fn take_chunk<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Stop> {
-    let (chunk, after) = rest.split_first_chunk::<N>().ok_or(Stop::Bad)?;
-    *rest = after;
-    Ok(*chunk)
-}
-
-/// An argument that ends at a LF, without it and a CR before it.
-fn take_line<'a>(rest: &mut &'a [u8]) -> Result<&'a [u8], Stop> {
-    let end = memchr::memchr(b'\n', rest).ok_or(Stop::Bad)?;
-    let line = take(rest, end as u64)?;
-    take(rest, 1)?;
-    Ok(line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-fn memo_number(text: &[u8]) -> Result<u64, Stop> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Stop::Bad)
-}
-
-/// An integer in decimal; a float when it is large.
-fn decimal(text: &[u8]) -> Result<Value, Stop> {
-    let text = std::str::from_utf8(text).map_err(|_| Stop::Bad)?.trim();
-    if let Ok(number) = text.parse() {
-        return Ok(Value::Int(number));
-    }
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(Stop::Bad);
-    }
-    text.parse().map(Value::Float).map_err(|_| Stop::Bad)
-}
-
-/// An integer in two's complement, lowest byte first; a float when it is large.
-fn long(bytes: &[u8]) -> Value {
-    let negative = bytes.last().is_some_and(|&byte| byte >= 0x80);
-    let fill = if negative { 0xff } else { 0 };
-    if bytes.len() <= 8 {
-        let mut number = [fill; 8];
-        number[..bytes.len()].copy_from_slice(bytes);
-        return Value::Int(i64::from_le_bytes(number));
-    }
-    // The sum of the bytes' worth, each negated by the fill; a double overflows to infinity as it should.
-    let magnitude = bytes.iter().rev().fold(0.0, |sum, &byte| sum * 256.0 + f64::from(byte ^ fill));
-    Value::Float(if negative { -magnitude - 1.0 } else { magnitude })
-}
-
-/// Python 2's `repr` of a string without its quotes.
-fn unescape_string(text: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'\\' {
-            out.push(byte);
-            continue;
-        }
-        let (&escape, after) = rest.split_first().ok_or(Stop::Bad)?;
-        rest = after;
-        match escape {
-            b'n' => out.push(b'\n'),
-            b't' => out.push(b'\t'),
-            b'r' => out.push(b'\r'),
-            b'a' => out.push(7),
-            b'b' => out.push(8),
-            b'f' => out.push(12),
-            b'v' => out.push(11),
-            b'\\' | b'\'' | b'"' => out.push(escape),
-            b'x' => out.push(hexadecimal(take(&mut rest, 2)?)? as u8),
-            b'0'..=b'7' => {
-                let mut number = u32::from(escape - b'0');
-                for _ in 0..2 {
-                    let Some((&digit @ b'0'..=b'7', after)) = rest.split_first() else { break };
-                    number = number * 8 + u32::from(digit - b'0');
-                    rest = after;
-                }
-                out.push(number as u8);
-            }
-            _ => out.extend_from_slice(&[b'\\', escape]),
-        }
-    }
-    Ok(())
-}
-
-/// Python's raw-unicode-escape as UTF-8: `\uXXXX` and `\UXXXXXXXX`; every other byte is a character of Latin-1.
-fn unescape_unicode(text: &[u8], out: &mut Vec<u8>) -> Result<(), Stop> {
-    let mut rest = text;
-    let mut buffer = [0; 4];
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        let digits = match (byte, rest.first()) {
-            (b'\\', Some(b'u')) => 4,
-            (b'\\', Some(b'U')) => 8,
-            _ => {
-                out.extend_from_slice(char::from(byte).encode_utf8(&mut buffer).as_bytes());
-                continue;
-            }
-        };
-        take(&mut rest, 1)?;
-        let character = char::from_u32(hexadecimal(take(&mut rest, digits)?)?).ok_or(Stop::Bad)?;
-        out.extend_from_slice(character.encode_utf8(&mut buffer).as_bytes());
-    }
-    Ok(())
-}
-
-fn hexadecimal(digits: &[u8]) -> Result<u32, Stop> {
-    digits.iter().try_fold(0, |number, &digit| {
-        let digit = char::from(digit).to_digit(16).ok_or(Stop::Bad)?;
-        Ok(number << 4 | digit)
-    })
 }

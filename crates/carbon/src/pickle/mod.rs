@@ -1,0 +1,189 @@
+//! Carbon's pickle protocol: one pickled `[(name, (time, value)), …]` a frame, in Python's protocols 0 to 5.
+//!
+//! A frame whose program fails gives no point at all and one refusal; of a good one every item stands for itself.
+
+mod argument;
+mod machine;
+
+use metric::Timestamp;
+
+use crate::{
+    Reject, Sink,
+    frame::Expansion,
+    number::{NotATime, parse_float, time_of, time_of_integer},
+};
+use machine::{Items, Machine, Stop, Value};
+
+/// Bytes of text that is read as a number, at most; a longer one is no number. Text may be shared by many items, so
+/// that reading a long one again and again would stall us.
+const MAX_NUMBER_BYTES: usize = 512;
+
+/// Bytes of a refused item that are written out for the operator.
+const MAX_SAMPLE_BYTES: usize = 512;
+
+/// Levels of a refused item that are written out: the item, its points, and what is in their place.
+const SAMPLE_LEVELS: u32 = 3;
+
+/// Decodes the body of one frame, with memory of its own. A connection keeps a [`Decoder`] instead.
+pub fn decode<S: Sink>(frame: &[u8], now: Timestamp, sink: &mut S) {
+    Decoder::new().decode(frame, now, sink);
+}
+
+/// Decodes frames, keeping its memory between them, so that a usual frame allocates nothing.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    machine: Machine,
+    /// A refused item, written for the operator.
+    sample: Vec<u8>,
+}
+
+impl Decoder {
+    /// A decoder without memory yet.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Decodes the body of a frame. `now` (Unix seconds) is what a time of -1 means.
+    ///
+    /// As carbon does it: lists pass for tuples, text for numbers, a `None` value is skipped in silence. As
+    /// go-carbon does it: an item may have several points. The name is handed on as it is, spaces and all.
+    pub fn decode<S: Sink>(&mut self, frame: &[u8], now: Timestamp, sink: &mut S) {
+        match self.machine.run(frame) {
+            Ok(root) => Run { machine: &self.machine, frame, now }.walk(root, &mut self.sample, sink),
+            Err(Stop::Bad) => sink.reject(Reject::BadPickle, frame),
+            Err(Stop::Unsafe) => sink.reject(Reject::UnsafePickle, frame),
+        }
+        self.machine.clear();
+    }
+}
+
+/// A frame that has run.
+struct Run<'a> {
+    machine: &'a Machine,
+    frame: &'a [u8],
+    now: Timestamp,
+}
+
+impl Run<'_> {
+    /// Calls out for every item of the root; `sample` is memory for refused ones.
+    fn walk<S: Sink>(&self, root: Value, sample: &mut Vec<u8>, sink: &mut S) {
+        let Some(items) = self.machine.items(root) else {
+            return sink.reject(Reject::BadPickle, self.frame);
+        };
+        let mut expansion = Expansion::of(self.frame.len());
+        for item in items {
+            let mut refuse = |reason, sink: &mut S| {
+                sample.clear();
+                self.describe(item, SAMPLE_LEVELS, sample);
+                sink.reject(reason, sample);
+            };
+            let Some((name, pairs)) = self.name_and_pairs(item) else {
+                refuse(Reject::BadItem, sink);
+                continue;
+            };
+            for pair in pairs {
+                if expansion.take(name).is_none() {
+                    return refuse(Reject::FrameExpands, sink);
+                }
+                match self.point(pair) {
+                    Ok(Some((time, value))) => sink.point(name, time, value),
+                    Ok(None) => {}
+                    Err(Reject::BadItem) => {
+                        refuse(Reject::BadItem, sink);
+                        break;
+                    }
+                    Err(reason) => refuse(reason, sink),
+                }
+            }
+        }
+    }
+
+    /// An item's name, and its points, of which there is one at least.
+    #[inline]
+    fn name_and_pairs(&self, item: Value) -> Option<(&[u8], Items<'_>)> {
+        let mut parts = self.machine.items(item)?;
+        let name = self.bytes(parts.next()?)?;
+        parts.clone().next()?;
+        Some((name, parts))
+    }
+
+    /// The point that a pair means; `None` when its value is None.
+    #[inline]
+    fn point(&self, pair: Value) -> Result<Option<(Timestamp, f64)>, Reject> {
+        let mut parts = self.machine.items(pair).ok_or(Reject::BadItem)?;
+        let (Some(time), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(Reject::BadItem);
+        };
+        if let Value::None = value {
+            return Ok(None);
+        }
+        let value = self.number(value).ok_or(Reject::BadValue)?;
+        let time = match time {
+            Value::Int(seconds) => time_of_integer(seconds, self.now),
+            _ => {
+                let seconds = self.number(time).ok_or(Reject::BadTimestamp)?;
+                time_of(seconds, self.now).map_err(|NotATime| Reject::BadTimestamp)?
+            }
+        };
+        if value.is_nan() {
+            return Err(Reject::NanValue);
+        }
+        Ok(Some((time, value)))
+    }
+
+    /// A number, or text that `float()` reads.
+    #[inline]
+    fn number(&self, value: Value) -> Option<f64> {
+        match value {
+            Value::Float(number) => Some(number),
+            Value::Int(number) => Some(number as f64),
+            Value::Bool(bool) => Some(f64::from(u8::from(bool))),
+            _ => {
+                let text = self.bytes(value).filter(|text| text.len() <= MAX_NUMBER_BYTES)?;
+                parse_float(text.trim_ascii())
+            }
+        }
+    }
+
+    #[inline]
+    fn bytes(&self, value: Value) -> Option<&[u8]> {
+        self.machine.bytes(value, self.frame)
+    }
+
+    /// Writes a value as Python would, to so many levels and about [`MAX_SAMPLE_BYTES`].
+    fn describe(&self, value: Value, levels: u32, out: &mut Vec<u8>) {
+        let (open, close) = match value {
+            Value::None => return out.extend_from_slice(b"None"),
+            Value::Bool(bool) => return out.extend_from_slice(if bool { b"True" } else { b"False" }),
+            Value::Int(number) => return out.extend_from_slice(number.to_string().as_bytes()),
+            Value::Float(number) => return out.extend_from_slice(number.to_string().as_bytes()),
+            Value::Dict => return out.extend_from_slice(b"{...}"),
+            Value::Encode | Value::Bytes => return out.extend_from_slice(b"<function>"),
+            Value::Borrowed(_) | Value::Unescaped(_) => {
+                let text = self.bytes(value).unwrap_or_default();
+                let room = MAX_SAMPLE_BYTES.saturating_sub(out.len());
+                out.push(b'\'');
+                out.extend_from_slice(&text[..text.len().min(room)]);
+                return out.push(b'\'');
+            }
+            Value::Tuple(_) | Value::List(_) if levels == 0 => return out.extend_from_slice(b"..."),
+            Value::Tuple(_) if self.machine.items(value).is_some_and(|items| items.take(2).count() == 1) => {
+                (b'(', &b",)"[..])
+            }
+            Value::Tuple(_) => (b'(', &b")"[..]),
+            Value::List(_) => (b'[', &b"]"[..]),
+        };
+        out.push(open);
+        for (i, item) in self.machine.items(value).into_iter().flatten().enumerate() {
+            if i > 0 {
+                out.extend_from_slice(b", ");
+            }
+            if out.len() >= MAX_SAMPLE_BYTES {
+                out.extend_from_slice(b"...");
+                break;
+            }
+            self.describe(item, levels - 1, out);
+        }
+        out.extend_from_slice(close);
+    }
+}
