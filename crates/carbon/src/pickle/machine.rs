@@ -5,7 +5,10 @@
 
 use std::slice;
 
-use super::argument::{decimal, long, memo_number, take, take_chunk, take_line, unescape_string, unescape_unicode};
+use super::{
+    argument::{decimal, long, memo_number, take, take_chunk, take_line, unescape_string, unescape_unicode},
+    opcode::*,
+};
 use crate::number::parse_float;
 
 /// Values (list items, stack, memo) that a frame may make; a frame of 64 MiB from a relay makes fewer. Beyond it
@@ -132,95 +135,95 @@ impl Machine {
             let (&opcode, after) = rest.split_first().ok_or(Stop::Bad)?;
             rest = after;
             match opcode {
-                b'.' => return self.pop(),
-                b'X' | b'T' | b'B' => {
+                STOP => return self.pop(),
+                BINUNICODE | BINSTRING | BINBYTES => {
                     let length = u32::from_le_bytes(take_chunk(&mut rest)?);
                     self.push_bytes(frame, &mut rest, u64::from(length))?;
                 }
-                b'U' | b'C' | 0x8c => {
+                SHORT_BINSTRING | SHORT_BINBYTES | SHORT_BINUNICODE => {
                     let [length] = take_chunk(&mut rest)?;
                     self.push_bytes(frame, &mut rest, u64::from(length))?;
                 }
-                0x8d | 0x8e | 0x96 => {
+                BINUNICODE8 | BINBYTES8 | BYTEARRAY8 => {
                     let length = u64::from_le_bytes(take_chunk(&mut rest)?);
                     self.push_bytes(frame, &mut rest, length)?;
                 }
-                b'J' => self.push(Value::Int(i64::from(i32::from_le_bytes(take_chunk(&mut rest)?))))?,
-                b'K' => self.push(Value::Int(i64::from(u8::from_le_bytes(take_chunk(&mut rest)?))))?,
-                b'M' => self.push(Value::Int(i64::from(u16::from_le_bytes(take_chunk(&mut rest)?))))?,
-                b'G' => self.push(Value::Float(f64::from_be_bytes(take_chunk(&mut rest)?)))?,
-                0x86 => self.tuple_of_top(2)?,
-                b'q' => {
+                BININT => self.push(Value::Int(i64::from(i32::from_le_bytes(take_chunk(&mut rest)?))))?,
+                BININT1 => self.push(Value::Int(i64::from(u8::from_le_bytes(take_chunk(&mut rest)?))))?,
+                BININT2 => self.push(Value::Int(i64::from(u16::from_le_bytes(take_chunk(&mut rest)?))))?,
+                BINFLOAT => self.push(Value::Float(f64::from_be_bytes(take_chunk(&mut rest)?)))?,
+                TUPLE2 => self.tuple_of_top(2)?,
+                BINPUT => {
                     let [number] = take_chunk(&mut rest)?;
                     self.put(frame, u64::from(number))?;
                 }
-                b'r' => {
+                LONG_BINPUT => {
                     let number = u32::from_le_bytes(take_chunk(&mut rest)?);
                     self.put(frame, u64::from(number))?;
                 }
-                0x94 => self.put(frame, self.memo.len() as u64)?,
-                b'h' => {
+                MEMOIZE => self.put(frame, self.memo.len() as u64)?,
+                BINGET => {
                     let [number] = take_chunk(&mut rest)?;
                     self.get(u64::from(number))?;
                 }
-                b'j' => {
+                LONG_BINGET => {
                     let number = u32::from_le_bytes(take_chunk(&mut rest)?);
                     self.get(u64::from(number))?;
                 }
-                b'(' => {
+                MARK => {
                     within(self.marks.len())?;
                     self.marks.push(self.stack.len());
                 }
-                b'e' => {
+                APPENDS => {
                     let from = self.pop_mark()?;
                     self.append(from)?;
                 }
-                b'a' => {
+                APPEND => {
                     let from = self.floor_of_top(1)?;
                     self.append(from)?;
                 }
-                b']' => self.push_list()?,
-                b'l' => {
+                EMPTY_LIST => self.push_list()?,
+                LIST => {
                     let from = self.pop_mark()?;
                     self.push_list()?;
                     // The list goes below its items, where `append` looks for it.
                     self.stack.get_mut(from..).ok_or(Stop::Bad)?.rotate_right(1);
                     self.append(from + 1)?;
                 }
-                b't' => {
+                TUPLE => {
                     let from = self.pop_mark()?;
                     self.tuple(from)?;
                 }
-                b')' => self.push(Value::Tuple(Span { start: 0, len: 0 }))?,
-                0x85 => self.tuple_of_top(1)?,
-                0x87 => self.tuple_of_top(3)?,
-                b'N' => self.push(Value::None)?,
-                0x88 => self.push(Value::Bool(true))?,
-                0x89 => self.push(Value::Bool(false))?,
-                0x8a => {
+                EMPTY_TUPLE => self.push(Value::Tuple(Span { start: 0, len: 0 }))?,
+                TUPLE1 => self.tuple_of_top(1)?,
+                TUPLE3 => self.tuple_of_top(3)?,
+                NONE => self.push(Value::None)?,
+                NEWTRUE => self.push(Value::Bool(true))?,
+                NEWFALSE => self.push(Value::Bool(false))?,
+                LONG1 => {
                     let [length] = take_chunk(&mut rest)?;
                     let number = take(&mut rest, u64::from(length))?;
                     self.push(long(number))?;
                 }
-                0x8b => {
+                LONG4 => {
                     let length = i32::from_le_bytes(take_chunk(&mut rest)?);
                     let number = take(&mut rest, u64::try_from(length).map_err(|_| Stop::Bad)?)?;
                     self.push(long(number))?;
                 }
-                b'I' => self.push(match take_line(&mut rest)? {
+                INT => self.push(match take_line(&mut rest)? {
                     b"00" => Value::Bool(false),
                     b"01" => Value::Bool(true),
                     text => decimal(text)?,
                 })?,
-                b'L' => {
+                LONG => {
                     let text = take_line(&mut rest)?;
                     self.push(decimal(text.strip_suffix(b"L").unwrap_or(text))?)?;
                 }
-                b'F' => {
+                FLOAT => {
                     let number = parse_float(take_line(&mut rest)?.trim_ascii()).ok_or(Stop::Bad)?;
                     self.push(Value::Float(number))?;
                 }
-                b'S' => {
+                STRING => {
                     let quoted = take_line(&mut rest)?.trim_ascii_end();
                     let text = match quoted {
                         [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
@@ -228,57 +231,57 @@ impl Machine {
                     };
                     self.push_unescaped(frame, text, unescape_string)?;
                 }
-                b'V' => {
+                UNICODE => {
                     let text = take_line(&mut rest)?;
                     self.push_unescaped(frame, text, unescape_unicode)?;
                 }
-                b'p' => {
+                PUT => {
                     let number = memo_number(take_line(&mut rest)?)?;
                     self.put(frame, number)?;
                 }
-                b'g' => {
+                GET => {
                     let number = memo_number(take_line(&mut rest)?)?;
                     self.get(number)?;
                 }
-                b'0' => match self.marks.last() {
+                POP => match self.marks.last() {
                     Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
                     _ => drop(self.pop()?),
                 },
-                b'1' => {
+                POP_MARK => {
                     let from = self.pop_mark()?;
                     self.stack.truncate(from);
                 }
-                b'2' => {
+                DUP => {
                     let top = self.top()?;
                     self.push(top)?;
                 }
-                b'}' => self.push(Value::Dict)?,
-                b'd' => {
+                EMPTY_DICT => self.push(Value::Dict)?,
+                DICT => {
                     let from = self.pop_mark()?;
                     self.stack.truncate(from);
                     self.push(Value::Dict)?;
                 }
-                b's' => {
+                SETITEM => {
                     let from = self.floor_of_top(2)?;
                     self.set_items(from)?;
                 }
-                b'u' => {
+                SETITEMS => {
                     let from = self.pop_mark()?;
                     self.set_items(from)?;
                 }
-                0x80 => {
+                PROTO => {
                     let [protocol] = take_chunk(&mut rest)?;
                     if protocol > 5 {
                         return Err(Stop::Bad);
                     }
                 }
-                0x95 => {
+                FRAME => {
                     let length = u64::from_le_bytes(take_chunk(&mut rest)?);
                     if length > rest.len() as u64 {
                         return Err(Stop::Bad);
                     }
                 }
-                b'c' => {
+                GLOBAL => {
                     let module = take_line(&mut rest)?;
                     let name = take_line(&mut rest)?;
                     self.push(match (module, name) {
@@ -287,10 +290,11 @@ impl Machine {
                         _ => return Err(Stop::Unsafe),
                     })?;
                 }
-                b'R' => self.reduce(frame)?,
-                // Everything else that Python knows finds or makes an object: INST, OBJ, BUILD, NEWOBJ,
-                // NEWOBJ_EX, STACK_GLOBAL, EXT1 to EXT4, PERSID and BINPERSID.
-                b'i' | b'o' | b'b' | 0x81 | 0x92 | 0x93 | 0x82..=0x84 | b'P' | b'Q' => return Err(Stop::Unsafe),
+                REDUCE => self.reduce(frame)?,
+                // All of these find or make an object.
+                INST | OBJ | BUILD | NEWOBJ | NEWOBJ_EX | STACK_GLOBAL | EXT1 | EXT2 | EXT4 | PERSID | BINPERSID => {
+                    return Err(Stop::Unsafe);
+                }
                 _ => return Err(Stop::Bad),
             }
         }

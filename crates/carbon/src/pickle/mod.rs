@@ -2,8 +2,10 @@
 //!
 //! A frame whose program fails gives no point at all and one refusal; of a good one every item stands for itself.
 
-mod argument;
 mod machine;
+
+mod argument;
+mod opcode;
 
 use metric::Timestamp;
 
