@@ -28,6 +28,7 @@ import json
 import os
 import random
 import sys
+import time
 import types
 
 assert sys.version_info[:2] == (3, 11), "sum() of later versions differs in the last digits"
@@ -143,6 +144,9 @@ def record(metrics, target, start, until, **request):
     functions.STORE = store
     template = {key[9:]: value for key, value in request.items() if key.startswith("template.")}
     others = {key: value for key, value in request.items() if not key.startswith("template.")}
+    # timeShift asks the process for its zone, not the request.
+    os.environ["TZ"] = request.get("zone", "UTC")
+    time.tzset()
     lines = [["case", start, until] + ["%s=%s" % pair for pair in sorted(request.items())], ["target", target]]
     answer = []
     try:
@@ -374,7 +378,12 @@ FUNCTIONS["shift"] = cases(
     "timeShift(slow.*,'5min',false)", "timeShift(group(a.one,slow.one),'2min')", "timeShift(timeShift(a.one,'1min'),'2min')", "timeShift(sumSeries(a.*),'3min')", "sumSeries(timeShift(a.*,'3min'))", "timeShift(movingAverage(a.one,2),'3min')",
     "timeShift(constantLine(5),'1h')", "timeShift(alias(a.one,'x'),'1min')", "alias(timeShift(a.one,'1min'),'x')", "timeShift(fix.*,'1min')", "timeShift(nothing,'1min')", "timeShift(a.one)", "scale(timeShift(a.one,'1min'),2)",
     "diffSeries(a.one,timeShift(a.one,'1min'))", "timeShift(seriesByTag('name=disk.used'),'1min')", "asPercent(a.one,timeShift(a.one,'1min'))",
-)
+) + [
+    # Summer time begins in Berlin at 1774746000 and ends at 1792890000.
+    case
+    for start, until in ((1774900000, 1774901000), (1774740000, 1774750000), (1775400000, 1775401000), (1793000000, 1793001000), (1792880000, 1792900000))
+    for case in cases("timeShift(a.one,'7d',true,true)", "timeShift(a.one,'7d',alignDST=true)", "timeShift(a.one,'+7d',true,true)", "timeShift(a.one,'7d')", start=start, until=until, zone="Europe/Berlin")
+]
 
 FUNCTIONS["percent"] = cases(
     *over("asPercent(%s)", "asPercent(%s,50)", "asPercent(%s,a.one)"),

@@ -1,0 +1,353 @@
+//! What we mean to answer otherwise than graphite-web 1.1.10, and what only we promise: bounds, plans, messages.
+
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use render::{Budget, Context, Data, Error, Evaluation, Fetch, Series, Span, evaluate, parse, plan};
+
+const SPAN: Span = Span { from: 600, until: 900 };
+
+fn context() -> Context<'static> {
+    Context::new(SPAN.until, SPAN.from, SPAN.until)
+}
+
+/// Answers every fetch with two series of five points, or one for a path without a star.
+fn fetched(fetch: &Fetch) -> Vec<Series> {
+    let names = if fetch.path.contains('*') { vec!["a.one", "a.two"] } else { vec![&*fetch.path] };
+    let Span { from, until } = fetch.span;
+    // A store has no more than it has.
+    let from = from.clamp(-100_000, 100_000).min(until);
+    let until = until.clamp(-100_000, 100_000);
+    let start = from - from.rem_euclid(60) + 60;
+    let count = ((until - from) / 60).max(0);
+    let values = |name: &str| (0..count).map(|i| if name == "a.two" && i == 1 { f64::NAN } else { i as f64 }).collect();
+    names.into_iter().map(|name| Series::fetched(name, fetch.path.clone(), start, 60, values(name))).collect()
+}
+
+fn answer_within(target: &str, context: &Context, budget: &Budget) -> Result<Vec<Series>, Error> {
+    let targets = [parse(target)?];
+    let mut data = Data::new();
+    let mut wanted = plan(&targets, context)?;
+    for _ in 0..5 {
+        for fetch in wanted {
+            data.put(fetch.clone(), fetched(&fetch));
+        }
+        match evaluate(&targets, context, &data, budget)? {
+            Evaluation::Done(series) => return Ok(series),
+            Evaluation::Fetch(more) => wanted = more,
+        }
+    }
+    panic!("{target}: no answer after five rounds");
+}
+
+fn answer(target: &str) -> Result<Vec<Series>, Error> {
+    answer_within(target, &context(), &Budget::unlimited())
+}
+
+fn names(target: &str) -> Vec<String> {
+    answer(target).expect(target).iter().map(|series| series.name.to_string()).collect()
+}
+
+fn values(target: &str) -> Vec<f64> {
+    answer(target).expect(target)[0].values.to_vec()
+}
+
+fn message(target: &str) -> String {
+    answer(target).expect_err(target).to_string()
+}
+
+fn planned(target: &str, context: &Context) -> Vec<String> {
+    let fetches = plan(&[parse(target).expect(target)], context).expect(target);
+    fetches.iter().map(|fetch| format!("{} {} {}", fetch.path, fetch.span.from, fetch.span.until)).collect()
+}
+
+// ---- where graphite-web fails, or answers by accident -----------------------------------------------------
+
+#[test]
+fn counters_with_gaps_may_have_bounds() {
+    // 500 in graphite-web: it compares a null with maxValue.
+    assert_eq!(names("perSecond(a.two,maxValue=100)"), ["perSecond(a.two)"]);
+}
+
+#[test]
+fn a_piped_window_sees_what_was_piped_into_it() {
+    // graphite-web forgets scale(2) when it fetches again for the window.
+    assert_eq!(names("a.one|scale(2)|movingAverage(2)"), ["movingAverage(scale(a.one,2),2)"]);
+    assert_eq!(names("a.one|scale(2)|timeShift('1min')"), ["timeShift(scale(a.one,2), \"-1min\")"]);
+}
+
+#[test]
+fn a_window_in_a_template_sees_its_values() {
+    // graphite-web fetches $x, which is nothing.
+    assert_eq!(names("template(movingAverage(a.$x,2),x='one')"), ["movingAverage(a.one,2)"]);
+}
+
+#[test]
+fn series_may_be_given_by_name() {
+    // graphite-web fetches only what is given by place, and takes the rest for nothing.
+    assert_eq!(names("asPercent(a.one,total=a.two)"), ["asPercent(a.one,a.two)"]);
+    assert_eq!(names("transformNull(a.two,1,referenceSeries=a.one)"), ["transformNull(a.two,1,referenceSeries)"]);
+}
+
+#[test]
+fn numbers_do_for_texts() {
+    assert_eq!(names("grep(alias(a.one,'x5'),5)"), ["x5"]);
+    assert_eq!(names("aliasSub(alias(a.one,'x5'),5,6)"), ["x6"]);
+}
+
+#[test]
+fn none_is_as_good_as_not_given() {
+    assert_eq!(values("keepLastValue(a.two,none)"), [0.0, 0.0, 2.0, 3.0, 4.0]);
+    assert_eq!(message("alias(a.one,none)"), "alias: newName is missing");
+    assert_eq!(message("constantLine(none)"), "constantLine: value is missing");
+}
+
+#[test]
+fn names_that_cannot_be_read_have_nodes_all_the_same() {
+    assert_eq!(names("aliasByNode(alias(a.one,''),0)"), [""]);
+    assert_eq!(names("aliasByNode(alias(a.one,'((a.b)'),0)"), ["((a"]);
+    assert_eq!(names("aliasByNode(alias(a.one,'f()'),0)"), ["f()"]);
+}
+
+#[test]
+fn a_total_may_be_missing_from_the_first() {
+    // graphite-web has no span for the answer unless something was combined before.
+    let series = answer("asPercent(a.one,sumSeries(b.one),0)").expect("an answer");
+    assert_eq!(&*series[0].name, "asPercent(a.one,MISSING)");
+    assert_eq!((series[0].start, series[0].end, series[0].step), (660, 960, 60));
+}
+
+#[test]
+fn a_difference_of_infinities_is_null() {
+    // Python's nan is a value of its own, which JSON shows as null.
+    assert!(values("derivative(scale(a.one,inf))").iter().all(|value| value.is_nan()));
+}
+
+#[test]
+fn the_last_percentile_may_be_interpolated() {
+    assert_eq!(values("percentileOfSeries(a.*,100,true)"), [0.0, 1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn a_line_over_one_second_has_a_step() {
+    let narrow = Context::new(601, 600, 601);
+    let line = answer_within("constantLine(5)", &narrow, &Budget::unlimited()).expect("a line");
+    assert_eq!((line[0].step, line[0].values.len()), (1, 3));
+}
+
+// ---- what the user is told --------------------------------------------------------------------------------
+
+#[test]
+fn mistakes_are_named() {
+    let cases = [
+        ("nope(a.one)", "Received request for unknown function: nope"),
+        ("sumSerie(a.one)", "Received request for unknown function: sumSerie (did you mean sumSeries?)"),
+        ("scale(a.one)", "scale: factor is missing"),
+        ("scale(a.one,'x')", "scale: factor must be a number, got 'x'"),
+        ("scale(2,a.one)", "scale: seriesList must be series, got 2"),
+        ("scale(a.one,2,3)", "scale: takes 2 arguments and 3 were given"),
+        ("scale(a.one,by=2)", "scale: by is not a parameter; there are seriesList, factor"),
+        ("scale(a.one,2,factor=2)", "scale: factor is given twice"),
+        ("limit(a.one,1.5)", "limit: n must be a whole number, got 1.5"),
+        ("summarize(a.one,'5m')", "summarize: intervalString must be an interval such as '5min', got '5m'"),
+        ("summarize(a.one,'-1h')", "summarize: intervalString must be longer than nothing, got '-1h'"),
+        (
+            "movingAverage(a.one,'5')",
+            "movingAverage: windowSize must be a number of points or an interval such as '5min', got '5'",
+        ),
+        (
+            "movingAverage(a.one,-5)",
+            "movingAverage: windowSize must be a number of points or an interval such as '5min', got -5",
+        ),
+        ("sortByName(a.one,'yes')", "sortByName: natural must be true or false, got 'yes'"),
+        ("aliasSub(a.one,'a','\\2')", "aliasSub: replace refers to the group 2, which the pattern does not have"),
+        (
+            "consolidateBy(a.one,'p95')",
+            "consolidateBy: consolidationFunc must be one of 'average', 'avg', 'avg_zero', 'first', 'last', 'max', 'min', 'sum', got 'p95'",
+        ),
+        ("percentileOfSeries(a.one,101)", "percentileOfSeries: n must be greater than 0 and at most 100, got 101.0"),
+        ("divideSeries(a.one,a.*)", "divideSeries: divisorSeries must be exactly 1 series, got 2"),
+        ("template(scale(a.one,2),a.two)", "invalid template() syntax, only string/numeric arguments are allowed"),
+        ("", "no metric name or function call at character 0 of ''"),
+    ];
+    for (target, expected) in cases {
+        assert_eq!(message(target), expected);
+    }
+}
+
+#[test]
+fn what_graphite_web_checks_is_told_from_what_it_trips_over() {
+    let status = |target: &str| answer(target).expect_err(target).graphite_web_status();
+    assert_eq!(status("nope(a.one)"), 400);
+    assert_eq!(status("aggregate(a.one,'p95')"), 400);
+    assert_eq!(status("scale(a.one)"), 500);
+    assert_eq!(status("("), 500);
+}
+
+#[test]
+fn mistakes_are_found_before_anything_is_fetched() {
+    for target in ["scale(a.*)", "sumSeries(nope(a.*))", "movingAverage(a.*,'5')", "summarize(a.*,'x')"] {
+        assert!(plan(&[parse(target).expect(target)], &context()).is_err(), "{target}");
+    }
+}
+
+// ---- plans -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_plan_holds_every_fetch_once() {
+    assert_eq!(planned("sumSeries(a.*,a.*,scale(b.*,2))", &context()), ["a.* 600 900", "b.* 600 900"]);
+    assert_eq!(planned("asPercent(a,total=b)", &context()), ["a 600 900", "b 600 900"]);
+    assert_eq!(planned("sumSeries(seriesByTag('x=y'))", &context()), ["seriesByTag('x=y') 600 900"]);
+    assert_eq!(planned("constantLine(5)", &context()), [] as [&str; 0]);
+}
+
+#[test]
+fn windows_and_shifts_are_planned() {
+    assert_eq!(planned("timeShift(a,'1h')", &context()), ["a 600 900", "a -3000 -2700"]);
+    assert_eq!(planned("movingAverage(a,'5min')", &context()), ["a 300 900"]);
+    assert_eq!(planned("movingAverage(scale(a,2),'5min')", &context()), ["a 600 900", "a 300 900"]);
+    assert_eq!(planned("movingAverage(timeShift(a,'1h'),'5min')", &context()).len(), 4);
+}
+
+#[test]
+fn a_window_in_points_is_planned_where_the_step_is_known() {
+    assert_eq!(planned("movingAverage(a,5)", &context()), ["a 600 900"]);
+    let step_of = |_: &Fetch| Some(60);
+    let knowing = Context { largest_step: Some(&step_of), ..context() };
+    assert_eq!(planned("movingAverage(a,5)", &knowing), ["a 300 900"]);
+}
+
+#[test]
+fn what_could_not_be_planned_is_asked_for() {
+    let targets = [parse("movingAverage(a.one,2)").expect("a target")];
+    let mut data = Data::new();
+    for fetch in plan(&targets, &context()).expect("a plan") {
+        data.put(fetch.clone(), fetched(&fetch));
+    }
+    let wide = Fetch { path: "a.one".into(), span: Span { from: 480, until: 900 } };
+    let evaluation = evaluate(&targets, &context(), &data, &Budget::unlimited()).expect("an evaluation");
+    assert_eq!(evaluation, Evaluation::Fetch(vec![wide]));
+}
+
+// ---- bounds ------------------------------------------------------------------------------------------------
+
+#[test]
+fn deep_targets_are_refused_at_once() {
+    let nested = |depth: usize| format!("{}a{}", "sumSeries(".repeat(depth), ")".repeat(depth));
+    assert!(answer(&nested(90)).is_ok());
+    assert!(message(&nested(101)).contains("nested too deeply"));
+    assert!(message(&nested(50_000)).contains("nested too deeply"));
+    assert!(message(&format!("a{}", "|sumSeries()".repeat(200))).contains("nested too deeply"));
+    // Each level could be a template or a call to a function of that name: 2^n ways to read it.
+    assert!(parse(&"template(f(".repeat(45)).is_ok() || message(&"template(f(".repeat(45)).contains("nested"));
+    assert!(message(&"a".repeat(2 << 20)).contains("too long"));
+}
+
+#[test]
+fn windows_in_windows_are_refused_where_they_multiply() {
+    let target = format!("{}a.one{}", "movingAverage(scale(".repeat(40), ",1),'1min')".repeat(40));
+    let error = plan(&[parse(&target).expect("a target")], &context()).expect_err("too much");
+    assert!(matches!(error, Error::Budget { .. }), "{error}");
+}
+
+#[test]
+fn an_evaluation_ends_with_its_budget() {
+    let budget = |points: usize| Budget { points, cancelled: &|| false };
+    assert!(answer_within("scale(a.*,2)", &context(), &budget(12)).is_ok());
+    let error = answer_within("scale(a.*,2)", &context(), &budget(11)).expect_err("too much");
+    assert_eq!(error, Error::Budget { points: 11 });
+    // A million years in seconds, without the memory for them.
+    let long = Context::new(0, -31_557_600_000_000, 0);
+    let coarse = [Series::fetched("a", "a".into(), long.span.from, 86_400, vec![1.0; 1 << 20])];
+    let mut data = Data::new();
+    data.put(Fetch { path: "a".into(), span: long.span }, coarse.to_vec());
+    let targets = [parse("summarize(a,'1s')").expect("a target")];
+    assert!(matches!(evaluate(&targets, &long, &data, &budget(1 << 24)), Err(Error::Budget { .. })));
+}
+
+#[test]
+fn a_cancelled_evaluation_stops() {
+    let asked = AtomicUsize::new(0);
+    let cancelled = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
+    let budget = Budget { points: usize::MAX, cancelled: &cancelled };
+    let error = answer_within("scale(offset(absolute(a.*),1),2)", &context(), &budget).expect_err("cancelled");
+    assert_eq!(error, Error::Cancelled);
+    assert!(asked.load(Ordering::Relaxed) < 8);
+}
+
+/// Text made of what targets are made of, from a printed seed: nothing of it may panic.
+#[test]
+fn no_target_panics() {
+    const PIECES: &[&str] = &[
+        "(",
+        ")",
+        ",",
+        "|",
+        "'",
+        "\"",
+        "{",
+        "}",
+        ".",
+        "\\",
+        "$x",
+        "*",
+        "=",
+        " ",
+        "a.one",
+        "a.*",
+        "1",
+        "-2",
+        "0",
+        "1e3",
+        "inf",
+        "none",
+        "true",
+        "'5min'",
+        "'-1h'",
+        "'sum'",
+        "'(.*)'",
+        "é",
+        "template(",
+        "seriesByTag('a=b')",
+        "x=",
+        "'\\1'",
+        "99999999999",
+        "0.5",
+    ];
+    let functions: Vec<&str> = render::functions::all().map(|function| function.name).collect();
+    let chance = Cell::new(0x2545_f491_4f6c_dd1d_u64);
+    let below = |bound: usize| {
+        let mut next = chance.get();
+        next ^= next << 13;
+        next ^= next >> 7;
+        next ^= next << 17;
+        chance.set(next);
+        (next % bound as u64) as usize
+    };
+    let (mut read, mut answered) = (0, 0);
+    for round in 0..20_000 {
+        let mut target = String::new();
+        if round % 2 == 0 {
+            // A call that is well formed, of a function with any arguments.
+            target = format!("{}(a.*", functions[below(functions.len())]);
+            for _ in 0..below(4) {
+                target.push(',');
+                target.push_str(PIECES[14 + below(PIECES.len() - 14)]);
+            }
+            target.push(')');
+        } else {
+            for _ in 0..below(12) {
+                match below(5) {
+                    0 => target.push_str(&format!("{}(", functions[below(functions.len())])),
+                    _ => target.push_str(PIECES[below(PIECES.len())]),
+                }
+            }
+        }
+        read += usize::from(parse(&target).is_ok());
+        answered +=
+            usize::from(answer_within(&target, &context(), &Budget { points: 1 << 20, cancelled: &|| false }).is_ok());
+    }
+    assert!(read > 10_000 && answered > 3_000, "{read} read, {answered} answered");
+}
