@@ -9,7 +9,10 @@
 use std::{
     io,
     path::PathBuf,
-    sync::{Arc, Weak, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -113,6 +116,8 @@ pub struct Ingest {
     pub(crate) cycle: tokio::sync::Mutex<()>,
     pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) restored: Restored,
+    /// Whether the last append failed.
+    failing: AtomicBool,
     pub(crate) me: Weak<Ingest>,
 }
 
@@ -161,6 +166,7 @@ impl Ingest {
             cycle: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             restored,
+            failing: AtomicBool::new(false),
             me: me.clone(),
         });
         ingest.name_policies();
@@ -190,9 +196,16 @@ impl Ingest {
         let mut resolved = false;
         loop {
             match self.try_accept(batch, &mut resolved) {
-                Ok(()) => break,
+                Ok(()) => {
+                    if self.failing.load(Relaxed) {
+                        self.failing.store(false, Relaxed);
+                        tracing::info!("the journal can be written again");
+                    }
+                    break;
+                }
                 Err(error) => {
                     self.counters.journal_errors.fetch_add(1, Relaxed);
+                    self.failing.store(true, Relaxed);
                     tracing::error!(%error, dir = %self.options.journal_dir.display(),
                         "the journal cannot be written: no points are accepted until it can");
                     tokio::time::sleep(RETRY).await;
@@ -394,6 +407,7 @@ impl Ingest {
             held_slots: self.pressure.held_slots(),
             flushing_metrics: self.held.lock().flushing.len() as u64,
             stalled: self.pressure.is_closed(),
+            journal_failing: self.failing.load(Relaxed),
             ..self.counters.snapshot()
         }
     }

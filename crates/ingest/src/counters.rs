@@ -185,6 +185,8 @@ pub struct CountersSnapshot {
     pub flushing_metrics: u64,
     /// Now: whether receivers are made to wait.
     pub stalled: bool,
+    /// Now: whether the journal cannot be written, so that nothing is accepted.
+    pub journal_failing: bool,
 }
 
 impl CountersSnapshot {
@@ -211,6 +213,7 @@ impl CountersSnapshot {
             held_slots: 0,
             flushing_metrics: 0,
             stalled: false,
+            journal_failing: false,
         }
     }
 }

@@ -1,7 +1,15 @@
 //! The program `plumbago`: reads the command line and does what it says.
 
+mod admin;
 mod cli;
+mod log;
+mod metrics;
+mod own;
+mod process;
+mod rules;
+mod serve;
 mod settings;
+mod timed;
 
 use std::process::ExitCode;
 
@@ -14,8 +22,10 @@ use settings::{Settings, Sources};
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
+        Command::Serve(options) => serve::serve(&options).map(|()| ExitCode::SUCCESS),
+        Command::CheckConfig(options) => rules::check(&options),
+        Command::Explain(options) => rules::explain(&options),
         Command::Settings(options) => print_settings(&options),
-        _ => Ok(ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {
         eprintln!("plumbago: {error:#}");

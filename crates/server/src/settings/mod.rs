@@ -7,7 +7,7 @@ mod kinds;
 mod load;
 mod show;
 
-pub use kinds::{Address, Fsync, Kind, LogFormat, bytes_text, span_text};
+pub use kinds::{Address, Fsync, Kind, LogFormat};
 pub use load::{Problem, Sources, load};
 pub use show::{documented_toml, markdown};
 
@@ -116,10 +116,8 @@ settings! {
         max_connections: usize = "10000";
         /// A connection from which nothing was read for this long is closed.
         idle_timeout: Option<Duration> = "off";
-        /// Longest line. A longer one is skipped and counted; its neighbours and the connection stay.
-        max_line: Bytes = "16KiB";
         /// Longest pickle or protobuf frame. A longer one is skipped and counted.
-        max_frame: Bytes = "1MiB";
+        max_frame: Bytes = "64MiB";
         /// Longest body of points sent by HTTP POST, before and after gzip is undone.
         max_body: Bytes = "64MiB";
     }
@@ -129,7 +127,7 @@ settings! {
         /// The folder. It is made when it is not there; one program at a time may use it.
         dir: PathBuf = "./data";
         /// Memory for recently read blocks of the store.
-        cache: Bytes = "128MiB";
+        cache: Bytes = "64MiB";
         /// How often expired points are looked for, to free their disk space.
         expire_every: Duration = "1h";
     }
@@ -140,12 +138,13 @@ settings! {
         /// what a power failure can cost. "always" fsyncs before points count as accepted.
         sync: Fsync = "1s";
         /// Bytes of journal at most. When it is full, receivers stop reading until the store catches up.
-        journal_limit: Bytes = "8GiB";
+        journal_limit: Bytes = "4GiB";
         /// Memory for points that are not in the store yet. When it is full they are written out early,
         /// and receivers wait.
-        memory_limit: Bytes = "512MiB";
+        memory_limit: Bytes = "1GiB";
         /// How long a metric's points may wait in memory before they are written to the store together.
-        flush_after: Duration = "10min";
+        /// Longer makes fuller rows, a smaller disk and less work; and a longer replay after a crash.
+        flush_after: Duration = "1h";
     }
 
     /// Carbon's own configuration.
@@ -157,16 +156,38 @@ settings! {
         reload_every: Duration = "5s";
     }
 
-    /// What one query may ask for.
-    query: Query {
-        /// Series one request may read.
-        max_series: usize = "50000";
-        /// Points one request may read, over all its series. Coarser stages are read before it is refused.
-        max_points: usize = "50000000";
-        /// Time one request may take.
-        timeout: Duration = "60s";
-        /// HTTP connections at once.
+    /// What HTTP clients are allowed.
+    http: Http {
+        /// Connections at once. Further ones wait in the system's queue.
         max_connections: usize = "4096";
+        /// Bytes of a request line and its headers; more is answered with 431.
+        max_header_bytes: Bytes = "64KiB";
+        /// Bytes of a request body, points apart; more is answered with 413.
+        max_body_bytes: Bytes = "8MiB";
+        /// A connection that is silent, or slow to send or to read, for this long is closed.
+        idle_timeout: Duration = "75s";
+        /// Renders, finds and listings at work at one time.
+        max_concurrent_queries: usize = "16";
+        /// Queries that wait for their turn; one more is answered with 429.
+        max_queued_queries: usize = "256";
+    }
+
+    /// What one query may ask for. More is refused with 422 and a text that names the setting.
+    query: Query {
+        /// Series one render may read, over all its targets.
+        max_series: usize = "100000";
+        /// Points one render may read, over all its series. Coarser stages are read before it is refused.
+        max_points: usize = "50000000";
+        /// Time until the first byte of an answer.
+        timeout: Duration = "60s";
+        /// Bytes of all targets of a render, or of the patterns of a find.
+        max_target_bytes: Bytes = "1MiB";
+        /// Bytes of an answer before compression.
+        max_response_bytes: Bytes = "1GiB";
+        /// Nodes that a find or an expand answers with.
+        max_find_results: usize = "1000000";
+        /// The zone of times of day in from, until and csv where a request names none.
+        time_zone: String = "UTC";
     }
 
     /// The program's own metrics, stored in itself under carbon's names.

@@ -1,0 +1,391 @@
+//! `plumbago serve`: everything wired together, started, kept going and stopped.
+//!
+//! 1. The data folder is locked and opened, the names are read, the journal is replayed.
+//! 2. Listeners are bound, and where they listen is printed.
+//! 3. It runs until SIGTERM or SIGINT.
+//! 4. Listeners close and what the kernel holds is read; everything held is written out; the names are saved.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::Context;
+use api::{Api, ApiOptions};
+use ingest::{
+    Ingest, IngestOptions,
+    receivers::{Connections, FrameFormat, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
+};
+use metadata::Registry;
+use store::Driver;
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+use tokio::{
+    net::{TcpListener, UdpSocket},
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinSet,
+};
+
+use crate::{
+    admin::Admin,
+    cli::ServeOptions,
+    load_settings, log,
+    metrics::Metrics,
+    own, process,
+    rules::{Texts, Watched},
+    settings::{Address, Fsync, Settings},
+    timed::TimedDriver,
+};
+
+/// How often new names are merged into the path index when there are enough of them.
+const COMPACT_EVERY: Duration = Duration::from_millis(250);
+
+/// How often the names are saved, so that a start after a crash need not read them one by one.
+const SAVE_EVERY: Duration = Duration::from_secs(600);
+
+/// Unix seconds.
+pub fn now() -> metric::Timestamp {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as metric::Timestamp)
+}
+
+/// Runs the server until it is told to stop.
+pub fn serve(options: &ServeOptions) -> anyhow::Result<()> {
+    let settings = load_settings(&options.config, options.overrides())?;
+    log::start(&settings.log)?;
+    let texts = Texts::read(settings.rules.conf_dir.as_deref())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+    let served = runtime.block_on(run(settings, texts));
+    // What is still at work is for nobody any more.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    served
+}
+
+async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
+    let began = Instant::now();
+    // Taken before anything is slow, so that a stop during the start is a stop.
+    let mut signals = Signals::new()?;
+    let (rules, warnings) = texts.rules()?;
+    warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
+
+    let metrics = Arc::new(Metrics::new()?);
+    let data = settings.data.dir.clone();
+    std::fs::create_dir_all(&data).with_context(|| {
+        format!("the data folder {} cannot be made; name one that can be written with --data", data.display())
+    })?;
+    let driver = open_store(&settings, &metrics)?;
+    let registry = Arc::new(open_registry(&data, &*driver).await?);
+    let ingest_options = IngestOptions {
+        journal_dir: data.join("journal"),
+        sync: match settings.ingest.sync {
+            Fsync::Every(every) => ingest::Sync::Every(every),
+            Fsync::Always => ingest::Sync::Always,
+        },
+        journal_limit_bytes: settings.ingest.journal_limit.0,
+        memory_limit_bytes: settings.ingest.memory_limit.0,
+        flush_after: settings.ingest.flush_after,
+    };
+    let ingest = tokio::select! {
+        ingest = Ingest::open(ingest_options, driver.clone(), registry.clone(), rules) => ingest?,
+        _ = signals.next() => return Ok(()),
+    };
+    let restored = ingest.restored();
+    tracing::info!(
+        metrics = registry.len(), replayed_points = restored.points, damaged_bytes = restored.damaged_bytes,
+        seconds = began.elapsed().as_secs_f64(), data = %data.display(), "the data folder is open"
+    );
+
+    let watched = Watched::new(settings.rules.conf_dir.clone(), texts);
+    let is_ready = Arc::new(AtomicBool::new(false));
+    let (stop, stopping) = watch::channel(false);
+    let mut listeners = Listeners::default();
+    let limits = ReceiverLimits {
+        connections: settings.receive.max_connections,
+        idle: settings.receive.idle_timeout,
+        frame_bytes: settings.receive.max_frame.as_usize(),
+    };
+    let receivers = Receivers { ingest: ingest.clone(), limits, stopping: stopping.clone(), metrics: metrics.clone() };
+    receivers.listen(&settings, &mut listeners).await?;
+    metrics.watch(ingest.clone(), registry.clone(), driver.clone(), watched.refused.clone());
+
+    if let Some(address) = &settings.listen.http {
+        let listener = bind(address, "listen.http", "--http").await?;
+        listeners.said.push(("http", listener.local_addr()?.to_string()));
+        let admin = Admin {
+            ingest: ingest.clone(),
+            metrics: metrics.clone(),
+            is_ready: is_ready.clone(),
+            body_limit: settings.receive.max_body.as_usize(),
+        };
+        let api = Api::new(ApiOptions {
+            registry: registry.clone(),
+            series: ingest.series(),
+            limits: query_limits(&settings),
+            clock: now,
+            time_zone: jiff::tz::TimeZone::get(&settings.query.time_zone).with_context(|| {
+                format!("query.time_zone: '{}' is no zone; use a name such as Europe/Paris", settings.query.time_zone)
+            })?,
+            about: about(&listeners),
+            extension: Arc::new(admin),
+            observer: metrics.clone(),
+        });
+        let mut stopped = stopping.clone();
+        listeners.tasks.spawn(api.serve(listener, async move {
+            let _ = stopped.wait_for(|&stop| stop).await;
+        }));
+    }
+    is_ready.store(true, Relaxed);
+    listeners.print(&settings);
+
+    let mut background = JoinSet::new();
+    background.spawn(watched.follow(ingest.clone(), settings.rules.reload_every));
+    background.spawn(compact(registry.clone()));
+    background.spawn(save_now_and_then(registry.clone(), data.clone()));
+    background.spawn(expire(driver.clone(), settings.data.expire_every));
+    if let Some(every) = settings.own.every {
+        let host = if settings.own.host == "auto" { process::host() } else { settings.own.host.clone() };
+        background.spawn(own::store(ingest.clone(), metrics.clone(), settings.own.prefix.clone(), host, every));
+    }
+
+    signals.next().await;
+    tracing::info!("stopping: listeners are closed and what is held is written out; a second signal stops at once");
+    is_ready.store(false, Relaxed);
+    let stopped = stop_all(stop, listeners, background, &ingest, &registry, &data);
+    tokio::select! {
+        result = tokio::time::timeout(settings.stop.timeout, stopped) => match result {
+            Ok(result) => result,
+            Err(_) => {
+                tracing::warn!(timeout = ?settings.stop.timeout,
+                    "not everything was written out in time; the rest is in the journal and is replayed by the next start");
+                Ok(())
+            }
+        },
+        _ = signals.next() => {
+            tracing::warn!("stopped at once; what was not written out is in the journal and is replayed by the next start");
+            Ok(())
+        }
+    }
+}
+
+async fn stop_all(
+    stop: watch::Sender<bool>,
+    mut listeners: Listeners,
+    mut background: JoinSet<()>,
+    ingest: &Ingest,
+    registry: &Registry,
+    data: &Path,
+) -> anyhow::Result<()> {
+    stop.send_replace(true);
+    while listeners.tasks.join_next().await.is_some() {}
+    background.shutdown().await;
+    ingest
+        .close()
+        .await
+        .context("what is held could not be written out; it is in the journal and is replayed by the next start")?;
+    registry
+        .save(&data.join(SAVED))
+        .context("the names could not be saved; the next start reads them from the store")?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Names saved by a clean stop: they are all there are.
+const SAVED: &str = "names";
+/// Names saved on the way: the metrics table may have more.
+const SAVED_ON_THE_WAY: &str = "names.older";
+
+fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Arc<dyn Driver>> {
+    let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(&settings.data.dir.join("store"), options)?;
+    Ok(Arc::new(TimedDriver::new(Arc::new(driver), &metrics.registry)?))
+}
+
+/// The names, from the saved file where it is whole, and from the metrics table where that may have more.
+async fn open_registry(data: &Path, driver: &dyn Driver) -> anyhow::Result<Registry> {
+    let (saved, older) = (data.join(SAVED), data.join(SAVED_ON_THE_WAY));
+    let mut is_complete = saved.exists();
+    if is_complete {
+        // From now on metrics may be created that it does not have.
+        std::fs::rename(&saved, &older).with_context(|| format!("cannot rename {}", saved.display()))?;
+    }
+    let registry = match Registry::open(&older) {
+        Ok(registry) => registry,
+        Err(error) => {
+            if older.exists() {
+                tracing::warn!(%error, file = %older.display(), "the saved names cannot be used; they are read from the store instead");
+            }
+            is_complete = false;
+            Registry::new()
+        }
+    };
+    if !is_complete {
+        driver.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
+    }
+    Ok(registry)
+}
+
+async fn compact(registry: Arc<Registry>) {
+    loop {
+        tokio::time::sleep(COMPACT_EVERY).await;
+        let registry = registry.clone();
+        let _ = tokio::task::spawn_blocking(move || while registry.compact() {}).await;
+    }
+}
+
+async fn save_now_and_then(registry: Arc<Registry>, data: std::path::PathBuf) {
+    let mut saved = registry.len();
+    loop {
+        tokio::time::sleep(SAVE_EVERY).await;
+        if registry.len() == saved {
+            continue;
+        }
+        saved = registry.len();
+        let (registry, path) = (registry.clone(), data.join(SAVED_ON_THE_WAY));
+        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || registry.save(&path)).await {
+            tracing::warn!(%error, "the names could not be saved; a start after a crash takes longer");
+        }
+    }
+}
+
+async fn expire(driver: Arc<dyn Driver>, every: Duration) {
+    loop {
+        if let Err(error) = driver.expire(now()).await {
+            tracing::error!(%error, "expired points could not be deleted; it is tried again");
+        }
+        tokio::time::sleep(every.max(Duration::from_secs(1))).await;
+    }
+}
+
+fn query_limits(settings: &Settings) -> api::Limits {
+    let (http, query) = (&settings.http, &settings.query);
+    api::Limits {
+        connections: http.max_connections,
+        header_bytes: http.max_header_bytes.as_usize(),
+        body_bytes: http.max_body_bytes.as_usize(),
+        idle: http.idle_timeout,
+        concurrent_queries: http.max_concurrent_queries,
+        queued_queries: http.max_queued_queries,
+        query: query.timeout,
+        target_bytes: query.max_target_bytes.as_usize(),
+        series: query.max_series,
+        points: query.max_points,
+        response_bytes: query.max_response_bytes.as_usize(),
+        find_results: query.max_find_results,
+    }
+}
+
+async fn bind(address: &Address, setting: &str, option: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address.as_str()).await.with_context(|| cannot_listen(address, setting, option))
+}
+
+fn cannot_listen(address: &Address, setting: &str, option: &str) -> String {
+    format!(
+        "cannot listen on {address} ({setting}); if another program does, stop it or choose another port with {option} \
+         ADDR:PORT (port 0 takes a free one)"
+    )
+}
+
+/// What listens.
+#[derive(Default)]
+struct Listeners {
+    tasks: JoinSet<()>,
+    /// Name and address of each, as printed.
+    said: Vec<(&'static str, String)>,
+}
+
+impl Listeners {
+    /// Tells a person, and a script, where to send points and queries.
+    fn print(&self, settings: &Settings) {
+        let mut lines = String::new();
+        for (name, address) in &self.said {
+            let what = match *name {
+                "line" if settings.listen.udp => "carbon's line protocol, TCP and UDP: point relays here",
+                "line" => "carbon's line protocol: point relays here",
+                "pickle" => "carbon's pickle protocol: point relays here",
+                "protobuf" => "carbon's protobuf protocol",
+                _ => "Grafana's Graphite datasource, graphite-web's CLUSTER_SERVERS, or a browser",
+            };
+            let address = if *name == "http" { format!("http://{address}") } else { address.clone() };
+            lines += &format!("{name:<9} {address:<28} {what}\n");
+        }
+        print!("plumbago {}\n{lines}{:<9} {}\nready\n", env!("CARGO_PKG_VERSION"), "data", settings.data.dir.display());
+        let _ = io::Write::flush(&mut io::stdout());
+    }
+}
+
+fn about(listeners: &Listeners) -> Vec<(String, String)> {
+    listeners.said.iter().map(|(name, address)| ((*name).to_owned(), address.clone())).collect()
+}
+
+/// What every receiver is made of.
+struct Receivers {
+    ingest: Arc<Ingest>,
+    limits: ReceiverLimits,
+    stopping: watch::Receiver<bool>,
+    metrics: Arc<Metrics>,
+}
+
+impl Receivers {
+    async fn listen(&self, settings: &Settings, listeners: &mut Listeners) -> anyhow::Result<()> {
+        if let Some(address) = &settings.listen.line {
+            let listener = bind(address, "listen.line", "--line").await?;
+            let bound = listener.local_addr()?;
+            listeners.said.push(("line", bound.to_string()));
+            let counts = self.counted("line");
+            listeners.tasks.spawn(serve_lines(
+                self.ingest.clone(),
+                listener,
+                self.limits,
+                counts,
+                self.stopping.clone(),
+            ));
+            if settings.listen.udp {
+                let socket =
+                    UdpSocket::bind(bound).await.with_context(|| cannot_listen(address, "listen.udp", "--line"))?;
+                listeners.tasks.spawn(serve_datagrams(self.ingest.clone(), socket, self.stopping.clone()));
+            }
+        }
+        let frames = [
+            (&settings.listen.pickle, "pickle", FrameFormat::Pickle),
+            (&settings.listen.protobuf, "protobuf", FrameFormat::Protobuf),
+        ];
+        for (address, name, format) in frames {
+            let Some(address) = address else { continue };
+            let listener = bind(address, &format!("listen.{name}"), &format!("--{name}")).await?;
+            listeners.said.push((name, listener.local_addr()?.to_string()));
+            let counts = self.counted(name);
+            let (ingest, stopping) = (self.ingest.clone(), self.stopping.clone());
+            listeners.tasks.spawn(serve_frames(ingest, format, listener, self.limits, counts, stopping));
+        }
+        Ok(())
+    }
+
+    fn counted(&self, name: &'static str) -> Arc<Connections> {
+        let counts = Arc::new(Connections::default());
+        self.metrics.connections(name, counts.clone());
+        counts
+    }
+}
+
+/// The signals that stop the program.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! A driver that measures another one: how long each call takes and how often it fails.
+
+use std::{sync::Arc, time::Instant};
+
+use metric::Timestamp;
+use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
+use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
+
+/// Passes every call on, and measures it.
+pub struct TimedDriver {
+    driver: Arc<dyn Driver>,
+    seconds: HistogramVec,
+    failures: IntCounterVec,
+}
+
+impl TimedDriver {
+    /// Measures `driver` into `registry`.
+    pub fn new(driver: Arc<dyn Driver>, registry: &Registry) -> prometheus::Result<TimedDriver> {
+        // From a cached read, tens of microseconds, to a disk that hangs.
+        let buckets = prometheus::exponential_buckets(0.000_05, 3.0, 12)?;
+        let seconds =
+            HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.").buckets(buckets);
+        let seconds = HistogramVec::new(seconds, &["operation"])?;
+        let failures = Opts::new("plumbago_store_failures_total", "Calls the store could not carry out, by operation.");
+        let failures = IntCounterVec::new(failures, &["operation"])?;
+        for operation in ["write", "fetch", "sync", "expire", "put_metrics", "scan_metrics"] {
+            seconds.with_label_values(&[operation]);
+            failures.with_label_values(&[operation]);
+        }
+        registry.register(Box::new(seconds.clone()))?;
+        registry.register(Box::new(failures.clone()))?;
+        Ok(TimedDriver { driver, seconds, failures })
+    }
+
+    fn timed<'a, T: 'a>(&'a self, operation: &'static str, call: DriverFuture<'a, T>) -> DriverFuture<'a, T> {
+        Box::pin(async move {
+            let start = Instant::now();
+            let answer = call.await;
+            self.seconds.with_label_values(&[operation]).observe(start.elapsed().as_secs_f64());
+            if answer.is_err() {
+                self.failures.with_label_values(&[operation]).inc();
+            }
+            answer
+        })
+    }
+}
+
+impl Driver for TimedDriver {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        self.timed("write", self.driver.write(runs))
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        self.timed("fetch", self.driver.fetch(fetches))
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        self.timed("sync", self.driver.sync())
+    }
+
+    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+        self.timed("expire", self.driver.expire(now))
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.timed("put_metrics", self.driver.put_metrics(records))
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.timed("scan_metrics", self.driver.scan_metrics(each))
+    }
+
+    fn usage(&self) -> Usage {
+        self.driver.usage()
+    }
+}
