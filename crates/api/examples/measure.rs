@@ -117,6 +117,8 @@ fn main() {
     measure(address, "the same as json, 300 points a series", &format!("{path}&maxDataPoints=300"), "");
     let path = format!("/render?target=sumSeries(load.*.value)&from={from}&until={NOW}&format=json");
     measure(address, "their sum", &path, "");
+    let path = format!("/render?target=load.host0001.value&from={}&until={NOW}&format=json", NOW - 3600);
+    measure(address, "one series of 60 points", &path, "");
     for format in ["treejson", "completer", "json", "pickle", "msgpack"] {
         let path = format!("/metrics/find?query=servers.*.*.*.cpu.user&format={format}");
         measure(address, &format!("find of 80,000 names as {format}"), &path, "");
