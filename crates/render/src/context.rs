@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use jiff::tz::TimeZone;
 
-use crate::Series;
+use crate::{Series, time::CALENDAR};
 
 /// A request's span of time, Unix seconds. Points in `(from, until]` are fetched, as from whisper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -13,6 +13,15 @@ pub struct Span {
     pub from: i64,
     /// Inclusive.
     pub until: i64,
+}
+
+impl Span {
+    /// The span with its ends moved by so many seconds; `None` beyond the years 1 to 9999, where Python's calendar
+    /// ends and arithmetic on times need not be careful yet.
+    pub(crate) fn moved(self, from_by: i64, until_by: i64) -> Option<Span> {
+        let moved = |time: i64, by: i64| time.checked_add(by).filter(|time| CALENDAR.contains(time));
+        Some(Span { from: moved(self.from, from_by)?, until: moved(self.until, until_by)? })
+    }
 }
 
 /// One path expression, to be fetched over one span.

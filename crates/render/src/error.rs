@@ -27,7 +27,7 @@ pub enum ParseError {
     },
 }
 
-/// Why a request cannot be planned or evaluated. Except for the last two, the mistake is in the request.
+/// Why a request cannot be planned or evaluated. Except for the last, it asks for a change of the request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The target cannot be read.
@@ -68,6 +68,12 @@ pub enum Error {
         /// What the budget had.
         points: usize,
     },
+    /// Functions that move time inside of each other multiply what must be fetched.
+    #[error("the request needs more than {most} fetches; functions that move time multiply inside of each other")]
+    Fetches {
+        /// The bound.
+        most: usize,
+    },
     /// The caller no longer wants the answer.
     #[error("the request was cancelled")]
     Cancelled,
@@ -79,7 +85,11 @@ impl Error {
     pub fn graphite_web_status(&self) -> u16 {
         match self {
             Error::UnknownFunction { .. } | Error::Template | Error::Refused { .. } => 400,
-            Error::Parse(_) | Error::Argument { .. } | Error::Budget { .. } | Error::Cancelled => 500,
+            Error::Parse(_)
+            | Error::Argument { .. }
+            | Error::Budget { .. }
+            | Error::Fetches { .. }
+            | Error::Cancelled => 500,
         }
     }
 }

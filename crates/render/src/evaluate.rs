@@ -70,7 +70,13 @@ impl<'a> Scope<'a> {
             points_left: budget.points,
             missing: Vec::new(),
             function: "",
-            asked: Asked { span, fetched: false, largest_step: None, time_zone: context.time_zone.clone() },
+            asked: Asked {
+                function: "",
+                span,
+                fetched: false,
+                largest_step: None,
+                time_zone: context.time_zone.clone(),
+            },
             asked_was_evaluated: true,
             input: None,
             span,
@@ -143,7 +149,7 @@ impl<'a> Scope<'a> {
 
     fn call(&mut self, call: &'a Call) -> Result<Value, Error> {
         let function = functions::called(&call.function)?;
-        let asked = asked(call, self.span, self.context);
+        let asked = asked(function, call, self.span, self.context);
         let skip_first = function.reaches && !function.reach(bind_planned(function, call)?, &asked)?.asked;
         let mut positional = Vec::with_capacity(call.positional.len());
         for (place, argument) in call.positional.iter().enumerate() {

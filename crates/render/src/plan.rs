@@ -39,7 +39,7 @@ impl Planner<'_> {
     fn expression(&mut self, expression: &Expression, span: Span) -> Result<(), Error> {
         self.steps_left = self.steps_left.saturating_sub(1);
         if self.steps_left == 0 || self.fetches.len() > MAX_FETCHES {
-            return Err(Error::Budget { points: 0 });
+            return Err(Error::Fetches { most: MAX_FETCHES });
         }
         match expression {
             Expression::Path(path) | Expression::SeriesByTag(path) => {
@@ -56,7 +56,7 @@ impl Planner<'_> {
 
     fn call(&mut self, call: &Call, span: Span) -> Result<(), Error> {
         let function = functions::called(&call.function)?;
-        let reach = function.reach(bind_planned(function, call)?, &asked(call, span, self.context))?;
+        let reach = function.reach(bind_planned(function, call)?, &asked(function, call, span, self.context))?;
         let named = call.named.iter().map(|(_, argument)| argument);
         for (place, argument) in call.positional.iter().chain(named).enumerate() {
             let Argument::Expression(expression) = argument else { continue };
@@ -85,14 +85,16 @@ pub(crate) fn bind_planned(function: &'static functions::Function, call: &Call) 
 }
 
 /// What a function may know of its first argument before that is evaluated.
-pub(crate) fn asked(call: &Call, span: Span, context: &Context) -> Asked {
+pub(crate) fn asked(function: &'static functions::Function, call: &Call, span: Span, context: &Context) -> Asked {
     let first = call.positional.first();
     let path = match first {
         Some(Argument::Expression(Expression::Path(path) | Expression::SeriesByTag(path))) => Some(path),
         _ => None,
     };
+    // Whoever knows the step looks many metrics up for it; most functions do not care.
     let step_of = |path: &String| context.largest_step?(&Fetch { path: path.as_str().into(), span });
-    Asked { span, fetched: path.is_some(), largest_step: path.and_then(step_of), time_zone: context.time_zone.clone() }
+    let largest_step = path.filter(|_| function.reaches).and_then(step_of);
+    Asked { function: function.name, span, fetched: path.is_some(), largest_step, time_zone: context.time_zone.clone() }
 }
 
 impl Argument {

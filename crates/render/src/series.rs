@@ -67,9 +67,13 @@ impl Series {
     }
 
     /// The same series with other values, which Python holds as floats.
-    pub(crate) fn with(mut self, values: Vec<f64>) -> Series {
+    pub(crate) fn with(self, values: Vec<f64>) -> Series {
+        Series { integers: false, ..self.with_alike(values) }
+    }
+
+    /// The same series with other values, which Python holds as integers if it held these as such.
+    pub(crate) fn with_alike(mut self, values: Vec<f64>) -> Series {
         self.values = Arc::new(values);
-        self.integers = false;
         self
     }
 }

@@ -1,5 +1,7 @@
 //! Times and intervals as Graphite reads them: `-1h`, `now`, `noon yesterday`, `20260121`, `5min`.
 
+use std::ops::RangeInclusive;
+
 use jiff::{
     SignedDuration, Timestamp, ToSpan,
     civil::{Date, DateTime, Weekday},
@@ -17,10 +19,8 @@ pub enum TimeError {
     Interval(String),
 }
 
-/// The first moment Python's calendar knows, the beginning of the year 1.
-const FIRST_SECOND: i64 = -62_135_596_800;
-/// The last moment Python's calendar knows, the end of the year 9999.
-const LAST_SECOND: i64 = 253_402_300_799;
+/// What Python's calendar knows: the years 1 to 9999, Unix seconds.
+pub(crate) const CALENDAR: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
@@ -34,14 +34,14 @@ pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeE
     let plain: String = text.trim().to_lowercase().chars().filter(|c| !matches!(c, '_' | ',' | ' ')).collect();
     let wrong = || TimeError::Time(text.to_owned());
     if is_digits(&plain) && !is_compact_date(&plain) {
-        return plain.parse().ok().filter(|seconds| *seconds <= LAST_SECOND).ok_or_else(wrong);
+        return plain.parse().ok().filter(|seconds| CALENDAR.contains(seconds)).ok_or_else(wrong);
     }
     let offset_at = plain.find('+').or_else(|| plain.find('-')).unwrap_or(plain.len());
     let (reference, offset) = plain.split_at(offset_at);
     let offset = if offset.is_empty() { 0 } else { parse_interval(offset).map_err(|_| wrong())? };
     let reference = reference_time(reference, now, zone).ok_or_else(wrong)?;
     let time = reference.checked_add(offset).ok_or_else(wrong)?;
-    (FIRST_SECOND..=LAST_SECOND).contains(&time).then_some(time).ok_or_else(wrong)
+    CALENDAR.contains(&time).then_some(time).ok_or_else(wrong)
 }
 
 /// Reads an interval, seconds: `[+|-](number unit)+`, one sign for all. A unit is known by its beginning: `s`,

@@ -249,7 +249,14 @@ fn deep_targets_are_refused_at_once() {
 fn windows_in_windows_are_refused_where_they_multiply() {
     let target = format!("{}a.one{}", "movingAverage(scale(".repeat(40), ",1),'1min')".repeat(40));
     let error = plan(&[parse(&target).expect("a target")], &context()).expect_err("too much");
-    assert!(matches!(error, Error::Budget { .. }), "{error}");
+    assert!(matches!(error, Error::Fetches { .. }), "{error}");
+}
+
+#[test]
+fn windows_beyond_the_calendar_are_refused() {
+    for target in ["movingAverage(a.*,99999999999999)", "timeShift(a.*,'9000y')", "timeShift(a.*,'+9000y')"] {
+        assert!(message(target).contains("calendar"), "{target}");
+    }
 }
 
 #[test]

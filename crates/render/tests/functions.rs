@@ -189,18 +189,18 @@ fn repr(value: f64) -> String {
     text
 }
 
-/// Python's nan is our null, and what it holds as integers among floats is a float here.
+/// Every word is the same, but for two things: Python's nan is our null, and where it holds integers among
+/// floats they are floats here.
 fn same(ours: &[Vec<String>], theirs: &[Vec<String>]) -> bool {
-    let word = |(ours, theirs): (&String, &String)| ours == theirs || (ours == "None" && theirs == "nan");
     let line = |(ours, theirs): (&Vec<String>, &Vec<String>)| {
-        let mixed = theirs[0] == "values" && theirs.iter().any(|word| word.contains('.')) && {
-            ours.len() == theirs.len()
-                && ours[1..]
-                    .iter()
-                    .zip(&theirs[1..])
-                    .all(|(a, b)| a == b || (a != "None" && b != "None" && value(a) == value(b)))
+        let floats = theirs[0] == "values" && theirs.iter().any(|word| word.contains('.'));
+        let word = |(ours, theirs): (&String, &String)| {
+            let integer = theirs.parse::<i64>().is_ok();
+            ours == theirs
+                || (ours == "None" && theirs == "nan")
+                || (floats && integer && ours.strip_suffix(".0") == Some(theirs))
         };
-        mixed || (ours.len() == theirs.len() && ours.iter().zip(theirs).all(word))
+        ours.len() == theirs.len() && ours.iter().zip(theirs).all(word)
     };
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(line)
 }

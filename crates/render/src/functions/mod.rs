@@ -67,6 +67,8 @@ pub struct Function {
 /// What a function knows of its first argument before that is evaluated.
 #[derive(Debug, Clone)]
 pub(crate) struct Asked {
+    /// The function, as the request calls it.
+    pub(crate) function: &'static str,
     /// The span that the function is asked for.
     pub(crate) span: Span,
     /// Whether the argument is nothing but a fetch. Then it has the same series over a longer span.
@@ -75,6 +77,14 @@ pub(crate) struct Asked {
     pub(crate) largest_step: Option<i64>,
     /// The request's.
     pub(crate) time_zone: TimeZone,
+}
+
+impl Asked {
+    /// A span whose ends are moved by what a parameter says, or the error that it leaves the calendar.
+    pub(crate) fn moved(&self, span: Span, from_by: i64, until_by: i64, parameter: &str) -> Result<Span, Error> {
+        let problem = || format!("{parameter} reaches beyond the calendar, the years 1 to 9999");
+        span.moved(from_by, until_by).ok_or_else(|| Error::Refused { function: self.function, problem: problem() })
+    }
 }
 
 /// The spans over which a function needs its first argument.

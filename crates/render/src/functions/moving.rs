@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use crate::{
-    Aggregator, Error, Literal, Series, Span,
+    Aggregator, Error, Literal, Series,
     argument::{Length, Named, SeriesList, Value, parameters},
     evaluate::Scope,
     functions::{Asked, Evaluate, Function, Reach},
@@ -88,7 +88,7 @@ impl Evaluate for Moving {
     /// steps are. Of a plain fetch both are known without.
     fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
         let preview = self.preview_seconds(asked.largest_step);
-        let widened = preview.map(|preview| widened(asked.span, preview));
+        let widened = preview.map(|preview| asked.moved(asked.span, -preview, 0, "windowSize")).transpose()?;
         Ok(Reach { asked: widened.is_none() || !asked.fetched, more: widened.into_iter().collect() })
     }
 
@@ -101,7 +101,7 @@ impl Evaluate for Moving {
         let Some(preview) = self.preview_seconds(largest_step).filter(|_| !nothing) else {
             return Ok(Vec::new().into());
         };
-        let wide = scope.again(widened(scope.span, preview))?;
+        let wide = scope.again(scope.asked.moved(scope.span, -preview, 0, "windowSize")?)?;
         let tag = format!("moving{}", capitalized(&self.func.name));
         let mut moved = Vec::with_capacity(wide.len());
         for mut series in wide {
@@ -121,10 +121,6 @@ impl Evaluate for Moving {
         }
         Ok(moved.into())
     }
-}
-
-fn widened(span: Span, preview: i64) -> Span {
-    Span { from: span.from.saturating_sub(preview), ..span }
 }
 
 /// `str.capitalize()` of Python: the first letter large, all others small.

@@ -59,16 +59,13 @@ parameters! {
 }
 
 impl TimeShift {
-    fn shifted(&self, span: Span, zone: &TimeZone) -> Span {
-        let by = |span: Span, seconds: i64| Span {
-            from: span.from.saturating_add(seconds),
-            until: span.until.saturating_add(seconds),
-        };
-        let shifted = by(span, self.shift.0.seconds);
+    fn shifted(&self, asked: &Asked) -> Result<Span, Error> {
+        let by = |span: Span, seconds: i64| asked.moved(span, seconds, seconds, "timeShift");
+        let shifted = by(asked.span, self.shift.0.seconds)?;
         if !self.align_dst {
-            return shifted;
+            return Ok(shifted);
         }
-        let hour = match (summer_time(span, zone), summer_time(shifted, zone)) {
+        let hour = match (summer_time(asked.span, &asked.time_zone), summer_time(shifted, &asked.time_zone)) {
             (Some(true), Some(false)) => 3600,
             (Some(false), Some(true)) => -3600,
             // A span with a change in it would be wrong on one side either way.
@@ -88,13 +85,13 @@ impl Evaluate for TimeShift {
     const REACHES: bool = true;
 
     fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, more: vec![self.shifted(asked.span, &asked.time_zone)] })
+        Ok(Reach { asked: true, more: vec![self.shifted(asked)?] })
     }
 
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let (start, end) = (first.start, first.end);
-        let mut shifted = scope.again(self.shifted(scope.span, &scope.context.time_zone))?;
+        let mut shifted = scope.again(self.shifted(&scope.asked)?)?;
         for series in &mut shifted {
             series.tags.put("timeShift", self.shift.0.text.as_str());
             series.name = format!("timeShift({}, \"{}\")", series.name, self.shift.0.text).into();

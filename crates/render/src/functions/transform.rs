@@ -36,25 +36,31 @@ pub(super) const FUNCTIONS: &[Function] = &[
     ),
 ];
 
-/// Each series under a new name that later names refer to, with a tag, its values mapped.
-fn map_each(
+/// Each series under `function(name)` or `function(name,argument)`, tagged with the function, with other values.
+/// What Python holds as integers stays so if the function adds nothing but integers to them.
+fn each(
     list: SeriesList,
     scope: &mut Scope,
-    name: impl Fn(&str) -> String,
-    tag: Option<(&str, String)>,
-    map: impl Fn(f64) -> f64,
+    (function, tag, argument): (&str, &str, Option<f64>),
+    keeps_integers: bool,
+    values: impl Fn(&Series) -> Vec<f64>,
 ) -> Result<Value, Error> {
-    let mut mapped = Vec::with_capacity(list.0.len());
+    let mut changed = Vec::with_capacity(list.0.len());
     for mut series in list.0 {
         scope.check()?;
-        if let Some((tag, value)) = &tag {
-            series.tags.put(tag, value.as_str());
-        }
-        let values = series.values.iter().map(|value| map(*value)).collect();
-        let name = name(&series.name);
-        mapped.push(series.with(values).called(name));
+        series.tags.put(function, tag);
+        let argument = argument.map_or(String::new(), |argument| format!(",{}", general(argument)));
+        let name = format!("{function}({}{argument})", series.name);
+        let values = values(&series);
+        let series = if keeps_integers { series.with_alike(values) } else { series.with(values) };
+        changed.push(series.called(name));
     }
-    Ok(mapped.into())
+    Ok(changed.into())
+}
+
+/// Each value by itself.
+fn map(series: &Series, map: impl Fn(f64) -> f64) -> Vec<f64> {
+    series.values.iter().map(|value| map(*value)).collect()
 }
 
 parameters! {
@@ -68,8 +74,8 @@ parameters! {
 impl Evaluate for Scale {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let Scale { series, factor } = self;
-        let name = |name: &str| format!("scale({name},{})", general(factor));
-        map_each(series, scope, name, Some(("scale", repr(factor))), |value| value * factor)
+        let what = ("scale", &*repr(factor), Some(factor));
+        each(series, scope, what, false, |series| map(series, |value| value * factor))
     }
 }
 
@@ -84,8 +90,8 @@ parameters! {
 impl Evaluate for Offset {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let Offset { series, factor } = self;
-        let name = |name: &str| format!("offset({name},{})", general(factor));
-        map_each(series, scope, name, Some(("offset", repr(factor))), |value| value + factor)
+        let what = ("offset", &*repr(factor), Some(factor));
+        each(series, scope, what, false, |series| map(series, |value| value + factor))
     }
 }
 
@@ -98,14 +104,7 @@ parameters! {
 
 impl Evaluate for Absolute {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let integers: Vec<bool> = self.series.0.iter().map(|series| series.integers).collect();
-        let one = Some(("absolute", "1".to_owned()));
-        let value = map_each(self.series, scope, |name| format!("absolute({name})"), one, f64::abs)?;
-        let Value::Series(mut series) = value else { return Ok(value) };
-        for (series, integers) in series.iter_mut().zip(integers) {
-            series.integers = integers;
-        }
-        Ok(series.into())
+        each(self.series, scope, ("absolute", "1", None), true, |series| map(series, f64::abs))
     }
 }
 
@@ -118,7 +117,6 @@ parameters! {
 
 impl Evaluate for Invert {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let one = Some(("invert", "1".to_owned()));
         // A result beyond all floats is null, as the inverse of zero is; that of an infinity is zero.
         // Python raises to the power of -1, which is not to the last bit what a division gives; the compiler
         // must not know the exponent, or it divides.
@@ -127,7 +125,7 @@ impl Evaluate for Invert {
             let inverse = value.powf(exponent);
             if inverse.is_finite() { inverse } else { f64::NAN }
         };
-        map_each(self.series, scope, |name| format!("invert({name})"), one, invert)
+        each(self.series, scope, ("invert", "1", None), false, |series| map(series, invert))
     }
 }
 
@@ -191,8 +189,7 @@ impl Evaluate for KeepLastValue {
             scope.check()?;
             let name = format!("keepLastValue({})", series.name);
             let values = keep_last(&series.values, self.limit.0);
-            let integers = series.integers;
-            kept.push(Series { integers, ..series.with(values).called(name) });
+            kept.push(series.with_alike(values).called(name));
         }
         Ok(kept.into())
     }
@@ -201,7 +198,6 @@ impl Evaluate for KeepLastValue {
 fn keep_last(values: &[f64], limit: f64) -> Vec<f64> {
     let mut kept = values.to_vec();
     let mut last = f64::NAN;
-    let mut at = 0;
     for run in kept.chunk_by_mut(|a, b| a.is_nan() == b.is_nan()) {
         let unknown = run.first().is_some_and(|value| value.is_nan());
         if unknown && run.len() as f64 <= limit {
@@ -209,28 +205,8 @@ fn keep_last(values: &[f64], limit: f64) -> Vec<f64> {
         } else if !unknown {
             last = run.last().copied().unwrap_or(last);
         }
-        at += run.len();
     }
-    debug_assert_eq!(at, values.len());
     kept
-}
-
-/// Each series with other values under `function(name)`, tagged with `function`.
-fn derive_each(
-    list: SeriesList,
-    scope: &mut Scope,
-    function: &str,
-    derive: impl Fn(&Series) -> Vec<f64>,
-) -> Result<Vec<Series>, Error> {
-    let mut derived = Vec::with_capacity(list.0.len());
-    for mut series in list.0 {
-        scope.check()?;
-        series.tags.put(function, "1");
-        let name = format!("{function}({})", series.name);
-        let values = derive(&series);
-        derived.push(series.with(values).called(name));
-    }
-    Ok(derived)
 }
 
 parameters! {
@@ -242,15 +218,11 @@ parameters! {
 
 impl Evaluate for Derivative {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let integers: Vec<bool> = self.series.0.iter().map(|series| series.integers).collect();
-        let mut derived = derive_each(self.series, scope, "derivative", |series| {
+        let differences = |series: &Series| {
             let mut previous = f64::NAN;
             series.values.iter().map(|value| value - std::mem::replace(&mut previous, *value)).collect()
-        })?;
-        for (series, integers) in derived.iter_mut().zip(integers) {
-            series.integers = integers;
-        }
-        Ok(derived.into())
+        };
+        each(self.series, scope, ("derivative", "1", None), true, differences)
     }
 }
 
@@ -274,7 +246,7 @@ impl Evaluate for Integral {
             };
             series.values.iter().map(&mut add).collect()
         };
-        Ok(derive_each(self.series, scope, "integral", sums)?.into())
+        each(self.series, scope, ("integral", "1", None), false, sums)
     }
 }
 
@@ -291,12 +263,8 @@ impl Evaluate for NonNegativeDerivative {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let counter = Counter { max: self.max, min: self.min };
         let growth = |series: &Series| counter.growth(&series.values).collect();
-        let integers: Vec<bool> = self.series.0.iter().map(|series| series.integers).collect();
-        let mut derived = derive_each(self.series, scope, "nonNegativeDerivative", growth)?;
-        for (series, integers) in derived.iter_mut().zip(integers) {
-            series.integers = integers && self.max.is_none() && self.min.is_none();
-        }
-        Ok(derived.into())
+        let keeps_integers = self.max.is_none() && self.min.is_none();
+        each(self.series, scope, ("nonNegativeDerivative", "1", None), keeps_integers, growth)
     }
 }
 
@@ -316,7 +284,7 @@ impl Evaluate for PerSecond {
             let step = series.step as f64;
             counter.growth(&series.values).map(|growth| round_to_millionths(growth / step)).collect()
         };
-        Ok(derive_each(self.series, scope, "perSecond", rates)?.into())
+        each(self.series, scope, ("perSecond", "1", None), false, rates)
     }
 }
 
