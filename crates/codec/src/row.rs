@@ -129,7 +129,7 @@ impl Codec {
         let mut reader = Reader::new(row);
         while !reader.is_empty() {
             let segment = Parsed::parse(&mut reader)?;
-            if segment.first < slots.end && slots.start < segment.first + segment.len {
+            if !slots.is_empty() && segment.first < slots.end && slots.start < segment.first + segment.len {
                 any |= self.decode_segment(&segment, &slots, values, counts)?;
             }
         }

@@ -1,0 +1,223 @@
+//! What goes into a row comes out of it, to the bit; what did not come from an encoder does no harm.
+
+use codec::{Codec, MAX_SLOTS, segments};
+
+/// Marsaglia's xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() >> 33) as usize % end
+    }
+}
+
+fn seeded() -> Random {
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5EED_u64);
+    println!("seed {seed}; to run it again set SEED={seed}");
+    Random(seed | 1)
+}
+
+const KINDS: usize = 14;
+
+/// Values of one of the kinds that metrics have, and some that they should not.
+fn values(random: &mut Random, kind: usize, len: usize) -> Vec<f64> {
+    let mut level = random.below(100_000) as f64;
+    let mut value = |random: &mut Random| match kind {
+        0 => {
+            level += random.below(41) as f64 - 20.0;
+            level / 100.0
+        }
+        1 => {
+            level += (100 + random.below(100)) as f64;
+            level
+        }
+        2 => 42.5,
+        3 => level + 60.0,
+        4 => f64::from_bits(random.next()),
+        5 => random.below(1000) as f64 / 7.0,
+        6 => [-0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, 1e300][random.below(6)],
+        7 if random.below(50) == 0 => -0.0,
+        7 => random.below(100) as f64 / 10.0,
+        8 => (random.next() as i64) as f64,
+        9 => [9_007_199_254_740_993.0, 1e18, -9.3e18, 9.3e18, 0.1 + 0.2][random.below(5)],
+        10 if random.below(40) == 0 => {
+            level = random.below(9) as f64;
+            level
+        }
+        10 => level,
+        11 => random.below(1_000_000_000) as f64 / 1e9,
+        12 if random.below(300) == 0 => {
+            level = 0.0;
+            level
+        }
+        12 => {
+            level += random.below(1_000_000_000) as f64;
+            level
+        }
+        _ => f64::from(random.below(1 << 20) as u32) / 1024.0,
+    };
+    (0..len).map(|_| value(random)).collect()
+}
+
+/// Knocks out slots: none, some, most, or in stretches.
+fn punch(random: &mut Random, values: &mut [f64]) {
+    let how = random.below(6);
+    let mut stretch = false;
+    for value in values {
+        let gone = match how {
+            0 => random.below(20) == 0,
+            1 => random.below(20) != 0,
+            2 => {
+                stretch ^= random.below(60) == 0;
+                stretch
+            }
+            _ => false,
+        };
+        if gone {
+            *value = f64::NAN;
+        }
+    }
+}
+
+fn same(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan())
+}
+
+#[test]
+fn whatever_is_encoded_is_decoded_to_the_bit() {
+    let mut random = seeded();
+    let mut codec = Codec::new();
+    for round in 0..4000 {
+        let mut row = Vec::new();
+        let mut model = vec![f64::NAN; MAX_SLOTS];
+        let mut model_counts = vec![0; MAX_SLOTS];
+        let counted = random.below(2) == 0;
+        for _ in 0..random.below(5) + 1 {
+            let len = match random.below(3) {
+                0 => random.below(8),
+                1 => random.below(300),
+                _ => random.below(2000),
+            };
+            let first = random.below(MAX_SLOTS - len);
+            let kind = random.below(KINDS);
+            let mut values = values(&mut random, kind, len);
+            punch(&mut random, &mut values);
+            let varied = random.below(3);
+            let count = |random: &mut Random| match varied {
+                0 => 60,
+                1 => 60 - random.below(3) as u32,
+                _ => random.next() as u32,
+            };
+            let counts: Vec<u32> = (0..if counted { len } else { 0 }).map(|_| count(&mut random)).collect();
+            codec.encode(first, &values, &counts, &mut row);
+            for (i, &value) in values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+                model[first + i] = value;
+                model_counts[first + i] = counts.get(i).copied().unwrap_or(0);
+            }
+        }
+        for part in 0..4 {
+            let from = if part == 0 { 0 } else { random.below(MAX_SLOTS) };
+            let until = if part == 0 { MAX_SLOTS } else { from + random.below(MAX_SLOTS - from + 1) };
+            let mut decoded = vec![f64::NAN; until - from];
+            let mut counts = vec![0; if part == 1 { 0 } else { until - from }];
+            let any = codec.decode(&row, from..until, &mut decoded, &mut counts).unwrap();
+            assert!(same(&decoded, &model[from..until]), "round {round}, slots {from}..{until}");
+            assert_eq!(any, decoded.iter().any(|value| !value.is_nan()), "round {round}, slots {from}..{until}");
+            if part != 1 {
+                assert_eq!(counts, model_counts[from..until], "round {round}, slots {from}..{until}");
+            }
+        }
+    }
+}
+
+#[test]
+fn segments_are_found_without_decoding_them() {
+    let mut codec = Codec::new();
+    let mut row = Vec::new();
+    codec.encode(7, &[f64::NAN, 1.0, f64::NAN, 2.0, f64::NAN], &[], &mut row);
+    let end = row.len();
+    codec.encode(0, &[f64::NAN; 9], &[], &mut row);
+    assert_eq!(row.len(), end, "nothing present, nothing written");
+    codec.encode(10, &vec![0.1 + 0.2; 1000], &[3; 1000], &mut row);
+    let found: Vec<_> = segments(&row).map(Result::unwrap).collect();
+    assert_eq!(found.len(), 2);
+    assert_eq!((found[0].slots.clone(), found[0].bytes.clone()), (8..11, 0..end));
+    assert_eq!((found[1].slots.clone(), found[1].bytes.clone()), (10..1010, end..row.len()));
+}
+
+#[test]
+fn few_values_take_few_bytes() {
+    let check = |values: &[f64], at_most: usize| {
+        let mut row = Vec::new();
+        Codec::new().encode(1500, values, &[], &mut row);
+        assert!(row.len() <= at_most, "{} bytes for {values:?}", row.len());
+    };
+    check(&[0.0], 6);
+    check(&[42.0, 42.0, 42.0], 7);
+    check(&[12.34, 12.40, 12.29], 9);
+    check(&[100_000.0, 100_060.0, 100_125.0], 12);
+    check(&[1.0 / 3.0; 3], 14);
+}
+
+#[test]
+fn damaged_bytes_never_panic_and_never_take_much() {
+    let mut random = seeded();
+    let mut codec = Codec::new();
+    let mut decoded = vec![0.0; MAX_SLOTS];
+    let mut counts = vec![0; MAX_SLOTS];
+    for round in 0..6000 {
+        let mut row = Vec::new();
+        for _ in 0..random.below(3) + 1 {
+            let len = if round % 3 == 0 { random.below(1200) } else { random.below(40) };
+            let kind = random.below(KINDS);
+            let mut values = values(&mut random, kind, len);
+            punch(&mut random, &mut values);
+            let counts = if random.below(2) == 0 { vec![60; len] } else { vec![] };
+            codec.encode(random.below(100), &values, &counts, &mut row);
+        }
+        for _ in 0..random.below(4) + 1 {
+            match random.below(4) {
+                _ if row.is_empty() => row.push(random.next() as u8),
+                0 => row.truncate(random.below(row.len())),
+                1 => {
+                    let i = random.below(row.len());
+                    row[i] = random.next() as u8;
+                }
+                2 => {
+                    // The heads are where a single bit does most.
+                    let i = random.below(row.len().min(12));
+                    row[i] ^= 1 << random.below(8);
+                }
+                _ => {
+                    let i = random.below(row.len() + 1);
+                    row.insert(i, [0, 0x80, 0xff][random.below(3)]);
+                }
+            }
+        }
+        let from = random.below(200);
+        let until = from + random.below(1500);
+        let len = until - from;
+        let _ = codec.decode(&row, from..until, &mut decoded[..len], &mut counts[..len]);
+        for segment in segments(&row).flatten() {
+            assert!(segment.slots.end <= MAX_SLOTS && segment.bytes.end <= row.len());
+        }
+    }
+}
+
+#[test]
+fn noise_is_told_to_be_damaged_or_decodes_to_something() {
+    let mut random = seeded();
+    let mut codec = Codec::new();
+    let mut decoded = vec![0.0; 100];
+    for _ in 0..20_000 {
+        let row: Vec<u8> = (0..random.below(60)).map(|_| random.next() as u8).collect();
+        let _ = codec.decode(&row, 0..100, &mut decoded, &mut []);
+    }
+}
