@@ -3,10 +3,14 @@
 import json
 import os
 import signal
+import subprocess
+import time
 
 import pytest
+import requests
 
-from plumbago import QUIET, aligned_now, eventually, run, wait_until
+from plumbago import QUIET, aligned_now, binary, eventually, run, wait_until
+from relays import accepts, free_port
 
 # Looked at often, so that tests need not wait.
 EAGER = QUIET + '[rules]\nreload_every = "100ms"\n'
@@ -195,6 +199,23 @@ def test_a_port_that_is_taken_is_told(server, tmp_path):
     assert f"127.0.0.1:{port}" in done.stderr
 
 
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_output_that_cannot_be_written_does_no_harm(tmp_path, stream):
+    """A full disk may hold the log as well as the data."""
+    port = free_port()
+    command = [binary(), "serve", "--data", tmp_path / "data", "--line", "127.0.0.1:0", "--pickle", "off"]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen([*map(str, command), "--http", f"127.0.0.1:{port}"], **{stream: full})
+    try:
+        wait_until(lambda: process.poll() is not None or accepts(port), 10)
+        time.sleep(0.5)
+        assert process.poll() is None
+        assert requests.get(f"http://127.0.0.1:{port}/ready", timeout=5).status_code == 200
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+
+
 # check-config and explain.
 
 
@@ -219,10 +240,8 @@ def test_check_config_passes_good_files(conf):
 @pytest.mark.parametrize(
     "name, text, says",
     [
-        ("storage-schemas.conf", "[a]\npattern = (\nretentions = 60:1d\n", "pattern"),
-        ("storage-schemas.conf", "[a]\npattern = .*\nretentions = 60s:1d,90s:2d\n", "90"),
+        ("storage-schemas.conf", "[a]\npattern = (\nretentions = 60:1d\n", "storage-schemas.conf:2"),
         ("storage-schemas.conf", "[a]\npattern = .*\nretentions = soon\n", "soon"),
-        ("storage-schemas.conf", "[a]\npattern = .*\n", "retentions"),
         ("storage-aggregation.conf", "[a]\npattern = .*\naggregationMethod = mean\n", "mean"),
         ("storage-aggregation.conf", "[a]\npattern = .*\nxFilesFactor = 2\n", "xFilesFactor"),
         ("blacklist.conf", "good\n(\n", "blacklist.conf:2"),
@@ -236,10 +255,24 @@ def test_check_config_names_the_file_and_what_is_wrong(conf, name, text, says):
     assert name in said and says.lower() in said.lower()
 
 
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("[a]\npattern = .*\nretentions = 60s:1d,90s:2d\n", "90 s is not a multiple of 60 s"),
+        ("[a]\npattern = .*\n", "there are no retentions"),
+    ],
+)
+def test_check_config_warns_of_sections_that_carbon_skips(conf, text, says):
+    (conf / "storage-schemas.conf").write_text(text)
+    done = run("check-config", "--conf-dir", conf)
+    assert done.returncode == 0
+    assert "warning: storage-schemas.conf" in done.stdout and says in done.stdout
+
+
 def test_explain_tells_which_rule_holds_and_why(conf):
     done = run("explain", "db.main.queries.count", "--conf-dir", conf)
     assert done.returncode == 0, done.stderr
-    for word in ["databases", "^db\\.", "10s", "60s", "counts", "sum"]:
+    for word in ["databases", "^db\\.", "10 s", "60 s", "counts", "sum"]:
         assert word in done.stdout, f"{word} is not in:\n{done.stdout}"
 
 

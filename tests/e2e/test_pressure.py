@@ -94,8 +94,15 @@ def fill(server):
     return flood
 
 
-def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(small_disk):
-    server = Plumbago(small_disk / "server").start()
+def server_on(disk, folder):
+    """A server whose data, and nothing else, is on the disk."""
+    server = Plumbago(folder)
+    server.data = disk / "data"
+    return server.start()
+
+
+def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(small_disk, tmp_path):
+    server = server_on(small_disk, tmp_path / "server")
     try:
         start = aligned_now() - 600
         server.send([("second.before", start, 1.0)])
@@ -120,8 +127,8 @@ def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(smal
             server.kill()
 
 
-def test_kill_9_on_a_full_disk_keeps_what_was_served(small_disk):
-    server = Plumbago(small_disk / "server").start()
+def test_kill_9_on_a_full_disk_keeps_what_was_served(small_disk, tmp_path):
+    server = server_on(small_disk, tmp_path / "server")
     try:
         flood = fill(server)
         served = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)

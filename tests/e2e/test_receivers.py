@@ -105,7 +105,7 @@ def test_a_bad_line_costs_only_itself(shared_server, at, case):
         connection.sendall(f"{good} 3 {at + 2}\n".encode())
         eventually(served(shared_server, good, at), {at: 1.0, at + 1: 2.0, at + 2: 3.0})
     eventually(lambda: shared_server.rejected(reason) - before, 1)
-    sample = line[:20].decode(errors="replace").split("\x01")[0].split("\ufffd")[0]
+    sample = line[:20].decode(errors="replace").split()[0].split("\x01")[0].split("\ufffd")[0]
     assert refused(shared_server, reason, sample)
 
 
@@ -206,18 +206,24 @@ def test_bad_items_cost_only_themselves(shared_server, at):
     items = [
         (name, (at, 1.0)),
         (name, at, 2.0),
-        (name, (at, 3.0), (at, 4.0)),
         "text",
         None,
         (name, (at + 1, "x")),
         (name, (at + 2, None)),
         (name, (at + 3, float("nan"))),
         (7, (at, 5.0)),
+        (name,),
         {"a": 1},
         (name, (at + 9, 6.0)),
     ]
     shared_server.send_bytes(wire.frame(pickle.dumps(items, 2)), "pickle")
     eventually(served(shared_server, name, at), {at: 1.0, at + 9: 6.0})
+
+
+def test_an_item_may_have_several_points_as_go_carbon_takes_them(shared_server, at):
+    name = "second.pickle.several"
+    shared_server.send_bytes(wire.frame(pickle.dumps([(name, (at, 1.0), (at + 1, 2.0))], 2)), "pickle")
+    eventually(served(shared_server, name, at), {at: 1.0, at + 1: 2.0})
 
 
 class Touch:
@@ -270,15 +276,23 @@ def test_a_pickle_runs_nothing(shared_server, at, tmp_path):
     assert not made.exists()
 
 
-def test_a_frame_too_long_is_skipped(shared_server, at):
-    before = shared_server.rejected("frame_too_long")
-    with shared_server.connect("pickle") as connection:
+def test_a_frame_too_long_is_skipped(make_server, at):
+    server = make_server(settings=QUIET + '[receive]\nmax_frame = "1MiB"\n')
+    with server.connect("pickle") as connection:
         connection.sendall(struct.pack(">I", 8 << 20))
         for _ in range(8):
             connection.sendall(bytes(1 << 20))
         connection.sendall(wire.frame(wire.pickled([("second.pickle.behind", at, 1.0)])))
-        eventually(served(shared_server, "second.pickle.behind", at), {at: 1.0})
-    eventually(lambda: shared_server.rejected("frame_too_long") - before, 1)
+        eventually(served(server, "second.pickle.behind", at), {at: 1.0})
+    eventually(lambda: server.rejected("frame_too_long"), 1)
+
+
+def test_frames_are_taken_up_to_carbons_limit_and_beyond(shared_server, at):
+    points = [(f"second.pickle.long.{i:05}" + "x" * 200, at, float(i)) for i in range(10_000)]
+    body = wire.frame(wire.pickled(points))
+    assert len(body) > 2 << 20
+    shared_server.send_bytes(body, "pickle")
+    eventually(lambda: len(shared_server.columns("second.pickle.long.*", at - 1, at + 1)), len(points))
 
 
 def test_a_frame_cut_short_is_counted(shared_server, at):

@@ -174,7 +174,7 @@ NOISE = random.Random(7).randbytes(5000)
 # What was done to the newest segment, and whether the last record is lost with it.
 DAMAGE = {
     "cut by a byte": (lambda path: cut(path, 1), True),
-    "cut within a record": (lambda path: cut(path, 37), True),
+    "cut within a record": (lambda path: cut(path, 20), True),
     "noise appended": (lambda path: append(path, NOISE), False),
     "zeros appended": (lambda path: append(path, bytes(4096)), False),
     "a huge length appended": (lambda path: append(path, b"\xff" * 16), False),
