@@ -1,0 +1,503 @@
+//! The table of measures that says whether a Graphite server is quick, for one server or several side by side.
+
+use std::{fmt::Write as _, path::PathBuf, str::FromStr, time::Duration};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use crate::{
+    Error,
+    encode::Protocol,
+    find::{Format, find},
+    http::Server,
+    ingest::{Measured, Outcome, Plan, ending, measure, now},
+    names::{Names, Pattern},
+    process::Process,
+    render::{Asked, render},
+    report,
+    values::Values,
+    verify::Verified,
+    visible::visible,
+};
+
+/// Seconds from a point to the next.
+const INTERVAL: u32 = 60;
+/// Metrics read back after each load.
+const VERIFIED: u64 = 100;
+/// A query is not asked again once it has taken so long altogether: some servers need seconds for one.
+const BUDGET: Duration = Duration::from_secs(40);
+
+/// Which servers stand in the table.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AllArgs {
+    /// A server: NAME=line:ADDR,http:ADDR,pid:PID,disk:FOLDER,flush:URL with what is known of it; may be given
+    /// several times, and each measure is then made of all of them by turns
+    #[arg(long, required = true)]
+    server: Vec<Spec>,
+    /// The server that the others are compared with
+    #[arg(long)]
+    baseline: Option<String>,
+    /// Only these groups of measures. A group has names of its own, but memory, disk and time to find depend on what
+    /// else a server holds: for clean figures give each group a fresh server
+    #[arg(long, value_enum, num_args = 1.., default_values_t = [Group::Known, Group::History, Group::New, Group::Visible])]
+    only: Vec<Group>,
+    /// How often the load of known metrics is sent; the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
+    /// How often each query is asked, unless it takes too long
+    #[arg(long, default_value_t = 20)]
+    count: u32,
+    /// TCP connections to each server
+    #[arg(long, default_value_t = 4)]
+    connections: u64,
+    /// Shrinks all loads, for a try; the figures then mean little
+    #[arg(long, default_value_t = 1.0)]
+    scale: f64,
+    /// Mebibytes of points made before the clock starts
+    #[arg(long, default_value_t = 1_024)]
+    ahead: u64,
+    /// Seconds to wait for an answer, or for a server to become idle
+    #[arg(long, default_value_t = 300)]
+    timeout: u64,
+}
+
+/// Measures that share a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// 100 k known metrics × 30 points
+    Known,
+    /// 10 k metrics × 1440 points: disk, and rendering them
+    History,
+    /// 1 M new metrics × 3 points: memory, and finding them
+    New,
+    /// How soon a point is readable
+    Visible,
+}
+
+/// A server as it is written on the command line.
+#[derive(Debug, Clone, Default)]
+struct Spec {
+    name: String,
+    line: Option<String>,
+    http: Option<String>,
+    pid: Option<u32>,
+    disk: Option<PathBuf>,
+    flush: Option<String>,
+}
+
+impl FromStr for Spec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Spec, String> {
+        let (name, fields) = text.split_once('=').ok_or("must be NAME=line:ADDR,http:ADDR,…")?;
+        let mut spec = Spec { name: name.to_owned(), ..Spec::default() };
+        for field in fields.split(',') {
+            let (key, value) = field.split_once(':').ok_or_else(|| format!("{field} must be KEY:VALUE"))?;
+            let value = value.to_owned();
+            match key {
+                "line" => spec.line = Some(value),
+                "http" => spec.http = Some(value),
+                "pid" => spec.pid = Some(value.parse().map_err(|_| format!("pid must be a number, got {value}"))?),
+                "disk" => spec.disk = Some(value.into()),
+                "flush" => spec.flush = Some(value),
+                _ => return Err(format!("{key} must be line, http, pid, disk or flush")),
+            }
+        }
+        Ok(spec)
+    }
+}
+
+/// What a measure should come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Bound {
+    Most(f64),
+    /// So many times the baseline's, at most.
+    TimesAtMost(f64),
+    /// So many times the baseline's, at least.
+    TimesAtLeast(f64),
+}
+
+impl Bound {
+    /// `None` when the baseline was not measured.
+    fn met(self, value: f64, baseline: Option<f64>) -> Option<bool> {
+        match self {
+            Bound::Most(most) => Some(value <= most),
+            Bound::TimesAtMost(times) => baseline.map(|baseline| value <= times * baseline),
+            Bound::TimesAtLeast(times) => baseline.map(|baseline| times * baseline <= value),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Bound::Most(most) => format!("≤ {most}"),
+            Bound::TimesAtMost(times) => format!("≤ {times} ×"),
+            Bound::TimesAtLeast(times) => format!("≥ {times} ×"),
+        }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, Serialize)]
+struct Measure {
+    title: String,
+    unit: &'static str,
+    bound: String,
+    servers: Vec<Value>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Value {
+    server: String,
+    value: Option<f64>,
+    /// Divided by the baseline's.
+    ratio: Option<f64>,
+    /// Whether the bound holds.
+    met: Option<bool>,
+    /// Why there is no value, or what to know about it.
+    note: Option<String>,
+}
+
+/// A load as one server took it.
+#[derive(Debug, Clone, Serialize)]
+struct Loaded {
+    server: String,
+    load: &'static str,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    baseline: Option<String>,
+    scale: f64,
+    measures: Vec<Measure>,
+    loads: Vec<Loaded>,
+}
+
+/// One measure of one server: a number, or why there is none.
+type Figure = Result<f64, String>;
+
+pub(crate) fn run(args: &AllArgs, json: bool) -> Result<(), Error> {
+    let mut servers = Vec::new();
+    for spec in &args.server {
+        servers.push((spec.name.clone(), spec.measured(args)?));
+    }
+    if let Some(baseline) = &args.baseline
+        && servers.iter().all(|(name, _)| name != baseline)
+    {
+        return Err(Error::Usage(format!("--baseline must be the name of a --server, got {baseline}")));
+    }
+    if !(0.0..=1.0).contains(&args.scale) {
+        return Err(Error::Usage(format!("--scale must be from 0 to 1, got {}", args.scale)));
+    }
+    let mut run = Run {
+        args,
+        servers,
+        report: Report { baseline: args.baseline.clone(), scale: args.scale, ..Report::default() },
+    };
+    for group in &args.only {
+        match group {
+            Group::Known => run.known()?,
+            Group::History => run.history()?,
+            Group::New => run.new_metrics()?,
+            Group::Visible => run.visible(),
+        }
+    }
+    if json {
+        report::print_json(&run.report);
+    } else {
+        print!("{}", run.report.table());
+    }
+    let mut found = Verified::default();
+    for verified in run.report.loads.iter().filter_map(|load| load.outcome.verified) {
+        found.series += verified.series;
+        found.checked += verified.checked;
+        found.missing += verified.missing;
+        found.wrong += verified.wrong;
+        found.extra += verified.extra;
+    }
+    found.faithful()
+}
+
+impl Spec {
+    fn measured(&self, args: &AllArgs) -> Result<Measured, Error> {
+        let line = self.line.clone().ok_or_else(|| Error::Usage(format!("server {} needs line:ADDR", self.name)))?;
+        Ok(Measured {
+            receiver: line,
+            protocol: Protocol::Line,
+            process: self.pid.map(Process::new).transpose()?,
+            disk: self.disk.clone(),
+            http: self.http.clone(),
+            flush: self.flush.clone(),
+            timeout: Duration::from_secs(args.timeout),
+        })
+    }
+}
+
+struct Run<'a> {
+    args: &'a AllArgs,
+    servers: Vec<(String, Measured)>,
+    report: Report,
+}
+
+impl Run<'_> {
+    fn known(&mut self) -> Result<(), Error> {
+        let rounds = self.args.rounds.max(1);
+        let (mut cpu, mut rate) = (vec![Vec::new(); self.servers.len()], vec![Vec::new(); self.servers.len()]);
+        let until = now();
+        for round in 0..rounds {
+            // Each round is the half hour behind the one before, with a row that is not measured in front.
+            let until = until - (rounds - 1 - round) * 31 * INTERVAL;
+            let plan = self.plan("fleet", 100_000, 31, u64::from(round), Some(until))?;
+            for (place, (cpu, rate)) in cpu.iter_mut().zip(&mut rate).enumerate() {
+                let outcome = self.load(place, "100 k known metrics × 30", &plan)?;
+                cpu.push(outcome.cpu_per_point);
+                rate.push(outcome.accepted_per_second);
+            }
+        }
+        let cpu = cpu.into_iter().map(median).collect();
+        self.add("CPU per point, 100 k known metrics × 30 points", "µs", Bound::TimesAtMost(0.4), cpu);
+        let rate = rate.into_iter().map(median).collect();
+        self.add("accepted points, 100 k known metrics", "1/s", Bound::TimesAtLeast(2.0), rate);
+        Ok(())
+    }
+
+    fn history(&mut self) -> Result<(), Error> {
+        let plan = self.plan("history", 10_000, 1_441, 0, None)?;
+        let (mut cpu, mut disk) = (Vec::new(), Vec::new());
+        for place in 0..self.servers.len() {
+            let outcome = self.load(place, "10 k known metrics × 1440", &plan)?;
+            cpu.push(outcome.cpu_per_point.ok_or_else(|| "no pid".into()));
+            disk.push(outcome.disk_per_point.ok_or_else(|| "no folder".into()));
+        }
+        self.add("CPU per point, 10 k known metrics × 1440 points", "µs", Bound::TimesAtMost(0.4), cpu);
+        self.add("disk per point, 10 k × 1440, everything included", "B", Bound::Most(1.0), disk);
+
+        // The window (from, until] holds the 1,440 points after the first.
+        let asked = Asked {
+            from: plan.load.start.to_string(),
+            until: plan.load.time(plan.load.rows - 1).to_string(),
+            max_data_points: None,
+        };
+        let thousand = "history.*.*.cpu.[0-4].{user,system}";
+        let sum = format!("sumSeries({thousand})");
+        for (title, target, most) in [
+            ("render, sumSeries of 1000 × 1440 points, p50", sum.as_str(), 25.0),
+            ("render, 1000 × 1440 points as JSON, p50", thousand, 120.0),
+        ] {
+            let figures = self.each(|server| {
+                let rendered = render(&mut server.reader()?, target, &asked, self.args.count, BUDGET)?;
+                eprintln!(
+                    "{} series, {} points, {} bytes, p99 {:.1} ms",
+                    rendered.series, rendered.points, rendered.bytes, rendered.latency.p99
+                );
+                Ok(rendered.latency.p50)
+            });
+            self.add(title, "ms", Bound::Most(most), figures);
+        }
+        Ok(())
+    }
+
+    fn new_metrics(&mut self) -> Result<(), Error> {
+        let mut plan = self.plan("servers", 1_000_000, 3, 0, None)?;
+        plan.new = true;
+        let (mut cpu, mut memory) = (Vec::new(), Vec::new());
+        for place in 0..self.servers.len() {
+            let outcome = self.load(place, "1 M new metrics × 3", &plan)?;
+            cpu.push(outcome.cpu_per_metric.ok_or_else(|| "no pid".into()));
+            memory.push(outcome.resident_per_metric.ok_or_else(|| "no pid".into()));
+        }
+        self.add("CPU per new metric, 1 M × 3 points", "µs", Bound::Most(8.0), cpu);
+        self.add("resident memory per metric at 1 M", "B", Bound::Most(400.0), memory);
+        for (query, most) in [("*.*.*.cpu.*.user", 80.0), ("servers.dc1.*.loadavg.01", 5.0), ("*.*.*.*.*.nosuch", 2.0)]
+        {
+            let mut results = None;
+            let figures = self.each(|server| {
+                let found = find(&mut server.reader()?, query, Format::Completer, self.args.count, BUDGET)?;
+                eprintln!("{} results, {} bytes, p99 {:.1} ms", found.results, found.bytes, found.latency.p99);
+                results = Some(found.results);
+                Ok(found.latency.p50)
+            });
+            let results =
+                results.map_or(String::new(), |results| format!(" ({} results)", report::number(results as f64)));
+            self.add(&format!("find `{query}`{results} at 1 M, p50"), "ms", Bound::Most(most), figures);
+        }
+        Ok(())
+    }
+
+    fn visible(&mut self) {
+        for (new, title) in
+            [(true, "point of a new metric readable, p50"), (false, "point of a known metric readable, p50")]
+        {
+            let figures = self.each(|server| {
+                let http = server.http.as_deref().ok_or_else(|| Error::Usage("no http".into()))?;
+                let visible = visible(&server.receiver, http, 10, Duration::from_secs(60))?;
+                Ok(if new { visible.new.p50 } else { visible.known.p50 })
+            });
+            // "At once": two small requests on the loopback, and nothing that waits for a timer.
+            self.add(title, "ms", Bound::Most(10.0), figures);
+        }
+    }
+
+    fn plan(&self, root: &str, names: u64, rows: u32, seed: u64, until: Option<u32>) -> Result<Plan, Error> {
+        let series = ((names as f64 * self.args.scale) as u64).max(1);
+        let names = Names { root: root.to_owned(), pattern: Pattern::Hosts, seed };
+        let load = ending(names, Values::Mixed, series, rows, INTERVAL, until)?;
+        let ahead = self.args.ahead.saturating_mul(1 << 20);
+        Ok(Plan { load, new: false, connections: self.args.connections.clamp(1, 1_024), verify: VERIFIED, ahead })
+    }
+
+    /// Sends a load to one server. Points are read back where there is a /render.
+    fn load(&mut self, place: usize, load: &'static str, plan: &Plan) -> Result<Outcome, Error> {
+        let (name, server) = &self.servers[place];
+        eprintln!("\n{name}: {load}");
+        let mut plan = plan.clone();
+        if !server.renders() {
+            eprintln!("{name} has no /render: points are not read back");
+            plan.verify = 0;
+        }
+        let outcome = measure(server, &plan)?;
+        self.report.loads.push(Loaded { server: name.clone(), load, outcome: outcome.clone() });
+        Ok(outcome)
+    }
+
+    /// Asks each server in turn. That one of them cannot do something is part of the table.
+    fn each(&self, mut ask: impl FnMut(&Measured) -> Result<f64, Error>) -> Vec<Figure> {
+        let ask = |(name, server): &(String, Measured)| {
+            eprint!("{name}: ");
+            ask(server).map_err(|error| {
+                eprintln!("{error}");
+                error.to_string()
+            })
+        };
+        self.servers.iter().map(ask).collect()
+    }
+
+    fn add(&mut self, title: &str, unit: &'static str, bound: Bound, figures: Vec<Figure>) {
+        let named: Vec<(&str, Figure)> = self.servers.iter().map(|(name, _)| name.as_str()).zip(figures).collect();
+        let measure = compare(title, unit, bound, &named, self.args.baseline.as_deref());
+        self.report.measures.push(measure);
+    }
+}
+
+impl Measured {
+    fn reader(&self) -> Result<Server, Error> {
+        let http = self.http.as_deref().ok_or_else(|| Error::Usage("no http".into()))?;
+        Server::new(http, self.timeout)
+    }
+
+    /// Whether it answers /render with something that is JSON.
+    fn renders(&self) -> bool {
+        let asked =
+            |server: Result<Server, Error>| server?.get("/render", &[("target", "no.such"), ("format", "json")]);
+        asked(self.reader()).is_ok_and(|answer| answer.status == 200)
+    }
+}
+
+fn compare(
+    title: &str,
+    unit: &'static str,
+    bound: Bound,
+    figures: &[(&str, Figure)],
+    baseline: Option<&str>,
+) -> Measure {
+    let of_baseline = figures.iter().find(|(name, _)| baseline == Some(*name));
+    let of_baseline = of_baseline.and_then(|(_, figure)| figure.as_ref().ok().copied());
+    let value = |(name, figure): &(&str, Figure)| {
+        let value = figure.as_ref().ok().copied();
+        let is_baseline = baseline == Some(*name);
+        Value {
+            server: (*name).to_owned(),
+            value,
+            ratio: value.zip(of_baseline).filter(|_| !is_baseline).map(|(value, of_baseline)| value / of_baseline),
+            met: value.filter(|_| !is_baseline).and_then(|value| bound.met(value, of_baseline)),
+            note: figure.as_ref().err().cloned(),
+        }
+    };
+    Measure { title: title.to_owned(), unit, bound: bound.text(), servers: figures.iter().map(value).collect() }
+}
+
+/// The middle one of those that were measured.
+fn median(mut values: Vec<Option<f64>>) -> Figure {
+    values.sort_by(|one, other| one.partial_cmp(other).expect("figures are numbers"));
+    let measured: Vec<f64> = values.into_iter().flatten().collect();
+    measured.get(measured.len() / 2).copied().ok_or_else(|| "not measured".into())
+}
+
+impl Report {
+    fn table(&self) -> String {
+        let Some(first) = self.measures.first() else { return String::new() };
+        let mut head = report::row(["measure", "unit", "bound"]);
+        for value in &first.servers {
+            head.push(value.server.clone());
+            if self.baseline.is_some() && self.baseline.as_ref() != Some(&value.server) {
+                head.push("×".into());
+            }
+            if self.baseline.as_ref() != Some(&value.server) {
+                head.push("met".into());
+            }
+        }
+        let row = |measure: &Measure| {
+            let mut row = vec![measure.title.clone(), measure.unit.to_owned(), measure.bound.clone()];
+            for value in &measure.servers {
+                row.push(report::optional(value.value));
+                if self.baseline.is_some() && self.baseline.as_ref() != Some(&value.server) {
+                    row.push(report::optional(value.ratio));
+                }
+                if self.baseline.as_ref() != Some(&value.server) {
+                    row.push(value.met.map_or("–", |met| if met { "yes" } else { "no" }).into());
+                }
+            }
+            row
+        };
+        let rows: Vec<Vec<String>> = self.measures.iter().map(row).collect();
+        let mut out = report::table(&head, &rows);
+        for measure in &self.measures {
+            for Value { server, note, .. } in &measure.servers {
+                if let Some(note) = note {
+                    // Writing to a String cannot fail.
+                    _ = write!(out, "\n{}, {server}: {note}", measure.title);
+                }
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_written_in_one_argument() {
+        let spec: Spec = "a=line:127.0.0.1:2003,http:http://127.0.0.1:8080/x,pid:7,disk:/d".parse().expect("it is one");
+        assert_eq!((spec.name.as_str(), spec.line.as_deref()), ("a", Some("127.0.0.1:2003")));
+        assert_eq!((spec.http.as_deref(), spec.pid), (Some("http://127.0.0.1:8080/x"), Some(7)));
+        assert!("a=lines:x".parse::<Spec>().is_err());
+        assert!("a=pid:x".parse::<Spec>().is_err());
+        assert!("a".parse::<Spec>().is_err());
+    }
+
+    #[test]
+    fn bounds_hold_against_the_baseline_of_the_same_run() {
+        let figures = [("we", Ok(3.0)), ("peer", Ok(10.0)), ("other", Err("no pid".into()))];
+        let check = |bound| {
+            let measure = compare("m", "s", bound, &figures, Some("peer"));
+            measure.servers.iter().map(|value| (value.ratio, value.met)).collect::<Vec<_>>()
+        };
+        assert_eq!(check(Bound::TimesAtMost(0.4)), [(Some(0.3), Some(true)), (None, None), (None, None)]);
+        assert_eq!(check(Bound::TimesAtLeast(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
+        assert_eq!(check(Bound::Most(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
+    }
+
+    #[test]
+    fn a_ratio_needs_a_baseline() {
+        let measure = compare("m", "s", Bound::TimesAtMost(0.4), &[("we", Ok(3.0))], None);
+        assert_eq!((measure.servers[0].ratio, measure.servers[0].met), (None, None));
+    }
+
+    #[test]
+    fn the_median_leaves_out_what_was_not_measured() {
+        assert_eq!(median(vec![Some(3.0), None, Some(1.0), Some(2.0)]), Ok(2.0));
+        assert!(median(vec![None]).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! The processor time and the memory of another process, from /proc.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use crate::Error;
+
+/// Ticks a second in /proc/PID/stat. It is USER_HZ, which is 100 on every Linux that matters here.
+const TICKS: u64 = 100;
+
+/// A process is idle when it used less than this share of one processor …
+const IDLE_SHARE: f64 = 0.03;
+/// … for so long.
+const IDLE_WINDOW: Duration = Duration::from_millis(2_500);
+
+/// A process that is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process {
+    pid: u32,
+}
+
+/// Bytes of memory that are in use.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    /// The part that no file backs.
+    pub(crate) anonymous: u64,
+    /// The most that was ever resident.
+    pub(crate) peak: u64,
+}
+
+impl Process {
+    pub(crate) fn new(pid: u32) -> Result<Process, Error> {
+        let process = Process { pid };
+        process.cpu()?;
+        Ok(process)
+    }
+
+    /// User and system time so far, of all threads, those that have ended included.
+    pub(crate) fn cpu(self) -> Result<Duration, Error> {
+        parse_cpu(&self.read("stat")?).ok_or_else(|| self.unlike("stat"))
+    }
+
+    pub(crate) fn memory(self) -> Result<Memory, Error> {
+        parse_memory(&self.read("status")?).ok_or_else(|| self.unlike("status"))
+    }
+
+    /// Lets the peak begin anew. It is best effort: without the right to do so the peak is that of the whole life.
+    pub(crate) fn forget_peak(self) {
+        _ = std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5");
+    }
+
+    /// Waits until the process has been idle for a while, and returns how long it went on working; `None` if it
+    /// never stopped within `timeout`.
+    pub(crate) fn wait_idle(self, timeout: Duration) -> Result<Option<Duration>, Error> {
+        let started = Instant::now();
+        let mut seen = vec![(Duration::ZERO, self.cpu()?)];
+        loop {
+            sleep(Duration::from_millis(100));
+            let (now, cpu) = (started.elapsed(), self.cpu()?);
+            seen.push((now, cpu));
+            if let Some(since) = idle_since(&seen) {
+                return Ok(Some(since));
+            }
+            if timeout < now {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn read(self, file: &str) -> Result<String, Error> {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.pid))
+            .map_err(|error| Error::Process { pid: self.pid, why: error.to_string() })
+    }
+
+    fn unlike(self, file: &str) -> Error {
+        Error::Process { pid: self.pid, why: format!("its {file} does not look like one") }
+    }
+}
+
+/// The beginning of the idle window that ends with the last sample, if there is one. Samples are (time, processor
+/// time used until then).
+fn idle_since(seen: &[(Duration, Duration)]) -> Option<Duration> {
+    let &(now, cpu) = seen.last()?;
+    let &(then, used) = seen.iter().rev().find(|(then, _)| *then + IDLE_WINDOW <= now)?;
+    let share = (cpu - used).as_secs_f64() / (now - then).as_secs_f64();
+    (share < IDLE_SHARE).then_some(then)
+}
+
+fn parse_cpu(stat: &str) -> Option<Duration> {
+    // The name of the program is in parentheses and may hold anything, parentheses and blanks too. The state is the
+    // third field of proc(5), utime the 14th and stime the 15th.
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(Duration::from_millis((user + system) * (1_000 / TICKS)))
+}
+
+fn parse_memory(status: &str) -> Option<Memory> {
+    let bytes = |key: &str| -> Option<u64> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kibibytes * 1024)
+    };
+    Some(Memory { resident: bytes("VmRSS")?, anonymous: bytes("RssAnon")?, peak: bytes("VmHWM")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_found_behind_a_name_with_parentheses_and_blanks() {
+        let stat =
+            "42 (a) b (c)) S 1 42 42 0 -1 4194560 500 0 3 0 1234 66 7 8 20 0 5 0 100 1000 10 18446744073709551615";
+        assert_eq!(parse_cpu(stat), Some(Duration::from_millis(13_000)));
+        assert_eq!(parse_cpu("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssAnon:\t     512 kB\nRssFile:\t 512 kB\n";
+        assert_eq!(parse_memory(status), Some(Memory { resident: 1 << 20, anonymous: 512 << 10, peak: 2 << 20 }));
+        assert_eq!(parse_memory("Name:\tkthreadd\n"), None);
+    }
+
+    #[test]
+    fn we_can_measure_ourselves_and_nobody_who_is_gone() {
+        let myself = Process::new(std::process::id()).expect("we are here");
+        assert!(0 < myself.memory().expect("we have memory").resident);
+        assert!(Process::new(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn idle_begins_where_the_work_ended() {
+        let at = Duration::from_millis;
+        let mut seen: Vec<_> = (0..10).map(|i| (at(100 * i), at(80 * i))).collect();
+        assert_eq!(idle_since(&seen), None);
+        seen.extend((10..34).map(|i| (at(100 * i), at(720))));
+        assert_eq!(idle_since(&seen), None, "2.4 s since the last work");
+        seen.push((at(3_400), at(720)));
+        assert_eq!(idle_since(&seen), Some(at(900)));
+    }
+}

@@ -1,0 +1,133 @@
+//! How long rendering takes.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::{Error, http::Server, latency::Latency, report, verify::series};
+
+/// What to ask, and whom.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RenderArgs {
+    /// HTTP address of the server
+    #[arg(long)]
+    http: String,
+    /// A target; may be given several times, and each is timed by itself
+    #[arg(long, required = true, num_args = 1..)]
+    target: Vec<String>,
+    /// Beginning of the window, as Graphite writes it
+    #[arg(long, default_value = "-1d", allow_hyphen_values = true)]
+    from: String,
+    /// End of the window
+    #[arg(long, default_value = "now", allow_hyphen_values = true)]
+    until: String,
+    #[arg(long)]
+    max_data_points: Option<u32>,
+    /// How often to ask each
+    #[arg(long, default_value_t = 20)]
+    count: u32,
+    /// Seconds to wait for an answer
+    #[arg(long, default_value_t = 300)]
+    timeout: u64,
+}
+
+/// A part of time, and how finely it is wanted.
+#[derive(Debug, Clone)]
+pub(crate) struct Asked {
+    pub(crate) from: String,
+    pub(crate) until: String,
+    pub(crate) max_data_points: Option<u32>,
+}
+
+/// A target, and how long it took.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Rendered {
+    pub(crate) target: String,
+    pub(crate) series: usize,
+    /// Slots of all series.
+    pub(crate) slots: usize,
+    /// Slots that have a value.
+    pub(crate) points: usize,
+    pub(crate) bytes: usize,
+    /// Milliseconds.
+    pub(crate) latency: Latency,
+}
+
+pub(crate) fn run(args: &RenderArgs, json: bool) -> Result<(), Error> {
+    let mut server = Server::new(&args.http, Duration::from_secs(args.timeout))?;
+    let asked = Asked { from: args.from.clone(), until: args.until.clone(), max_data_points: args.max_data_points };
+    let mut rendered = Vec::new();
+    for target in &args.target {
+        eprintln!("rendering {target}");
+        rendered.push(render(&mut server, target, &asked, args.count, Duration::MAX)?);
+    }
+    if json {
+        report::print_json(&rendered);
+        return Ok(());
+    }
+    let rows: Vec<Vec<String>> = rendered.iter().map(Rendered::row).collect();
+    let head = ["target", "series", "slots", "points", "bytes", "p50 ms", "p90 ms", "p99 ms", "max ms"];
+    print!("{}", report::table(&report::row(head), &rows));
+    Ok(())
+}
+
+impl Rendered {
+    fn row(&self) -> Vec<String> {
+        let Latency { p50, p90, p99, max, .. } = self.latency;
+        let sizes = [self.series, self.slots, self.points, self.bytes].map(|size| report::number(size as f64));
+        [vec![self.target.clone()], sizes.into(), [p50, p90, p99, max].map(report::number).into()].concat()
+    }
+}
+
+/// Asks `count` times, or until `budget` is used up, but at least once. Servers that cache answers are asked not to.
+pub(crate) fn render(
+    server: &mut Server,
+    target: &str,
+    asked: &Asked,
+    count: u32,
+    budget: Duration,
+) -> Result<Rendered, Error> {
+    let most = asked.max_data_points.map(|points| points.to_string());
+    let mut parameters =
+        vec![("target", target), ("format", "json"), ("from", &asked.from), ("until", &asked.until), ("noCache", "1")];
+    if let Some(most) = &most {
+        parameters.push(("maxDataPoints", most));
+    }
+    let started = Instant::now();
+    let mut times = Vec::new();
+    let mut last = None;
+    for turn in 0..count.max(1) {
+        if turn != 0 && budget < started.elapsed() {
+            break;
+        }
+        let answer = server.get("/render", &parameters)?.success()?;
+        times.push(answer.took);
+        last = Some(answer);
+    }
+    let answer = last.expect("it was asked at least once");
+    let series = series(&answer)?;
+    Ok(Rendered {
+        target: target.to_owned(),
+        series: series.len(),
+        slots: series.iter().map(|series| series.datapoints.len()).sum(),
+        points: series.iter().map(|series| series.values().count()).sum(),
+        bytes: answer.body.len(),
+        latency: Latency::of(times).expect("it was asked at least once"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::tests::{fake, ok};
+
+    #[test]
+    fn series_slots_and_points_are_counted() {
+        let body =
+            r#"[{"target": "a", "datapoints": [[1, 60], [null, 120]]}, {"target": "b", "datapoints": [[2.5, 60]]}]"#;
+        let mut server = Server::new(&fake(vec![ok(body)]), Duration::from_secs(5)).expect("the address is one");
+        let asked = Asked { from: "0".into(), until: "120".into(), max_data_points: None };
+        let rendered = render(&mut server, "*", &asked, 1, Duration::MAX).expect("the answer is one");
+        assert_eq!((rendered.series, rendered.slots, rendered.points, rendered.bytes), (2, 3, 2, body.len()));
+    }
+}

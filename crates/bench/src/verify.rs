@@ -1,0 +1,165 @@
+//! Reading points back over /render and comparing each with what was sent, to the last bit.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::{
+    Error,
+    http::{Answer, Server},
+    load::Load,
+};
+
+/// A series as `format=json` has it.
+#[derive(Deserialize)]
+pub(crate) struct Series<'a> {
+    #[serde(borrow)]
+    pub(crate) target: Cow<'a, str>,
+    /// The value as it is written, because serde_json may miss the nearest double by a bit, and the time in epoch
+    /// seconds.
+    #[serde(borrow)]
+    pub(crate) datapoints: Vec<(&'a RawValue, i64)>,
+}
+
+impl Series<'_> {
+    /// The values that are not null, by time.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (i64, f64)> + '_ {
+        self.datapoints.iter().filter_map(|(value, time)| Some((*time, value.get().parse().ok()?)))
+    }
+}
+
+/// Reads the series of an answer.
+pub(crate) fn series(answer: &Answer) -> Result<Vec<Series<'_>>, Error> {
+    serde_json::from_slice(&answer.body).map_err(|error| answer.unlike(format!("not Graphite's JSON: {error}")))
+}
+
+/// What was found when reading back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Verified {
+    pub(crate) series: u64,
+    /// Points sent and looked for.
+    pub(crate) checked: u64,
+    /// Sent, and null or absent.
+    pub(crate) missing: u64,
+    /// Sent, and another value.
+    pub(crate) wrong: u64,
+    /// A value where none was sent.
+    pub(crate) extra: u64,
+}
+
+impl Verified {
+    pub(crate) fn faithful(&self) -> Result<(), Error> {
+        let Verified { checked, missing, wrong, extra, .. } = *self;
+        match missing + wrong + extra {
+            0 => Ok(()),
+            _ => Err(Error::Unfaithful { checked, missing, wrong, extra }),
+        }
+    }
+}
+
+/// Reads `count` series of the load, spread evenly over it, with a margin before and after the points sent.
+pub(crate) fn verify(server: &mut Server, load: &Load, count: u64) -> Result<Verified, Error> {
+    let mut verified = Verified::default();
+    let count = count.min(load.series);
+    // The window is (from, until], and a margin of some slots shows points that were never sent.
+    let margin = 5 * u64::from(load.interval);
+    let from = u64::from(load.start).saturating_sub(margin + 1).to_string();
+    let until = (u64::from(load.time(load.rows - 1)) + margin).to_string();
+    for place in 0..count {
+        let index = load.series * place / count;
+        let name = load.names.name(index);
+        let parameters = [("target", &*name), ("format", "json"), ("from", &from), ("until", &until)];
+        let answer = server.get("/render", &parameters)?.success()?;
+        let mut found = BTreeMap::new();
+        for series in series(&answer)? {
+            if series.target != name {
+                return Err(answer.unlike(format!("{} was not asked for", series.target)));
+            }
+            found.extend(series.values());
+        }
+        compare(load, index, found, &mut verified);
+    }
+    Ok(verified)
+}
+
+fn compare(load: &Load, index: u64, mut found: BTreeMap<i64, f64>, verified: &mut Verified) {
+    verified.series += 1;
+    for (row, value) in load.expected(index).into_iter().enumerate() {
+        verified.checked += 1;
+        match found.remove(&i64::from(load.time(row as u32))) {
+            None => verified.missing += 1,
+            Some(read) if read.to_bits() != value.number().to_bits() => verified.wrong += 1,
+            Some(_) => {}
+        }
+    }
+    verified.extra += found.len() as u64;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        http::tests::{fake, ok},
+        load::tests::small,
+    };
+
+    /// What a server answers for the only series of a small load after `change` was made to its points.
+    fn check(change: impl Fn(&mut Vec<(String, i64)>)) -> Result<Verified, Error> {
+        let load = small(1, 3);
+        let mut points: Vec<(String, i64)> = vec![("null".into(), i64::from(load.start) - 60)];
+        for (row, value) in load.expected(0).into_iter().enumerate() {
+            points.push((value.number().to_string(), i64::from(load.time(row as u32))));
+        }
+        change(&mut points);
+        let points: Vec<String> = points.iter().map(|(value, time)| format!("[{value}, {time}]")).collect();
+        let body =
+            format!(r#"[{{"target": "{}", "tags": {{}}, "datapoints": [{}]}}]"#, load.names.name(0), points.join(", "));
+        let mut server = Server::new(&fake(vec![ok(&body)]), Duration::from_secs(5))?;
+        verify(&mut server, &load, 1)
+    }
+
+    #[test]
+    fn what_was_sent_is_faithful() {
+        let verified = check(|_| {}).expect("the answer is one");
+        assert_eq!(verified, Verified { series: 1, checked: 3, ..Verified::default() });
+        assert!(verified.faithful().is_ok());
+    }
+
+    #[test]
+    fn a_null_and_an_absent_point_are_missing() {
+        let verified = check(|points| {
+            points[1].0 = "null".into();
+            points.pop();
+        })
+        .expect("the answer is one");
+        assert_eq!((verified.missing, verified.wrong, verified.extra), (2, 0, 0));
+        assert!(verified.faithful().is_err());
+    }
+
+    #[test]
+    fn a_value_that_differs_in_the_last_bit_is_wrong() {
+        let verified = check(|points| {
+            let value: f64 = points[2].0.parse().expect("it is a number");
+            points[2].0 = f64::from_bits(value.to_bits() + 1).to_string();
+        })
+        .expect("the answer is one");
+        assert_eq!((verified.missing, verified.wrong, verified.extra), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_value_where_none_was_sent_is_extra_and_a_shifted_point_is_missing_too() {
+        let extra = check(|points| points[0].0 = "0".into()).expect("the answer is one");
+        assert_eq!((extra.missing, extra.wrong, extra.extra), (0, 0, 1));
+        let shifted = check(|points| points[3].1 += 60).expect("the answer is one");
+        assert_eq!((shifted.missing, shifted.wrong, shifted.extra), (1, 0, 1));
+    }
+
+    #[test]
+    fn an_answer_that_is_not_a_render_is_an_error() {
+        let mut server = Server::new(&fake(vec![ok("<html>")]), Duration::from_secs(5)).expect("the address is one");
+        assert!(matches!(verify(&mut server, &small(1, 1), 1), Err(Error::Answer { .. })));
+    }
+}
