@@ -108,7 +108,13 @@ class Plumbago:
     # Life and death.
 
     def start(self, **ports):
-        """Starts it; `ports` names listeners that must have a certain port, all others take a free one."""
+        """Starts it and waits until it is ready; `ports` names listeners that must have a certain port."""
+        self.spawn(**ports)
+        wait_until(self._is_ready, START_SECONDS, f"the server was not ready: see {self.err}")
+        return self
+
+    def spawn(self, **ports):
+        """Starts it and does not wait."""
         self.starts += 1
         out = self.folder / f"out.{self.starts}"
         err = self.folder / f"err.{self.starts}"
@@ -121,8 +127,6 @@ class Plumbago:
             command, stdout=out.open("wb"), stderr=err.open("wb"), env=environment, cwd=self.folder
         )
         self.out, self.err = out, err
-        wait_until(self._is_ready, START_SECONDS, f"the server was not ready: see {err}")
-        return self
 
     def _is_ready(self):
         assert self.process.poll() is None, f"the server left with {self.process.returncode}: {self.err.read_text()[-2000:]}"

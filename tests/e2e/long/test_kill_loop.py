@@ -13,10 +13,10 @@ MINUTES = float(os.environ.get("MINUTES", 5))
 @pytest.mark.parametrize("flush_after", ["1s", "5s", "10min"])
 def test_kill_9_for_minutes(make_server, seeded, flush_after):
     server = make_server(settings=QUIET + f'[ingest]\nflush_after = "{flush_after}"\n')
-    # 5,000 batches fit in the retention; begin again with other names before that.
-    seconds = 3.0
+    seconds = 1.5
     rounds = int(MINUTES * 60 / 3 / (seconds + 1))
-    per_series = 7
+    # A series of rounds must end before its batches reach the present: other names then.
+    per_series = 8
     for series in range(0, rounds, per_series):
-        report = kill_in_a_loop(server, min(per_series, rounds - series), seconds + seeded.random(), f"second.kill{series}")
+        report = kill_in_a_loop(server, min(per_series, rounds - series), seconds, seeded, f"second.kill{series}")
         print("\n".join(report))
