@@ -5,7 +5,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
@@ -14,7 +14,7 @@ use std::{
 
 use lsm_tree::{Cache, DescriptorTable};
 use metric::{ROW_POINTS, Slot, Stage, Table, Timestamp};
-use parking_lot::RwLock;
+use parking_lot::{Condvar, Mutex, RwLock};
 use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
 
 use crate::{
@@ -60,6 +60,15 @@ fn window_slots(stage: Stage) -> u32 {
 /// The driver.
 pub struct EmbeddedDriver {
     inner: Arc<Inner>,
+    stop: Arc<Stop>,
+    background: Option<thread::JoinHandle<()>>,
+}
+
+/// Tells the background thread that the driver is going.
+#[derive(Default)]
+struct Stop {
+    is_stopped: Mutex<bool>,
+    changed: Condvar,
 }
 
 struct Inner {
@@ -70,7 +79,7 @@ struct Inner {
     /// By table and window number.
     trees: RwLock<BTreeMap<(Table, u32), Arc<Tree>>>,
     /// Rows are read, changed and written back: one writer at a time.
-    writing: tokio::sync::Mutex<()>,
+    writing: Arc<tokio::sync::Mutex<()>>,
     _lock: File,
 }
 
@@ -102,15 +111,39 @@ impl EmbeddedDriver {
             shared,
             metrics,
             trees: RwLock::new(trees),
-            writing: tokio::sync::Mutex::new(()),
+            writing: Arc::default(),
             _lock: lock,
         });
-        let background = Arc::downgrade(&inner);
-        thread::Builder::new()
+        let stop = Arc::new(Stop::default());
+        let (inner_there, stop_there) = (inner.clone(), stop.clone());
+        let background = thread::Builder::new()
             .name("compaction".to_owned())
-            .spawn(move || compact_until_dropped(&background))
+            .spawn(move || compact_until_stopped(&inner_there, &stop_there))
             .map_err(io_error("starting a thread".to_owned()))?;
-        Ok(EmbeddedDriver { inner })
+        Ok(EmbeddedDriver { inner, stop, background: Some(background) })
+    }
+
+    /// Writes everything to files and merges them until no row is on the disk twice, as the background does when
+    /// a store has been quiet for a while. Takes as long as reading and writing all of it.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.inner.flush()?;
+        let trees: Vec<Arc<Tree>> = self.inner.trees.read().values().cloned().collect();
+        for tree in trees.iter().map(|tree| &**tree).chain([&self.inner.metrics.tree]) {
+            tree.compact_fully()?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the merge that is under way, so that the folder can be opened again at once.
+impl Drop for EmbeddedDriver {
+    fn drop(&mut self) {
+        *self.stop.is_stopped.lock() = true;
+        self.stop.changed.notify_all();
+        if let Some(background) = self.background.take() {
+            // A panic there was told by its own thread.
+            let _ = background.join();
+        }
     }
 }
 
@@ -193,6 +226,25 @@ impl Inner {
         self.metrics.tree.flush()
     }
 
+    /// Drops the trees of which nothing is kept at `now`, and deletes their folders.
+    fn expire(&self, now: Timestamp) -> Result<(), StoreError> {
+        let mut expired = Vec::new();
+        self.trees.write().retain(|&(table, window), tree| {
+            // A partition longer than it is kept: neighbours of a late point at the edge are still there.
+            let until = (i64::from(window) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
+            let is_expired = until * i64::from(table.stage.resolution()) + table.stage.duration() < now;
+            if is_expired {
+                expired.push(tree.clone());
+            }
+            !is_expired
+        });
+        for tree in expired {
+            tree.delete()?;
+            tracing::info!(folder = %tree.path().display(), "expired points were deleted");
+        }
+        Ok(())
+    }
+
     fn unsynced_bytes(&self) -> u64 {
         let trees: u64 = self.trees.read().values().map(|tree| tree.unsynced_bytes()).sum();
         trees + self.metrics.tree.unsynced_bytes()
@@ -216,15 +268,24 @@ fn groups(first_slot: Slot, len: usize) -> impl Iterator<Item = (u32, std::ops::
     })
 }
 
-/// Merges files until the driver is gone.
-fn compact_until_dropped(inner: &Weak<Inner>) {
+/// Merges files until the driver is dropped.
+fn compact_until_stopped(inner: &Inner, stop: &Stop) {
     // How long each tree has been quiet; one that is gets merged fully, once.
     let mut quiet: BTreeMap<PathBuf, u32> = BTreeMap::new();
     loop {
-        thread::sleep(LOOK_EVERY);
-        let Some(inner) = inner.upgrade() else { return };
+        let mut is_stopped = stop.is_stopped.lock();
+        if !*is_stopped {
+            stop.changed.wait_for(&mut is_stopped, LOOK_EVERY);
+        }
+        if *is_stopped {
+            return;
+        }
+        drop(is_stopped);
         let trees: Vec<Arc<Tree>> = inner.trees.read().values().cloned().collect();
         for tree in trees.iter().map(|tree| &**tree).chain([&inner.metrics.tree]) {
+            if *stop.is_stopped.lock() {
+                return;
+            }
             let merged = match tree.compact() {
                 Ok(merged) => merged,
                 Err(error) => {
@@ -282,20 +343,22 @@ fn pieces<T>(mut items: Vec<T>, metric: impl Fn(&T) -> u32) -> Vec<Vec<T>> {
 impl Driver for EmbeddedDriver {
     fn write(&self, mut runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let _one = self.inner.writing.lock().await;
+            // Shared by the tasks: when nobody waits for this write any more they still run to their end, and until
+            // then no other may read, change and write back the same rows.
+            let one = Arc::new(self.inner.writing.clone().lock_owned().await);
             // Stable: of runs that overlap, the later one wins.
             runs.sort_by_key(|run| (run.metric, run.table));
             let is_over = self.inner.unsynced_bytes() > self.inner.options.unsynced_bytes;
             if is_over {
                 // Before anything is added: while the disk is full, memory does not grow.
-                let inner = self.inner.clone();
-                joined(tokio::task::spawn_blocking(move || inner.flush())).await??;
+                let (inner, one) = (self.inner.clone(), one.clone());
+                joined(tokio::task::spawn_blocking(move || (inner.flush(), one).0)).await??;
             }
             let tasks: Vec<_> = pieces(runs, |run| run.metric)
                 .into_iter()
                 .map(|piece| {
-                    let inner = self.inner.clone();
-                    tokio::task::spawn_blocking(move || inner.write(&piece, &mut Rows::default()))
+                    let (inner, one) = (self.inner.clone(), one.clone());
+                    tokio::task::spawn_blocking(move || (inner.write(&piece, &mut Rows::default()), one).0)
                 })
                 .collect();
             for task in tasks {
@@ -334,7 +397,7 @@ impl Driver for EmbeddedDriver {
 
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let _one = self.inner.writing.lock().await;
+            // Writers go on meanwhile: what they add is in the next memtable.
             let inner = self.inner.clone();
             joined(tokio::task::spawn_blocking(move || inner.flush())).await?
         })
@@ -342,34 +405,26 @@ impl Driver for EmbeddedDriver {
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let _one = self.inner.writing.lock().await;
-            let mut expired = Vec::new();
-            self.inner.trees.write().retain(|&(table, window), tree| {
-                // A partition longer than it is kept: neighbours of a late point at the edge are still there.
-                let until = (i64::from(window) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
-                let is_expired = until * i64::from(table.stage.resolution()) + table.stage.duration() < now;
-                if is_expired {
-                    expired.push(tree.path().to_owned());
-                }
-                !is_expired
-            });
-            for path in expired {
-                tracing::info!(folder = %path.display(), "expired points were deleted");
-                fs::remove_dir_all(&path).map_err(io_error(format!("deleting {}", path.display())))?;
-            }
-            Ok(())
+            let one = self.inner.writing.clone().lock_owned().await;
+            let inner = self.inner.clone();
+            let expire = move || (inner.expire(now), one).0;
+            joined(tokio::task::spawn_blocking(expire)).await?
         })
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let _one = self.inner.writing.lock().await;
-            self.inner.metrics.put(&records);
-            if self.inner.metrics.tree.unsynced_bytes() > self.inner.options.unsynced_bytes {
-                let inner = self.inner.clone();
-                joined(tokio::task::spawn_blocking(move || inner.metrics.tree.flush())).await??;
-            }
-            Ok(())
+            let one = self.inner.writing.clone().lock_owned().await;
+            let inner = self.inner.clone();
+            let put = move || {
+                let _one = one;
+                if inner.metrics.tree.unsynced_bytes() > inner.options.unsynced_bytes {
+                    inner.metrics.tree.flush()?;
+                }
+                inner.metrics.put(&records);
+                Ok(())
+            };
+            joined(tokio::task::spawn_blocking(put)).await?
         })
     }
 

@@ -14,9 +14,10 @@ pub(crate) const GROUP_SLOTS: u32 = 1000;
 /// each one costs a reader a little.
 const MOST_SEGMENTS: usize = 8;
 
-/// The key of a row: `metric u32 │ group u32`, big-endian, so that a metric's rows lie together in time order.
+/// The key of a row: `group u32 │ metric u32`, big-endian. Time comes first: rows of a group that is past lie apart
+/// from those still written, and are never merged again; and neighbours differ in a byte or two of their keys.
 pub(crate) fn key(metric: u32, group: u32) -> [u8; 8] {
-    (u64::from(metric) << 32 | u64::from(group)).to_be_bytes()
+    (u64::from(group) << 32 | u64::from(metric)).to_be_bytes()
 }
 
 /// What one thread needs to read and write rows.
@@ -106,7 +107,7 @@ impl Rows {
 }
 
 fn damage(tree: &Tree, key: &[u8; 8], damaged: &codec::Damaged) -> StoreError {
-    let (metric, group) = key.split_at(4);
+    let (group, metric) = key.split_at(4);
     let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("half a key"));
     StoreError::Damaged {
         what: format!("row {} of metric {} in {}", number(group), number(metric), tree.path().display()),

@@ -1,6 +1,7 @@
 //! One tree of sorted rows on the disk: the LSM library behind four calls.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -11,10 +12,16 @@ use std::{
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Slice, compaction::Leveled,
 };
+use parking_lot::Mutex;
 use store::StoreError;
 
 /// Bytes of a file of a tree, about.
 const FILE_BYTES: u64 = 64 << 20;
+
+/// Above every sequence number. Readers see everything that is written, there being no transactions; and older versions
+/// of a row, and files that were merged into others, are for nobody and go at once. With the newest number in its
+/// place the library would keep the files of the last merge until the next.
+const NEWEST: u64 = u64::MAX >> 1;
 
 /// What all trees of a driver share.
 pub(crate) struct Shared {
@@ -26,8 +33,11 @@ pub(crate) struct Tree {
     path: PathBuf,
     lsm: AnyTree,
     seqno: SequenceNumberCounter,
-    /// Bytes of rows that are not on disk yet.
-    unsynced: AtomicU64,
+    /// Bytes of rows in the memtable that is written to, and of those whose flush failed.
+    active: AtomicU64,
+    sealed: AtomicU64,
+    /// Held while files are merged. Who holds this and the flush lock knows every file there is.
+    merging: Mutex<()>,
     /// Whether files were added since the last compaction.
     grown: AtomicBool,
 }
@@ -43,34 +53,50 @@ impl Tree {
         if let Some(highest) = lsm.get_highest_seqno() {
             seqno.fetch_max(highest + 1);
         }
-        Ok(Tree { path: path.to_owned(), lsm, seqno, unsynced: AtomicU64::new(0), grown: AtomicBool::new(true) })
+        Ok(Tree {
+            path: path.to_owned(),
+            lsm,
+            seqno,
+            active: AtomicU64::new(0),
+            sealed: AtomicU64::new(0),
+            merging: Mutex::new(()),
+            grown: AtomicBool::new(true),
+        })
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slice>, StoreError> {
-        // Everything written is visible: there are no transactions here.
-        self.lsm.get(key, u64::MAX >> 1).map_err(|error| failed(&self.path, error))
+        self.lsm.get(key, NEWEST).map_err(|error| failed(&self.path, error))
     }
 
     /// Puts a row into memory; `flush` puts it on the disk.
     pub(crate) fn insert(&self, key: &[u8], value: &[u8]) {
         let (_, size) = self.lsm.insert(key, value, self.seqno.next());
-        self.unsynced.store(size, Relaxed);
+        self.active.store(size, Relaxed);
     }
 
     pub(crate) fn unsynced_bytes(&self) -> u64 {
-        self.unsynced.load(Relaxed)
+        self.active.load(Relaxed) + self.sealed.load(Relaxed)
     }
 
-    /// Makes everything inserted durable, in a file of its own. After an error it stays in memory.
+    /// Makes everything inserted durable, in a file of its own. After an error it stays in memory, and the next
+    /// flush tries again.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
-        if self.unsynced.load(Relaxed) == 0 && self.lsm.sealed_memtable_count() == 0 {
+        let lock = self.lsm.get_flush_lock();
+        if let Some(sealed) = self.lsm.rotate_memtable() {
+            self.active.store(0, Relaxed);
+            self.sealed.fetch_add(sealed.size(), Relaxed);
+        }
+        if self.lsm.sealed_memtable_count() == 0 {
             return Ok(());
         }
-        let lock = self.lsm.get_flush_lock();
-        self.lsm.rotate_memtable();
-        self.unsynced.store(0, Relaxed);
-        // Older versions of a row are for nobody: readers do not hold snapshots.
-        self.lsm.flush(&lock, self.seqno.get()).map_err(|error| failed(&self.path, error))?;
+        let next_file = self.lsm.next_table_id();
+        if let Err(error) = self.lsm.flush(&lock, NEWEST) {
+            if let Some(_merging) = self.merging.try_lock() {
+                self.sweep(next_file);
+            }
+            return Err(failed(&self.path, error));
+        }
+        self.sealed.store(0, Relaxed);
         self.grown.store(true, Relaxed);
         Ok(())
     }
@@ -82,7 +108,7 @@ impl Tree {
         }
         let before = self.lsm.table_count();
         let strategy = Arc::new(Leveled::default().with_table_target_size(FILE_BYTES));
-        self.lsm.compact(strategy, self.seqno.get()).map_err(|error| failed(&self.path, error))?;
+        self.merge(|| self.lsm.compact(strategy, NEWEST))?;
         let merged = self.lsm.table_count() != before;
         if merged {
             self.grown.store(true, Relaxed);
@@ -93,9 +119,48 @@ impl Tree {
     /// Merges everything, so that no row is on the disk twice.
     pub(crate) fn compact_fully(&self) -> Result<(), StoreError> {
         if self.lsm.table_count() > 1 {
-            self.lsm.major_compact(FILE_BYTES, self.seqno.get()).map_err(|error| failed(&self.path, error))?;
+            self.merge(|| self.lsm.major_compact(FILE_BYTES, NEWEST))?;
         }
         Ok(())
+    }
+
+    fn merge(&self, merge: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), StoreError> {
+        let merging = self.merging.lock();
+        let next_file = self.lsm.next_table_id();
+        let merged = merge();
+        if merged.is_err() {
+            drop(merging);
+            // In the order in which `flush` takes them.
+            let _flushing = self.lsm.get_flush_lock();
+            let _merging = self.merging.lock();
+            self.sweep(next_file);
+        }
+        merged.map_err(|error| failed(&self.path, error))
+    }
+
+    /// Deletes files from number `from` on that no version knows. The library leaves what it could not finish
+    /// until the next start, and on a full disk those are the bytes that the next attempt needs. The caller
+    /// holds the flush lock and `merging`.
+    fn sweep(&self, from: u64) {
+        let version = self.lsm.current_version();
+        let Ok(files) = fs::read_dir(self.path.join("tables")) else { return };
+        for file in files.flatten() {
+            let number = file.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+            let is_unfinished = |number: u64| from <= number && version.iter_tables().all(|table| table.id() != number);
+            if number.is_some_and(is_unfinished)
+                && let Err(error) = fs::remove_file(file.path())
+            {
+                tracing::warn!(%error, file = %file.path().display(), "an unfinished file cannot be deleted");
+            }
+        }
+    }
+
+    /// Deletes the folder, when the merge that is under way has ended. Nothing may be written after it.
+    pub(crate) fn delete(&self) -> Result<(), StoreError> {
+        let _flushing = self.lsm.get_flush_lock();
+        let _merging = self.merging.lock();
+        fs::remove_dir_all(&self.path)
+            .map_err(|source| StoreError::Io { what: format!("deleting {}", self.path.display()), source })
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {
@@ -105,7 +170,7 @@ impl Tree {
     /// Calls `each` with every key and value, in order.
     pub(crate) fn scan(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
         use lsm_tree::Guard;
-        for row in self.lsm.iter(u64::MAX >> 1, None) {
+        for row in self.lsm.iter(NEWEST, None) {
             let (key, value) = row.into_inner().map_err(|error| failed(&self.path, error))?;
             each(&key, &value)?;
         }
