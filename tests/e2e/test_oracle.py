@@ -334,8 +334,11 @@ def test_what_is_stored(triangle, pattern, window):
     if window[0] <= SECOND_ARCHIVE:
         assert series_of(itself) == expected
     elif pattern != "holes.*":
-        # DIFFERENCES["third-archive"]: up to rounding.
-        assert series_of(itself) == [{**one, "values": pytest.approx(one["values"], rel=1e-12)} for one in expected]
+        # DIFFERENCES["third-archive"]: up to rounding, and without the ten minutes that are not over.
+        served = series_of(itself)
+        assert [one | {"values": None} for one in served] == [one | {"values": None} for one in expected]
+        for ours, theirs in zip(served, expected):
+            assert ours["values"][:-2] == pytest.approx(theirs["values"][:-2], rel=1e-12)
 
 
 def test_an_unaggregated_hour_is_not_empty(triangle):
