@@ -123,7 +123,7 @@ fn next(random: &mut u64, metric: u32, level: &mut f64) -> f64 {
         *random ^= *random >> 27;
         (random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
     };
-    if metric % 2 == 0 {
+    if metric.is_multiple_of(2) {
         *level += ((unit() + unit() + unit() + unit() - 2.0) * 35.0).round();
         *level / 100.0
     } else {

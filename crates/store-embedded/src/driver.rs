@@ -33,8 +33,11 @@ const FEW: usize = 8;
 /// How often the background thread looks for files to merge.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Looks after which a tree that was not written to is merged into one.
-const QUIET_LOOKS: u32 = 240;
+/// Looks after which a tree that was not written to is merged into one: twenty seconds, and half a second more for
+/// each MiB, so that a large tree that is written every few minutes is not rewritten as often.
+fn quiet_looks(tree: &Tree) -> u32 {
+    u32::try_from(40 + (tree.disk_bytes() >> 20)).unwrap_or(u32::MAX)
+}
 
 /// Settings of the embedded store.
 #[derive(Debug, Clone)]
@@ -295,7 +298,7 @@ fn compact_until_stopped(inner: &Inner, stop: &Stop) {
             };
             let looks = quiet.entry(tree.path().to_owned()).or_default();
             *looks = if merged || tree.unsynced_bytes() > 0 { 0 } else { looks.saturating_add(1) };
-            if *looks == QUIET_LOOKS
+            if *looks == quiet_looks(tree)
                 && let Err(error) = tree.compact_fully()
             {
                 tracing::error!(%error, "files of the store cannot be merged; it is tried again when more are written");

@@ -114,3 +114,44 @@ fn damage(tree: &Tree, key: &[u8; 8], damaged: &codec::Damaged) -> StoreError {
         how: damaged.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of the block of `schema/embedded.md` that begins with a fence of this name.
+    fn block(name: &str) -> String {
+        let page = include_str!("../../../schema/embedded.md");
+        let (_, block) = page.split_once(&format!("```{name}\n")).expect("the block is there");
+        block.split_once("```").expect("the block ends").0.to_owned()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_page_shows_the_bytes_that_are_written() {
+        let mut row = Vec::new();
+        Codec::new().encode(777, &[12.34, 12.40, f64::NAN, 12.29], &[], &mut row);
+        let mut counted = Vec::new();
+        Codec::new().encode(0, &[720.0, 730.5], &[60, 59], &mut counted);
+        let shown = |first: u32, row: &[u8]| {
+            let key = hex(&key(7, first / GROUP_SLOTS));
+            format!("key    {} {}\nvalue  {}\n", &key[..8], &key[8..], hex(row))
+        };
+        let without_remarks = |block: String| -> String {
+            block
+                .lines()
+                .map(|line| line.split("   #").next().unwrap_or_default().trim_end().to_owned() + "\n")
+                .collect()
+        };
+        assert_eq!(without_remarks(block("row")), shown(28_333_777, &row));
+        assert_eq!(without_remarks(block("counted")), shown(472_000, &counted));
+    }
+
+    #[test]
+    fn the_page_shows_the_spec_that_is_written() {
+        assert_eq!(block("spec"), crate::folder::expected());
+    }
+}

@@ -148,3 +148,79 @@ fn what_was_synced_outlives_kill_9() {
         }
     });
 }
+
+/// A small file system of its own, unmounted when the test ends.
+struct Small(tempfile::TempDir);
+
+impl Small {
+    fn mount(size: &str) -> Option<Small> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(dir.path()).stderr(Stdio::null());
+        mount.status().is_ok_and(|status| status.success()).then_some(Small(dir))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_is_an_error_until_there_is_room_again() {
+    let Some(small) = Small::mount("16m") else {
+        println!("SKIPPED: a small file system cannot be mounted; run as root to test a full disk");
+        return;
+    };
+    let options = EmbeddedOptions { unsynced_bytes: 256 << 10, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(&small.0.path().join("store"), options).unwrap();
+    let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false };
+    let run = |metric: u32| Run {
+        metric,
+        name: "m".into(),
+        table,
+        first_slot: 1_000_000,
+        values: (0..500).map(|i| f64::from(metric * 1000 + i).sin()).collect(),
+        counts: vec![],
+    };
+    let fetch = |metric: u32| Fetch {
+        metric,
+        name: "m".into(),
+        table,
+        first_slot: 1_000_000,
+        end_slot: 1_000_500,
+        aggregation: Aggregation::Average,
+    };
+    let ballast = small.0.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 15 << 20]).unwrap();
+    runtime().block_on(async {
+        let mut failures = 0;
+        for metric in 0..600 {
+            match driver.write(vec![run(metric)]).await {
+                Ok(()) => {}
+                Err(StoreError::Io { .. }) => failures += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert!(failures > 0, "the disk did not become full");
+        assert!(matches!(driver.sync().await, Err(StoreError::Io { .. })));
+        let held = driver.usage().memory_bytes;
+        assert!(held < 2 << 20, "{held} bytes of memory are held while the disk is full");
+        // What is in memory is still read.
+        assert_eq!(driver.fetch(vec![fetch(0)]).await.unwrap()[0].values, run(0).values);
+
+        std::fs::remove_file(&ballast).unwrap();
+        for metric in 0..600 {
+            driver.write(vec![run(metric)]).await.unwrap();
+        }
+        driver.sync().await.unwrap();
+    });
+    drop(driver);
+    let driver = EmbeddedDriver::open(&small.0.path().join("store"), EmbeddedOptions::default()).unwrap();
+    runtime().block_on(async {
+        for metric in 0..600 {
+            assert_eq!(driver.fetch(vec![fetch(metric)]).await.unwrap()[0].values, run(metric).values, "{metric}");
+        }
+    });
+}
