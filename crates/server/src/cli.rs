@@ -25,6 +25,8 @@ pub enum Command {
     CheckConfig(CheckOptions),
     /// Tell which rules hold for a metric name, and why
     Explain(ExplainOptions),
+    /// Load and measure any Graphite server, known by its addresses
+    Bench(bench::Args),
     /// Print every setting with its documentation, as a file to start from
     Settings(SettingsOptions),
 }

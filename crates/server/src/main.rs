@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options).map(|()| ExitCode::SUCCESS),
         Command::CheckConfig(options) => rules::check(&options),
         Command::Explain(options) => rules::explain(&options),
+        Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Settings(options) => print_settings(&options),
     };
     done.unwrap_or_else(|error| {

@@ -3,11 +3,11 @@
 //! What other crates count stays in their atomics; it becomes metric families here, at each scrape.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, OnceLock, Weak,
     atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
 };
 
-use api::{Answered, Observer};
+use api::{Answered, Api, Observer};
 use ingest::{CountersSnapshot, Histogram, Ingest, receivers::Connections};
 use parking_lot::Mutex;
 use prometheus::{
@@ -19,6 +19,9 @@ use store::Driver;
 
 use crate::process::Process;
 
+/// Seconds: from a find in memory to a query that runs into its timeout.
+const REQUEST_BUCKETS: [f64; 11] = [0.000_5, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
+
 /// Everything the program counts.
 pub struct Metrics {
     /// The registry behind `/metrics`.
@@ -26,12 +29,14 @@ pub struct Metrics {
     requests: IntCounterVec,
     request_seconds: HistogramVec,
     cancelled: IntCounterVec,
+    withheld: IntCounterVec,
     series: IntCounter,
     points: IntCounter,
     open: IntGauge,
     http_open: AtomicUsize,
     connections: Mutex<Vec<(&'static str, Arc<Connections>)>>,
     watched: OnceLock<Watched>,
+    api: OnceLock<Weak<Api>>,
 }
 
 /// What is asked at each scrape.
@@ -55,20 +60,28 @@ impl Metrics {
                 "plumbago_http_request_seconds",
                 "Time from a request to the beginning of its answer, by kind.",
             )
-            .buckets(prometheus::exponential_buckets(0.000_5, 3.0, 11)?),
+            .buckets(REQUEST_BUCKETS.to_vec()),
             &["path"],
         )?;
         let cancelled = IntCounterVec::new(
             Opts::new("plumbago_http_requests_cancelled_total", "HTTP requests whose client went away, by kind."),
             &["path"],
         )?;
+        let withheld = IntCounterVec::new(
+            Opts::new(
+                "plumbago_http_withheld_total",
+                "Empty lists sent to a graphite-web in place of a refusal, by kind; the log says why.",
+            ),
+            &["path"],
+        )?;
         let series = IntCounter::new("plumbago_http_series_total", "Series read for HTTP requests.")?;
         let points = IntCounter::new("plumbago_http_points_total", "Points read for HTTP requests.")?;
         let open = IntGauge::new("plumbago_http_connections", "HTTP connections open now.")?;
-        let all: [Box<dyn Collector>; 6] = [
+        let all: [Box<dyn Collector>; 7] = [
             Box::new(requests.clone()),
             Box::new(request_seconds.clone()),
             Box::new(cancelled.clone()),
+            Box::new(withheld.clone()),
             Box::new(series.clone()),
             Box::new(points.clone()),
             Box::new(open.clone()),
@@ -81,12 +94,14 @@ impl Metrics {
             requests,
             request_seconds,
             cancelled,
+            withheld,
             series,
             points,
             open,
             http_open: AtomicUsize::new(0),
             connections: Mutex::default(),
             watched: OnceLock::new(),
+            api: OnceLock::new(),
         })
     }
 
@@ -105,6 +120,12 @@ impl Metrics {
     ) {
         // Set once, by the start.
         let _ = self.watched.set(Watched { ingest, names, driver, rules_refused });
+    }
+
+    /// Whose queries are told at each scrape from now on.
+    pub fn watch_queries(&self, api: &Arc<Api>) {
+        // Weak, because the API holds what counts for it.
+        let _ = self.api.set(Arc::downgrade(api));
     }
 
     /// Connections open now, of receivers and HTTP.
@@ -129,6 +150,15 @@ impl Metrics {
         if let Some(watched) = self.watched.get() {
             families.extend(ingest_families(&watched.ingest.counters()));
             families.extend(watched.families());
+        }
+        if let Some(api) = self.api.get().and_then(Weak::upgrade) {
+            let queries = api.activity();
+            families.push(gauge("plumbago_queries", "Queries at work or being sent.", queries.at_work as f64));
+            families.push(gauge(
+                "plumbago_queries_waiting",
+                "Queries that wait for their turn.",
+                queries.waiting as f64,
+            ));
         }
         families.extend(self.connection_families());
         let process = Process::now();
@@ -326,6 +356,10 @@ impl Observer for Metrics {
 
     fn cancelled(&self, path: &'static str) {
         self.cancelled.with_label_values(&[path]).inc();
+    }
+
+    fn withheld(&self, path: &'static str) {
+        self.withheld.with_label_values(&[path]).inc();
     }
 
     fn connections(&self, open: usize) {

@@ -136,6 +136,8 @@ pub fn explain(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
 pub struct Watched {
     dir: Option<PathBuf>,
     texts: Texts,
+    /// Whether the folder could not be read when it was last looked at.
+    is_unreadable: bool,
     /// Whether the files that are there now are not those in force.
     pub refused: Arc<AtomicBool>,
 }
@@ -143,7 +145,7 @@ pub struct Watched {
 impl Watched {
     /// The folder as it was read at the start.
     pub fn new(dir: Option<PathBuf>, texts: Texts) -> Watched {
-        Watched { dir, texts, refused: Arc::default() }
+        Watched { dir, texts, is_unreadable: false, refused: Arc::default() }
     }
 
     /// Looks for changes until dropped: every `every`, and at each SIGHUP. Bad files leave the old rules in force.
@@ -157,13 +159,17 @@ impl Watched {
             }
             let read = Texts::read(self.dir.as_deref());
             let changed = match read {
-                Ok(texts) if texts == self.texts => continue,
+                Ok(texts) if texts == self.texts && !self.is_unreadable => continue,
                 Ok(texts) => texts,
+                // Said once, however long it lasts.
+                Err(_) if self.is_unreadable => continue,
                 Err(error) => {
+                    self.is_unreadable = true;
                     self.refuse(&error);
                     continue;
                 }
             };
+            self.is_unreadable = false;
             match changed.rules() {
                 Ok((rules, warnings)) => {
                     warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));

@@ -133,6 +133,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
             extension: Arc::new(admin),
             observer: metrics.clone(),
         });
+        metrics.watch_queries(&api);
         let mut stopped = stopping.clone();
         listeners.tasks.spawn(api.serve(listener, async move {
             let _ = stopped.wait_for(|&stop| stop).await;
@@ -312,8 +313,11 @@ impl Listeners {
             let address = if *name == "http" { format!("http://{address}") } else { address.clone() };
             lines += &format!("{name:<9} {address:<28} {what}\n");
         }
-        print!("plumbago {}\n{lines}{:<9} {}\nready\n", env!("CARGO_PKG_VERSION"), "data", settings.data.dir.display());
-        let _ = io::Write::flush(&mut io::stdout());
+        let data = settings.data.dir.display();
+        let said = format!("plumbago {}\n{lines}{:<9} {data}\nready\n", env!("CARGO_PKG_VERSION"), "data");
+        // Whoever started us may have closed the other end, or its disk may be full: we serve all the same.
+        let mut out = io::stdout().lock();
+        let _ = io::Write::write_all(&mut out, said.as_bytes()).and_then(|()| io::Write::flush(&mut out));
     }
 }
 

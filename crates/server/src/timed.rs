@@ -6,6 +6,9 @@ use metric::Timestamp;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
 
+/// Seconds: from a cached read to a disk that hangs.
+const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
+
 /// Passes every call on, and measures it.
 pub struct TimedDriver {
     driver: Arc<dyn Driver>,
@@ -16,10 +19,8 @@ pub struct TimedDriver {
 impl TimedDriver {
     /// Measures `driver` into `registry`.
     pub fn new(driver: Arc<dyn Driver>, registry: &Registry) -> prometheus::Result<TimedDriver> {
-        // From a cached read, tens of microseconds, to a disk that hangs.
-        let buckets = prometheus::exponential_buckets(0.000_05, 3.0, 12)?;
-        let seconds =
-            HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.").buckets(buckets);
+        let seconds = HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.")
+            .buckets(BUCKETS.to_vec());
         let seconds = HistogramVec::new(seconds, &["operation"])?;
         let failures = Opts::new("plumbago_store_failures_total", "Calls the store could not carry out, by operation.");
         let failures = IntCounterVec::new(failures, &["operation"])?;

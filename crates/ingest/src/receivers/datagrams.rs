@@ -1,9 +1,10 @@
 //! The line protocol over UDP.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Instant};
 
 use tokio::{net::UdpSocket, sync::watch};
 
+use super::DRAIN;
 use crate::{BATCH_POINTS, Ingest, Protocol, accept::now};
 
 /// The largest datagram there is.
@@ -13,6 +14,7 @@ const DATAGRAM_BYTES: usize = 65_536;
 /// drops what does not fit its buffer: UDP has no way to make a sender wait.
 pub async fn serve_datagrams(ingest: Arc<Ingest>, socket: UdpSocket, mut stop: watch::Receiver<bool>) {
     let mut batch = ingest.batch(Protocol::LineUdp);
+    let mut draining_since = None;
     let mut datagram = vec![0; DATAGRAM_BYTES];
     loop {
         let stopping = tokio::select! {
@@ -34,6 +36,12 @@ pub async fn serve_datagrams(ingest: Arc<Ingest>, socket: UdpSocket, mut stop: w
             }
             if batch.len() >= BATCH_POINTS {
                 ingest.accept(&mut batch).await;
+                let is_drained = *stop.borrow() && DRAIN <= draining_since.get_or_insert_with(Instant::now).elapsed();
+                if is_drained {
+                    break;
+                }
+                // Senders that never pause would keep this thread from queries and from other receivers.
+                tokio::task::yield_now().await;
             }
         }
         ingest.accept(&mut batch).await;

@@ -36,8 +36,14 @@ pub async fn serve_frames(
             FrameFormat::Protobuf => Protocol::Protobuf,
         };
         let batch = ingest.batch(protocol);
-        let connection =
-            Connection { stream, ingest: ingest.clone(), batch, idle: limits.idle, stop: stopping.clone() };
+        let connection = Connection {
+            stream,
+            ingest: ingest.clone(),
+            batch,
+            idle: limits.idle,
+            stop: stopping.clone(),
+            draining_since: None,
+        };
         serve_connection(connection, format, limits.frame_bytes)
     })
     .await;
@@ -78,9 +84,14 @@ async fn serve_connection(mut connection: Connection, format: FrameFormat, frame
                 buffer.truncate(READ_BYTES);
                 buffer.shrink_to_fit();
             }
+            if connection.is_drained() {
+                break true;
+            }
             if !full && wake != Wake::Stopping {
                 break false;
             }
+            // A sender that never pauses would keep this thread from queries and from other senders.
+            tokio::task::yield_now().await;
         };
         if ended {
             break;

@@ -22,8 +22,14 @@ pub async fn serve_lines(
     let stopping = stop.clone();
     serve(listener, limits, connections, stop, move |stream: TcpStream| {
         let batch = ingest.batch(Protocol::LineTcp);
-        let connection =
-            Connection { stream, ingest: ingest.clone(), batch, idle: limits.idle, stop: stopping.clone() };
+        let connection = Connection {
+            stream,
+            ingest: ingest.clone(),
+            batch,
+            idle: limits.idle,
+            stop: stopping.clone(),
+            draining_since: None,
+        };
         serve_connection(connection)
     })
     .await;
@@ -52,9 +58,14 @@ async fn serve_connection(mut connection: Connection) {
             if full && buffer.len() < READ_BYTES {
                 buffer.resize(2 * buffer.len(), 0);
             }
+            if connection.is_drained() {
+                break true;
+            }
             if !full && wake != Wake::Stopping {
                 break false;
             }
+            // A sender that never pauses would keep this thread from queries and from other senders.
+            tokio::task::yield_now().await;
         };
         if ended {
             break;

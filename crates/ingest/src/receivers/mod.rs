@@ -1,7 +1,8 @@
 //! The sockets that points come in by. Each connection is one task with one batch: it reads what is there,
 //! decodes it, and waits in [`Ingest::accept`] while the pipeline is full, which stops its socket being read.
 //!
-//! Bad input never ends a connection. A clean stop reads what the kernel already holds before it closes.
+//! Bad input never ends a connection. A clean stop reads what the kernel already holds before it closes; from a
+//! sender that never pauses, for [`DRAIN`] at most.
 
 mod datagrams;
 mod frames;
@@ -14,7 +15,7 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -34,6 +35,9 @@ pub(crate) const READ_BYTES: usize = 64 << 10;
 
 /// Bytes a connection's buffer begins with; it grows only for senders that fill it.
 pub(crate) const FIRST_BYTES: usize = 4 << 10;
+
+/// How long a stop reads on from a sender that never pauses.
+pub(crate) const DRAIN: Duration = Duration::from_secs(2);
 
 /// What a receiver allows its senders.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +127,7 @@ pub(crate) struct Connection {
     pub(crate) batch: Batch,
     pub(crate) idle: Option<Duration>,
     pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) draining_since: Option<Instant>,
 }
 
 /// Why a wait for bytes ended.
@@ -166,6 +171,11 @@ impl Connection {
         }
     }
 
+    /// Whether a sender that goes on through a stop has had its time.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        *self.stop.borrow() && DRAIN <= self.draining_since.get_or_insert_with(Instant::now).elapsed()
+    }
+
     pub(crate) async fn accept(&mut self) {
         self.ingest.accept(&mut self.batch).await;
     }
@@ -192,9 +202,12 @@ pub(crate) async fn serve<F, Served>(
         match accepted {
             Ok((stream, peer)) => {
                 if connections.active() >= limits.connections as u64 {
-                    connections.refused.fetch_add(1, Relaxed);
-                    tracing::warn!(%peer, limit = limits.connections,
-                        "too many connections: one was closed; receive.max_connections raises the limit");
+                    let refused = connections.refused.fetch_add(1, Relaxed) + 1;
+                    // Said ever more rarely: senders that are refused come again at once.
+                    if refused.is_power_of_two() {
+                        tracing::warn!(%peer, refused, limit = limits.connections,
+                            "too many connections: one was closed; receive.max_connections raises the limit");
+                    }
                     continue;
                 }
                 connections.accepted.fetch_add(1, Relaxed);

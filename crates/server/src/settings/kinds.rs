@@ -113,7 +113,7 @@ pub fn span_text(span: Duration) -> String {
     }
     let written = TIME_UNITS.iter().filter(|(unit, _)| !matches!(*unit, "m" | "sec"));
     for (unit, length) in written {
-        if millis % length == 0 {
+        if millis.is_multiple_of(*length) {
             return format!("{}{unit}", millis / length);
         }
     }
@@ -163,7 +163,8 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 
 /// `16KiB`: a size in the largest binary unit that divides it.
 pub fn bytes_text(bytes: u64) -> String {
-    let (unit, size) = SIZE_UNITS[..5].iter().find(|(_, size)| bytes % size == 0).expect("one divides every number");
+    let (unit, size) =
+        SIZE_UNITS[..5].iter().find(|(_, size)| bytes.is_multiple_of(*size)).expect("one divides every number");
     if bytes == 0 { "0B".to_owned() } else { format!("{}{unit}", bytes / size) }
 }
 
