@@ -2,17 +2,16 @@
 
 use std::io;
 
-use anyhow::Context;
-use tracing_subscriber::EnvFilter;
-
 use crate::settings::{Log, LogFormat};
 
 /// Sends events to standard error from now on, once for the process.
 pub fn start(settings: &Log) -> anyhow::Result<()> {
-    let filter = EnvFilter::try_new(&settings.level).with_context(|| {
-        format!("log.level '{}' is no level or filter; use info, or info,plumbago=debug", settings.level)
-    })?;
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(settings.level.filter())
+        .with_writer(io::stderr)
+        .with_target(false)
+        // A log that cannot be written is no reason to stop, nor to be told of on the log.
+        .log_internal_errors(false);
     let started = match settings.format {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
         LogFormat::Auto | LogFormat::Text => lines.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init(),

@@ -11,7 +11,10 @@ mod serve;
 mod settings;
 mod timed;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use anyhow::Context;
 use clap::Parser;
@@ -36,11 +39,17 @@ fn main() -> ExitCode {
 
 fn print_settings(options: &SettingsOptions) -> anyhow::Result<ExitCode> {
     if options.markdown {
-        print!("{}", settings::markdown());
+        say(&settings::markdown());
     } else {
-        print!("{}", settings::documented_toml(&load_settings(&options.config, vec![])?));
+        say(&settings::documented_toml(&load_settings(&options.config, vec![])?));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes to standard output. A reader that has seen enough (`plumbago settings | head`) is no error.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// The settings in force: file, environment, options.

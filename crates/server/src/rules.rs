@@ -17,7 +17,7 @@ use ingest::Ingest;
 
 use crate::{
     cli::{CheckOptions, ExplainOptions},
-    load_settings, sources,
+    load_settings, say, sources,
 };
 
 /// The files of carbon's folder as text, each where it is there.
@@ -80,11 +80,11 @@ pub fn check(options: &CheckOptions) -> anyhow::Result<ExitCode> {
         }
     };
     match Texts::read(conf_dir.as_deref()).and_then(|texts| texts.rules()) {
-        Ok((_, warnings)) => warnings.iter().for_each(|warning| println!("warning: {warning}")),
+        Ok((_, warnings)) => warnings.iter().for_each(|warning| say(&format!("warning: {warning}\n"))),
         Err(error) => problems.push(format!("{error:#}")),
     }
     if problems.is_empty() {
-        println!("good");
+        say("good\n");
         return Ok(ExitCode::SUCCESS);
     }
     problems.iter().for_each(|problem| eprintln!("{problem}"));
@@ -99,7 +99,7 @@ pub fn explain(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
         metric::canonical_name(options.name.as_bytes()).with_context(|| format!("'{}' is refused", options.name))?;
     let explanation = rules.explain(&name);
     if !options.json {
-        println!("{name}\n{explanation}");
+        say(&format!("{name}\n{explanation}\n"));
         return Ok(ExitCode::SUCCESS);
     }
     let source = |source: &Option<carbon::RuleSource>| {
@@ -128,7 +128,7 @@ pub fn explain(options: &ExplainOptions) -> anyhow::Result<ExitCode> {
         "blacklist": source(&explanation.blacklist),
         "whitelist": source(&explanation.whitelist),
     });
-    println!("{answer:#}");
+    say(&format!("{answer:#}\n"));
     Ok(ExitCode::SUCCESS)
 }
 

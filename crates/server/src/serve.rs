@@ -6,7 +6,6 @@
 //! 4. Listeners close and what the kernel holds is read; everything held is written out; the names are saved.
 
 use std::{
-    io,
     path::Path,
     sync::{
         Arc,
@@ -38,6 +37,7 @@ use crate::{
     metrics::Metrics,
     own, process,
     rules::{Texts, Watched},
+    say,
     settings::{Address, Fsync, Settings},
     timed::TimedDriver,
 };
@@ -126,9 +126,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
             series: ingest.series(),
             limits: query_limits(&settings),
             clock: now,
-            time_zone: jiff::tz::TimeZone::get(&settings.query.time_zone).with_context(|| {
-                format!("query.time_zone: '{}' is no zone; use a name such as Europe/Paris", settings.query.time_zone)
-            })?,
+            time_zone: settings.query.time_zone.zone(),
             about: about(&listeners),
             extension: Arc::new(admin),
             observer: metrics.clone(),
@@ -316,8 +314,7 @@ impl Listeners {
         let data = settings.data.dir.display();
         let said = format!("plumbago {}\n{lines}{:<9} {data}\nready\n", env!("CARGO_PKG_VERSION"), "data");
         // Whoever started us may have closed the other end, or its disk may be full: we serve all the same.
-        let mut out = io::stdout().lock();
-        let _ = io::Write::write_all(&mut out, said.as_bytes()).and_then(|()| io::Write::flush(&mut out));
+        say(&said);
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use jiff::tz::TimeZone;
+use tracing_subscriber::EnvFilter;
+
 /// A value that is read from text and written back as the same text.
 pub trait Kind: Sized {
     /// What values it takes, to follow "must be".
@@ -255,6 +258,63 @@ impl Kind for LogFormat {
     }
 }
 
+/// Which log lines are written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLevel {
+    // Invariant: tracing's filter reads it.
+    text: String,
+}
+
+impl LogLevel {
+    /// The filter.
+    pub fn filter(&self) -> EnvFilter {
+        EnvFilter::try_new(&self.text).expect("it was read once")
+    }
+}
+
+impl Kind for LogLevel {
+    const TAKES: &'static str =
+        "\"error\", \"warn\", \"info\", \"debug\", \"trace\" or a filter such as \"info,api=debug\"";
+
+    fn read(text: &str) -> Result<LogLevel, String> {
+        // A word that is no level would be taken for a module's name, and nothing would be logged.
+        let is_filter = text.contains(['=', ',']) || text.parse::<tracing::Level>().is_ok();
+        let filter = is_filter.then(|| EnvFilter::try_new(text).ok()).flatten();
+        filter.map(|_| LogLevel { text: text.to_owned() }).ok_or_else(|| must_be::<LogLevel>(text))
+    }
+
+    fn write(&self) -> String {
+        self.text.clone()
+    }
+}
+
+/// A time zone and the name it was chosen by.
+#[derive(Debug, Clone)]
+pub struct Zone {
+    name: String,
+    zone: TimeZone,
+}
+
+impl Zone {
+    /// The zone.
+    pub fn zone(&self) -> TimeZone {
+        self.zone.clone()
+    }
+}
+
+impl Kind for Zone {
+    const TAKES: &'static str = "a time zone such as \"UTC\" or \"Europe/Paris\"";
+
+    fn read(text: &str) -> Result<Zone, String> {
+        let zone = TimeZone::get(text).map_err(|_| must_be::<Zone>(text))?;
+        Ok(Zone { name: text.to_owned(), zone })
+    }
+
+    fn write(&self) -> String {
+        self.name.clone()
+    }
+}
+
 impl Kind for bool {
     const TAKES: &'static str = "true or false";
     const QUOTED: bool = false;
@@ -346,6 +406,16 @@ mod tests {
             check::<Address>(bad, None);
         }
         check::<Option<Address>>("off", Some("off"));
+    }
+
+    #[test]
+    fn a_level_or_a_zone_that_nobody_knows_is_refused() {
+        check::<LogLevel>("info,ingest=debug", Some("info,ingest=debug"));
+        check::<LogLevel>("warn", Some("warn"));
+        check::<LogLevel>("loud", None);
+        check::<LogLevel>("info,=,", None);
+        check::<Zone>("Europe/Paris", Some("Europe/Paris"));
+        check::<Zone>("Mars/Olympus", None);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod kinds;
 mod load;
 mod show;
 
-pub use kinds::{Address, Fsync, Kind, LogFormat};
+pub use kinds::{Address, Fsync, Kind, LogFormat, LogLevel, Zone};
 pub use load::{Problem, Sources, load};
 pub use show::{documented_toml, markdown};
 
@@ -187,7 +187,7 @@ settings! {
         /// Nodes that a find or an expand answers with.
         max_find_results: usize = "1000000";
         /// The zone of times of day in from, until and csv where a request names none.
-        time_zone: String = "UTC";
+        time_zone: Zone = "UTC";
     }
 
     /// The program's own metrics, stored in itself under carbon's names.
@@ -204,8 +204,8 @@ settings! {
     log: Log {
         /// "text", "json", or "auto": text.
         format: LogFormat = "auto";
-        /// "error", "warn", "info", "debug" or "trace", or a filter such as "info,plumbago=debug".
-        level: String = "info";
+        /// "error", "warn", "info", "debug" or "trace", or a filter by crate such as "info,ingest=debug".
+        level: LogLevel = "info";
     }
 
     /// How the program stops.
