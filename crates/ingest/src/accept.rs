@@ -205,9 +205,11 @@ impl Ingest {
                 }
                 Err(error) => {
                     self.counters.journal_errors.fetch_add(1, Relaxed);
-                    self.failing.store(true, Relaxed);
-                    tracing::error!(%error, dir = %self.options.journal_dir.display(),
-                        "the journal cannot be written: no points are accepted until it can");
+                    // Said once, not at every try: on a full disk log lines are a cost of their own.
+                    if !self.failing.swap(true, Relaxed) {
+                        tracing::error!(%error, dir = %self.options.journal_dir.display(),
+                            "the journal cannot be written: no points are accepted until it can");
+                    }
                     tokio::time::sleep(RETRY).await;
                     self.stalled(RETRY);
                 }
