@@ -11,6 +11,7 @@ use crate::{
     find::{Format, find},
     http::Server,
     ingest::{Measured, Outcome, Plan, ending, measure, now},
+    latency::Latency,
     names::{Names, Pattern},
     process::Process,
     render::{Asked, render},
@@ -173,8 +174,19 @@ struct Report {
     loads: Vec<Loaded>,
 }
 
-/// One measure of one server: a number, or why there is none.
-type Figure = Result<f64, String>;
+/// One measure of one server.
+#[derive(Debug, Clone, PartialEq)]
+struct Figure {
+    value: Option<f64>,
+    /// Why there is no value, or what to know about it.
+    note: Option<String>,
+}
+
+impl Figure {
+    fn new(value: Option<f64>, otherwise: &str) -> Figure {
+        Figure { value, note: value.is_none().then(|| otherwise.to_owned()) }
+    }
+}
 
 pub(crate) fn run(args: &AllArgs, json: bool) -> Result<(), Error> {
     let mut servers = Vec::new();
@@ -266,8 +278,8 @@ impl Run<'_> {
         let (mut cpu, mut disk) = (Vec::new(), Vec::new());
         for place in 0..self.servers.len() {
             let outcome = self.load(place, "10 k known metrics × 1440", &plan)?;
-            cpu.push(outcome.cpu_per_point.ok_or_else(|| "no pid".into()));
-            disk.push(outcome.disk_per_point.ok_or_else(|| "no folder".into()));
+            cpu.push(Figure::new(outcome.cpu_per_point, "no pid"));
+            disk.push(Figure::new(outcome.disk_per_point, "no folder"));
         }
         self.add("CPU per point, 10 k known metrics × 1440 points", "µs", Bound::TimesAtMost(0.4), cpu);
         self.add("disk per point, 10 k × 1440, everything included", "B", Bound::Most(1.0), disk);
@@ -286,11 +298,8 @@ impl Run<'_> {
         ] {
             let figures = self.each(|server| {
                 let rendered = render(&mut server.reader()?, target, &asked, self.args.count, BUDGET)?;
-                eprintln!(
-                    "{} series, {} points, {} bytes, p99 {:.1} ms",
-                    rendered.series, rendered.points, rendered.bytes, rendered.latency.p99
-                );
-                Ok(rendered.latency.p50)
+                let size = format!("{} series, {} points, {} bytes", rendered.series, rendered.points, rendered.bytes);
+                Ok((rendered.latency, size))
             });
             self.add(title, "ms", Bound::Most(most), figures);
         }
@@ -303,23 +312,18 @@ impl Run<'_> {
         let (mut cpu, mut memory) = (Vec::new(), Vec::new());
         for place in 0..self.servers.len() {
             let outcome = self.load(place, "1 M new metrics × 3", &plan)?;
-            cpu.push(outcome.cpu_per_metric.ok_or_else(|| "no pid".into()));
-            memory.push(outcome.resident_per_metric.ok_or_else(|| "no pid".into()));
+            cpu.push(Figure::new(outcome.cpu_per_metric, "no pid"));
+            memory.push(Figure::new(outcome.resident_per_metric, "no pid"));
         }
         self.add("CPU per new metric, 1 M × 3 points", "µs", Bound::Most(8.0), cpu);
         self.add("resident memory per metric at 1 M", "B", Bound::Most(400.0), memory);
         for (query, most) in [("*.*.*.cpu.*.user", 80.0), ("servers.dc1.*.loadavg.01", 5.0), ("*.*.*.*.*.nosuch", 2.0)]
         {
-            let mut results = None;
             let figures = self.each(|server| {
                 let found = find(&mut server.reader()?, query, Format::Completer, self.args.count, BUDGET)?;
-                eprintln!("{} results, {} bytes, p99 {:.1} ms", found.results, found.bytes, found.latency.p99);
-                results = Some(found.results);
-                Ok(found.latency.p50)
+                Ok((found.latency, format!("{} results, {} bytes", found.results, found.bytes)))
             });
-            let results =
-                results.map_or(String::new(), |results| format!(" ({} results)", report::number(results as f64)));
-            self.add(&format!("find `{query}`{results} at 1 M, p50"), "ms", Bound::Most(most), figures);
+            self.add(&format!("find `{query}` at 1 M, p50"), "ms", Bound::Most(most), figures);
         }
         Ok(())
     }
@@ -331,7 +335,7 @@ impl Run<'_> {
             let figures = self.each(|server| {
                 let http = server.http.as_deref().ok_or_else(|| Error::Usage("no http".into()))?;
                 let visible = visible(&server.receiver, http, 10, Duration::from_secs(60))?;
-                Ok(if new { visible.new.p50 } else { visible.known.p50 })
+                Ok((if new { visible.new } else { visible.known }, format!("{} metrics", visible.new.count)))
             });
             // "At once": two small requests on the loopback, and nothing that waits for a timer.
             self.add(title, "ms", Bound::Most(10.0), figures);
@@ -360,14 +364,16 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Asks each server in turn. That one of them cannot do something is part of the table.
-    fn each(&self, mut ask: impl FnMut(&Measured) -> Result<f64, Error>) -> Vec<Figure> {
+    /// Asks each server in turn, for latencies and what they are latencies of. That one of them cannot do something is
+    /// part of the table.
+    fn each(&self, mut ask: impl FnMut(&Measured) -> Result<(Latency, String), Error>) -> Vec<Figure> {
         let ask = |(name, server): &(String, Measured)| {
-            eprint!("{name}: ");
-            ask(server).map_err(|error| {
-                eprintln!("{error}");
-                error.to_string()
-            })
+            let (value, note) = match ask(server) {
+                Ok((latency, size)) => (Some(latency.p50), format!("{size}; p99 {} ms", report::number(latency.p99))),
+                Err(error) => (None, error.to_string()),
+            };
+            eprintln!("{name}: {note}");
+            Figure { value, note: Some(note) }
         };
         self.servers.iter().map(ask).collect()
     }
@@ -401,16 +407,16 @@ fn compare(
     baseline: Option<&str>,
 ) -> Measure {
     let of_baseline = figures.iter().find(|(name, _)| baseline == Some(*name));
-    let of_baseline = of_baseline.and_then(|(_, figure)| figure.as_ref().ok().copied());
+    let of_baseline = of_baseline.and_then(|(_, figure)| figure.value);
     let value = |(name, figure): &(&str, Figure)| {
-        let value = figure.as_ref().ok().copied();
+        let value = figure.value;
         let is_baseline = baseline == Some(*name);
         Value {
             server: (*name).to_owned(),
             value,
             ratio: value.zip(of_baseline).filter(|_| !is_baseline).map(|(value, of_baseline)| value / of_baseline),
             met: value.filter(|_| !is_baseline).and_then(|value| bound.met(value, of_baseline)),
-            note: figure.as_ref().err().cloned(),
+            note: figure.note.clone(),
         }
     };
     Measure { title: title.to_owned(), unit, bound: bound.text(), servers: figures.iter().map(value).collect() }
@@ -420,7 +426,7 @@ fn compare(
 fn median(mut values: Vec<Option<f64>>) -> Figure {
     values.sort_by(|one, other| one.partial_cmp(other).expect("figures are numbers"));
     let measured: Vec<f64> = values.into_iter().flatten().collect();
-    measured.get(measured.len() / 2).copied().ok_or_else(|| "not measured".into())
+    Figure::new(measured.get(measured.len() / 2).copied(), "not measured")
 }
 
 impl Report {
@@ -455,7 +461,7 @@ impl Report {
             for Value { server, note, .. } in &measure.servers {
                 if let Some(note) = note {
                     // Writing to a String cannot fail.
-                    _ = write!(out, "\n{}, {server}: {note}", measure.title);
+                    _ = writeln!(out, "\n{}, {server}: {note}", measure.title);
                 }
             }
         }
@@ -479,7 +485,11 @@ mod tests {
 
     #[test]
     fn bounds_hold_against_the_baseline_of_the_same_run() {
-        let figures = [("we", Ok(3.0)), ("peer", Ok(10.0)), ("other", Err("no pid".into()))];
+        let figures = [
+            ("we", Figure::new(Some(3.0), "")),
+            ("peer", Figure::new(Some(10.0), "")),
+            ("other", Figure::new(None, "no pid")),
+        ];
         let check = |bound| {
             let measure = compare("m", "s", bound, &figures, Some("peer"));
             measure.servers.iter().map(|value| (value.ratio, value.met)).collect::<Vec<_>>()
@@ -491,13 +501,13 @@ mod tests {
 
     #[test]
     fn a_ratio_needs_a_baseline() {
-        let measure = compare("m", "s", Bound::TimesAtMost(0.4), &[("we", Ok(3.0))], None);
+        let measure = compare("m", "s", Bound::TimesAtMost(0.4), &[("we", Figure::new(Some(3.0), ""))], None);
         assert_eq!((measure.servers[0].ratio, measure.servers[0].met), (None, None));
     }
 
     #[test]
     fn the_median_leaves_out_what_was_not_measured() {
-        assert_eq!(median(vec![Some(3.0), None, Some(1.0), Some(2.0)]), Ok(2.0));
-        assert!(median(vec![None]).is_err());
+        assert_eq!(median(vec![Some(3.0), None, Some(1.0), Some(2.0)]).value, Some(2.0));
+        assert_eq!(median(vec![None]), Figure::new(None, "not measured"));
     }
 }

@@ -85,7 +85,8 @@ fn wait(
     started: Instant,
     timeout: Duration,
 ) -> Result<Duration, Error> {
-    let (from, until) = ((time - 61).to_string(), time.to_string());
+    // A slot more at either side, because not all servers agree on which end of the window belongs to it.
+    let (from, until) = ((time - 61).to_string(), (time + 60).to_string());
     let parameters = [("target", name), ("format", "json"), ("from", &from), ("until", &until), ("noCache", "1")];
     loop {
         let answer = server.get("/render", &parameters)?.success()?;
