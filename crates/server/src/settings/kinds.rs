@@ -268,7 +268,10 @@ pub struct LogLevel {
 impl LogLevel {
     /// The filter.
     pub fn filter(&self) -> EnvFilter {
-        EnvFilter::try_new(&self.text).expect("it was read once")
+        // The storage library tells of every file it opens, which is for its own developers; a filter that names
+        // it still decides.
+        let quiet = if self.text.contains("lsm_tree") { "" } else { ",lsm_tree=warn" };
+        EnvFilter::try_new(format!("{}{quiet}", self.text)).expect("it was read once")
     }
 }
 
