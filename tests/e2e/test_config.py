@@ -199,6 +199,22 @@ def test_a_port_that_is_taken_is_told(server, tmp_path):
     assert f"127.0.0.1:{port}" in done.stderr
 
 
+def test_bare_plumbago_serves_and_says_where(tmp_path):
+    ports = {f"PLUMBAGO_LISTEN_{name}": f"127.0.0.1:{free_port()}" for name in ["LINE", "PICKLE", "HTTP"]}
+    environment = {**os.environ, **ports}
+    process = subprocess.Popen([binary()], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    try:
+        said = [process.stdout.readline() for _ in range(6)]
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+    said = "".join(said)
+    assert all(address in said for address in ports.values()), said
+    assert "relays" in said and "Grafana" in said
+    # Nothing else was asked for: data is beside us.
+    assert (tmp_path / "data").is_dir()
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_output_that_cannot_be_written_does_no_harm(tmp_path, stream):
     """A full disk may hold the log as well as the data."""
@@ -297,3 +313,11 @@ def test_explain_tells_of_the_blacklist(conf):
     (conf / "blacklist.conf").write_text("^db\\.\n")
     done = run("explain", "db.main", "--conf-dir", conf)
     assert "blacklist" in done.stdout
+
+
+def test_every_setting_is_printed_as_a_file_that_is_accepted(tmp_path):
+    done = run("settings")
+    assert done.returncode == 0
+    path = tmp_path / "all.toml"
+    path.write_text(done.stdout)
+    assert run("check-config", "--config", path).returncode == 0

@@ -116,9 +116,9 @@ def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):
     return report
 
 
-@pytest.mark.parametrize("flush_after", ["1s", "10min"])
-def test_kill_9_in_a_loop_under_load_loses_nothing_that_was_served(make_server, seeded, flush_after):
-    server = make_server(settings=QUIET + f'[ingest]\nflush_after = "{flush_after}"\n')
+@pytest.mark.parametrize("setting", ['flush_after = "1s"', 'flush_after = "10min"', 'sync = "always"'])
+def test_kill_9_in_a_loop_under_load_loses_nothing_that_was_served(make_server, seeded, setting):
+    server = make_server(settings=QUIET + f"[ingest]\n{setting}\n")
     print("\n".join(kill_in_a_loop(server, rounds=5, seconds=1.5, random=seeded)))
 
 
