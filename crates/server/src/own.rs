@@ -1,6 +1,9 @@
 //! The program's own metrics, stored in itself under carbon's names, so that dashboards made for carbon work.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use carbon::{Reject, Sink};
 use ingest::{CountersSnapshot, Ingest, Protocol};
@@ -10,20 +13,14 @@ use crate::{metrics::Metrics, process::Process, serve::now};
 /// Stores `PREFIX.agents.HOST-a.*` every `every`, until dropped.
 pub async fn store(ingest: Arc<Ingest>, metrics: Arc<Metrics>, prefix: String, host: String, every: Duration) {
     let mut batch = ingest.batch(Protocol::Own);
-    let mut before = (ingest.counters(), Process::now(), metrics.queries());
+    let mut before = Seen::now(&ingest, &metrics);
     let mut ticks = tokio::time::interval(every.max(Duration::from_secs(1)));
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        let after = (ingest.counters(), Process::now(), metrics.queries());
+        let after = Seen::now(&ingest, &metrics);
         let time = now();
-        let values = values(&before.0, &after.0).into_iter().chain([
-            ("cpuUsage", 100.0 * (after.1.cpu_seconds - before.1.cpu_seconds) / every.as_secs_f64()),
-            ("memUsage", after.1.resident_bytes as f64),
-            ("cache.queries", (after.2 - before.2) as f64),
-            ("activeConnections", metrics.open_connections() as f64),
-        ]);
-        for (name, value) in values {
+        for (name, value) in values(&before, &after) {
             batch.point(format!("{prefix}.agents.{host}-a.{name}").as_bytes(), time, value);
         }
         ingest.accept(&mut batch).await;
@@ -31,28 +28,98 @@ pub async fn store(ingest: Arc<Ingest>, metrics: Arc<Metrics>, prefix: String, h
     }
 }
 
-/// What happened between two snapshots, under carbon's names.
-fn values(before: &CountersSnapshot, after: &CountersSnapshot) -> Vec<(&'static str, f64)> {
-    let sum = |counts: &CountersSnapshot| counts.points.iter().map(|(_, points)| points).sum::<u64>();
-    let rejected = |reason: Reject| (after.rejects[reason as usize].1 - before.rejects[reason as usize].1) as f64;
-    let updates = (after.flushed_metrics - before.flushed_metrics) as f64;
-    let points = (after.flushed_points - before.flushed_points) as f64;
-    let seconds = after.flush.seconds - before.flush.seconds;
+/// What the program had done by a moment.
+struct Seen {
+    at: Instant,
+    counts: CountersSnapshot,
+    process: Process,
+    queries: u64,
+    connections: u64,
+}
+
+impl Seen {
+    fn now(ingest: &Ingest, metrics: &Metrics) -> Seen {
+        Seen {
+            at: Instant::now(),
+            counts: ingest.counters(),
+            process: Process::now(),
+            queries: metrics.queries(),
+            connections: metrics.open_connections(),
+        }
+    }
+}
+
+/// What happened between two moments, under carbon's names.
+fn values(before: &Seen, after: &Seen) -> [(&'static str, f64); 16] {
+    let (was, is) = (&before.counts, &after.counts);
+    let received = |counts: &CountersSnapshot| counts.points.iter().map(|(_, points)| points).sum::<u64>();
+    let rejected = |reason: Reject| (is.rejects[reason as usize].1 - was.rejects[reason as usize].1) as f64;
+    let updates = (is.flushed_metrics - was.flushed_metrics) as f64;
+    let points = (is.flushed_points - was.flushed_points) as f64;
     let each = |total: f64| if updates > 0.0 { total / updates } else { 0.0 };
     let lists = [Reject::Blacklisted, Reject::NotWhitelisted];
     let errors = Reject::ALL.into_iter().filter(|reason| !lists.contains(reason)).map(rejected).sum();
-    vec![
-        ("metricsReceived", (sum(after) - sum(before)) as f64),
+    let seconds = (after.at - before.at).as_secs_f64().max(0.001);
+    [
+        ("metricsReceived", (received(is) - received(was)) as f64),
         ("committedPoints", points),
-        ("creates", (after.created - before.created) as f64),
+        ("creates", (is.created - was.created) as f64),
         ("errors", errors),
         ("updateOperations", updates),
         ("pointsPerUpdate", each(points)),
-        ("avgUpdateTime", each(seconds)),
-        ("cache.size", after.held_slots as f64),
-        ("cache.queues", after.flushing_metrics as f64),
-        ("cache.overflow", f64::from(u8::from(after.stalled))),
+        ("avgUpdateTime", each(is.flush.seconds - was.flush.seconds)),
+        ("cache.size", is.held_slots as f64),
+        ("cache.queues", is.flushing_metrics as f64),
+        ("cache.overflow", f64::from(u8::from(is.stalled))),
+        ("cache.queries", (after.queries - before.queries) as f64),
+        ("cpuUsage", 100.0 * (after.process.cpu_seconds - before.process.cpu_seconds) / seconds),
+        ("memUsage", after.process.resident_bytes as f64),
+        ("activeConnections", after.connections as f64),
         ("blacklistMatches", rejected(Reject::Blacklisted)),
         ("whitelistRejects", rejected(Reject::NotWhitelisted)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use ingest::IngestOptions;
+    use store::MemoryDriver;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_happens_between_two_moments_is_told_under_carbons_names() {
+        let journal = tempfile::tempdir().unwrap();
+        let options = IngestOptions { journal_dir: journal.path().to_owned(), ..IngestOptions::default() };
+        let files = carbon::RuleFiles { blacklist: Some("^bad"), ..carbon::RuleFiles::default() };
+        let rules = carbon::Rules::parse(files).unwrap().0;
+        let registry = Arc::new(metadata::Registry::new());
+        let ingest = Ingest::open(options, Arc::new(MemoryDriver::new()), registry, rules).await.unwrap();
+        let metrics = Metrics::new().unwrap();
+
+        let before = Seen::now(&ingest, &metrics);
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(b"a.b", now() - 60, 1.0);
+        batch.point(b"a.b", now(), 1.0);
+        batch.point(b"bad.c", now(), 1.0);
+        batch.reject(Reject::BadLine, b"nonsense");
+        ingest.accept(&mut batch).await;
+        let held = Seen::now(&ingest, &metrics);
+        ingest.flush().await.unwrap();
+        let flushed = Seen::now(&ingest, &metrics);
+
+        let told = |name: &str, from: &Seen, to: &Seen| {
+            let told = values(from, to).into_iter().find(|(known, _)| *known == name);
+            told.unwrap_or_else(|| panic!("{name} is not told")).1
+        };
+        for (name, value) in [("metricsReceived", 2.0), ("creates", 1.0), ("errors", 1.0), ("blacklistMatches", 1.0)] {
+            assert_eq!(told(name, &before, &held), value, "{name}");
+        }
+        assert_eq!(told("cache.size", &before, &held), 2.0);
+        for (name, value) in [("committedPoints", 2.0), ("updateOperations", 1.0), ("pointsPerUpdate", 2.0)] {
+            assert_eq!(told(name, &held, &flushed), value, "{name}");
+        }
+        assert_eq!(told("metricsReceived", &held, &flushed), 0.0);
+        assert_eq!(told("cache.size", &held, &flushed), 0.0);
+    }
 }
