@@ -1,8 +1,9 @@
-"""The naive model of stages: every point kept in a dictionary, every coarse slot made anew from all finer ones when it is asked for.
+"""The naive model of stages: every point kept in a dictionary, every coarse slot made anew from all finer ones
+when it is asked for.
 
-This is the rule the server is held to: within a stage-0 slot the last write wins; a coarse slot is an aggregate over stage-0 points
-(sum and count, extreme, latest); a point too old for stage 0 is written to the finest stage that still holds its time, and stands there
-for a whole slot; xFilesFactor is honoured when reading.
+This is the rule the server is held to: within a stage-0 slot the last write wins; a coarse slot is an aggregate over
+stage-0 points (sum and count, extreme, latest); a point too old for stage 0 is written to the finest stage that still
+holds its time, and stands there for a whole slot; xFilesFactor is honoured when reading.
 """
 
 import whisper_files

@@ -1,4 +1,5 @@
-"""The server under test as a process with its own folder: its configuration, its life and death, and what it says over its sockets.
+"""The server under test as a process with its own folder: its configuration, its life and death, and what it says over
+its sockets.
 
 What the tests assume of the command line and of the admin endpoints is here and nowhere else.
 """
@@ -130,7 +131,9 @@ class Plumbago:
 
     def _is_ready(self):
         assert self.process.poll() is None, f"the server left with {self.process.returncode}: {self.err.read_text()[-2000:]}"
-        said = re.findall(r"^\s*(line|pickle|protobuf|http)\s+(?:http://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE)
+        said = re.findall(
+            r"^\s*(line|pickle|protobuf|http)\s+(?:http://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE
+        )
         self.ports = {listener: int(port) for listener, _, port in said}
         if "http" not in self.ports or "line" not in self.ports:
             return False
@@ -271,5 +274,3 @@ def run(*arguments, **kwargs):
 def aligned_now(step=60):
     """The current time rounded down: tests reason from it."""
     return int(time.time()) // step * step
-
-

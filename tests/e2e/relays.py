@@ -36,7 +36,7 @@ listen type linemode 127.0.0.1:{line} proto tcp;
 
 
 def free_port():
-    """A port nobody listens on now. Relays cannot be given port 0, so another process may yet take it: callers start the relay at once."""
+    """A port nobody listens on now. Another process may yet take it: whoever cannot be given port 0 is started at once."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

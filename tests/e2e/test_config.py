@@ -1,4 +1,6 @@
-"""Configuration: carbon's files and how they are reloaded, our own settings and how they are refused, and the subcommands that explain both."""
+"""Configuration: carbon's files and how they are reloaded, our own settings and how they are refused, and the
+subcommands that explain both.
+"""
 
 import json
 import os
@@ -64,7 +66,9 @@ def test_a_file_that_breaks_while_running_changes_nothing_and_is_told(make_serve
 
 
 def test_sighup_reloads_at_once(make_server):
-    server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=QUIET + '[rules]\nreload_every = "1h"\n')
+    server = make_server(
+        schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=QUIET + '[rules]\nreload_every = "1h"\n'
+    )
     server.configure("storage-schemas.conf", "[all]\npattern = .*\nretentions = 30s:2h\n")
     server.process.send_signal(signal.SIGHUP)
     number = iter(range(1_000_000))
@@ -194,7 +198,9 @@ def test_the_environment_overrides_the_file(make_server):
 
 def test_a_port_that_is_taken_is_told(server, tmp_path):
     port = server.ports["line"]
-    done = run("serve", "--line", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--pickle", "off", "--data", tmp_path / "data")
+    done = run(
+        "serve", "--line", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--pickle", "off", "--data", tmp_path / "data"
+    )
     assert done.returncode != 0
     assert f"127.0.0.1:{port}" in done.stderr
 

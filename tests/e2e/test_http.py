@@ -64,9 +64,16 @@ def test_targets_of_the_url_come_before_those_of_the_body(filled):
     assert [s["target"] for s in answer.json()] == [f"second.host{i}.load" for i in ["03", "01", "02"]]
 
 
-@pytest.mark.parametrize("path", ["/render", "/metrics/find", "/metrics/expand", "/metrics/index.json", "/version", "/functions"])
+@pytest.mark.parametrize(
+    "path", ["/render", "/metrics/find", "/metrics/expand", "/metrics/index.json", "/version", "/functions"]
+)
 def test_a_trailing_slash_changes_nothing(filled, path):
-    question = {"target": "second.host01.load", "query": "*", "format": "treejson" if "find" in path else "json", **window(filled)}
+    question = {
+        "target": "second.host01.load",
+        "query": "*",
+        "format": "treejson" if "find" in path else "json",
+        **window(filled),
+    }
     without, with_slash = filled.get(path, **question), filled.get(path + "/", **question)
     assert without.status_code == with_slash.status_code == 200
     assert without.content == with_slash.content
@@ -92,7 +99,10 @@ def test_http_1_0_and_head(filled):
 
 def test_requests_on_one_connection_are_answered_in_order(filled):
     ask = b"GET /metrics/expand?query=second.%s.load HTTP/1.1\r\nHost: x\r\n%s\r\n"
-    pipelined = b"".join(ask % (host.encode(), b"") for host in HOSTS[:-1]) + ask % (HOSTS[-1].encode(), b"Connection: close\r\n")
+    pipelined = b"".join(ask % (host.encode(), b"") for host in HOSTS[:-1]) + ask % (
+        HOSTS[-1].encode(),
+        b"Connection: close\r\n",
+    )
     said = raw(filled, pipelined).decode()
     assert re.findall(r'"second\.(host\d\d)\.load"', said) == HOSTS
 
@@ -104,9 +114,7 @@ def test_long_answers_are_gzipped_for_those_who_accept_it(filled):
     question = {"target": "second.*.load", "format": "json", **window(filled)}
     plain = filled.http.get(filled.url("/render"), params=question, headers={"Accept-Encoding": "identity"})
     assert "Content-Encoding" not in plain.headers
-    with filled.http.get(
-        filled.url("/render"), params=question, headers={"Accept-Encoding": "gzip"}, stream=True
-    ) as packed:
+    with filled.http.get(filled.url("/render"), params=question, headers={"Accept-Encoding": "gzip"}, stream=True) as packed:
         assert packed.headers["Content-Encoding"] == "gzip"
         body = packed.raw.read(decode_content=False)
     assert gzip.decompress(body) == plain.content
@@ -226,7 +234,9 @@ def test_nasty_targets_are_answered_quickly_and_without_harm(filled, name):
     assert answer.status_code in (200, 400, 413, 414, 422), answer.text[:300]
 
 
-@pytest.mark.parametrize("times", [("0", "99999999999"), ("-99999999y", "now"), ("99999999999999999999", "now"), ("-1d", "+99999y")])
+@pytest.mark.parametrize(
+    "times", [("0", "99999999999"), ("-99999999y", "now"), ("99999999999999999999", "now"), ("-1d", "+99999y")]
+)
 def test_extreme_times_do_no_harm(filled, times):
     answer = filled.get("/render", target="second.host01.load", format="json", **{"from": times[0], "until": times[1]})
     assert answer.status_code in (200, 400)
@@ -354,7 +364,10 @@ GRAFANA = {
 
 def test_grafana_panel_query(filled):
     body = {
-        "target": [r'aliasSub(aliasByNode(second.host0[12].load, 1), "(^.*$)", "\1 A")', r'aliasSub(sumSeries(second.*.load), "(^.*$)", "\1 B")'],
+        "target": [
+            r'aliasSub(aliasByNode(second.host0[12].load, 1), "(^.*$)", "\1 A")',
+            r'aliasSub(sumSeries(second.*.load), "(^.*$)", "\1 B")',
+        ],
         "from": f"{filled.begin - 1}",
         "until": f"{filled.begin + 599}",
         "format": "json",
@@ -378,7 +391,13 @@ def test_grafana_relative_times(filled):
 
 def test_grafana_health_check(filled):
     now = int(time.time())
-    body = {"target": "constantLine(100)", "from": str(now - 3600), "until": str(now), "format": "json", "maxDataPoints": "300"}
+    body = {
+        "target": "constantLine(100)",
+        "from": str(now - 3600),
+        "until": str(now),
+        "format": "json",
+        "maxDataPoints": "300",
+    }
     answer = filled.post("/render", data=body, headers=GRAFANA)
     assert answer.status_code == 200
     (line,) = answer.json()
@@ -443,7 +462,9 @@ def test_the_root_is_a_page(filled):
 
 
 def test_own_metrics_are_stored_under_carbons_names(make_server):
-    server = make_server(settings='[own]\nevery = "1s"\nhost = "here"\n', schemas="[all]\npattern = .*\nretentions = 1s:1h\n")
+    server = make_server(
+        settings='[own]\nevery = "1s"\nhost = "here"\n', schemas="[all]\npattern = .*\nretentions = 1s:1h\n"
+    )
     server.send([("some.metric", aligned_now() - 30, 1.0)])
     wait_until(lambda: "carbon.agents.here-a.metricsReceived" in server.find("carbon.agents.*.*"), 15)
     wait_until(lambda: server.points("carbon.agents.here-a.metricsReceived", **{"from": "-5min"}), 10)

@@ -79,7 +79,9 @@ def points_of_the_oracle(now):
     metrics["holes.early"] = [p for p in wave(23, recent) if p[0] < now - 2 * 1200]
     # Overwritten, and late in random-looking order.
     rewritten = wave(24, recent)
-    metrics["order.overwritten"] = rewritten + [(t, v + 1) for t, v in rewritten[::3]] + [(t + 3, v) for t, v in rewritten[::7]]
+    metrics["order.overwritten"] = (
+        rewritten + [(t, v + 1) for t, v in rewritten[::3]] + [(t + 3, v) for t, v in rewritten[::7]]
+    )
     metrics["order.late"] = sorted(wave(25, recent), key=lambda p: p[0] * 7919 % 10007)
     metrics["order.backfilled"] = wave(26, recent) + list(reversed(wave(26, older)))
     for method in ["sum", "max", "min", "last"]:
@@ -619,7 +621,11 @@ def test_render_refuses_what_graphite_web_refuses(triangle, parameters):
 def test_the_front_end_never_had_reason_to_blame_the_server(triangle):
     """After all of the above: it would have disabled a remote that failed, for a minute in its default settings."""
     triangle.over_server.get("/metrics/find", [("query", "nothing.*")])
-    blame = [line for line in triangle.over_server.logs().splitlines() if re.search("disabl|failed|timed out|HTTP error", line, re.I)]
+    blame = [
+        line
+        for line in triangle.over_server.logs().splitlines()
+        if re.search("disabl|failed|timed out|HTTP error", line, re.I)
+    ]
     assert blame == []
 
 

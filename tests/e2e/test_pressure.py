@@ -68,7 +68,10 @@ def test_a_fast_sender_is_slowed_and_loses_nothing(make_server, limits):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A folder on a file system of 32 MiB, most of it taken by a ballast file. Mounting needs root: without it the test is skipped, loudly."""
+    """A folder on a file system of 32 MiB, most of it taken by a ballast file.
+
+    Mounting needs root: without it the test is skipped, loudly.
+    """
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)], capture_output=True, text=True)

@@ -251,7 +251,9 @@ BAD_FRAMES = {
     "a huge long": b"\x80\x02\x8b\xff\xff\xff\x7f",
     "get of nothing": b"\x80\x02h\x05.",
     "a list in itself": b"\x80\x02]q\x00h\x00a.",
-    "doubling": b"\x80\x02]q\x00" + b"".join(b"](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(60)) + b".",
+    "doubling": b"\x80\x02]q\x00"
+    + b"".join(b"](h" + bytes([i]) + b"h" + bytes([i]) + b"eq" + bytes([i + 1]) for i in range(60))
+    + b".",
 }
 
 
@@ -398,7 +400,9 @@ def misbehave(server, stop, seed):
                 elif kind == "huge length":
                     connection.sendall(b"\xff\xff\xff\xff" + source.randbytes(5000))
                 elif kind == "text":
-                    connection.sendall(b"GET /render?target=%s HTTP/1.1\r\nHost: x\r\n" % source.randbytes(50).hex().encode())
+                    connection.sendall(
+                        b"GET /render?target=%s HTTP/1.1\r\nHost: x\r\n" % source.randbytes(50).hex().encode()
+                    )
                 elif kind == "reset":
                     connection.sendall(b"x.y 1 ")
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,6 @@
-"""What survives: a clean stop loses nothing, kill -9 loses nothing that was served, and a damaged journal costs only its damaged end."""
+"""What survives: a clean stop loses nothing, kill -9 loses nothing that was served, and a damaged journal costs only its
+damaged end.
+"""
 
 import random
 import threading

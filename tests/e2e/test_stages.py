@@ -1,7 +1,7 @@
 """What each stage holds after random writes: the server against whisper, and against a naive model of its own rule.
 
-Writes come in bursts, overwrite, arrive late and out of order, and backfill; between rounds the server flushes, is stopped, and is
-killed, so that points are folded with what is in memory, in the store, and in the journal.
+Writes come in bursts, overwrite, arrive late and out of order, and backfill; between rounds the server flushes, is
+stopped, and is killed, so that points are folded with what is in memory, in the store, and in the journal.
 """
 
 import pytest
@@ -17,9 +17,9 @@ DURATIONS = [7200, 86400, 30 * 86400]
 METHODS = ["average", "sum", "last", "max", "min", "avg_zero", "absmax", "absmin"]
 FACTORS = {"0": 0.0, "0_3": 0.3, "0_5": 0.5, "1": 1.0}
 
-# The server's coarse slots are aggregates over points; whisper's third archive is an aggregate of the second archive's aggregates, and
-# whisper stops propagating at an archive that misses xFilesFactor. So beyond the second archive they agree for these methods
-# when xFilesFactor is 0, and for every method when each slot has all its points.
+# The server's coarse slots are aggregates over points; whisper's third archive is an aggregate of the second archive's
+# aggregates, and whisper stops propagating at an archive that misses xFilesFactor. So beyond the second archive they agree
+# for these methods when xFilesFactor is 0, and for every method when each slot has all its points.
 ASSOCIATIVE = ["sum", "last", "max", "min", "absmax", "absmin"]
 
 

@@ -1,4 +1,6 @@
-"""Points as bytes: carbon's line, pickle and protobuf, written from the format alone so that nothing is shared with the server."""
+"""Points as bytes: carbon's line, pickle and protobuf, written from the format alone so that nothing is shared with the
+server.
+"""
 
 import pickle
 import struct
