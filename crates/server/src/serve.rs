@@ -89,8 +89,10 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         memory_limit_bytes: settings.ingest.memory_limit.0,
         flush_after: settings.ingest.flush_after,
     };
+    // A replay keeps its thread for as long as it takes, and changes nothing that a stop could leave half done.
+    let opening = tokio::spawn(Ingest::open(ingest_options, driver.clone(), registry.clone(), rules));
     let ingest = tokio::select! {
-        ingest = Ingest::open(ingest_options, driver.clone(), registry.clone(), rules) => ingest?,
+        opened = opening => opened.context("the journal could not be replayed")??,
         _ = signals.next() => return Ok(()),
     };
     let restored = ingest.restored();
