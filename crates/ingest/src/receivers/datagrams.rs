@@ -4,7 +4,7 @@ use std::{io, sync::Arc, time::Instant};
 
 use tokio::{net::UdpSocket, sync::watch};
 
-use super::DRAIN;
+use super::{DRAIN, LAST_LOOK};
 use crate::{BATCH_POINTS, Ingest, Protocol, accept::now};
 
 /// The largest datagram there is.
@@ -25,7 +25,10 @@ pub async fn serve_datagrams(ingest: Arc<Ingest>, socket: UdpSocket, mut stop: w
                 }
                 false
             }
-            _ = stop.changed() => true,
+            _ = stop.changed() => {
+                let _ = tokio::time::timeout(LAST_LOOK, socket.readable()).await;
+                true
+            }
         };
         loop {
             match socket.try_recv(&mut datagram) {

@@ -39,6 +39,10 @@ pub(crate) const FIRST_BYTES: usize = 4 << 10;
 /// How long a stop reads on from a sender that never pauses.
 pub(crate) const DRAIN: Duration = Duration::from_secs(2);
 
+/// How long a stop waits to hear that a socket holds something. The runtime learns that from the kernel from
+/// time to time, at the latest before it lets a timer ring; until then a socket with bytes in it reads as empty.
+pub(crate) const LAST_LOOK: Duration = Duration::from_millis(10);
+
 /// What a receiver allows its senders.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverLimits {
@@ -143,7 +147,7 @@ impl Connection {
     /// Waits for bytes, for the stop, or for too long.
     pub(crate) async fn wait(&mut self) -> Wake {
         if *self.stop.borrow() {
-            return Wake::Stopping;
+            return self.last_look().await;
         }
         let readable = async {
             match self.idle {
@@ -157,8 +161,13 @@ impl Connection {
                 Ok(Err(_)) => Wake::Failed,
                 Err(_) => Wake::Idle,
             },
-            _ = self.stop.changed() => Wake::Stopping,
+            _ = self.stop.changed() => self.last_look().await,
         }
+    }
+
+    async fn last_look(&self) -> Wake {
+        let _ = tokio::time::timeout(LAST_LOOK, self.stream.readable()).await;
+        Wake::Stopping
     }
 
     /// Reads what is there into `buffer` from `filled` on. `Ok(0)` is the end of the stream, `None` that
