@@ -414,7 +414,10 @@ fn compare(
         Value {
             server: (*name).to_owned(),
             value,
-            ratio: value.zip(of_baseline).filter(|_| !is_baseline).map(|(value, of_baseline)| value / of_baseline),
+            ratio: value
+                .zip(of_baseline.filter(|value| *value != 0.0))
+                .filter(|_| !is_baseline)
+                .map(|(value, of_baseline)| value / of_baseline),
             met: value.filter(|_| !is_baseline).and_then(|value| bound.met(value, of_baseline)),
             note: figure.note.clone(),
         }
@@ -457,11 +460,12 @@ impl Report {
         };
         let rows: Vec<Vec<String>> = self.measures.iter().map(row).collect();
         let mut out = report::table(&head, &rows);
+        out.push('\n');
         for measure in &self.measures {
             for Value { server, note, .. } in &measure.servers {
                 if let Some(note) = note {
                     // Writing to a String cannot fail.
-                    _ = writeln!(out, "\n{}, {server}: {note}", measure.title);
+                    _ = writeln!(out, "- {}, {server}: {note}", measure.title);
                 }
             }
         }

@@ -1,0 +1,125 @@
+//! The commands, as they are typed, against a small Graphite server that can be told to forget.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use clap::Parser;
+
+/// Points by name and time.
+type Points = Arc<Mutex<HashMap<String, BTreeMap<u64, String>>>>;
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    bench: bench::Args,
+}
+
+fn run(arguments: &[&str]) -> Result<(), bench::Error> {
+    bench::run(Program::parse_from(["bench"].iter().chain(arguments)).bench)
+}
+
+/// Addresses for lines and for HTTP. Every `forgotten`-th line is lost; none if it is 0.
+fn server(forgotten: usize) -> (String, String) {
+    let points = Points::default();
+    let (taken, kept) = (points.clone(), points);
+    let line = serve(move |stream| {
+        for (count, line) in BufReader::new(stream).lines().map_while(Result::ok).enumerate() {
+            let mut fields = line.split(' ').map(str::to_owned);
+            if let (Some(name), Some(value), Some(time)) = (fields.next(), fields.next(), fields.next())
+                && (forgotten == 0 || count % forgotten != 1)
+            {
+                let time = time.parse().expect("times are whole");
+                taken.lock().expect("nobody panics with it").entry(name).or_default().insert(time, value);
+            }
+        }
+    });
+    let http = serve(move |stream| {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut request = String::new();
+            while !request.ends_with("\r\n\r\n") {
+                if !matches!(reader.read_line(&mut request), Ok(read) if 0 < read) {
+                    return;
+                }
+            }
+            let url = request.split(' ').nth(1).expect("a request has an address").to_owned();
+            let body = answer(&url, &kept);
+            let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            if reader.get_mut().write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
+    (line, http)
+}
+
+fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+    let address = listener.local_addr().expect("a bound socket has an address").to_string();
+    let serve = Arc::new(serve);
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// `/render` of one name, and `/metrics/find` that finds everything.
+fn answer(url: &str, points: &Points) -> String {
+    let points = points.lock().expect("nobody panics with it");
+    let (path, parameters) = url.split_once('?').unwrap_or((url, ""));
+    if path == "/metrics/find" {
+        let found: Vec<String> = points.keys().map(|name| format!(r#"{{"path": "{name}"}}"#)).collect();
+        return format!(r#"{{"metrics": [{}]}}"#, found.join(", "));
+    }
+    let parameters: HashMap<&str, &str> = parameters.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let time = |name: &str| parameters[name].parse::<u64>().expect("the bench asks with epoch seconds");
+    let Some(series) = points.get(parameters["target"]) else { return "[]".into() };
+    let window = series.range(time("from") + 1..=time("until"));
+    let window: Vec<String> = window.map(|(time, value)| format!("[{value}, {time}]")).collect();
+    format!(r#"[{{"target": "{}", "datapoints": [{}]}}]"#, parameters["target"], window.join(", "))
+}
+
+#[test]
+fn a_server_that_keeps_everything_passes() {
+    let (line, http) = server(0);
+    run(&["ingest", "--line", &line, "--names", "300", "--points", "5", "--http", &http, "--verify", "300"])
+        .expect("everything was kept");
+    run(&["find", "--http", &http, "--query", "*", "--count", "3"]).expect("it finds");
+    run(&["visible", "--line", &line, "--http", &http, "--count", "3", "--json"]).expect("points are there at once");
+}
+
+#[test]
+fn a_server_that_loses_points_fails() {
+    let (line, http) = server(10);
+    let lost = run(&["ingest", "--line", &line, "--names", "300", "--points", "5", "--http", &http, "--verify", "300"]);
+    match lost {
+        Err(bench::Error::Unfaithful { checked: 1_800, missing, wrong: 0, extra: 0 }) => assert!(0 < missing),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn nobody_listening_is_said_with_the_address() {
+    let error =
+        run(&["ingest", "--line", "127.0.0.1:1", "--names", "1", "--points", "1"]).expect_err("nobody is there");
+    assert!(error.to_string().starts_with("connecting to 127.0.0.1:1: "), "{error}");
+}
+
+#[test]
+fn a_server_that_is_not_graphite_is_not_measured() {
+    let http = serve(|mut stream| {
+        let mut request = [0; 1024];
+        _ = stream.read(&mut request);
+        _ = stream.write_all(b"220 mail ready\r\n");
+    });
+    assert!(run(&["find", "--http", &http, "--query", "*"]).is_err());
+    assert!(run(&["render", "--http", &http, "--target", "a"]).is_err());
+}
