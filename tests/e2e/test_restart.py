@@ -87,8 +87,11 @@ def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             served.append((time.monotonic(), load.whole_batches()))
-        # At any moment, not just after a read.
-        time.sleep(random.random() / 5)
+        if i % 2:
+            # At any moment, not just after a read.
+            time.sleep(random.random() / 5)
+        else:
+            served.append((time.monotonic(), load.newest()))
         killed_at = time.monotonic()
         server.kill()
         load.stop()
