@@ -3,6 +3,7 @@
 mod admin;
 mod cli;
 mod log;
+mod memory;
 mod metrics;
 mod own;
 mod process;
@@ -23,6 +24,7 @@ use cli::{Cli, Command, ConfigOption, SettingsOptions};
 use settings::{Settings, Sources};
 
 fn main() -> ExitCode {
+    memory::settle_allocator();
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve::serve(&options).map(|()| ExitCode::SUCCESS),
