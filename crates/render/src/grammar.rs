@@ -4,6 +4,7 @@
 //! follows does not. What that leads to is part of the language, so the rules below are tried in its
 //! order: `true.x` as an argument is the boolean `true` and then an error, and a call whose brackets do
 //! not close is a path. The end of input is not required; what follows an expression is ignored.
+//! Only groups in braces may hold more than graphite-web's.
 
 use crate::{Argument, Call, Expression, ParseError};
 
@@ -371,25 +372,28 @@ impl<'a> Parser<'a> {
         (path.len() > start).then_some(())
     }
 
-    /// `{a,b}`, without dots, blanks, empty members or groups inside.
+    /// `{a,b}` up to the brace that closes it. Inside may be dots, blanks, empty members and other groups, as in
+    /// a pattern of `/metrics/find`; graphite-web ends the path before such a group, and answers for what is
+    /// left. One that does not close is no group.
     fn group(&mut self, path: &mut String) -> Option<()> {
-        let mut symbol = b'{';
+        let mut open = 0_usize;
         loop {
-            if self.rest().first() != Some(&symbol) {
-                return (symbol == b',').then(|| self.close(path)).flatten();
+            if open > 0 && self.attempt(|this| this.characters(path)).is_some() {
+                continue;
+            }
+            let &symbol = self.rest().first()?;
+            match symbol {
+                b'{' => open += 1,
+                b'}' => open = open.checked_sub(1)?,
+                b',' | b'.' | b' ' if open > 0 => {}
+                _ => return None,
             }
             path.push(char::from(symbol));
             self.at += 1;
-            self.characters(path)?;
-            symbol = b',';
+            if open == 0 {
+                return Some(());
+            }
         }
-    }
-
-    fn close(&mut self, path: &mut String) -> Option<()> {
-        (self.rest().first() == Some(&b'}')).then(|| {
-            self.at += 1;
-            path.push('}');
-        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use render::{Budget, Context, Data, Error, Evaluation, Fetch, Series, Span, evaluate, parse, plan};
+use render::{Budget, Context, Data, Error, Evaluation, Expression, Fetch, Series, Span, evaluate, parse, plan};
 
 const SPAN: Span = Span { from: 600, until: 900 };
 
@@ -64,6 +64,22 @@ fn planned(target: &str, context: &Context) -> Vec<String> {
 }
 
 // ---- where graphite-web fails, or answers by accident -----------------------------------------------------
+
+#[test]
+fn braces_in_a_target_hold_what_they_hold_in_a_pattern_of_find() {
+    // graphite-web reads all of these as the path `a`.
+    for path in
+        ["a.{b,{c,d}}.e", "a.{b,{c,{d,e}}x}", "a.{b.c,d}.e", "a.{b, c}", "a.{b,}", "a.{,b}.c", "a.{}", "a.{{b}}"]
+    {
+        assert_eq!(parse(path), Ok(Expression::Path(path.to_owned())));
+        let call = format!("scale(sumSeries( {path} , a),2)");
+        assert_eq!(planned(&call, &context()), [format!("{path} 600 900"), "a 600 900".to_owned()], "{call}");
+    }
+    // What does not close is no group, and is read as graphite-web reads it.
+    for text in ["a.{b,{c,d}.e", "a.{b,'c'}", "a.{b,f(c)}", "a.{b|f()}", "a.{b\tc}", "a.{b,{c"] {
+        assert_eq!(parse(text), Ok(Expression::Path("a".to_owned())), "{text}");
+    }
+}
 
 #[test]
 fn counters_with_gaps_may_have_bounds() {
