@@ -28,8 +28,9 @@ pub(crate) struct VisibleArgs {
     timeout: u64,
 }
 
-/// How often an answer without the point is followed by the next question.
-const PAUSE: Duration = Duration::from_micros(500);
+/// The shortest pause between an answer without the point and the next question. Pauses grow to a hundredth of the time
+/// waited, so that a server that takes seconds is not kept busy with our asking, and the figure is still good to 1 %.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(500);
 
 /// Milliseconds from sending a point to having read an answer that holds it, the time of that answer included.
 #[derive(Debug, Clone, Serialize)]
@@ -98,6 +99,6 @@ fn wait(
         if timeout < seen {
             return Err(answer.unlike(format!("the point of {time} was not there after {} s", seen.as_secs())));
         }
-        thread::sleep(PAUSE);
+        thread::sleep(SHORTEST_PAUSE.max(seen / 100));
     }
 }
