@@ -54,8 +54,8 @@ struct Reading {
     policy: Arc<Policy>,
     history: PolicyHistory,
     choice: Choice,
-    /// Stage 0: what is held. A coarser stage: NaN until the end.
-    values: Vec<f64>,
+    /// Stage 0: what is held, where something is; a value for each of the slots.
+    held: Option<Vec<f64>>,
     /// A coarser stage: the points that are held.
     pending: Pending,
     /// What of `choice.slots` may be stored.
@@ -116,7 +116,7 @@ impl Ingest {
                 metric: request.metric,
                 policy,
                 history,
-                values: vec![f64::NAN; choice.slots.len()],
+                held: None,
                 choice,
                 pending: Pending::default(),
                 stored,
@@ -131,7 +131,11 @@ impl Ingest {
             for reading in some.iter_mut().flatten() {
                 let waiting = held.waiting(reading.metric);
                 if reading.choice.stage == 0 {
-                    waiting.overlay(reading.choice.slots.start, &mut reading.values);
+                    if !waiting.is_empty() {
+                        let mut values = vec![f64::NAN; reading.choice.slots.len()];
+                        waiting.overlay(reading.choice.slots.start, &mut values);
+                        reading.held = Some(values);
+                    }
                     reading.stored.end = reading.stored.end.min(waiting.unstored_from).max(reading.stored.start);
                 } else if !waiting.is_empty() {
                     reading.pending = waiting.pending();
@@ -204,11 +208,12 @@ fn answer(reading: &Reading, plan: Option<Derivation<'_>>, cells: &mut impl Iter
     let stage = reading.stage();
     let stored = if reading.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
     let values = if reading.choice.stage == 0 {
-        let mut values = reading.values.clone();
-        // Both begin at the first slot; what is held is newer.
-        for (value, &stored) in values.iter_mut().zip(&stored.values) {
-            if value.is_nan() {
-                *value = stored;
+        // The stored slots begin at the first one wanted and may end early. What is held is newer.
+        let mut values = stored.values;
+        values.resize(reading.choice.slots.len(), f64::NAN);
+        for (value, &held) in values.iter_mut().zip(reading.held.iter().flatten()) {
+            if !held.is_nan() {
+                *value = held;
             }
         }
         values
