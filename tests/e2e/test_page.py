@@ -91,6 +91,7 @@ def test_the_start_page_says_what_is_wrong_with_a_target(server, browse):
     page = browse(server, target="sumSerie(a.*)")
     assert "did you mean sumSeries" in page.text("said")
     assert "path" not in [name for name, _ in page.elements]
+    assert "brackets" in browse(server, target="alias(a.b").text("said")
 
 
 def test_the_start_page_of_an_empty_server_tells_how_to_send_a_point_and_the_command_works(server, browse):
