@@ -366,38 +366,38 @@ fn an_explanation_names_the_lines_that_decide() {
     let explained = |name: &str| format!("{}\n", rules.explain(name));
     expect![[r#"
         accepted: whitelist.conf:1: '^a' matches
-        stage 0: 1440 points of 60 s, 1.0000 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
-        stage 1: 8640 points of 300 s, 30.0000 days
+        stage 0: 1440 points of 60 s, 1 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
+        stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (storage-aggregation.conf:1: [a]: '^a', which does not say: carbon's default)
         xFilesFactor: 0  (storage-aggregation.conf:1: [a]: '^a')
     "#]]
     .assert_eq(&explained("a.b"));
     expect![[r#"
         accepted: whitelist.conf:2: '^carbon' matches
-        stage 0: 129600 points of 60 s, 90.0000 days  (storage-schemas.conf:3: [carbon]: '^carbon\.')
+        stage 0: 129600 points of 60 s, 90 days  (storage-schemas.conf:3: [carbon]: '^carbon\.')
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)
         xFilesFactor: 0.5  (no section of storage-aggregation.conf matches: carbon's default)
     "#]]
     .assert_eq(&explained("carbon.b"));
     expect![[r#"
         refused: blacklist.conf:1: '^tmp' matches
-        stage 0: 1440 points of 60 s, 1.0000 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
-        stage 1: 8640 points of 300 s, 30.0000 days
+        stage 0: 1440 points of 60 s, 1 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
+        stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)
         xFilesFactor: 0.5  (no section of storage-aggregation.conf matches: carbon's default)
     "#]]
     .assert_eq(&explained("tmp.b"));
     expect![[r#"
         refused: no line of whitelist.conf matches
-        stage 0: 1440 points of 60 s, 1.0000 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
-        stage 1: 8640 points of 300 s, 30.0000 days
+        stage 0: 1440 points of 60 s, 1 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
+        stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)
         xFilesFactor: 0.5  (no section of storage-aggregation.conf matches: carbon's default)
     "#]]
     .assert_eq(&explained("b"));
     expect![[r#"
         accepted: no line of blacklist.conf matches
-        stage 0: 10080 points of 60 s, 7.0000 days  (no section of storage-schemas.conf matches: carbon's default)
+        stage 0: 10080 points of 60 s, 7 days  (no section of storage-schemas.conf matches: carbon's default)
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)
         xFilesFactor: 0.5  (no section of storage-aggregation.conf matches: carbon's default)
     "#]]

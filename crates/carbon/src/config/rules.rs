@@ -278,9 +278,10 @@ impl fmt::Display for Explanation<'_> {
             None => ("", ""),
         };
         for (i, stage) in self.policy.retention.stages().iter().enumerate() {
-            let days = stage.duration() as f64 / 86_400.0;
+            // To four places, and none where they are zeros: `7 days`, `0.0417 days`.
+            let days = (stage.duration() as f64 / 8.64).round() / 1e4;
             let (points, resolution) = (stage.points(), stage.resolution());
-            write!(f, "stage {i}: {points} points of {resolution} s, {days:.4} days")?;
+            write!(f, "stage {i}: {points} points of {resolution} s, {days} days")?;
             writeln!(f, "{}", if i == 0 { format!("  ({schema})") } else { String::new() })?;
         }
         writeln!(f, "aggregation: {}  ({rule}{method_given})", self.policy.aggregation)?;
