@@ -74,7 +74,9 @@ fn sources(config: &ConfigOption, options: Vec<(&'static str, &'static str, Stri
     let file = match named {
         Some(path) => {
             let text = std::fs::read_to_string(&path);
-            let text = text.with_context(|| format!("cannot read the settings file {}", path.display()))?;
+            let text = text.with_context(|| {
+                format!("cannot read the settings file {}; `plumbago settings` prints one to start from", path.display())
+            })?;
             Some((path.display().to_string(), text))
         }
         None => None,

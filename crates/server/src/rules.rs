@@ -84,7 +84,10 @@ pub fn check(options: &CheckOptions) -> anyhow::Result<ExitCode> {
         Err(error) => problems.push(format!("{error:#}")),
     }
     if problems.is_empty() {
-        say("good\n");
+        say(&match conf_dir {
+            Some(dir) => format!("good: the settings and carbon's files in {} can be used\n", dir.display()),
+            None => "good: the settings can be used; without a --conf-dir carbon's defaults hold\n".to_owned(),
+        });
         return Ok(ExitCode::SUCCESS);
     }
     problems.iter().for_each(|problem| eprintln!("{problem}"));
