@@ -75,7 +75,10 @@ fn sources(config: &ConfigOption, options: Vec<(&'static str, &'static str, Stri
         Some(path) => {
             let text = std::fs::read_to_string(&path);
             let text = text.with_context(|| {
-                format!("cannot read the settings file {}; `plumbago settings` prints one to start from", path.display())
+                format!(
+                    "cannot read the settings file {}; `plumbago settings` prints one to start from",
+                    path.display()
+                )
             })?;
             Some((path.display().to_string(), text))
         }
