@@ -17,7 +17,7 @@ use crate::{
     render::{Asked, render},
     report,
     values::Values,
-    verify::Verified,
+    verify::{MARGIN_ROWS, Verified},
     visible::visible,
 };
 
@@ -257,8 +257,9 @@ impl Run<'_> {
         let (mut cpu, mut rate) = (vec![Vec::new(); self.servers.len()], vec![Vec::new(); self.servers.len()]);
         let until = now();
         for round in 0..rounds {
-            // Each round is the half hour behind the one before, with a row that is not measured in front.
-            let until = until - (rounds - 1 - round) * 31 * INTERVAL;
+            // Each round is the half hour behind the one before, with a row that is not measured in front, and apart
+            // from it by more than reading back looks beyond what was sent.
+            let until = until - (rounds - 1 - round) * (31 + 2 * MARGIN_ROWS) * INTERVAL;
             let plan = self.plan("fleet", 100_000, 31, u64::from(round), Some(until))?;
             for (place, (cpu, rate)) in cpu.iter_mut().zip(&mut rate).enumerate() {
                 let outcome = self.load(place, "100 k known metrics × 30", &plan)?;

@@ -22,6 +22,11 @@ use crate::{
     verify::{Verified, verify},
 };
 
+/// A folder is settled when it has kept its size for so long. VictoriaMetrics writes what it holds after five seconds.
+const SETTLED: Duration = Duration::from_secs(7);
+/// … and is looked at for no longer than this, because some servers write a little all the time.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// What to send, and to whom.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IngestArgs {
@@ -267,7 +272,7 @@ pub(crate) fn measure(server: &Measured, plan: &Plan) -> Result<Outcome, Error> 
         outcome.flush_cpu_seconds = flushed.zip(idle).map(|(flushed, idle)| (flushed - idle).as_secs_f64());
     }
     outcome.memory = server.process.map(Process::memory).transpose()?;
-    outcome.disk = server.room()?;
+    outcome.disk = server.settled_room()?;
     if 0 < plan.verify
         && let Some(http) = &server.http
     {
@@ -299,6 +304,21 @@ impl Measured {
                 Ok(Some(started.elapsed()))
             }
         }
+    }
+
+    /// The room when nothing has changed for a while: idle servers may hold what they have not written yet.
+    fn settled_room(&self) -> Result<Option<Disk>, Error> {
+        let Some(mut room) = self.room()? else { return Ok(None) };
+        let started = Instant::now();
+        let mut since = started;
+        while since.elapsed() < SETTLED && started.elapsed() < SETTLE_TIMEOUT {
+            thread::sleep(Duration::from_millis(500));
+            let next = self.room()?.unwrap_or_default();
+            if next != room {
+                (room, since) = (next, Instant::now());
+            }
+        }
+        Ok(Some(room))
     }
 
     fn room(&self) -> Result<Option<Disk>, Error> {

@@ -58,12 +58,15 @@ impl Verified {
     }
 }
 
+/// How many slots before the first point and after the last are looked at for points that were never sent.
+pub(crate) const MARGIN_ROWS: u32 = 5;
+
 /// Reads `count` series of the load, spread evenly over it, with a margin before and after the points sent.
 pub(crate) fn verify(server: &mut Server, load: &Load, count: u64) -> Result<Verified, Error> {
     let mut verified = Verified::default();
     let count = count.min(load.series);
-    // The window is (from, until], and a margin of some slots shows points that were never sent.
-    let margin = 5 * u64::from(load.interval);
+    // The window is (from, until].
+    let margin = u64::from(MARGIN_ROWS * load.interval);
     let from = u64::from(load.start).saturating_sub(margin + 1).to_string();
     let until = (u64::from(load.time(load.rows - 1)) + margin).to_string();
     for place in 0..count {
