@@ -65,12 +65,15 @@ impl Ingest {
     /// Ends ingestion: what is held is written out, and the background tasks end. Points accepted later
     /// are in the journal only.
     pub async fn close(&self) -> io::Result<()> {
-        for task in self.tasks.lock().drain(..) {
+        let tasks: Vec<JoinHandle<()>> = self.tasks.lock().drain(..).collect();
+        for task in &tasks {
             task.abort();
         }
-        // A cycle that was cut off may have left points taken and unwritten; they are written first.
-        let left: Vec<Arc<Taken>> = self.held.lock().flushing.values().cloned().collect();
-        self.write_taken(left).await;
+        // An aborted task runs on until it next waits.
+        for task in tasks {
+            let _ = task.await;
+        }
+        // What a cycle was writing when it was cut off is still being written; the flush waits for it.
         self.flush().await?;
         self.timed_sync()
     }
@@ -80,25 +83,38 @@ impl Ingest {
         let segment = self.journal.rotate()?;
         let began = Instant::now();
         let count = self.held.lock().states.len() as u32;
+        // Every metric below `count` is named in the journal; now that is on the disk. Were its rows there first,
+        // a machine that fails would forget the name and later give its number, and its rows, to another.
+        self.synced().await;
         let mut next = 0;
+        let mut busy = Vec::new();
         while next < count {
-            let (taken, after) = self.take_group(next, count);
+            let (taken, after) = self.take_group(next, count, &mut busy);
             next = after;
             self.write_taken(taken).await;
             if let Pace::Over(time) = pace {
                 self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;
             }
         }
-        // Whatever another caller took is on its way, not stored: the journal still covers it.
-        while !self.held.lock().flushing.is_empty() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        // Whatever another caller took is on its way, not stored: the journal still covers it. So it does what
+        // came for such a metric meanwhile, which had to wait and is taken now.
+        loop {
+            while !self.held.lock().flushing.is_empty() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if busy.is_empty() {
+                break;
+            }
+            let taken = self.take_busy(&mut busy);
+            self.write_taken(taken).await;
         }
-        let unlisted = std::mem::take(&mut *self.unlisted.lock());
+        // Forgotten only when they are listed: whoever waits for this cycle may go away in the middle of it.
+        let unlisted = self.unlisted.lock().clone();
         if let Err(error) = self.list_and_sync(&unlisted).await {
             self.counters.store_errors.fetch_add(1, Relaxed);
-            self.unlisted.lock().extend(unlisted);
             return Err(io::Error::other(error));
         }
+        self.unlisted.lock().drain(..unlisted.len());
         self.journal.trim(segment)?;
         self.pressure.shrank(0, self.journal.bytes());
         self.counters.cycles.fetch_add(1, Relaxed);
@@ -122,10 +138,12 @@ impl Ingest {
         }
     }
 
-    /// Takes the points of up to a group of metrics, from number `next` on; also where to go on.
-    fn take_group(&self, next: u32, count: u32) -> (Vec<Arc<Taken>>, u32) {
-        let table = self.policies.table();
+    /// Takes the points of up to a group of metrics, from number `next` on; also where to go on. Metrics of
+    /// which an earlier part is still on its way are noted in `busy`.
+    fn take_group(&self, next: u32, count: u32, busy: &mut Vec<u32>) -> (Vec<Arc<Taken>>, u32) {
         let mut held = self.held.lock();
+        // Under the lock: no state has a policy that this table lacks.
+        let table = self.policies.table();
         let mut taken = Vec::with_capacity(GROUP);
         let end = count.min(next + LOOK);
         for number in next..end {
@@ -134,16 +152,39 @@ impl Ingest {
                 if taken.len() == GROUP {
                     return (taken, number + 1);
                 }
+            } else if held.is_busy(number) {
+                busy.push(number);
             }
         }
         (taken, end)
     }
 
-    /// Stores what was taken, trying until the driver does, and lets go of it.
+    /// Takes the points of up to a group of the metrics that were busy; those that still are stay noted.
+    fn take_busy(&self, busy: &mut Vec<u32>) -> Vec<Arc<Taken>> {
+        let mut held = self.held.lock();
+        let table = self.policies.table();
+        let some: Vec<u32> = busy.drain(busy.len().saturating_sub(GROUP)..).collect();
+        let taken = some.iter().filter_map(|&number| held.take(number, &table.all)).collect();
+        busy.extend(some.into_iter().filter(|&number| held.is_busy(number)));
+        taken
+    }
+
+    /// Stores what was taken, trying until the driver does, and lets go of it. In a task of its own, so that
+    /// it comes to its end when nobody waits for it any more.
     pub(crate) async fn write_taken(&self, taken: Vec<Arc<Taken>>) {
         if taken.is_empty() {
             return;
         }
+        let me = self.me.upgrade().expect("somebody calls this");
+        let written = tokio::spawn(async move { me.write_until_taken(taken).await }).await;
+        if let Err(panic) = written.map_err(tokio::task::JoinError::try_into_panic)
+            && let Ok(panic) = panic
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    async fn write_until_taken(&self, taken: Vec<Arc<Taken>>) {
         let table = self.policies.table();
         let work: Vec<(&Taken, &Policy, Pending)> = taken
             .iter()

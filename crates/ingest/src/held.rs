@@ -127,6 +127,12 @@ impl Held {
         Some(taken)
     }
 
+    /// Whether a metric, after `take` was tried, holds points: they wait for an earlier part that is still on
+    /// its way.
+    pub(crate) fn is_busy(&self, number: u32) -> bool {
+        !self.states[number as usize].open.is_empty()
+    }
+
     /// Gives a metric another policy. What it holds must have been taken before.
     pub(crate) fn set_policy(&mut self, number: u32, policy: PolicyId) {
         let state = &mut self.states[number as usize];
