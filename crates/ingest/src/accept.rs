@@ -150,7 +150,7 @@ impl Ingest {
         let journal = Journal::open(&options.journal_dir).map_err(in_journal)?;
         let pressure = Pressure::new(options.memory_limit_bytes, options.journal_limit_bytes);
         pressure.grew(held.states.iter().map(|state| state.open.slots() as u64).sum(), journal.bytes());
-        let rules = RwLock::new(Arc::new(ActiveRules { rules, ids: Vec::new() }));
+        let rules = RwLock::new(Arc::new(name_policies(rules, &registry, &journal, &policies)));
         let ingest = Arc::new_cyclic(|me| Ingest {
             options,
             driver,
@@ -169,7 +169,6 @@ impl Ingest {
             failing: AtomicBool::new(false),
             me: me.clone(),
         });
-        ingest.name_policies();
         let tasks = [ingest.clone().spawn_sync(), ingest.clone().spawn_cycles(), ingest.clone().spawn_rules()];
         ingest.tasks.lock().extend(tasks);
         Ok(ingest)
@@ -330,10 +329,12 @@ impl Ingest {
                     number
                 });
             }
+            self.counters.created.fetch_add(created.len() as u64, Relaxed);
+            // Under the same lock, too: another connection may find the metric and have its record written to
+            // a segment that a cycle deletes, and by then the cycle must know that it is to be listed.
+            self.unlisted.lock().extend(created);
         }
         drop(wanted);
-        self.counters.created.fetch_add(created.len() as u64, Relaxed);
-        self.unlisted.lock().extend(created);
         for (reason, i) in refused {
             let sample = batch.name(&batch.sent[i]).to_vec();
             batch.refuse(reason, &sample);
@@ -346,13 +347,13 @@ impl Ingest {
             return Ok(0);
         }
         let in_memory = self.journal.append(batch.record.points(now, points))?;
-        let table = self.policies.table();
         let mut refused = Vec::new();
-        let mut grew;
         {
             let mut held = self.held.lock();
             self.ensure_states(&mut held, points);
-            grew = held.apply(points, now, &table.hot, &mut refused);
+            // Under the lock: no state has a policy that this table lacks.
+            let table = self.policies.table();
+            let mut grew = held.apply(points, now, &table.hot, &mut refused);
             if !refused.is_empty() {
                 refused.retain(|&(place, reason)| {
                     let placed = match reason {
@@ -363,9 +364,10 @@ impl Ingest {
                     placed.is_none()
                 });
             }
+            // Under the lock, so that nobody stores these slots before they are counted.
+            self.pressure.grew(grew as u64, self.journal.bytes());
         }
         drop(in_memory);
-        self.pressure.grew(grew as u64, self.journal.bytes());
         for &(place, reason) in &refused {
             let sample = self.describe(&points[place]);
             batch.refuse(reason, sample.as_bytes());
@@ -415,7 +417,7 @@ impl Ingest {
     }
 
     /// Waits for an fsync that covers everything appended so far.
-    async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         while let Some(me) = self.me.upgrade() {
             let synced = tokio::task::spawn_blocking(move || me.timed_sync()).await;
             match synced {
@@ -458,22 +460,12 @@ impl Ingest {
     /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the
     /// background. Points from then on are kept by the new policy; what is stored stays readable.
     pub async fn set_rules(&self, rules: Rules) {
-        *self.rules.write() = Arc::new(ActiveRules { rules, ids: Vec::new() });
-        self.name_policies();
-        self.apply_rules().await;
-    }
-
-    /// Gives every policy of the rules its id, and names it in the journal.
-    fn name_policies(&self) {
-        let mut active = self.rules.write();
-        let rules = active.rules.clone();
-        let ids: Vec<PolicyId> = rules.policies().iter().map(|policy| self.registry.intern(policy)).collect();
-        for id in 0..self.registry.policy_count() {
-            let id = id as PolicyId;
-            self.journal.name_policy(id, &self.registry.policy(id));
+        {
+            // One after the other, so that none puts a table in place that lacks the other's policies.
+            let mut active = self.rules.write();
+            *active = Arc::new(name_policies(rules, &self.registry, &self.journal, &self.policies));
         }
-        self.policies.refresh(&self.registry);
-        *active = Arc::new(ActiveRules { rules, ids });
+        self.apply_rules().await;
     }
 
     fn spawn_rules(self: Arc<Ingest>) -> JoinHandle<()> {
@@ -491,7 +483,6 @@ impl Ingest {
     async fn apply_rules_once(&self) -> bool {
         const AT_ONCE: u32 = 4096;
         let rules = self.rules.read().clone();
-        let table = self.policies.table();
         let count = self.registry.read().end();
         let mut unfinished = false;
         for first in (0..count).step_by(AT_ONCE as usize) {
@@ -504,6 +495,11 @@ impl Ingest {
             let (mut changed, mut taken) = (Vec::new(), Vec::new());
             {
                 let mut held = self.held.lock();
+                // Others came meanwhile, and whoever brought them goes through all metrics after this.
+                if !Arc::ptr_eq(&rules, &self.rules.read()) {
+                    return false;
+                }
+                let table = self.policies.table();
                 for (number, decision) in numbers.zip(decisions) {
                     if number as usize >= held.states.len() {
                         break;
@@ -534,9 +530,25 @@ impl Ingest {
                 self.registry.set_policy(number, policy, now);
             }
             self.unlisted.lock().extend(changed.iter().map(|&(number, _)| number));
+            if !taken.is_empty() {
+                // As at the beginning of a flush cycle: names before rows.
+                self.synced().await;
+            }
             self.write_taken(taken).await;
             tokio::task::yield_now().await;
         }
         unfinished
     }
+}
+
+/// Gives every policy of the rules its id, and names it in the journal and in the table of policies: only
+/// then may a metric be kept by it.
+fn name_policies(rules: Rules, registry: &Registry, journal: &Journal, policies: &Policies) -> ActiveRules {
+    let ids: Vec<PolicyId> = rules.policies().iter().map(|policy| registry.intern(policy)).collect();
+    for id in 0..registry.policy_count() {
+        let id = id as PolicyId;
+        journal.name_policy(id, &registry.policy(id));
+    }
+    policies.refresh(registry);
+    ActiveRules { rules, ids }
 }

@@ -58,9 +58,8 @@ impl Pressure {
     pub(crate) fn shrank(&self, slots: u64, journal_bytes: u64) {
         self.held_slots.fetch_sub(slots, Ordering::Relaxed);
         self.journal_bytes.store(journal_bytes, Ordering::Relaxed);
-        if self.is_closed() && !self.is_full() {
-            self.closed.store(false, Ordering::Release);
-            self.opened.notify_waiters();
+        if self.is_closed() {
+            self.open_if_not_full();
         }
     }
 
@@ -77,6 +76,16 @@ impl Pressure {
         SLOT_BYTES * self.held_slots.load(Ordering::Relaxed)
     }
 
+    /// Opens what was closed by a look that was late: between it and the closing everything was stored.
+    fn open_if_not_full(&self) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        self.closed.store(false, Ordering::Release);
+        self.opened.notify_waiters();
+        true
+    }
+
     /// Returns when points may be accepted.
     pub(crate) async fn wait(&self) {
         loop {
@@ -84,11 +93,43 @@ impl Pressure {
             tokio::pin!(opened);
             // Registered before the look, so that an opening in between is not missed.
             opened.as_mut().enable();
-            if !self.closed.load(Ordering::Acquire) {
+            if !self.closed.load(Ordering::Acquire) || self.open_if_not_full() {
                 return;
             }
             self.flush.notify_one();
             opened.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_waits_for_what_is_stored_already() {
+        let pressure = Pressure::new(8, 100);
+        pressure.grew(2, 0);
+        pressure.shrank(2, 0);
+        // As when another thread saw it full before and closes it after.
+        pressure.closed.store(true, Ordering::Release);
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(5), pressure.wait()).await;
+        assert!(waited.is_ok() && !pressure.is_closed());
+    }
+
+    #[tokio::test]
+    async fn receivers_wait_while_it_is_full_and_no_longer() {
+        let pressure = std::sync::Arc::new(Pressure::new(8, 100));
+        pressure.grew(2, 0);
+        assert!(pressure.is_closed());
+        let waiting = tokio::spawn({
+            let pressure = pressure.clone();
+            async move { pressure.wait().await }
+        });
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        assert!(!waiting.is_finished());
+        pressure.shrank(2, 0);
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(5), waiting).await;
+        assert!(waited.is_ok());
     }
 }
