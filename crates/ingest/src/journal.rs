@@ -232,12 +232,17 @@ impl Journal {
         if self.writer.lock().length >= SEGMENT_BYTES {
             self.rotate()?;
         }
-        let gate = self.gate.read_recursive();
+        // Not `read_recursive`: appends that overlap without end would keep a cycle from ever beginning.
+        let gate = self.gate.read();
         let mut writer = self.writer.lock();
         let before = writer.length;
-        let result = self.append_named(&mut writer).and_then(|()| write(&mut writer, record));
+        let mut unwritten = self.unwritten.lock();
+        let result = write_named(&mut writer, &mut unwritten).and_then(|()| write(&mut writer, record));
         match result {
             Ok(()) => {
+                // Only now: had the record failed, what was written before it would have been taken back as well.
+                unwritten.metrics.clear();
+                writer.named.extend(unwritten.policies.drain(..).map(|(id, _)| id));
                 self.appended.fetch_add(1, Ordering::Release);
                 self.open_bytes.store(writer.length, Ordering::Relaxed);
                 Ok(gate)
@@ -249,28 +254,6 @@ impl Journal {
                 cut.and(Err(error))
             }
         }
-    }
-
-    /// Writes the policies and metrics that were named since the last append. What is written is only
-    /// forgotten once all of it is; after an error a segment may name a policy twice, which is harmless.
-    fn append_named(&self, writer: &mut Writer) -> io::Result<()> {
-        let mut unwritten = self.unwritten.lock();
-        let Unwritten { metrics, policies } = &mut *unwritten;
-        for (id, policy) in policies.iter() {
-            if !writer.named.contains(id) {
-                let mut scratch = std::mem::take(&mut writer.scratch);
-                let written = write(writer, scratch.policy(*id, policy));
-                writer.scratch = scratch;
-                written?;
-            }
-        }
-        if !metrics.is_empty() {
-            finish_record(metrics);
-            write(writer, metrics)?;
-            metrics.clear();
-        }
-        writer.named.extend(policies.drain(..).map(|(id, _)| id));
-        Ok(())
     }
 
     /// Closes the current segment and begins another. Returns the new one's number: once everything in
@@ -346,6 +329,24 @@ impl Journal {
     }
 }
 
+/// Writes the policies and metrics that were named since the last append. Forgetting them is for the caller.
+fn write_named(writer: &mut Writer, unwritten: &mut Unwritten) -> io::Result<()> {
+    let Unwritten { metrics, policies } = unwritten;
+    for (id, policy) in policies.iter() {
+        if !writer.named.contains(id) {
+            let mut scratch = std::mem::take(&mut writer.scratch);
+            let written = write(writer, scratch.policy(*id, policy));
+            writer.scratch = scratch;
+            written?;
+        }
+    }
+    if !metrics.is_empty() {
+        finish_record(metrics);
+        write(writer, metrics)?;
+    }
+    Ok(())
+}
+
 fn write(writer: &mut Writer, record: &[u8]) -> io::Result<()> {
     (&*writer.file).write_all(record)?;
     writer.length += record.len() as u64;
@@ -355,12 +356,12 @@ fn write(writer: &mut Writer, record: &[u8]) -> io::Result<()> {
 fn create_segment(dir: &Path, number: u64) -> io::Result<Arc<File>> {
     let path = dir.join(format!("{number:08}.journal"));
     let mut file = OpenOptions::new().create_new(true).append(true).open(&path)?;
-    if let Err(error) = file.write_all(MAGIC) {
-        // A segment without its magic would be in the way of the next try.
+    let begun = file.write_all(MAGIC).and_then(|()| File::open(dir)?.sync_all());
+    if let Err(error) = begun {
+        // A segment that is there already would be in the way of the next try.
         let _ = fs::remove_file(&path);
         return Err(error);
     }
-    File::open(dir)?.sync_all()?;
     Ok(Arc::new(file))
 }
 
@@ -545,6 +546,24 @@ mod tests {
         let mut writer = RecordWriter::default();
         let written = writer.points(1_700_000_001, &[point]);
         assert_eq!(written.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
+    }
+
+    #[test]
+    fn what_was_named_is_in_the_journal_though_the_record_behind_it_failed_at_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        journal.name_policy(0, &Policy::default());
+        journal.name_metric(7, 0, "a.b", 7);
+        // A socket that nobody reads takes the names and then is full, like a disk.
+        let (full, _unread) = std::os::unix::net::UnixStream::pair().unwrap();
+        full.set_nonblocking(true).unwrap();
+        let full = Arc::new(File::from(std::os::fd::OwnedFd::from(full)));
+        let disk = std::mem::replace(&mut journal.writer.lock().file, full);
+        assert!(journal.append(RecordWriter::default().points(5, &points(1 << 20))).is_err());
+        journal.writer.lock().file = disk;
+        drop(journal.append(RecordWriter::default().points(5, &points(1))).unwrap());
+        let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
+        assert_eq!(read(&bytes).0, ["policy 0 10080*60s", "[(7, 0, \"a.b\")]", "1 points at 5"]);
     }
 
     #[test]
