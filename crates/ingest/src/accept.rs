@@ -36,6 +36,9 @@ use crate::{
 /// How far ahead names are fetched into the cache while they are looked up.
 const PREFETCH: usize = 12;
 
+/// Points of one record of the journal, at most.
+const RECORD_POINTS: usize = 1 << 20;
+
 /// How long to wait before a failed append is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -144,12 +147,13 @@ impl Ingest {
         let mut held = Held::default();
         let policies = Policies::default();
         let counters = Counters::default();
-        let (restored, unlisted) =
+        let (restored, left) =
             crate::replay::replay_segments(&old, &registry, &mut held, &policies, &counters).map_err(in_journal)?;
 
         let journal = Journal::open(&options.journal_dir).map_err(in_journal)?;
         let pressure = Pressure::new(options.memory_limit_bytes, options.journal_limit_bytes);
-        pressure.grew(held.states.iter().map(|state| state.open.slots() as u64).sum(), journal.bytes());
+        let opens = held.states.iter().map(|state| &state.open).chain(left.taken.iter().map(|taken| &taken.open));
+        pressure.grew(opens.map(|open| open.slots() as u64).sum(), journal.bytes());
         let rules = RwLock::new(Arc::new(name_policies(rules, &registry, &journal, &policies)));
         let ingest = Arc::new_cyclic(|me| Ingest {
             options,
@@ -162,13 +166,14 @@ impl Ingest {
             pressure,
             counters,
             rejects: Rejects::default(),
-            unlisted: Mutex::new(unlisted),
+            unlisted: Mutex::new(left.unlisted),
             cycle: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             restored,
             failing: AtomicBool::new(false),
             me: me.clone(),
         });
+        ingest.write_replayed(left.taken).await;
         let tasks = [ingest.clone().spawn_sync(), ingest.clone().spawn_cycles(), ingest.clone().spawn_rules()];
         ingest.tasks.lock().extend(tasks);
         Ok(ingest)
@@ -247,9 +252,14 @@ impl Ingest {
             *resolved = true;
         }
         let numbered = std::mem::take(&mut batch.numbered);
-        let accepted = self.journal_and_hold(&numbered, batch, now);
+        // One frame may hold millions of points; a record has a length that a replay believes. After an error the
+        // pieces before it are appended again, which changes nothing.
+        let mut refused: io::Result<usize> = Ok(0);
+        for piece in numbered.chunks(RECORD_POINTS) {
+            refused = refused.and_then(|before| Ok(before + self.journal_and_hold(piece, batch, now)?));
+        }
         batch.numbered = numbered;
-        let refused = accepted?;
+        let refused: usize = refused?;
         self.counters.accepted(batch.protocol, (batch.numbered.len() - refused) as u64);
         self.counters.batches.fetch_add(1, Relaxed);
         batch.clear();
@@ -485,6 +495,7 @@ impl Ingest {
         let rules = self.rules.read().clone();
         let count = self.registry.read().end();
         let mut unfinished = false;
+        let mut all_changed = Vec::new();
         for first in (0..count).step_by(AT_ONCE as usize) {
             let numbers = first..count.min(first + AT_ONCE);
             let decisions: Vec<Decision> = {
@@ -500,6 +511,7 @@ impl Ingest {
                     return false;
                 }
                 let table = self.policies.table();
+                let names = self.registry.read();
                 for (number, decision) in numbers.zip(decisions) {
                     if number as usize >= held.states.len() {
                         break;
@@ -519,6 +531,8 @@ impl Ingest {
                     taken.extend(held.take(number, &table.all));
                     if held.states[number as usize].open.is_empty() {
                         held.set_policy(number, policy);
+                        // Under the lock, so that it is in the journal before any point that comes under it.
+                        self.journal.name_metric(number, policy, names.name(number), now);
                         changed.push((number, policy));
                     } else {
                         // An older part is still on its way, and the newer one has to wait for it.
@@ -530,12 +544,21 @@ impl Ingest {
                 self.registry.set_policy(number, policy, now);
             }
             self.unlisted.lock().extend(changed.iter().map(|&(number, _)| number));
+            all_changed.extend(changed.into_iter().map(|(number, _)| number));
             if !taken.is_empty() {
                 // As at the beginning of a flush cycle: names before rows.
                 self.synced().await;
             }
             self.write_taken(taken).await;
             tokio::task::yield_now().await;
+        }
+        // The journal does not tell of a new policy: after a crash the metrics table must, or points of the new
+        // one would be replayed by the old one. What fails here is listed by the next flush cycle.
+        if !all_changed.is_empty()
+            && let Err(error) = self.list_and_sync(&all_changed).await
+        {
+            self.counters.store_errors.fetch_add(1, Relaxed);
+            tracing::error!(%error, "new policies of metrics could not be stored; it is tried again");
         }
         unfinished
     }

@@ -9,6 +9,7 @@
 //! trickle. It hurries when memory or the journal are half full.
 
 use std::{
+    collections::HashSet,
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, Instant},
@@ -121,7 +122,7 @@ impl Ingest {
         Ok(())
     }
 
-    async fn list_and_sync(&self, unlisted: &[u32]) -> Result<(), StoreError> {
+    pub(crate) async fn list_and_sync(&self, unlisted: &[u32]) -> Result<(), StoreError> {
         for some in unlisted.chunks(GROUP) {
             self.driver.put_metrics(self.registry.records(some)).await?;
         }
@@ -182,6 +183,22 @@ impl Ingest {
         {
             std::panic::resume_unwind(panic);
         }
+    }
+
+    /// Stores what a replay took out of metrics whose policy changed, in its order: parts of one metric one
+    /// after the other.
+    pub(crate) async fn write_replayed(&self, taken: Vec<Arc<Taken>>) {
+        let mut group: Vec<Arc<Taken>> = Vec::new();
+        let mut metrics = HashSet::new();
+        for one in taken {
+            if group.len() == GROUP || metrics.contains(&one.metric) {
+                self.write_taken(std::mem::take(&mut group)).await;
+                metrics.clear();
+            }
+            metrics.insert(one.metric);
+            group.push(one);
+        }
+        self.write_taken(group).await;
     }
 
     async fn write_until_taken(&self, taken: Vec<Arc<Taken>>) {

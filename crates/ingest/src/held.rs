@@ -9,6 +9,9 @@ use metric::{Policy, Slot, Timestamp};
 
 use crate::{journal::NumberedPoint, policies::Hot};
 
+/// The policy of a number that no metric has: the table of policies never grows so long.
+pub(crate) const NO_POLICY: PolicyId = PolicyId::MAX;
+
 /// One metric. A million metrics have a million of these: forty-eight bytes.
 #[derive(Debug, Default)]
 pub(crate) struct State {

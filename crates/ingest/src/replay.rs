@@ -1,6 +1,10 @@
 //! The journal read back at the start.
 
-use std::{collections::HashMap, io, sync::atomic::Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use carbon::Reject;
 use metadata::{PolicyId, Registry};
@@ -9,7 +13,7 @@ use store::{MetricRecord, PolicyChange};
 
 use crate::{
     counters::Counters,
-    held::Held,
+    held::{Held, NO_POLICY, Taken},
     journal::{self, NumberedPoint, Record, Segment},
     policies::{Policies, PolicyTable},
 };
@@ -29,13 +33,23 @@ pub struct Restored {
     pub nameless_points: u64,
 }
 
+/// What a replay leaves to be done.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Metrics to be written to the metrics table.
+    pub(crate) unlisted: Vec<u32>,
+    /// What metrics held when they were given another policy, in the order of the changes: to be stored by
+    /// the policy it came under, before anything that is held.
+    pub(crate) taken: Vec<Arc<Taken>>,
+}
+
 struct Replay<'a> {
     registry: &'a Registry,
     held: &'a mut Held,
     policies: &'a Policies,
     // The ids that the journal gives policies are those of the process that wrote it.
     ids: HashMap<u16, PolicyId>,
-    unlisted: Vec<u32>,
+    left: Left,
     // Points that came before their metric; with an intact journal there are none.
     early: HashMap<u32, Vec<(Timestamp, NumberedPoint)>>,
     restored: Restored,
@@ -44,21 +58,21 @@ struct Replay<'a> {
 }
 
 /// Reads every segment, oldest first, into `held`, and metrics that the registry does not have into the
-/// registry. Returns what was found and the numbers of metrics to be written to the metrics table.
+/// registry. Returns what was found and what is left to be done.
 pub(crate) fn replay_segments(
     segments: &[Segment],
     registry: &Registry,
     held: &mut Held,
     policies: &Policies,
     counters: &Counters,
-) -> io::Result<(Restored, Vec<u32>)> {
+) -> io::Result<(Restored, Left)> {
     policies.refresh(registry);
     let mut replay = Replay {
         registry,
         held,
         policies,
         ids: HashMap::new(),
-        unlisted: Vec::new(),
+        left: Left::default(),
         early: HashMap::new(),
         restored: Restored::default(),
         points: Vec::new(),
@@ -99,7 +113,7 @@ pub(crate) fn replay_segments(
     }
     counters.replayed_points.store(restored.points, Relaxed);
     counters.damaged_bytes.store(restored.damaged_bytes, Relaxed);
-    Ok((restored, replay.unlisted))
+    Ok((restored, replay.left))
 }
 
 impl Replay<'_> {
@@ -107,12 +121,9 @@ impl Replay<'_> {
     fn ensure_states(&mut self) {
         let names = self.registry.read();
         if let Some(last) = names.end().checked_sub(1) {
-            // A number without a metric keeps a state that nothing will ever touch.
-            self.held.ensure(
-                last,
-                true,
-                |number| if names.name(number).is_empty() { 0 } else { names.policy_id(number) },
-            );
+            self.held.ensure(last, true, |number| {
+                if names.name(number).is_empty() { NO_POLICY } else { names.policy_id(number) }
+            });
         }
     }
 
@@ -122,20 +133,40 @@ impl Replay<'_> {
         let mut numbers = Vec::new();
         for &(number, policy, name) in metrics {
             numbers.push(number);
+            // Also what the registry has: it may have it from a file of names, and the metrics table not.
+            self.left.unlisted.push(number);
+            let policy = self.ids.get(&policy).copied();
             if !self.registry.read().name(number).is_empty() {
+                if let Some(policy) = policy {
+                    self.change_policy(number, policy, now, &all);
+                }
                 continue;
             }
             // A policy that the damage took costs the retention its first points are held by, not the points.
-            let policy = self.ids.get(&policy).map_or_else(Default::default, |&id| all.all[usize::from(id)].clone());
+            let policy = policy.map_or_else(Default::default, |id| all.all[usize::from(id)].clone());
             let policies = vec![PolicyChange { since: 0, policy: (*policy).clone() }];
             records.push(MetricRecord { number, name: name.to_owned(), created_on: now, policies });
-            self.unlisted.push(number);
         }
         if !records.is_empty() {
             self.restored.metrics += records.len() as u64;
+            let restored: Vec<u32> = records.iter().map(|record| record.number).collect();
             self.registry.restore(records);
             self.policies.refresh(self.registry);
             self.ensure_states();
+            // A number below the highest in the metrics table had a state before it had a metric.
+            let names = self.registry.read();
+            for number in restored.into_iter().filter(|&number| !names.name(number).is_empty()) {
+                self.held.states[number as usize].policy = names.policy_id(number);
+            }
+            // One that was missing in the middle has a state already, without a policy.
+            let names = self.registry.read();
+            for &number in &numbers {
+                if let Some(state) = self.held.states.get_mut(number as usize).filter(|s| s.policy == NO_POLICY)
+                    && !names.name(number).is_empty()
+                {
+                    state.policy = names.policy_id(number);
+                }
+            }
         }
         let table = self.policies.table();
         for number in numbers {
@@ -147,11 +178,24 @@ impl Replay<'_> {
         }
     }
 
+    /// From here on the metric's points came under this policy.
+    fn change_policy(&mut self, number: u32, policy: PolicyId, now: Timestamp, table: &PolicyTable) {
+        if self.held.states[number as usize].policy == policy {
+            return;
+        }
+        if let Some(taken) = self.held.take(number, &table.all) {
+            self.held.flushing.remove(&number);
+            self.left.taken.push(taken);
+        }
+        self.held.set_policy(number, policy);
+        self.registry.set_policy(number, policy, now);
+    }
+
     fn take_points(&mut self, now: Timestamp, points: journal::Points<'_>, table: &PolicyTable) {
         self.points.clear();
-        let known = self.held.states.len() as u32;
         for point in points {
-            if point.metric < known {
+            let state = self.held.states.get(point.metric as usize);
+            if state.is_some_and(|state| state.policy != NO_POLICY) {
                 self.points.push(point);
             } else {
                 self.early.entry(point.metric).or_default().push((now, point));
