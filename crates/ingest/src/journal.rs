@@ -34,6 +34,10 @@ const HEADER: usize = 9;
 const POINT: usize = 16;
 /// A record longer than this was not written by us.
 const LONGEST_RECORD: usize = 64 << 20;
+/// A record of metrics that is longer than this is closed, and another begun.
+const METRICS_BYTES: usize = 1 << 20;
+/// Points of one record, at most: so that none is ever taken for damage.
+pub(crate) const RECORD_POINTS: usize = 1 << 20;
 /// A segment is closed when it is longer than this, so that the journal can be trimmed in pieces.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
@@ -105,7 +109,10 @@ fn finish_record(bytes: &mut [u8]) {
 /// first, so that no point is ever in the journal before its metric.
 #[derive(Debug, Default)]
 struct Unwritten {
+    /// Records of metrics, one behind the other.
     metrics: Vec<u8>,
+    /// Where the last of them begins; it is not finished yet.
+    last: usize,
     policies: Vec<(u16, Policy)>,
 }
 
@@ -213,10 +220,14 @@ impl Journal {
     /// Says that a metric exists; written by the next append. The caller holds the registry's write lock.
     pub fn name_metric(&self, number: u32, policy: u16, name: &str, now: Timestamp) {
         let mut unwritten = self.unwritten.lock();
-        let bytes = &mut unwritten.metrics;
-        if bytes.is_empty() {
+        let Unwritten { metrics: bytes, last, .. } = &mut *unwritten;
+        if bytes.is_empty() || bytes.len() - *last > METRICS_BYTES {
+            if !bytes.is_empty() {
+                finish_record(&mut bytes[*last..]);
+            }
+            *last = bytes.len();
             bytes.extend_from_slice(&[0; HEADER]);
-            bytes[8] = METRICS;
+            bytes[*last + 8] = METRICS;
             bytes.extend_from_slice(&now.to_le_bytes());
         }
         bytes.extend_from_slice(&number.to_le_bytes());
@@ -225,7 +236,7 @@ impl Journal {
         bytes.extend_from_slice(name.as_bytes());
     }
 
-    /// Appends a finished record, and before it whatever was named. On an error nothing of it is in the
+    /// Appends a finished record, and before it whatever was named; with an empty one, that alone. On an error nothing of it is in the
     /// journal, what was named is still to be written, and the same call may be made again. The guard is
     /// kept until the record's points are in memory.
     pub fn append(&self, record: &[u8]) -> io::Result<RwLockReadGuard<'_, ()>> {
@@ -242,6 +253,7 @@ impl Journal {
             Ok(()) => {
                 // Only now: had the record failed, what was written before it would have been taken back as well.
                 unwritten.metrics.clear();
+                unwritten.last = 0;
                 writer.named.extend(unwritten.policies.drain(..).map(|(id, _)| id));
                 self.appended.fetch_add(1, Ordering::Release);
                 self.open_bytes.store(writer.length, Ordering::Relaxed);
@@ -331,7 +343,7 @@ impl Journal {
 
 /// Writes the policies and metrics that were named since the last append. Forgetting them is for the caller.
 fn write_named(writer: &mut Writer, unwritten: &mut Unwritten) -> io::Result<()> {
-    let Unwritten { metrics, policies } = unwritten;
+    let Unwritten { metrics, last, policies } = unwritten;
     for (id, policy) in policies.iter() {
         if !writer.named.contains(id) {
             let mut scratch = std::mem::take(&mut writer.scratch);
@@ -341,7 +353,7 @@ fn write_named(writer: &mut Writer, unwritten: &mut Unwritten) -> io::Result<()>
         }
     }
     if !metrics.is_empty() {
-        finish_record(metrics);
+        finish_record(&mut metrics[*last..]);
         write(writer, metrics)?;
     }
     Ok(())
@@ -564,6 +576,25 @@ mod tests {
         drop(journal.append(RecordWriter::default().points(5, &points(1))).unwrap());
         let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
         assert_eq!(read(&bytes).0, ["policy 0 10080*60s", "[(7, 0, \"a.b\")]", "1 points at 5"]);
+    }
+
+    #[test]
+    fn any_number_of_metrics_may_be_named_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = Journal::open(dir.path()).unwrap();
+        journal.name_policy(0, &Policy::default());
+        let name = "n".repeat(1000);
+        (0..70_000).for_each(|number| journal.name_metric(number, 0, &name, 7));
+        drop(journal.append(&[]).unwrap());
+        let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
+        let mut named = 0;
+        let replayed = replay(&bytes, |record| {
+            if let Record::Metrics { metrics, .. } = record {
+                assert!(metrics.iter().map(|&(number, ..)| number).eq(named..named + metrics.len() as u32));
+                named += metrics.len() as u32;
+            }
+        });
+        assert_eq!((named, replayed.damaged_bytes), (70_000, 0));
     }
 
     #[test]

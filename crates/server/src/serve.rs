@@ -45,9 +45,6 @@ use crate::{
 /// How often new names are merged into the path index when there are enough of them.
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
 
-/// How often the names are saved, so that a start after a crash need not read them one by one.
-const SAVE_EVERY: Duration = Duration::from_secs(600);
-
 /// Unix seconds.
 pub fn now() -> metric::Timestamp {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as metric::Timestamp)
@@ -145,7 +142,6 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     let mut background = JoinSet::new();
     background.spawn(watched.follow(ingest.clone(), settings.rules.reload_every));
     background.spawn(compact(registry.clone()));
-    background.spawn(save_now_and_then(registry.clone(), data.clone()));
     background.spawn(expire(driver.clone(), settings.data.expire_every));
     if let Some(every) = settings.own.every {
         let host = if settings.own.host == "auto" { process::host() } else { settings.own.host.clone() };
@@ -194,10 +190,8 @@ async fn stop_all(
     Ok(())
 }
 
-/// Names saved by a clean stop: they are all there are.
+/// Names saved by a clean stop: they are all there are. After a crash they are read from the metrics table.
 const SAVED: &str = "names";
-/// Names saved on the way: the metrics table may have more.
-const SAVED_ON_THE_WAY: &str = "names.older";
 
 fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Arc<dyn Driver>> {
     let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
@@ -207,25 +201,22 @@ fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Arc<dyn 
 
 /// The names, from the saved file where it is whole, and from the metrics table where that may have more.
 async fn open_registry(data: &Path, driver: &dyn Driver) -> anyhow::Result<Registry> {
-    let (saved, older) = (data.join(SAVED), data.join(SAVED_ON_THE_WAY));
-    let mut is_complete = saved.exists();
-    if is_complete {
-        // From now on metrics may be created that it does not have.
-        std::fs::rename(&saved, &older).with_context(|| format!("cannot rename {}", saved.display()))?;
-    }
-    let registry = match Registry::open(&older) {
-        Ok(registry) => registry,
-        Err(error) => {
-            if older.exists() {
-                tracing::warn!(%error, file = %older.display(), "the saved names cannot be used; they are read from the store instead");
+    let saved = data.join(SAVED);
+    if saved.exists() {
+        let opened = Registry::open(&saved);
+        // Metrics created from now on are not in it, so it must not be there after a crash: a number that it does
+        // not know would be given to another metric. Gone before the first of them, also if the machine fails.
+        let gone = std::fs::remove_file(&saved).and_then(|()| std::fs::File::open(data)?.sync_all());
+        gone.with_context(|| format!("cannot take {} away", saved.display()))?;
+        match opened {
+            Ok(registry) => return Ok(registry),
+            Err(error) => {
+                tracing::warn!(%error, file = %saved.display(), "the saved names cannot be used; they are read from the store instead");
             }
-            is_complete = false;
-            Registry::new()
         }
-    };
-    if !is_complete {
-        driver.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
     }
+    let registry = Registry::new();
+    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
     Ok(registry)
 }
 
@@ -234,21 +225,6 @@ async fn compact(registry: Arc<Registry>) {
         tokio::time::sleep(COMPACT_EVERY).await;
         let registry = registry.clone();
         let _ = tokio::task::spawn_blocking(move || while registry.compact() {}).await;
-    }
-}
-
-async fn save_now_and_then(registry: Arc<Registry>, data: std::path::PathBuf) {
-    let mut saved = registry.len();
-    loop {
-        tokio::time::sleep(SAVE_EVERY).await;
-        if registry.len() == saved {
-            continue;
-        }
-        saved = registry.len();
-        let (registry, path) = (registry.clone(), data.join(SAVED_ON_THE_WAY));
-        if let Ok(Err(error)) = tokio::task::spawn_blocking(move || registry.save(&path)).await {
-            tracing::warn!(%error, "the names could not be saved; a start after a crash takes longer");
-        }
     }
 }
 
