@@ -27,7 +27,7 @@ use crate::{
     Batch, CountersSnapshot, Protocol, RejectExample, Restored,
     counters::Counters,
     held::{Held, Refused},
-    journal::{Journal, NumberedPoint},
+    journal::{Journal, NumberedPoint, RECORD_POINTS},
     policies::Policies,
     pressure::Pressure,
     rejects::Rejects,
@@ -35,9 +35,6 @@ use crate::{
 
 /// How far ahead names are fetched into the cache while they are looked up.
 const PREFETCH: usize = 12;
-
-/// Points of one record of the journal, at most.
-const RECORD_POINTS: usize = 1 << 20;
 
 /// How long to wait before a failed append is tried again.
 const RETRY: Duration = Duration::from_millis(250);
@@ -495,7 +492,6 @@ impl Ingest {
         let rules = self.rules.read().clone();
         let count = self.registry.read().end();
         let mut unfinished = false;
-        let mut all_changed = Vec::new();
         for first in (0..count).step_by(AT_ONCE as usize) {
             let numbers = first..count.min(first + AT_ONCE);
             let decisions: Vec<Decision> = {
@@ -544,21 +540,17 @@ impl Ingest {
                 self.registry.set_policy(number, policy, now);
             }
             self.unlisted.lock().extend(changed.iter().map(|&(number, _)| number));
-            all_changed.extend(changed.into_iter().map(|(number, _)| number));
+            if !changed.is_empty() {
+                // Not left to the next batch, which may be long in coming while millions are named. After an error
+                // it is: what was named is still to be written.
+                let _ = self.journal.append(&[]);
+            }
             if !taken.is_empty() {
                 // As at the beginning of a flush cycle: names before rows.
                 self.synced().await;
             }
             self.write_taken(taken).await;
             tokio::task::yield_now().await;
-        }
-        // The journal does not tell of a new policy: after a crash the metrics table must, or points of the new
-        // one would be replayed by the old one. What fails here is listed by the next flush cycle.
-        if !all_changed.is_empty()
-            && let Err(error) = self.list_and_sync(&all_changed).await
-        {
-            self.counters.store_errors.fetch_add(1, Relaxed);
-            tracing::error!(%error, "new policies of metrics could not be stored; it is tried again");
         }
         unfinished
     }

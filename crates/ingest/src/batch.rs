@@ -40,8 +40,6 @@ pub struct Batch {
     pub(crate) examples: Vec<(Reject, Vec<u8>)>,
     // What accept makes of the points, here so that a second try after a full disk goes on where it was.
     pub(crate) numbered: Vec<NumberedPoint>,
-    /// How many of them are journalled and held.
-    pub(crate) held: usize,
     pub(crate) record: RecordWriter,
 }
 
@@ -55,7 +53,6 @@ impl Batch {
             refused: [0; Reject::ALL.len()],
             examples: Vec::new(),
             numbered: Vec::new(),
-            held: 0,
             record: RecordWriter::default(),
         }
     }
@@ -91,7 +88,6 @@ impl Batch {
         self.text.clear();
         self.sent.clear();
         self.numbered.clear();
-        self.held = 0;
     }
 }
 

@@ -122,7 +122,7 @@ impl Ingest {
         Ok(())
     }
 
-    pub(crate) async fn list_and_sync(&self, unlisted: &[u32]) -> Result<(), StoreError> {
+    async fn list_and_sync(&self, unlisted: &[u32]) -> Result<(), StoreError> {
         for some in unlisted.chunks(GROUP) {
             self.driver.put_metrics(self.registry.records(some)).await?;
         }

@@ -236,9 +236,9 @@ impl Journal {
         bytes.extend_from_slice(name.as_bytes());
     }
 
-    /// Appends a finished record, and before it whatever was named; with an empty one, that alone. On an error nothing of it is in the
-    /// journal, what was named is still to be written, and the same call may be made again. The guard is
-    /// kept until the record's points are in memory.
+    /// Appends a finished record, and before it whatever was named; with an empty one, that alone. On an error
+    /// nothing of it is in the journal, what was named is still to be written, and the same call may be made
+    /// again. The guard is kept until the record's points are in memory.
     pub fn append(&self, record: &[u8]) -> io::Result<RwLockReadGuard<'_, ()>> {
         if self.writer.lock().length >= SEGMENT_BYTES {
             self.rotate()?;

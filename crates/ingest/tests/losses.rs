@@ -350,3 +350,26 @@ fn a_batch_of_any_size_is_replayed() {
         assert_eq!((ingest.restored().points, ingest.restored().damaged_bytes), (u64::from(POINTS), 0));
     });
 }
+
+#[test]
+fn points_accepted_under_an_old_retention_are_replayed_under_that() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let time = (now() - 600) / 60 * 60;
+    let life = runtime();
+    life.block_on(async {
+        let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
+        let points: Vec<_> = (0..60).map(|i| ("a", time + i, 1.0)).collect();
+        send(&ingest, &points).await;
+        ingest.set_rules(rules("60s:2h")).await;
+        send(&ingest, &[("a", time + 60, 7.0)]).await;
+    });
+    life.shutdown_timeout(Duration::from_secs(1));
+    runtime().block_on(async {
+        let ingest = open(dir.path(), &driver, "60s:2h", vec![]).await;
+        for _ in 0..2 {
+            assert_eq!(read(&ingest, "a", time, 1200).await, (60, 60.0));
+            assert_eq!(read(&ingest, "a", time + 60, 1200).await, (60, 7.0));
+            in_time(ingest.flush()).await.unwrap();
+        }
+    });
+}
