@@ -106,8 +106,8 @@ impl Open {
 
     /// The slot after the last stage-0 slot held, or `None` when no stage-0 point is held.
     pub fn end_slot(&self) -> Option<Slot> {
-        let run = (!self.run.is_empty()).then(|| self.first_slot + self.run.len() as u32);
-        let late = self.late().iter().filter(|late| late.stage == 0).map(|late| late.slot + 1).max();
+        let run = (!self.run.is_empty()).then(|| self.first_slot.saturating_add(self.run.len() as u32));
+        let late = self.late().iter().filter(|late| late.stage == 0).map(|late| late.slot.saturating_add(1)).max();
         run.max(late)
     }
 }
@@ -135,6 +135,15 @@ mod tests {
         open.push(1_000_001, 3.0);
         assert_eq!(open.run(), (1_000_000, &[2.0, 3.0][..]));
         assert_eq!(open.late(), [Late { slot: 10, stage: 0, value: 1.0 }]);
+    }
+
+    #[test]
+    fn the_last_slot_there_is_has_an_end() {
+        let mut open = Open::default();
+        open.push(Slot::MAX, 1.0);
+        assert_eq!(open.end_slot(), Some(Slot::MAX));
+        (5..10).for_each(|slot| _ = open.push(slot, 1.0));
+        assert_eq!((open.late().len(), open.end_slot()), (1, Some(Slot::MAX)));
     }
 
     #[test]
