@@ -145,15 +145,17 @@ impl Held {
         state.unstored_from = Slot::MAX;
     }
 
-    /// What waits for a metric, in the order it came, the part that is on its way first. Nothing when the
-    /// policy changed in between: that part is visible again once it is stored.
-    pub(crate) fn waiting(&self, number: u32) -> Waiting<'_> {
+    /// What waits for a metric under this policy, in the order it came, the part that is on its way first.
+    /// What came under another is counted in other slots: it is visible again once it is stored.
+    pub(crate) fn waiting(&self, number: u32, policy: PolicyId) -> Waiting<'_> {
         let Some(state) = self.states.get(number as usize) else { return Waiting::default() };
-        let taken = self.flushing.get(&number).filter(|taken| taken.policy == state.policy);
+        let taken = self.flushing.get(&number).filter(|taken| taken.policy == policy);
+        let is_current = state.policy == policy;
+        let unstored_from = if is_current { state.unstored_from } else { Slot::MAX };
         Waiting {
             taken: taken.map(|taken| &taken.open),
-            open: (!state.open.is_empty()).then_some(&state.open),
-            unstored_from: taken.map_or(state.unstored_from, |taken| taken.unstored_from),
+            open: (is_current && !state.open.is_empty()).then_some(&state.open),
+            unstored_from: taken.map_or(unstored_from, |taken| taken.unstored_from),
         }
     }
 }
@@ -217,6 +219,16 @@ mod tests {
     #[test]
     fn a_state_is_as_small_as_a_million_of_them_must_be() {
         assert!(size_of::<State>() <= 48, "{}", size_of::<State>());
+    }
+
+    #[test]
+    fn what_waits_under_another_policy_is_not_read_as_if_it_were_of_this_one() {
+        let mut held = Held::default();
+        held.ensure(0, false, |_| 1);
+        held.states[0].open.push(10, 1.0);
+        let (same, other) = (held.waiting(0, 1), held.waiting(0, 0));
+        assert_eq!((same.is_empty(), same.unstored_from), (false, 0));
+        assert_eq!((other.is_empty(), other.unstored_from), (true, Slot::MAX));
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Ingest {
         for some in readings.chunks_mut(AT_ONCE) {
             let held = self.held.lock();
             for reading in some.iter_mut().flatten() {
-                let waiting = held.waiting(reading.metric);
+                let waiting = held.waiting(reading.metric, reading.history.current());
                 if reading.choice.stage == 0 {
                     if !waiting.is_empty() {
                         let mut values = vec![f64::NAN; reading.choice.slots.len()];
