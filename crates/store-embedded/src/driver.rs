@@ -174,6 +174,11 @@ impl Inner {
         }
         let path = self.dir.join(table.to_string()).join(window.to_string());
         fs::create_dir_all(&path).map_err(io_error(format!("making the folder {}", path.display())))?;
+        // A file is only as durable as the folders that it is in; the library sees to its own.
+        for above in path.ancestors().skip(1).take(2) {
+            let sync = File::open(above).and_then(|folder| folder.sync_all());
+            sync.map_err(io_error(format!("syncing the folder {}", above.display())))?;
+        }
         let tree = Arc::new(Tree::open(&path, &self.shared)?);
         trees.insert((table, window), tree.clone());
         Ok(tree)
