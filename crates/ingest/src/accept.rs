@@ -543,7 +543,7 @@ impl Ingest {
             if !changed.is_empty() {
                 // Not left to the next batch, which may be long in coming while millions are named. After an error
                 // it is: what was named is still to be written.
-                let _ = self.journal.append(&[]);
+                drop(self.journal.append(&[]));
             }
             if !taken.is_empty() {
                 // As at the beginning of a flush cycle: names before rows.
