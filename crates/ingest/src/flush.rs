@@ -276,6 +276,7 @@ impl Ingest {
                     first_slot: derived.first_slot,
                     values: derived.values,
                     counts: derived.counts,
+                    aggregation: policy.aggregation,
                 });
             }
         }

@@ -24,7 +24,7 @@ impl TimedDriver {
         let seconds = HistogramVec::new(seconds, &["operation"])?;
         let failures = Opts::new("plumbago_store_failures_total", "Calls the store could not carry out, by operation.");
         let failures = IntCounterVec::new(failures, &["operation"])?;
-        for operation in ["write", "fetch", "sync", "expire", "put_metrics", "scan_metrics"] {
+        for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics"] {
             seconds.with_label_values(&[operation]);
             failures.with_label_values(&[operation]);
         }
@@ -53,6 +53,10 @@ impl Driver for TimedDriver {
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         self.timed("fetch", self.driver.fetch(fetches))
+    }
+
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        self.timed("own_part", self.driver.own_part(wholes))
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {

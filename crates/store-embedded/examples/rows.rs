@@ -67,6 +67,7 @@ async fn measure(load: &Load) {
                     first_slot: FIRST + from,
                     values: (0..len).map(|_| next(&mut random, metric, &mut levels[metric as usize])).collect(),
                     counts: vec![],
+                    aggregation: metric::Aggregation::Sum,
                 })
                 .collect();
             making += cpu_seconds() - start;

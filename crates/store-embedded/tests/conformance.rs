@@ -64,6 +64,7 @@ fn expiry_gives_the_disk_back() {
             first_slot: slot,
             values: vec![1.5; 100],
             counts: vec![],
+            aggregation: metric::Aggregation::Sum,
         };
         driver.write(vec![run(10_000), run(20_000)]).await.unwrap();
         driver.sync().await.unwrap();
@@ -90,7 +91,15 @@ const TABLE: (u32, u32) = (60, 10_080);
 fn kill_run(metric: u32, round: u32) -> Run {
     let table = Table { stage: Stage::new(TABLE.0, TABLE.1).unwrap(), aggregated: false };
     let values = (0..50).map(|i| f64::from(metric * 1000 + round * 50 + i) / 4.0).collect();
-    Run { metric, name: "m".into(), table, first_slot: 1_000_000 + round * 50, values, counts: vec![] }
+    Run {
+        metric,
+        name: "m".into(),
+        table,
+        first_slot: 1_000_000 + round * 50,
+        values,
+        counts: vec![],
+        aggregation: metric::Aggregation::Sum,
+    }
 }
 
 /// Not a test of its own: the process that the next test kills.
@@ -183,6 +192,7 @@ fn a_full_disk_is_an_error_until_there_is_room_again() {
         first_slot: 1_000_000,
         values: (0..500).map(|i| f64::from(metric * 1000 + i).sin()).collect(),
         counts: vec![],
+        aggregation: metric::Aggregation::Sum,
     };
     let fetch = |metric: u32| Fetch {
         metric,

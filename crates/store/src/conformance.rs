@@ -20,6 +20,9 @@ pub trait Fixture {
     /// Whether what was synced is still there when the store is opened again.
     const OUTLIVES: bool;
 
+    /// The largest count a slot can hold; a larger one is kept as this.
+    const LARGEST_COUNT: u32 = u32::MAX;
+
     /// Opens the store. Before every call but the first, the driver that the call before returned has
     /// been dropped.
     fn open(&mut self) -> impl Future<Output = Arc<dyn Driver>>;
@@ -34,7 +37,8 @@ pub async fn suite<F: Fixture>(fixture: &mut F, now: Timestamp) {
     the_last_write_of_a_slot_wins(&*driver, now).await;
     nan_leaves_what_is_stored(&*driver, now).await;
     every_bit_of_a_value_is_kept(&*driver, now).await;
-    counts_are_kept_beside_values(&*driver, now).await;
+    counts_are_kept_beside_values(&*driver, F::LARGEST_COUNT, now).await;
+    a_whole_is_the_part_of_a_writer_alone(&*driver, now).await;
     runs_cross_partitions(&*driver, now).await;
     tables_and_metrics_are_apart(&*driver, now).await;
     answers_are_in_the_order_of_the_fetches(&*driver, now).await;
@@ -125,15 +129,33 @@ pub async fn every_bit_of_a_value_is_kept(driver: &dyn Driver, now: Timestamp) {
 }
 
 /// An aggregated table keeps a count for each value; a slot is overwritten with both.
-pub async fn counts_are_kept_beside_values(driver: &dyn Driver, now: Timestamp) {
+pub async fn counts_are_kept_beside_values(driver: &dyn Driver, largest: u32, now: Timestamp) {
     let m = Metric::new(7, "720*3600s", true, now);
     m.write_counted(driver, 0, &[1.0, 2.0, 3.0], &[60, 59, u32::MAX]).await;
-    m.reads_counted(driver, 0..4, &[1.0, 2.0, 3.0, ABSENT], &[60, 59, u32::MAX, 0]).await;
-    m.write_counted(driver, 2, &[4.0, 5.0], &[1, 0]).await;
-    m.reads_counted(driver, 1..4, &[2.0, 4.0, 5.0], &[59, 1, 0]).await;
+    m.reads_counted(driver, 0..4, &[1.0, 2.0, 3.0, ABSENT], &[60, 59, largest, 0]).await;
+    m.write_counted(driver, 2, &[4.0, 5.0], &[1, 2]).await;
+    m.reads_counted(driver, 1..4, &[2.0, 4.0, 5.0], &[59, 1, 2]).await;
     // More than BigGraphite's 16-bit count can hold: a day of seconds.
     m.write_counted(driver, 9, &[7.5], &[86_400]).await;
-    m.reads_counted(driver, 9..10, &[7.5], &[86_400]).await;
+    m.reads_counted(driver, 9..10, &[7.5], &[largest.min(86_400)]).await;
+}
+
+/// Where nobody else wrote, a writer's own part is the whole, before and after it is stored.
+pub async fn a_whole_is_the_part_of_a_writer_alone(driver: &dyn Driver, now: Timestamp) {
+    for (i, aggregation) in Aggregation::ALL.into_iter().enumerate() {
+        let m = Metric::new(700 + i as u32, "720*3600s", true, now);
+        let mut run = m.run(5, &[1.5, ABSENT, -3.0]);
+        run.aggregation = aggregation;
+        run.counts = vec![60, 0, 59];
+        for _ in 0..2 {
+            let own = driver.own_part(vec![run.clone()]).await.unwrap();
+            assert_eq!(own.len(), 1);
+            assert_eq!((own[0].first_slot, &own[0].counts), (run.first_slot, &run.counts), "{aggregation:?}");
+            assert_same(&own[0].values, &run.values, "an own part");
+            driver.write(own).await.unwrap();
+        }
+    }
+    assert_eq!(driver.own_part(vec![]).await.unwrap(), []);
 }
 
 /// A run and a fetch may span partitions, and begin and end anywhere in them.
@@ -304,7 +326,7 @@ pub async fn any_operations_agree_with_a_map<F: Fixture>(fixture: &mut F, now: T
                     let run = random.run(m);
                     for (i, &value) in run.values.iter().enumerate() {
                         if !value.is_nan() {
-                            let count = run.counts.get(i).copied().unwrap_or(0);
+                            let count = run.counts.get(i).map_or(0, |&count| count.min(F::LARGEST_COUNT));
                             model.insert((m.number, run.first_slot + i as Slot), (value, count));
                         }
                     }
@@ -369,6 +391,7 @@ impl Metric {
             first_slot: self.base + first,
             values: values.to_vec(),
             counts,
+            aggregation: Aggregation::Sum,
         }
     }
 
@@ -515,7 +538,7 @@ impl Random {
             .collect();
         let mut run = metric.run(self.below(8000), &values);
         for count in &mut run.counts {
-            *count = if self.below(20) == 0 { self.next() as u32 } else { 60 };
+            *count = if self.below(20) == 0 { self.next() as u32 | 1 } else { 60 };
         }
         run
     }

@@ -25,6 +25,8 @@ pub struct Run {
     pub values: Vec<f64>,
     /// Partial counts, as many as values, in an aggregated table; empty in a stage-0 table.
     pub counts: Vec<u32>,
+    /// How the metric's points are aggregated: what the values of an aggregated table are.
+    pub aggregation: Aggregation,
 }
 
 /// Which slots of one metric in one table to read.
@@ -127,6 +129,15 @@ pub trait Driver: Send + Sync + 'static {
     /// Writes runs. On `Ok` they are readable by `fetch`; they are durable after the next `sync`. On an
     /// error any part of them may be written, and the caller writes all of them again.
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()>;
+
+    /// Takes what slots of aggregated tables come to in all (derived from every stored point, whoever wrote
+    /// it, and from what is held), and returns what this writer's rows must say, so that the rows of all
+    /// writers together come to that; the caller writes it next. One run for each, in their order, with the
+    /// same slots. Where another writer's rows say what is no longer so (an extreme that was overwritten),
+    /// they are corrected on the way.
+    ///
+    /// A store with one writer has no other rows and returns the runs as they are.
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
 
     /// Reads, concurrently where that helps; the answers are in the order of the fetches. Dropping the
     /// future stops the work.

@@ -6,11 +6,13 @@
 //!
 //! Nothing here knows files, CQL or HTTP.
 
+mod catalogue;
 pub mod conformance;
 mod driver;
 mod memory;
 mod series;
 
+pub use catalogue::{Catalogue, EachBatch, ScanProgress, SharedMetric, SharedNode};
 pub use driver::{Cells, Driver, DriverFuture, Fetch, MetricRecord, PolicyChange, Run, StoreError, Usage};
 pub use memory::MemoryDriver;
 pub use series::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};

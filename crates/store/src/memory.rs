@@ -81,6 +81,10 @@ impl Driver for MemoryDriver {
         Box::pin(ready(Ok(cells)))
     }
 
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(ready(Ok(wholes)))
+    }
+
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
@@ -151,7 +155,15 @@ mod tests {
         let stage = metric::Stage::new(60, 10).unwrap();
         let driver = MemoryDriver::new();
         let table = Table { stage, aggregated: false };
-        let run = Run { metric: 1, name: "a".into(), table, first_slot: 100, values: vec![1.0; 5], counts: vec![] };
+        let run = Run {
+            metric: 1,
+            name: "a".into(),
+            table,
+            first_slot: 100,
+            values: vec![1.0; 5],
+            counts: vec![],
+            aggregation: metric::Aggregation::Sum,
+        };
         drop(driver.write(vec![run]));
         drop(driver.expire(stage.time(103) + stage.duration()));
         let kept: Vec<Slot> = driver.tables().slots[&table].keys().map(|&(_, slot)| slot).collect();
