@@ -1,0 +1,104 @@
+//! What the driver must be told: clusters, keyspaces, consistency, bounds. Every default is a choice that
+//! a first user need not make.
+
+use std::{path::PathBuf, time::Duration};
+
+use metric::Timestamp;
+
+/// How to reach a cluster.
+#[derive(Debug, Clone)]
+pub struct ClusterOptions {
+    /// `HOST` or `HOST:PORT`; the port is 9042 where none is given. One that answers is enough.
+    pub contact_points: Vec<String>,
+    /// User and password, for PasswordAuthenticator. Never logged.
+    pub credentials: Option<Credentials>,
+    /// TLS, where the cluster wants it.
+    pub tls: Option<TlsOptions>,
+    /// The data centre whose replicas are asked first; without it, that of no one.
+    pub datacenter: Option<String>,
+    /// How long a connection may take.
+    pub connect_timeout: Duration,
+    /// How long a statement may take, retries included.
+    pub request_timeout: Duration,
+}
+
+/// A user and a password.
+#[derive(Clone)]
+pub struct Credentials {
+    /// The role's name.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Credentials {{ user: {:?}, password: … }}", self.user)
+    }
+}
+
+/// How connections are secured.
+#[derive(Debug, Clone, Default)]
+pub struct TlsOptions {
+    /// PEM file of the authorities that may have signed the nodes' certificates.
+    pub ca: PathBuf,
+    /// PEM files of this client's certificate and its key, where the cluster asks for one.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Whether a node's certificate must bear the address it was reached at.
+    pub verify_host: bool,
+}
+
+/// Which secondary indexes the metadata tables carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Indexes {
+    /// SASI, as BigGraphite has them and needs them.
+    #[default]
+    Sasi,
+    /// Storage-attached indexes, Cassandra 5.
+    Sai,
+    /// None: ScyllaDB, or cheap creation of metrics.
+    None,
+}
+
+/// How many replicas must answer, by kind of statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Consistencies {
+    /// Points written.
+    pub data_write: scylla::statement::Consistency,
+    /// Points read.
+    pub data_read: scylla::statement::Consistency,
+    /// Names written.
+    pub meta_write: scylla::statement::Consistency,
+    /// Names read.
+    pub meta_read: scylla::statement::Consistency,
+}
+
+/// Everything.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The cluster of the points.
+    pub data: ClusterOptions,
+    /// The cluster of the names, where it is another.
+    pub metadata: Option<ClusterOptions>,
+    /// Keyspace of the points; that of the names is this with `_metadata` behind it.
+    pub keyspace: String,
+    /// CQL of the replication of keyspaces that are created, as in
+    /// `{'class': 'NetworkTopologyStrategy', 'dc1': 3}`; `None` takes one that fits a cluster of its size.
+    pub replication: Option<String>,
+    /// Consistency levels.
+    pub consistency: Consistencies,
+    /// Which indexes are created with the tables.
+    pub indexes: Indexes,
+    /// This writer's id, 0 to 16383; see [`crate::claim`].
+    pub writer: u16,
+    /// Which of the four replicas of aggregates this writer writes, 0 to 3.
+    pub replica: u8,
+    /// Statements under way at once, writes and reads each.
+    pub in_flight: usize,
+    /// The largest number of rows that a glob may read where the tables answer globs.
+    pub glob_rows: usize,
+    /// The largest number of statements that a glob may become.
+    pub glob_queries: usize,
+    /// Unix seconds.
+    pub clock: fn() -> Timestamp,
+}
