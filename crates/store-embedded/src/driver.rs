@@ -15,9 +15,10 @@ use std::{
 use lsm_tree::{Cache, DescriptorTable};
 use metric::{ROW_POINTS, Slot, Stage, Table, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
-use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
+use store::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, StoreError, Usage};
 
 use crate::{
+    events::EventsTable,
     folder::{self, io_error},
     metrics::MetricsTable,
     rows::{GROUP_SLOTS, Rows},
@@ -79,6 +80,7 @@ struct Inner {
     options: EmbeddedOptions,
     shared: Shared,
     metrics: MetricsTable,
+    events: EventsTable,
     /// By table and window number.
     trees: RwLock<BTreeMap<(Table, u32), Arc<Tree>>>,
     /// Rows are read, changed and written back: one writer at a time.
@@ -95,6 +97,7 @@ impl EmbeddedDriver {
             descriptors: Arc::new(DescriptorTable::new(512)),
         };
         let metrics = MetricsTable::open(Tree::open(&dir.join("metrics"), &shared)?)?;
+        let events = EventsTable::open(Tree::open(&dir.join("events"), &shared)?)?;
         let mut trees = BTreeMap::new();
         let listed = fs::read_dir(dir).map_err(io_error(format!("listing {}", dir.display())))?;
         for entry in listed {
@@ -113,6 +116,7 @@ impl EmbeddedDriver {
             options,
             shared,
             metrics,
+            events,
             trees: RwLock::new(trees),
             writing: Arc::default(),
             _lock: lock,
@@ -131,7 +135,7 @@ impl EmbeddedDriver {
     pub fn settle(&self) -> Result<(), StoreError> {
         self.inner.flush()?;
         let trees: Vec<Arc<Tree>> = self.inner.trees.read().values().cloned().collect();
-        for tree in trees.iter().map(|tree| &**tree).chain([&self.inner.metrics.tree]) {
+        for tree in trees.iter().map(|tree| &**tree).chain(self.inner.other_trees()) {
             tree.compact_fully()?;
         }
         Ok(())
@@ -231,7 +235,12 @@ impl Inner {
         for tree in trees {
             tree.flush()?;
         }
-        self.metrics.tree.flush()
+        self.other_trees().into_iter().try_for_each(Tree::flush)
+    }
+
+    /// The trees that hold no points.
+    fn other_trees(&self) -> [&Tree; 2] {
+        [&self.metrics.tree, &self.events.tree]
     }
 
     /// Drops the trees of which nothing is kept at `now`, and deletes their folders.
@@ -255,7 +264,7 @@ impl Inner {
 
     fn unsynced_bytes(&self) -> u64 {
         let trees: u64 = self.trees.read().values().map(|tree| tree.unsynced_bytes()).sum();
-        trees + self.metrics.tree.unsynced_bytes()
+        trees + self.other_trees().into_iter().map(Tree::unsynced_bytes).sum::<u64>()
     }
 }
 
@@ -290,7 +299,7 @@ fn compact_until_stopped(inner: &Inner, stop: &Stop) {
         }
         drop(is_stopped);
         let trees: Vec<Arc<Tree>> = inner.trees.read().values().cloned().collect();
-        for tree in trees.iter().map(|tree| &**tree).chain([&inner.metrics.tree]) {
+        for tree in trees.iter().map(|tree| &**tree).chain(inner.other_trees()) {
             if *stop.is_stopped.lock() {
                 return;
             }
@@ -309,7 +318,9 @@ fn compact_until_stopped(inner: &Inner, stop: &Stop) {
                 tracing::error!(%error, "files of the store cannot be merged; it is tried again when more are written");
             }
         }
-        quiet.retain(|path, _| trees.iter().any(|tree| tree.path() == path) || path == inner.metrics.tree.path());
+        let others = inner.other_trees();
+        let is_there = |path: &Path| trees.iter().map(|tree| &**tree).chain(others).any(|tree| tree.path() == path);
+        quiet.retain(|path, _| is_there(path));
     }
 }
 
@@ -449,13 +460,30 @@ impl Driver for EmbeddedDriver {
         let trees = self.inner.trees.read();
         let mut tables: Vec<Table> = trees.keys().map(|(table, _)| *table).collect();
         tables.dedup();
+        let all = || trees.values().map(|tree| &**tree).chain(self.inner.other_trees());
         Usage {
-            disk_bytes: trees.values().map(|tree| tree.disk_bytes()).sum::<u64>()
-                + self.inner.metrics.tree.disk_bytes(),
-            memory_bytes: trees.values().map(|tree| tree.unsynced_bytes()).sum::<u64>()
-                + self.inner.metrics.tree.unsynced_bytes(),
+            disk_bytes: all().map(Tree::disk_bytes).sum(),
+            memory_bytes: all().map(Tree::unsynced_bytes).sum(),
             tables: tables.len() as u64,
         }
+    }
+}
+
+impl Events for EmbeddedDriver {
+    fn put_event(&self, event: NewEvent) -> DriverFuture<'_, u64> {
+        let inner = self.inner.clone();
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || inner.events.put(&event))).await? })
+    }
+
+    fn events(&self, after: (Timestamp, u64), until: Timestamp, most: usize) -> DriverFuture<'_, Vec<Event>> {
+        let inner = self.inner.clone();
+        let read = move || inner.events.after(after, until, most);
+        Box::pin(async move { joined(tokio::task::spawn_blocking(read)).await? })
+    }
+
+    fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
+        let inner = self.inner.clone();
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || inner.events.get(id))).await? })
     }
 }
 

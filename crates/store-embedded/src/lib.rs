@@ -5,6 +5,7 @@
 //! store/lock                                    held by the process that uses the folder
 //! store/spec                                    what wrote the folder, in words
 //! store/metrics/                                the metrics table, and the policies it names
+//! store/events/                                 the events table
 //! store/datapoints_10080p_60s_0/13/             one tree for each table and span of time
 //! ```
 //!
@@ -12,6 +13,7 @@
 //! Nothing outside of this crate knows the bytes on the disk.
 
 mod driver;
+mod events;
 mod folder;
 mod metrics;
 mod rows;

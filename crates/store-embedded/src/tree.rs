@@ -10,7 +10,7 @@ use std::{
 };
 
 use lsm_tree::{
-    AbstractTree, AnyTree, Cache, Config, DescriptorTable, SequenceNumberCounter, Slice, compaction::Leveled,
+    AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice, compaction::Leveled,
 };
 use parking_lot::Mutex;
 use store::StoreError;
@@ -179,12 +179,36 @@ impl Tree {
 
     /// Calls `each` with every key and value, in order.
     pub(crate) fn scan(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        use lsm_tree::Guard;
         for row in self.lsm.iter(NEWEST, None) {
             let (key, value) = row.into_inner().map_err(|error| failed(&self.path, error))?;
             each(&key, &value)?;
         }
         Ok(())
+    }
+
+    /// Calls `each` with the keys after `first` up to and with `last`, and their values, in order, until it returns
+    /// false.
+    pub(crate) fn scan_between(
+        &self,
+        first: &[u8],
+        last: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        use std::ops::Bound::{Excluded, Included};
+        let range: (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>) = (Excluded(first), Included(last));
+        for row in self.lsm.range::<&[u8], _>(range, NEWEST, None) {
+            let (key, value) = row.into_inner().map_err(|error| failed(&self.path, error))?;
+            if !each(&key, &value)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The last key there is.
+    pub(crate) fn last(&self) -> Result<Option<Slice>, StoreError> {
+        let last = self.lsm.iter(NEWEST, None).next_back();
+        last.map(|row| row.key()).transpose().map_err(|error| failed(&self.path, error))
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use metric::{Aggregation, Stage, Table};
-use store::{Driver, Fetch, Run, StoreError, conformance};
+use store::{Driver, Events, Fetch, Run, StoreError, conformance, conformance_events};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 struct Folder(tempfile::TempDir);
@@ -24,6 +24,14 @@ impl conformance::Fixture for Folder {
     }
 }
 
+impl conformance_events::EventsFixture for Folder {
+    const OUTLIVES: bool = true;
+
+    async fn open(&mut self) -> Arc<dyn Events> {
+        Arc::new(EmbeddedDriver::open(self.0.path(), EmbeddedOptions::default()).unwrap())
+    }
+}
+
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
@@ -35,6 +43,11 @@ fn now() -> i64 {
 #[test]
 fn the_suite_of_every_driver() {
     runtime().block_on(conformance::suite(&mut Folder(tempfile::tempdir().unwrap()), now()));
+}
+
+#[test]
+fn the_suite_of_every_keeper_of_events() {
+    runtime().block_on(conformance_events::events_suite(&mut Folder(tempfile::tempdir().unwrap())));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
 
 use metric::{Partial, Slot, Table, Timestamp};
 
-use crate::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
+use crate::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, Usage};
 
 /// Keeps every table in a map. What other drivers do on a disk or over a network, this one does at once.
 #[derive(Debug, Default)]
@@ -22,6 +22,7 @@ struct Tables {
     /// A stage-0 slot has the count zero. No value is NaN.
     slots: BTreeMap<Table, BTreeMap<(u32, Slot), Partial>>,
     metrics: BTreeMap<u32, MetricRecord>,
+    events: BTreeMap<(Timestamp, u64), NewEvent>,
 }
 
 impl MemoryDriver {
@@ -121,6 +122,29 @@ impl Driver for MemoryDriver {
     }
 }
 
+impl Events for MemoryDriver {
+    fn put_event(&self, event: NewEvent) -> DriverFuture<'_, u64> {
+        let events = &mut self.tables().events;
+        let id = events.len() as u64 + 1;
+        events.insert((event.when, id), event);
+        Box::pin(ready(Ok(id)))
+    }
+
+    fn events(&self, after: (Timestamp, u64), until: Timestamp, most: usize) -> DriverFuture<'_, Vec<Event>> {
+        let tables = self.tables();
+        let in_span = tables.events.iter().filter(|&(&place, _)| after < place && place.0 <= until);
+        let events = in_span.take(most).map(|(&(_, id), told)| Event { id, told: told.clone() }).collect();
+        Box::pin(ready(Ok(events)))
+    }
+
+    fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
+        let tables = self.tables();
+        let found = tables.events.iter().find(|((_, known), _)| *known == id);
+        let event = found.map(|(_, told)| Event { id, told: told.clone() });
+        Box::pin(ready(Ok(event)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::{
@@ -130,7 +154,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::conformance::{Fixture, suite};
+    use crate::{
+        conformance::{Fixture, suite},
+        conformance_events::{EventsFixture, events_suite},
+    };
 
     struct InMemory(Arc<MemoryDriver>);
 
@@ -147,6 +174,21 @@ mod tests {
         let mut fixture = InMemory(Arc::default());
         // Nothing in this driver waits, so that one poll must do.
         let run = pin!(suite(&mut fixture, 1_800_000_123));
+        assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+    }
+
+    impl EventsFixture for InMemory {
+        const OUTLIVES: bool = false;
+
+        async fn open(&mut self) -> Arc<dyn Events> {
+            self.0.clone()
+        }
+    }
+
+    #[test]
+    fn its_events_conform_too() {
+        let mut fixture = InMemory(Arc::default());
+        let run = pin!(events_suite(&mut fixture));
         assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
     }
 

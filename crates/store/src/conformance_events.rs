@@ -1,0 +1,73 @@
+//! The suite that every keeper of events passes.
+
+use std::{future::Future, sync::Arc};
+
+use crate::{Event, Events, NewEvent};
+
+/// How the suite gets at a store.
+pub trait EventsFixture {
+    /// Whether events are still there when the store is opened again.
+    const OUTLIVES: bool;
+
+    /// Opens the store. Before every call but the first, what the call before returned has been dropped.
+    fn open(&mut self) -> impl Future<Output = Arc<dyn Events>>;
+}
+
+/// Checks every fact. The store may hold other events, but none before 1970.
+pub async fn events_suite<F: EventsFixture>(fixture: &mut F) {
+    let events = fixture.open().await;
+    let told = [
+        event(-500, "é first", "a b", "line\nline"),
+        event(-300, "third", "", ""),
+        event(-400, "second", "b", "\u{0}"),
+        event(-300, "fourth", "b", "x"),
+        event(-100, "", "a", &"long ".repeat(10_000)),
+    ];
+    let mut ids = Vec::new();
+    for each in &told {
+        ids.push(events.put_event(each.clone()).await.unwrap());
+    }
+    check(&*events, &told, &ids).await;
+    drop(events);
+    if !F::OUTLIVES {
+        return;
+    }
+    let events = fixture.open().await;
+    check(&*events, &told, &ids).await;
+    let next = events.put_event(event(-50, "later", "", "")).await.unwrap();
+    assert!(!ids.contains(&next), "an id is given once, also after a restart");
+    assert_eq!(events.event(next).await.unwrap().unwrap().told.what, "later");
+}
+
+fn event(when: i64, what: &str, tags: &str, data: &str) -> NewEvent {
+    NewEvent { when, what: what.to_owned(), tags: tags.to_owned(), data: data.to_owned() }
+}
+
+async fn check(events: &dyn Events, told: &[NewEvent], ids: &[u64]) {
+    let mut kept: Vec<Event> = told.iter().zip(ids).map(|(told, &id)| Event { id, told: told.clone() }).collect();
+    kept.sort_by_key(|event| (event.told.when, event.id));
+    for event in &kept {
+        assert!((1..=1 << 53).contains(&event.id), "{}", event.id);
+        assert_eq!(events.event(event.id).await.unwrap().as_ref(), Some(event), "an event is found by its id");
+    }
+    assert_eq!(events.event(u64::MAX).await.unwrap(), None);
+    assert_eq!(events.event(0).await.unwrap(), None);
+
+    let all = events.events((-1000, 0), -60, 100).await.unwrap();
+    assert_eq!(all, kept, "in the order of time, and of ids where times are the same");
+    assert_eq!(events.events((-500, 0), -400, 100).await.unwrap(), kept[..2], "both ends are in the span");
+    assert_eq!(events.events((-499, 0), -401, 100).await.unwrap(), []);
+    assert_eq!(events.events((-60, 0), -1000, 100).await.unwrap(), [], "a span that ends before it begins is empty");
+    assert_eq!(events.events((-1000, 0), -60, 0).await.unwrap(), []);
+
+    let mut paged = Vec::new();
+    let mut after = (-1000, 0);
+    loop {
+        let page = events.events(after, -60, 2).await.unwrap();
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { break };
+        after = (last.told.when, last.id);
+        paged.extend(page);
+    }
+    assert_eq!(paged, kept, "pages are the whole");
+}
