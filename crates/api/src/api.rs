@@ -11,13 +11,17 @@ use std::{
     time::Instant,
 };
 
+use bytes::Bytes;
 use hyper::{Method, Request, Uri, body::Incoming};
 use metric::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
-    Answered, Extension, ExtensionRequest, Limits, Observer, Refusal, RequestBody, Response, events, find, functions,
-    page, params::Params, render_request, tags,
+    Answered, Extension, ExtensionRequest, Limits, Observer, Refusal, RequestBody, Response,
+    carbonapi::{self, Protocol},
+    events, find, functions, metric_info, page,
+    params::Params,
+    render_request, tags,
 };
 
 /// What an [`Api`] is made of.
@@ -90,6 +94,10 @@ pub(crate) struct Query {
     pub headers: hyper::HeaderMap,
     /// Its parameters.
     pub params: Params,
+    /// Its body.
+    pub body: Bytes,
+    /// Which of carbonapi's protocols it speaks, if any.
+    pub protocol: Option<Protocol>,
 }
 
 type Handler = for<'a> fn(&'a Arc<Api>, &'a Query) -> Pin<Box<dyn Future<Output = Result<Reply, Refusal>> + Send + 'a>>;
@@ -116,6 +124,10 @@ fn route(path: &str) -> Option<Route> {
         "/metrics" | "/metrics/find" => route!("find", "GET, HEAD, POST", find::find),
         "/metrics/expand" => route!("expand", "GET, HEAD, POST", find::expand),
         "/metrics/index.json" => route!("index", "GET, HEAD, POST", find::index),
+        "/metrics/list" => route!("list", "GET, HEAD, POST", metric_info::list),
+        "/metrics/details" => route!("details", "GET, HEAD, POST", metric_info::details),
+        "/info" => route!("info", "GET, HEAD, POST", metric_info::info),
+        "/_internal/capabilities" => route!("capabilities", "GET, HEAD, POST", carbonapi::capabilities),
         "/functions" => route!("functions", "GET, HEAD", functions::list),
         "/tags" => route!("tags", "GET, HEAD, POST", tags::tags),
         "/events/get_data" => route!("events", "GET, HEAD, POST", events::get_data),
@@ -206,9 +218,24 @@ impl Api {
             return Err(Refusal::Method { path: head.uri.path().to_owned(), allow: route.allow });
         }
         let body = body.read(self.limits.body_bytes, "http.max_body_bytes").await?;
-        let params = Params::read(head.uri.query(), &head.headers, body).await?;
-        let query = Query { path, headers: head.headers, params };
+        let is_v3 = Protocol::is_v3(head.uri.query(), &head.headers);
+        // A message that comes without a content type must not be read as a form.
+        let form = if is_v3 { Bytes::new() } else { body.clone() };
+        let params = Params::read(head.uri.query(), &head.headers, form).await?;
+        let named = || params.last("format").and_then(Protocol::named);
+        let protocol = if is_v3 { Some(Protocol::V3) } else { named() };
+        let query = Query { path, headers: head.headers, params, body, protocol };
         (route.handler)(self, &query).await
+    }
+
+    /// Checks the bytes of all targets of a render.
+    pub(crate) fn check_targets(&self, bytes: usize) -> Result<(), Refusal> {
+        let limit = self.limits.target_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        let given = bytes.to_string();
+        Err(Refusal::TooMuch { what: "the bytes of the targets are", given, limit, setting: "query.max_target_bytes" })
     }
 
     /// Waits for a turn to do heavy work.

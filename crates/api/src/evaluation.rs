@@ -50,15 +50,18 @@ pub(crate) struct Cost {
 }
 
 /// Evaluates what is asked. Dropping the future stops all of it.
-pub(crate) async fn evaluate(api: &Arc<Api>, asked: &Arc<Asked>) -> Result<Evaluated, Refusal> {
+///
+/// `spent` was read before for the same request; what it may cost is meant for both, and the cost that comes back is
+/// of both.
+pub(crate) async fn evaluate(api: &Arc<Api>, asked: &Arc<Asked>, spent: Cost) -> Result<Evaluated, Refusal> {
     let cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = CancelOnDrop(cancelled.clone());
-    match rounds(Evaluating::new(api, asked, cancelled)).await {
+    match rounds(Evaluating::new(api, asked, cancelled, spent)).await {
         // A pattern that names too much is one user's; the front end has others.
         Err(refusal @ (Refusal::Parameters { .. } | Refusal::TooMuch { .. })) if asked.from_front_end => {
             tracing::warn!(%refusal, "a front end is sent no series");
             api.observer.withheld("render");
-            Ok(Evaluated { series: Vec::new(), cost: Cost::default() })
+            Ok(Evaluated { series: Vec::new(), cost: spent })
         }
         other => other,
     }
@@ -110,14 +113,14 @@ struct Evaluating {
 }
 
 impl Evaluating {
-    fn new(api: &Arc<Api>, asked: &Arc<Asked>, cancelled: Arc<AtomicBool>) -> Evaluating {
+    fn new(api: &Arc<Api>, asked: &Arc<Asked>, cancelled: Arc<AtomicBool>, cost: Cost) -> Evaluating {
         let (api, from_front_end) = (api.clone(), asked.from_front_end);
         Evaluating {
             asked: asked.clone(),
             names: Arc::new(Names { api, from_front_end, cancelled, found: Mutex::default() }),
             expressions: Vec::new(),
             data: Data::new(),
-            cost: Cost::default(),
+            cost,
         }
     }
 
@@ -126,8 +129,8 @@ impl Evaluating {
         for target in &self.asked.targets {
             let expression = match render::parse(target) {
                 // A front end sends paths, already unescaped, and files what it gets under the text it sent.
-                Ok(Expression::Path(_)) | Err(_) if self.asked.from_front_end => Expression::Path(target.clone()),
-                Ok(Expression::SeriesByTag(_)) if self.asked.from_front_end => Expression::SeriesByTag(target.clone()),
+                Ok(Expression::Path(_)) | Err(_) if self.asked.has_plain_paths => Expression::Path(target.clone()),
+                Ok(Expression::SeriesByTag(_)) if self.asked.has_plain_paths => Expression::SeriesByTag(target.clone()),
                 parsed => parsed.map_err(|error| self.asked.refused(&error.to_string()))?,
             };
             self.expressions.push(expression);
@@ -186,7 +189,7 @@ impl Evaluating {
             }
         }
         let now = self.asked.times.now;
-        let points_left = api.limits.points - self.cost.points;
+        let points_left = api.limits.points.saturating_sub(self.cost.points);
         let max_points = (points_left / (total - self.cost.series).max(1)).max(1);
         let mut requests = Vec::with_capacity(total - self.cost.series);
         let mut reckoning = Reckoning::new(api, now, max_points);

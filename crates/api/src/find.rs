@@ -12,14 +12,18 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::{
     Api, Refusal,
     api::{Query, Reply},
+    carbonapi::{Protocol, read_names, unreadable},
     json::{JsonStyle, uncached},
-    nodes,
+    nodes::{self, Listing},
     pieces::{Coding, respond, respond_text},
-    python, times,
+    protobuf, python, times,
 };
 
 /// `/metrics/find`, and `/metrics` with a query.
 pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
+    if query.protocol == Some(Protocol::V3) {
+        return find_all(api, query).await;
+    }
     let params = &query.params;
     let flag = |name: &str| match params.last(name).map(|text| (text, python::int(text))) {
         None => Ok(0),
@@ -51,6 +55,11 @@ pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal
         "nodelist" => (style.content_type(), Box::new(move |f, out| nodes::nodelist(f, position, &style, out))),
         "pickle" => ("application/pickle", Box::new(move |f, out| nodes::pickle(f, now, out))),
         "msgpack" => ("application/x-msgpack", Box::new(move |f, out| nodes::msgpack(f, now, out))),
+        _ if query.protocol.is_some() => {
+            let asked = pattern.to_owned();
+            let write: nodes::Writer = Box::new(move |f, out| nodes::glob_response(f, &asked, out));
+            (Protocol::V2.content_type(), write)
+        }
         _ => return Err(Refusal::Format("Invalid value for 'format' parameter".to_owned())),
     };
     let pattern = match format {
@@ -76,6 +85,39 @@ pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal
         Ok(respond_text(uncached(content_type), out, Coding::of(headers), permit))
     });
     Ok(response.await?.into())
+}
+
+/// `/metrics/find` as carbonapi asks for it in version 3: a `MultiGlobRequest` in the body.
+async fn find_all(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
+    let mut patterns = read_names(&query.body).map_err(unreadable("MultiGlobRequest"))?;
+    patterns.extend(query.params.all("query").map(str::to_owned));
+    if patterns.is_empty() {
+        return Err(query_is_missing());
+    }
+    check_patterns(api, &patterns)?;
+    let response = find_work(api, query, move |api, limits, permit, headers| {
+        let (mut out, mut response) = (Vec::new(), Vec::new());
+        let mut left = limits.clone();
+        for pattern in &patterns {
+            let found = find_next(api, pattern, &mut left, limits)?;
+            response.clear();
+            nodes::glob_response(&nodes::Nodes { found: &found, leaves_only: false }, pattern, &mut response);
+            protobuf::bytes(&mut out, 1, &response);
+        }
+        Ok(respond_text(uncached(Protocol::V3.content_type()), out, Coding::of(headers), permit))
+    });
+    Ok(response.await?.into())
+}
+
+/// Finds one of several patterns, and takes what it found from what the next ones may find.
+fn find_next(api: &Api, pattern: &str, left: &mut FindLimits, limits: &FindLimits) -> Result<Found, Refusal> {
+    let found = api.registry.find(pattern, left).map_err(|error| match error {
+        FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
+        other => other,
+    });
+    let found = found.map_err(refusal)?;
+    left.nodes -= found.len();
+    Ok(found)
 }
 
 /// What a find without a pattern is told.
@@ -116,13 +158,7 @@ pub(crate) async fn expand(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
             if groups.iter().any(|(known, _)| known == pattern) {
                 continue;
             }
-            let found = api.registry.find(pattern, &left).map_err(|error| match error {
-                FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
-                other => other,
-            });
-            let found = found.map_err(refusal)?;
-            left.nodes -= found.len();
-            groups.push((pattern, found));
+            groups.push((pattern, find_next(api, pattern, &mut left, limits)?));
         }
         let mut out = Vec::new();
         nodes::expanded(&groups, leaves_only, grouped, &style, &mut out);
@@ -133,11 +169,14 @@ pub(crate) async fn expand(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
 
 /// `/metrics/index.json`: every metric, in the order of names.
 pub(crate) async fn index(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
-    let style = JsonStyle::of(query);
+    all_names(api, query, Listing::Json(JsonStyle::of(query))).await
+}
+
+/// Every metric, in the order of names.
+pub(crate) async fn all_names(api: &Arc<Api>, query: &Query, listing: Listing) -> Result<Reply, Refusal> {
     let response = find_work(api, query, move |api, limits, permit, headers| {
-        let cancelled = limits.cancelled.clone();
-        let index = nodes::Index::new(style, api.limits.response_bytes);
-        let index = index.filled(&api.registry, || cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)));
+        let index = nodes::Index::new(listing, api.limits.response_bytes);
+        let index = index.filled(&api.registry, || is_cancelled(limits));
         let index = index.map_err(|given| Refusal::TooMuch {
             what: "the bytes of the answer come to",
             given: format!("more than {given}"),
@@ -186,8 +225,13 @@ impl Drop for CancelOnDrop {
     }
 }
 
+/// Whether nobody waits for the answer any more.
+pub(crate) fn is_cancelled(limits: &FindLimits) -> bool {
+    limits.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}
+
 /// Waits for a turn, then walks names and writes the answer where work may be done.
-async fn find_work(
+pub(crate) async fn find_work(
     api: &Arc<Api>,
     query: &Query,
     work: impl FnOnce(&Api, &FindLimits, OwnedSemaphorePermit, &hyper::HeaderMap) -> Result<crate::Response, Refusal>

@@ -5,6 +5,8 @@ use render::Series;
 
 use crate::{
     calendar::LocalClock,
+    carbonapi::Protocol,
+    carbonapi_series::{FetchHead, v2_span, v3_span},
     json::JsonStyle,
     msgpack, pickle,
     pieces::Pieces,
@@ -28,6 +30,10 @@ pub(crate) enum Format {
     Dygraph(JsonStyle),
     /// `[{"target", "datapoints": [{"x", "y"}, …]}, …]`.
     Rickshaw(JsonStyle),
+    /// A `MultiFetchResponse` of version 2.
+    CarbonapiV2,
+    /// A `MultiFetchResponse` of version 3, with what is said beside each series.
+    CarbonapiV3(Vec<FetchHead>),
 }
 
 /// What becomes of points without a value.
@@ -51,6 +57,8 @@ impl Format {
             Format::Raw => "text/plain",
             Format::Pickle => "application/pickle",
             Format::Msgpack => "application/x-msgpack",
+            Format::CarbonapiV2 => Protocol::V2.content_type(),
+            Format::CarbonapiV3(_) => Protocol::V3.content_type(),
         }
     }
 
@@ -68,6 +76,9 @@ impl Format {
             Format::Dygraph(_) => 5,
             // `{"x": 1700000000, "y": 1.0}, `
             Format::Rickshaw(_) => 29,
+            // A double, and in version 2 whether it is there.
+            Format::CarbonapiV2 => 9,
+            Format::CarbonapiV3(_) => 8,
         }
     }
 }
@@ -200,6 +211,16 @@ impl Pieces for Answer {
                 spans.iter().for_each(|span| msgpack_span(&self.series[span.series], span, out));
             }
             Format::Dygraph(style) => dygraph(&self.series, style, out),
+            Format::CarbonapiV2 => {
+                out.reserve(values * 9 + spans.len() * 100);
+                spans.iter().for_each(|span| v2_span(&self.series[span.series], span.from, span.until, out));
+            }
+            Format::CarbonapiV3(heads) => {
+                out.reserve(values * 8 + spans.len() * 200);
+                for span in spans {
+                    v3_span(&self.series[span.series], &heads[span.series], span.from, span.until, out);
+                }
+            }
         }
     }
 }

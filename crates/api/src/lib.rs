@@ -24,11 +24,17 @@ mod reckoning;
 mod render_request;
 mod tags;
 
+mod carbonapi;
+mod carbonapi_fetch;
+mod carbonapi_series;
+mod metric_info;
+
 mod calendar;
 mod json;
 mod msgpack;
 mod pickle;
 mod pieces;
+mod protobuf;
 mod python;
 mod write;
 

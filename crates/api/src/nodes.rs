@@ -6,9 +6,11 @@ use metadata::{Found, Registry};
 use metric::Timestamp;
 
 use crate::{
+    carbonapi::Protocol,
     json::JsonStyle,
     msgpack, pickle as python,
     pieces::Pieces,
+    protobuf,
     write::{int, json_string},
 };
 
@@ -291,12 +293,34 @@ pub(crate) fn expanded(
     style.close(out);
 }
 
+/// A `GlobResponse` of carbonapi, of either version: a node that is a metric and a branch is matched twice.
+pub(crate) fn glob_response(nodes: &Nodes<'_>, pattern: &str, out: &mut Vec<u8>) {
+    protobuf::text(out, 1, pattern);
+    for node in nodes.by_path() {
+        let is_leaf = if node.is_leaf { 2 } else { 0 };
+        protobuf::bytes_head(out, 2, protobuf::bytes_len(1, node.path.len()) + is_leaf);
+        protobuf::text(out, 1, node.path);
+        protobuf::boolean(out, 2, node.is_leaf);
+    }
+}
+
 /// Names of one piece of the index.
 const NAMES_PER_PIECE: usize = 8192;
 
-/// `/metrics/index.json`: the names, in one buffer, written as they are sent.
+/// How all names are listed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Listing {
+    /// As `/metrics/index.json` does: a list.
+    Json(JsonStyle),
+    /// As go-carbon's `/metrics/list` does in JSON: `{"Metrics": [...]}`.
+    Object(JsonStyle),
+    /// As it does in protobuf: a `ListMetricsResponse`, which both versions have alike.
+    Protobuf(Protocol),
+}
+
+/// The names, in one buffer, written as they are sent.
 pub(crate) struct Index {
-    style: JsonStyle,
+    listing: Listing,
     limit: usize,
     text: String,
     // Where each name ends.
@@ -304,12 +328,15 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    pub fn new(style: JsonStyle, limit: usize) -> Index {
-        Index { style, limit, text: String::new(), ends: Vec::new() }
+    pub fn new(listing: Listing, limit: usize) -> Index {
+        Index { listing, limit, text: String::new(), ends: Vec::new() }
     }
 
     pub fn content_type(&self) -> &'static str {
-        self.style.content_type()
+        match &self.listing {
+            Listing::Json(style) | Listing::Object(style) => style.content_type(),
+            Listing::Protobuf(protocol) => protocol.content_type(),
+        }
     }
 
     /// Takes over every name. The error is the number of bytes at which it was too much.
@@ -339,24 +366,31 @@ impl Pieces for Index {
     fn write(&self, piece: usize, out: &mut Vec<u8>) {
         let begin = piece * NAMES_PER_PIECE;
         let end = (begin + NAMES_PER_PIECE).min(self.ends.len());
+        let (style, is_object) = match &self.listing {
+            Listing::Json(style) => (style, false),
+            Listing::Object(style) => (style, true),
+            Listing::Protobuf(_) => {
+                return (begin..end).for_each(|index| protobuf::text(out, 1, self.name(index)));
+            }
+        };
         if piece == 0 {
-            self.style.open(out);
-            out.push(b'[');
+            style.open(out);
+            out.extend_from_slice(if is_object { b"{\"Metrics\": [" } else { b"[" });
         }
         for index in begin..end {
             if index > 0 {
-                self.style.comma(out, 1);
+                style.comma(out, 1);
             } else {
-                self.style.line(out, 1);
+                style.line(out, 1);
             }
-            json_string(out, self.name(index), self.style.ascii);
+            json_string(out, self.name(index), style.ascii);
         }
         if piece + 1 == self.count() {
             if !self.ends.is_empty() {
-                self.style.line(out, 0);
+                style.line(out, 0);
             }
-            out.push(b']');
-            self.style.close(out);
+            out.extend_from_slice(if is_object { b"]}" } else { b"]" });
+            style.close(out);
         }
     }
 }

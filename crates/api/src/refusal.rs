@@ -44,10 +44,13 @@ pub(crate) enum Refusal {
     Body(#[from] BodyError),
     /// Nothing lives at this path.
     #[error(
-        "there is nothing at {0}; there are /render, /metrics/find, /metrics/expand, /metrics/index.json, /functions, \
-         /tags, /events/get_data, /version and the start page /"
+        "there is nothing at {0}; there are /render, /metrics/find, /metrics/expand, /metrics/index.json, \
+         /metrics/list, /metrics/details, /info, /functions, /tags, /events, /version and the start page /"
     )]
     NoSuchPath(String),
+    /// No metric has the name.
+    #[error("there is no metric {0}")]
+    NoSuchMetric(String),
     /// Something lives here, but not for this method.
     #[error("{path} is there for {allow} only")]
     Method {
@@ -82,7 +85,7 @@ impl Refusal {
             Refusal::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Body(BodyError::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
             Refusal::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
-            Refusal::NoSuchPath(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchPath(_) | Refusal::NoSuchMetric(_) => StatusCode::NOT_FOUND,
             Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,

@@ -11,14 +11,17 @@ use hyper::{HeaderMap, header};
 use jiff::tz::TimeZone;
 use metric::Timestamp;
 use render::Series;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     Api, Refusal, Response,
     api::{Query, Reply},
-    evaluation::{Evaluated, evaluate},
+    carbonapi::Protocol,
+    carbonapi_fetch,
+    carbonapi_series::FetchHead,
+    evaluation::{Cost, Evaluated, evaluate},
     formats::{Answer, Format, NullPoints},
     json::JsonStyle,
-    params::Params,
     pieces::{Coding, respond},
     python,
     times::{Times, zone},
@@ -45,34 +48,53 @@ pub(crate) struct Asked {
     pub source: String,
     /// Whether a graphite-web in front of us asks: anything but 200, and it leaves us out for a minute.
     pub from_front_end: bool,
+    /// Whether paths are names and globs without escapes, as programs send them.
+    pub has_plain_paths: bool,
     format: Format,
     cache_seconds: i64,
 }
 
 /// `/render`.
 pub(crate) async fn render(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
+    if query.protocol == Some(Protocol::V3) && !query.body.is_empty() {
+        return carbonapi_fetch::render(api, query).await;
+    }
     let asked = Arc::new(read(api, query)?);
     let permit = api.turn().await?;
-    let Evaluated { series, cost } = evaluate(api, &asked).await?;
-    let headers = query.headers.clone();
-    let (limit, cache_seconds) = (api.limits.response_bytes, asked.cache_seconds);
+    let Evaluated { series, cost } = evaluate(api, &asked, Cost::default()).await?;
+    let coding = Coding::of(&query.headers);
+    let (api_there, cache_seconds) = (api.clone(), asked.cache_seconds);
     let written = tokio::task::spawn_blocking(move || {
-        let answer = Answer::new(asked.format.clone(), folded(&asked, series));
-        let least = answer.least_bytes();
-        if least > limit {
-            return Err(Refusal::TooMuch {
-                what: "the bytes of the answer come to",
-                given: format!("at least {least}"),
-                limit,
-                setting: "query.max_response_bytes",
-            });
+        let mut format = asked.format.clone();
+        if let Format::CarbonapiV3(heads) = &mut format {
+            let Times { from, until, .. } = asked.times;
+            heads.extend(series.iter().map(|series| FetchHead::of(&api_there, series, from, until)));
         }
-        let builder = hyper::Response::builder().header(header::CONTENT_TYPE, answer.content_type());
-        Ok(respond(builder, Arc::new(answer), Coding::of(&headers), permit))
+        answered(Answer::new(format, folded(&asked, series)), api_there.limits.response_bytes, coding, permit)
     });
     let mut response = written.await.map_err(|_| Refusal::Broken)??;
     set_caching(&mut response, cache_seconds, (api.clock)());
     Ok(Reply { response, series: cost.series as u64, points: cost.points as u64 })
+}
+
+/// Hands an answer to the client, unless it is certain to be too long.
+pub(crate) fn answered(
+    answer: Answer,
+    limit: usize,
+    coding: Coding,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, Refusal> {
+    let least = answer.least_bytes();
+    if least > limit {
+        return Err(Refusal::TooMuch {
+            what: "the bytes of the answer come to",
+            given: format!("at least {least}"),
+            limit,
+            setting: "query.max_response_bytes",
+        });
+    }
+    let builder = hyper::Response::builder().header(header::CONTENT_TYPE, answer.content_type());
+    Ok(respond(builder, Arc::new(answer), coding, permit))
 }
 
 /// Step 1.
@@ -90,24 +112,16 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
     let zone = zone(api, params);
     let times = Times::read(api, params, &zone)?;
     let x_files_factor = params.last("xFilesFactor").map_or(Ok(0.0), python::float).map_err(bad)?;
-    let format = format(params, &zone)?;
+    let format = format(query, &zone)?;
     if graph_type == "pie" {
         let text = "pie charts are images, and images are not made here yet; leave graphType out and ask for a format \
                     of numbers: json, csv, raw, pickle, msgpack, dygraph or rickshaw";
         return Err(Refusal::Format(text.to_owned()));
     }
-    let bytes: usize = targets.iter().map(String::len).sum();
-    if bytes > api.limits.target_bytes {
-        let (given, limit) = (bytes.to_string(), api.limits.target_bytes);
-        return Err(Refusal::TooMuch {
-            what: "the bytes of the targets are",
-            given,
-            limit,
-            setting: "query.max_target_bytes",
-        });
-    }
+    api.check_targets(targets.iter().map(String::len).sum())?;
     let source = source(&query.headers);
     let from_front_end = params.last("local") == Some("1") && matches!(format, Format::Pickle | Format::Msgpack);
+    let has_plain_paths = from_front_end || query.protocol.is_some();
     // `template[name]=value`; a later one of the same name goes before, as in a Python dict.
     let mut template: Vec<(String, String)> = Vec::new();
     for (name, value) in params.pairs() {
@@ -132,13 +146,20 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
         max_data_points,
         source,
         from_front_end,
+        has_plain_paths,
         format,
         cache_seconds,
     })
 }
 
 /// The format asked for. graphite-web draws a picture for everything it does not know.
-fn format(params: &Params, zone: &TimeZone) -> Result<Format, Refusal> {
+fn format(query: &Query, zone: &TimeZone) -> Result<Format, Refusal> {
+    match query.protocol {
+        Some(Protocol::V2) => return Ok(Format::CarbonapiV2),
+        Some(Protocol::V3) => return Ok(Format::CarbonapiV3(Vec::new())),
+        None => {}
+    }
+    let params = &query.params;
     let given = params.last("format");
     let short = || match (params.has("rawData"), params.has("pickle")) {
         (true, _) => Some("raw"),
@@ -184,6 +205,23 @@ fn source(headers: &HeaderMap) -> String {
 }
 
 impl Asked {
+    /// Names and globs that a program asks for, with nothing said but when.
+    pub fn of_paths(api: &Api, paths: Vec<String>, times: Times) -> Asked {
+        Asked {
+            targets: paths,
+            times,
+            zone: api.time_zone.clone(),
+            x_files_factor: 0.0,
+            template: Vec::new(),
+            max_data_points: None,
+            source: String::new(),
+            from_front_end: false,
+            has_plain_paths: true,
+            format: Format::CarbonapiV3(Vec::new()),
+            cache_seconds: CACHE_SECONDS,
+        }
+    }
+
     /// A target that cannot be, in graphite-web's form.
     pub fn refused(&self, message: &str) -> Refusal {
         let mut context = format!("; targets: \"{}\"", self.targets.join(", "));

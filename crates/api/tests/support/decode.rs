@@ -1,4 +1,4 @@
-//! Pickle and MessagePack, read: as much of both as our writers use.
+//! Pickle, MessagePack and protobuf, read: as much of each as our writers use.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -124,4 +124,94 @@ fn msgpack_value(bytes: &mut &[u8]) -> Value {
         0xe0.. => json!(kind as i8),
         other => panic!("type {other:#x}"),
     }
+}
+
+/// A protobuf message: fields with their wire type's bytes, as `protoc --decode_raw` shows them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Message(Vec<(u32, Raw)>);
+
+#[derive(Debug, Clone, PartialEq)]
+enum Raw {
+    Int(i64),
+    Float(f32),
+    Bytes(Vec<u8>),
+}
+
+impl Message {
+    pub fn of(mut bytes: &[u8]) -> Message {
+        let mut fields = Vec::new();
+        while !bytes.is_empty() {
+            let tag = varint(&mut bytes);
+            let raw = match tag & 7 {
+                0 => Raw::Int(varint(&mut bytes) as i64),
+                2 => {
+                    let len = varint(&mut bytes) as usize;
+                    let (value, rest) = bytes.split_at(len);
+                    bytes = rest;
+                    Raw::Bytes(value.to_vec())
+                }
+                5 => {
+                    let (value, rest) = bytes.split_first_chunk().unwrap();
+                    bytes = rest;
+                    Raw::Float(f32::from_le_bytes(*value))
+                }
+                kind => panic!("wire type {kind}"),
+            };
+            fields.push(((tag >> 3) as u32, raw));
+        }
+        Message(fields)
+    }
+
+    fn all(&self, field: u32) -> impl Iterator<Item = &Raw> {
+        self.0.iter().filter(move |(number, _)| *number == field).map(|(_, raw)| raw)
+    }
+
+    pub fn int(&self, field: u32) -> i64 {
+        self.all(field).last().map_or(0, |raw| if let Raw::Int(value) = raw { *value } else { panic!("{raw:?}") })
+    }
+
+    pub fn float(&self, field: u32) -> f32 {
+        self.all(field).last().map_or(0.0, |raw| if let Raw::Float(value) = raw { *value } else { panic!("{raw:?}") })
+    }
+
+    fn lists(&self, field: u32) -> Vec<&[u8]> {
+        let bytes = |raw| match raw {
+            Raw::Bytes(bytes) => bytes.as_slice(),
+            other => panic!("{other:?}"),
+        };
+        self.all(field).map(bytes).collect()
+    }
+
+    pub fn bytes(&self, field: u32) -> Vec<u8> {
+        self.lists(field).concat()
+    }
+
+    pub fn texts(&self, field: u32) -> Vec<String> {
+        self.lists(field).into_iter().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap()).collect()
+    }
+
+    pub fn text(&self, field: u32) -> String {
+        self.texts(field).into_iter().next().unwrap_or_default()
+    }
+
+    pub fn messages(&self, field: u32) -> Vec<Message> {
+        self.lists(field).into_iter().map(Message::of).collect()
+    }
+
+    pub fn doubles(&self, field: u32) -> Vec<f64> {
+        self.bytes(field).chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap())).collect()
+    }
+}
+
+fn varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    for shift in (0..).step_by(7) {
+        let (&byte, rest) = bytes.split_first().unwrap();
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            break;
+        }
+    }
+    value
 }
