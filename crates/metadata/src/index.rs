@@ -4,7 +4,7 @@
 //! maintenance thread seals the tail into a segment and merges segments, always beside the lock: a find or a
 //! creation waits for the exchange of a list of pointers, never for a merge.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use metric::is_tagged;
 
@@ -99,7 +99,7 @@ impl Registry {
             let sizes = table.segments.iter().map(|segment| segment.len()).collect::<Vec<_>>();
             (table.names, table.tail.len(), sizes)
         };
-        let quiet = names - *names_before < QUIET;
+        let quiet = names.saturating_sub(*names_before) < QUIET;
         *names_before = names;
         if tail >= SEAL || quiet && tail >= SEAL_WHEN_QUIET {
             self.seal(tail.min(SEAL_MOST));
@@ -147,6 +147,24 @@ impl Registry {
         table.add_segment(merged);
         drop(table);
         // The last owner of the old segments frees them: `old`, beside the lock, or a find that still reads.
+    }
+
+    /// One segment of all of them, without some. The caller holds `compacting`.
+    pub(crate) fn rebuild_without(&self, gone: &HashSet<u32>) {
+        let old = self.names.read().segments.clone();
+        let mut builder = SegmentBuilder::new(old.iter().map(|segment| segment.len()).sum());
+        Merge::new(&old, &[]).for_each(|name, number| {
+            if !gone.contains(&number) {
+                builder.push(name, number);
+            }
+            true
+        });
+        let rest = builder.finish();
+        let mut table = self.names.write();
+        table.segments.clear();
+        if rest.len() > 0 {
+            table.add_segment(rest);
+        }
     }
 
     /// Makes a segment of the first `count` names of the tail.

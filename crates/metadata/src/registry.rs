@@ -1,6 +1,7 @@
 //! The registry: numbers, names and policies of metrics.
 
 use std::{
+    collections::HashSet,
     hash::{BuildHasher, Hasher},
     sync::Arc,
 };
@@ -47,6 +48,8 @@ pub(crate) struct Table {
     pub segments: Vec<Arc<Segment>>,
     // Numbers in the order they came.
     pub tail: Vec<u32>,
+    // Metrics that are no more, though their numbers are: see `Registry::hide`.
+    pub hidden: HashSet<u32>,
 }
 
 /// What a restore did.
@@ -146,6 +149,7 @@ impl Registry {
             if known.is_some() {
                 let place = table.places[record.number as usize];
                 table.arena.set_policy(place, policy);
+                table.show(record.number);
                 restored.known += 1;
             } else {
                 table.insert(hash, record.number, &record.name, policy, record.created_on);
@@ -194,6 +198,25 @@ impl Registry {
         policies.change(number, old, policy, since);
     }
 
+    /// Takes metrics out of sight: somebody deleted them from tables that are shared. Their numbers, names and
+    /// policies stay, for points that are on their way; [`NamesMut::create`] of the same name brings one back
+    /// under its old number. Rebuilds the path index: seconds for millions of names, beside the lock.
+    pub fn hide(&self, numbers: &[u32]) {
+        let _compacting = self.compacting.lock();
+        let gone: HashSet<u32> = {
+            let table = &mut *self.names.write();
+            let is_shown = |number: &u32| table.record(*number).is_some() && !table.hidden.contains(number);
+            let gone: HashSet<u32> = numbers.iter().copied().filter(is_shown).collect();
+            table.hidden.extend(&gone);
+            table.names -= gone.len();
+            table.tail.retain(|number| !gone.contains(number));
+            gone
+        };
+        if !gone.is_empty() {
+            self.rebuild_without(&gone);
+        }
+    }
+
     /// Every policy a metric was kept by, oldest first, or `None` when no metric has the number.
     pub fn policies(&self, number: u32) -> Option<PolicyHistory> {
         let table = self.names.read();
@@ -235,6 +258,7 @@ impl Table {
             names: 0,
             segments: Vec::new(),
             tail: Vec::new(),
+            hidden: HashSet::new(),
         }
     }
 
@@ -249,10 +273,28 @@ impl Table {
         self.names += 1;
     }
 
+    /// Also what is hidden.
     #[inline]
     fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
         let place = self.numbers.find(hash, |place| self.arena.get(place).name == name)?;
         Some(self.arena.get(place).number)
+    }
+
+    #[inline]
+    fn find_shown(&self, hash: u64, name: &[u8]) -> Option<u32> {
+        self.find(hash, name).filter(|number| self.hidden.is_empty() || !self.hidden.contains(number))
+    }
+
+    /// Brings a hidden metric back, and tells whether it was one.
+    fn show(&mut self, number: u32) -> bool {
+        let was_hidden = self.hidden.remove(&number);
+        if was_hidden {
+            self.names += 1;
+            if self.record(number).is_some_and(|record| !is_tagged(text(record.name))) {
+                self.tail.push(number);
+            }
+        }
+        was_hidden
     }
 
     #[inline]
@@ -292,7 +334,7 @@ impl Names<'_> {
     /// The number of the metric with exactly this name, whose [`Registry::hash`] is `hash`.
     #[inline]
     pub fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
-        self.table.find(hash, name)
+        self.table.find_shown(hash, name)
     }
 
     /// The name of a metric; empty when no metric has the number.
@@ -339,7 +381,7 @@ impl NamesMut<'_> {
     /// As [`Names::find`].
     #[inline]
     pub fn find(&self, hash: u64, name: &[u8]) -> Option<u32> {
-        self.table.find(hash, name)
+        self.table.find_shown(hash, name)
     }
 
     /// The number of the metric with this name, which is created when it is not there: another thread may
@@ -351,6 +393,7 @@ impl NamesMut<'_> {
     pub fn create(&mut self, hash: u64, name: &str, policy: PolicyId, now: Timestamp) -> u32 {
         assert!(name.len() <= MAX_NAME_BYTES, "a canonical name has at most {MAX_NAME_BYTES} bytes");
         if let Some(number) = self.table.find(hash, name.as_bytes()) {
+            self.table.show(number);
             return number;
         }
         let number = self.table.places.len() as u32;
@@ -364,6 +407,30 @@ impl NamesMut<'_> {
 mod tests {
     use super::*;
     use crate::FindLimits;
+
+    #[test]
+    fn a_hidden_metric_is_gone_with_its_directories_and_comes_back_under_its_number() {
+        let registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, policy, 7);
+        let numbers: Vec<u32> = ["a.b", "a.c.d", "e.f", "x;t=v"].into_iter().map(create).collect();
+        registry.compact_fully();
+        let late = create("g.h");
+        let paths = |pattern: &str| {
+            let found = registry.find(pattern, &FindLimits::default()).unwrap();
+            found.iter().map(|node| node.path.to_owned()).collect::<Vec<_>>()
+        };
+        registry.hide(&[numbers[1], numbers[2], numbers[3], late, 99]);
+        assert_eq!((paths("**"), registry.len()), (vec!["a".to_owned(), "a.b".to_owned()], 1));
+        assert_eq!((paths("e.f"), paths("x;t=v")), (vec![], vec![]));
+        assert_eq!(registry.read().name(numbers[1]), "a.c.d");
+        assert_eq!(create("a.c.d"), numbers[1]);
+        assert_eq!((paths("a.c.*"), registry.len()), (vec!["a.c.d".to_owned()], 2));
+        registry.compact_fully();
+        assert_eq!(paths("a.*"), ["a.b", "a.c"]);
+        registry.hide(&numbers);
+        assert_eq!((paths("**"), registry.len()), (vec![], 0));
+    }
 
     #[test]
     fn a_metric_is_found_the_moment_it_is_created() {
