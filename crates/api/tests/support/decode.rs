@@ -175,10 +175,10 @@ impl Message {
     }
 
     fn lists(&self, field: u32) -> Vec<&[u8]> {
-        let bytes = |raw| match raw {
-            Raw::Bytes(bytes) => bytes.as_slice(),
-            other => panic!("{other:?}"),
-        };
+        fn bytes(raw: &Raw) -> &[u8] {
+            let Raw::Bytes(bytes) = raw else { panic!("{raw:?}") };
+            bytes
+        }
         self.all(field).map(bytes).collect()
     }
 
