@@ -1,0 +1,210 @@
+//! A value axis: where it begins and ends, and which values are labelled.
+//!
+//! The choices are graphite-web's, so that a graph keeps its scale when it moves here:
+//!
+//! 1. The limits are the data's, or those asked for.
+//! 2. Steps are 1, 2 or 5 times a power of ten (powers of two for binary units). Of those that cover the limits in one
+//!    of the allowed numbers of steps, the one that leaves least blank is taken.
+//! 3. Where the data set the limits, they are moved out to whole steps.
+
+use crate::{
+    Error,
+    options::{AxisOptions, Top, Units},
+    units::label,
+};
+
+/// What a limit may be off a whole step by, in steps.
+const EPSILON: f64 = 0.0001;
+
+/// Labels of an axis, at most: graphite-web's bound, before it takes a step of its own.
+const MAX_LABELS: f64 = 1000.0;
+
+/// An axis with its limits.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ValueAxis {
+    pub bottom: f64,
+    /// Above `bottom`.
+    pub top: f64,
+    /// From a label to the next; `None` where each is `base` times the one before.
+    step: Option<f64>,
+    base: Option<f64>,
+    units: Units,
+}
+
+/// What limits are made of.
+struct Limits {
+    min: f64,
+    max: f64,
+    // Whether a limit was asked for. What the data set may be moved.
+    min_is_fixed: bool,
+    max_is_fixed: bool,
+    // Neither the data's exact end nor a fixed one is rounded.
+    max_is_exact: bool,
+    limit: Option<f64>,
+}
+
+impl ValueAxis {
+    /// An axis over values from `data.0` to `data.1`, both finite. With a `log_base`, `data.0` is above zero.
+    pub fn new(
+        data: (f64, f64),
+        asked: &AxisOptions,
+        divisors: &[u32],
+        log_base: Option<f64>,
+        units: Units,
+    ) -> Result<ValueAxis, Error> {
+        let limits = Limits::of(data, asked)?;
+        if let Some(base) = log_base {
+            return limits.logarithmic(base, units);
+        }
+        let step = match asked.step {
+            Some(step) => step,
+            None => limits.step(divisors, units),
+        };
+        let bottom = if limits.min_is_fixed { limits.min } else { step * (limits.min / step + EPSILON).floor() };
+        let mut top = if limits.max_is_exact { limits.max } else { step * (limits.max / step - EPSILON).ceil() };
+        if let Some(limit) = limits.limit.filter(|limit| !limits.max_is_exact && top > limit + EPSILON * step) {
+            top = limit;
+        }
+        if top <= bottom {
+            top = bottom + bottom.abs().max(1.0);
+        }
+        // A step that was asked for and would make a wall of labels.
+        let step = if top - bottom > MAX_LABELS * step { limits.step(&[4, 5, 6], units) } else { step };
+        Ok(ValueAxis { bottom, top, step: Some(step), base: None, units })
+    }
+
+    /// The values that are labelled, upwards, each with its label.
+    pub fn labels(&self) -> Vec<(f64, String)> {
+        let span = self.top - self.bottom;
+        let labelled = |value: f64| (value, label(value, self.step, span, self.units));
+        let mut labels = Vec::new();
+        match (self.step, self.base) {
+            (Some(step), _) => {
+                let start = step * (self.bottom / step - EPSILON).ceil();
+                let count = ((self.top - start) / step + EPSILON).floor().clamp(-1.0, MAX_LABELS);
+                for index in 0..=count as i64 {
+                    // Never "-0".
+                    labels.push(labelled(start + index as f64 * step + 0.0));
+                }
+            }
+            (None, base) => {
+                let base = base.unwrap_or(10.0);
+                let mut value = base.powf((self.bottom.ln() / base.ln() - EPSILON).ceil());
+                while value < self.top * (1.0 + EPSILON) && (labels.len() as f64) < MAX_LABELS {
+                    labels.push(labelled(value));
+                    value *= base;
+                }
+            }
+        }
+        labels
+    }
+
+    /// How far up the axis a value is: 0 at its bottom, 1 at its top. NaN for what a logarithmic axis cannot show.
+    pub fn height(&self, value: f64) -> f64 {
+        match self.base {
+            None => (value - self.bottom) / (self.top - self.bottom),
+            Some(_) if value <= 0.0 => f64::NAN,
+            Some(_) => (value / self.bottom).ln() / (self.top / self.bottom).ln(),
+        }
+    }
+
+    /// The height that areas are filled down to: that of zero, or the bottom where there is none.
+    pub fn ground(&self) -> f64 {
+        if self.base.is_some() { 0.0 } else { self.height(0.0) }
+    }
+
+    /// Whether it is logarithmic.
+    pub fn is_logarithmic(&self) -> bool {
+        self.base.is_some()
+    }
+}
+
+/// A distance to the other limit where the data give none.
+fn distance(value: f64) -> f64 {
+    if value.abs() < 1e-9 { 1.0 } else { 0.1 * value.abs() }
+}
+
+impl Limits {
+    /// Step 1.
+    fn of((min, max): (f64, f64), asked: &AxisOptions) -> Result<Limits, Error> {
+        let mut limits = Limits {
+            min: asked.min.unwrap_or(min),
+            max,
+            min_is_fixed: asked.min.is_some(),
+            max_is_fixed: false,
+            max_is_exact: asked.max.is_some(),
+            limit: asked.limit,
+        };
+        if let Some(Top::At(max)) = asked.max {
+            (limits.max, limits.max_is_fixed) = (max, true);
+        }
+        if let Some(limit) = asked.limit.filter(|limit| *limit < limits.max) {
+            (limits.max, limits.max_is_fixed, limits.max_is_exact) = (limit, true, true);
+        }
+        if limits.min < limits.max {
+            return Ok(limits);
+        }
+        match (limits.min_is_fixed, limits.max_is_fixed) {
+            (true, true) => return Err(Error::Axis { min: limits.min, max: limits.max }),
+            (true, false) => limits.max = limits.min + distance(limits.min),
+            (false, true) => limits.min = limits.max - distance(limits.max),
+            (false, false) => {
+                let distance = distance(limits.min.abs().max(limits.max.abs()));
+                let middle = (limits.min + limits.max) / 2.0;
+                (limits.min, limits.max) = (middle - distance, middle + distance);
+            }
+        }
+        Ok(limits)
+    }
+
+    /// Step 2: the step that leaves least blank.
+    fn step(&self, divisors: &[u32], units: Units) -> f64 {
+        let span = self.max - self.min;
+        let most = divisors.iter().copied().max().unwrap_or(6).max(1);
+        let fewest = f64::from(divisors.iter().copied().min().unwrap_or(4).max(1));
+        let least_step = (span / f64::from(most)).max(f64::MIN_POSITIVE);
+        let (base, mantissas): (f64, &[f64]) =
+            if units == Units::Binary { (2.0, &[1.0]) } else { (10.0, &[1.0, 2.0, 5.0]) };
+        let logarithm = if units == Units::Binary { least_step.log2() } else { least_step.log10() };
+        let first = (logarithm - EPSILON).floor();
+        let mut best: Option<(f64, f64)> = None;
+        // Steps grow tenfold or twofold in each round, so few rounds cover any span.
+        for round in 0..64 {
+            let multiplier = base.powf(first + f64::from(round));
+            for step in mantissas.iter().map(|mantissa| mantissa * multiplier) {
+                if step < least_step * (1.0 - EPSILON) {
+                    continue;
+                }
+                if best.is_some_and(|(blank, _)| step * fewest >= 2.0 * blank + span) {
+                    return best.map_or(step, |(_, step)| step);
+                }
+                for &divisor in divisors {
+                    let bottom = step * (self.min / step + EPSILON).floor();
+                    let top = bottom + step * f64::from(divisor);
+                    let blank = (top - self.max).max(self.min - bottom);
+                    let covers = top >= self.max - EPSILON * step;
+                    if covers && best.is_none_or(|(least, _)| blank < least) {
+                        best = Some((blank, step));
+                    }
+                }
+            }
+        }
+        best.map_or(span, |(_, step)| step)
+    }
+
+    /// Limits on powers of the base.
+    fn logarithmic(&self, base: f64, units: Units) -> Result<ValueAxis, Error> {
+        if self.min <= 0.0 || self.max <= 0.0 {
+            let expected = "above 0 where logBase is given";
+            let (param, given) = if self.min <= 0.0 { ("yMin", self.min) } else { ("yMax", self.max) };
+            return Err(Error::option(param, &given.to_string(), expected));
+        }
+        let power = |value: f64| value.ln() / base.ln();
+        let bottom = base.powf(power(self.min).floor());
+        let mut top = base.powf(power(self.max).ceil());
+        if top <= bottom {
+            top = bottom * base;
+        }
+        Ok(ValueAxis { bottom, top, step: None, base: Some(base), units })
+    }
+}
