@@ -80,7 +80,9 @@ def wait_until(condition, seconds=10, why="it did not happen"):
 class Plumbago:
     """A server over `folder`: conf/ (carbon's files), data/ and plumbago.toml."""
 
-    def __init__(self, folder, schemas=SCHEMAS, aggregation=AGGREGATION, settings=QUIET, environment=None, wrapper=()):
+    def __init__(
+        self, folder, schemas=SCHEMAS, aggregation=AGGREGATION, settings=QUIET, environment=None, wrapper=(), arguments=()
+    ):
         self.folder = Path(folder)
         self.conf = self.folder / "conf"
         self.data = self.folder / "data"
@@ -90,6 +92,8 @@ class Plumbago:
         (self.folder / "plumbago.toml").write_text(settings)
         self.environment = environment or {}
         self.wrapper = list(wrapper)
+        # Further options of `plumbago serve`.
+        self.arguments = list(arguments)
         self.process = None
         self.ports = {}
         self.starts = 0
@@ -123,6 +127,7 @@ class Plumbago:
         command += ["--conf-dir", str(self.conf), "--data", str(self.data)]
         for listener in ["line", "pickle", "protobuf", "http"]:
             command += [f"--{listener}", f"127.0.0.1:{ports.get(listener, 0)}"]
+        command += self.arguments
         environment = {**os.environ, **self.environment}
         self.process = subprocess.Popen(
             command, stdout=out.open("wb"), stderr=err.open("wb"), env=environment, cwd=self.folder
