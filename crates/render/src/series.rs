@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use crate::graph_options::{GraphOptions, NO_OPTIONS};
+
 /// Values at regular times, with a name.
 ///
 /// `values[i]` belongs to `start + i * step`. There are usually `(end - start) / step` of them, but some
@@ -28,9 +30,21 @@ pub struct Series {
     pub x_files_factor: f64,
     /// Python holds these values as integers (counts, mostly) and writes them without a decimal point.
     pub integers: bool,
+    /// How it wants to be drawn; most series say nothing. See [`Series::graph_options`].
+    pub graph: Option<Arc<GraphOptions>>,
 }
 
 impl Series {
+    /// How it wants to be drawn, with nothing said where nothing was.
+    pub fn graph_options(&self) -> &GraphOptions {
+        self.graph.as_deref().unwrap_or(const { &NO_OPTIONS })
+    }
+
+    /// The options to change.
+    pub(crate) fn graph_options_mut(&mut self) -> &mut GraphOptions {
+        Arc::make_mut(self.graph.get_or_insert_default())
+    }
+
     /// A series as it was fetched for a path expression, with the tags that its name bears.
     pub fn fetched(name: &str, path_expression: Arc<str>, start: i64, step: i64, values: Vec<f64>) -> Series {
         debug_assert!(step > 0, "a fetched series has a step");
@@ -56,6 +70,7 @@ impl Series {
             consolidation: Consolidation::Average,
             x_files_factor: 0.0,
             integers: false,
+            graph: None,
         }
     }
 
