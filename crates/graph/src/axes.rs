@@ -13,14 +13,17 @@ use crate::{
 /// Pixels between the plot and its labels.
 pub(crate) const GAP: f32 = 5.0;
 
+/// Pixels between the plot and the labels of times: below the label of the lowest value.
+pub(crate) const GAP_BELOW: f32 = 8.0;
+
 /// How much of a grid's colour is painted: graphite-web's lines are this share of a pixel wide, which blurs them over
 /// two.
 const MAJOR: f32 = 0.4;
 const MINOR: f32 = 0.22;
 
 /// Pixels between lines of a grid, at the least.
-const LEAST_MAJOR: f64 = 8.0;
-const LEAST_MINOR: f64 = 4.0;
+const LEAST_MAJOR: f64 = 12.0;
+const LEAST_MINOR: f64 = 5.0;
 
 /// Where times are across a plot.
 #[derive(Debug, Clone, Copy)]
@@ -176,7 +179,7 @@ pub(crate) fn draw_time_labels(
     scale: &TimeScale,
     faces: &Faces,
 ) {
-    let baseline = area.bottom + GAP + faces.heights().capital;
+    let baseline = area.bottom + GAP_BELOW + faces.heights().capital;
     let labels: Vec<(i64, i64, String, f32)> = times
         .times(times.label)
         .into_iter()

@@ -208,7 +208,7 @@ impl<'a> Graph<'a> {
         let (width, height) = (self.options.width as f32, self.options.height as f32);
         // Half of the picture is the plot's, more or less.
         let is_enough =
-            |area: &Area| area.width() >= (0.45 * width).min(120.0) && area.height() >= (0.4 * height).min(60.0);
+            |area: &Area| area.width() >= (0.6 * width).min(120.0) && area.height() >= (0.4 * height).min(60.0);
         let mut hidden: Vec<Around> = Vec::new();
         let mut layout = self.layout_without(&hidden, widths);
         for gives_way in GIVING_WAY {
@@ -237,7 +237,7 @@ impl<'a> Graph<'a> {
         let legend = if shows(Around::Legend) { self.legend(width - 2.0 * margin, 0.5 * height) } else { None };
         area.bottom -= legend.as_ref().map_or(0.0, Legend::height);
         if time_labels {
-            area.bottom -= axes::GAP + heights.line - 2.0;
+            area.bottom -= axes::GAP_BELOW + heights.capital + 2.0;
         }
         let side = |text: &Option<String>, there: bool| {
             let text = text.as_deref().filter(|_| there && shows(Around::SideTitles));
@@ -272,8 +272,9 @@ impl<'a> Graph<'a> {
             return None;
         }
         let is_shown = |line: &&Line<'_>| {
-            let empty = || line.series.values.iter().all(|value| value.is_nan());
-            !line.series.name.is_empty() && !line.series.style.invisible && !(asked.without_null && empty())
+            let has_values = || line.series.values.iter().any(|value| !value.is_nan());
+            let has_name = !line.series.name.is_empty() && !line.series.style.invisible;
+            has_name && (!asked.without_null || has_values())
         };
         let entry = |line: &Line<'_>| {
             let color = if line.filled { self.area_color(line) } else { line.color };

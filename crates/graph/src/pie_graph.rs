@@ -87,7 +87,8 @@ pub fn pie_graph(options: &Options, slices: &[Slice], stop: &dyn Fn() -> bool) -
         scene.shape(Shape { path: cuts, paint: Paint::Line { width: 1.0, dash: None }, color, about: None });
     }
 
-    if options.pie.labels != PieLabels::None {
+    let has_room = radius >= 3.2 * f64::from(options.font.size);
+    if options.pie.labels != PieLabels::None && has_room {
         scene.part("labels");
         for ((slice, _), middle) in colored.iter().zip(middles) {
             if let Some(label) = label(options, size(slice), 100.0 * size(slice) / total) {

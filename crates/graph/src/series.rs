@@ -86,7 +86,7 @@ impl Series {
                 Fold::Max => known().fold(f64::NEG_INFINITY, f64::max),
                 Fold::Min => known().fold(f64::INFINITY, f64::min),
                 Fold::First => known().next().unwrap_or(f64::NAN),
-                Fold::Last => known().last().unwrap_or(f64::NAN),
+                Fold::Last => known().next_back().unwrap_or(f64::NAN),
             };
             finite(&folded)
         };

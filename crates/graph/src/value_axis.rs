@@ -112,11 +112,6 @@ impl ValueAxis {
     pub fn ground(&self) -> f64 {
         if self.base.is_some() { 0.0 } else { self.height(0.0) }
     }
-
-    /// Whether it is logarithmic.
-    pub fn is_logarithmic(&self) -> bool {
-        self.base.is_some()
-    }
 }
 
 /// A distance to the other limit where the data give none.
