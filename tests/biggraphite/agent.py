@@ -14,13 +14,15 @@ os.dup2(2, 1)
 
 from biggraphite import metric as bg_metric  # noqa: E402
 from biggraphite.drivers import cassandra as bg_cassandra  # noqa: E402
+from cassandra.auth import PlainTextAuthProvider  # noqa: E402
 from cassandra.cluster import Cluster  # noqa: E402
 from cassandra.policies import WhiteListRoundRobinPolicy  # noqa: E402
 
 
 class Agent:
-    def __init__(self, contact_points, port, keyspace, user, password):
+    def __init__(self, contact_points, port, keyspace, user, password, replication):
         self.keyspace = keyspace
+        self.replication = replication
         self.options = {
             "contact_points": contact_points,
             "port": port,
@@ -33,6 +35,7 @@ class Agent:
         }
         self.accessors = {}
         self.finder = None
+        self.session = connect(contact_points, port, user, password).connect()
 
     def accessor(self, writer, replica):
         """The accessor of a writer, which keeps its downsampler from one request to the next."""
@@ -45,9 +48,17 @@ class Agent:
     def reader(self):
         return self.accessor(0, 0)
 
+    def keyspaces(self):
+        """Both keyspaces as its share/schema.cql makes them: the data without a commit log."""
+        for name, durable in [(self.keyspace, "false"), (self.keyspace + "_metadata", "true")]:
+            self.session.execute(
+                f'CREATE KEYSPACE IF NOT EXISTS "{name}" WITH replication ='
+                f" {{'class': 'SimpleStrategy', 'replication_factor': {self.replication}}} AND durable_writes = {durable}",
+                timeout=60,
+            )
+
     def cql(self, statement, parameters):
-        session = self.reader()._CassandraAccessor__session_data
-        rows = session.execute(statement, parameters or None)
+        rows = self.session.execute(statement, parameters or None, timeout=120)
         return [list(row) for row in rows]
 
     def create(self, metrics):
@@ -127,40 +138,24 @@ class Agent:
         return {one["path"]: [*one["time_info"], one["values"]] for one in fetched}
 
 
-def keyspaces(contact_points, port, keyspace, user, password, replication):
-    """Makes both keyspaces as BigGraphite's share/schema.cql does: the data without a commit log."""
-    from cassandra.auth import PlainTextAuthProvider
-
-    cluster = Cluster(
+def connect(contact_points, port, user, password):
+    return Cluster(
         contact_points,
         port,
         auth_provider=PlainTextAuthProvider(user, password) if user else None,
         load_balancing_policy=WhiteListRoundRobinPolicy(contact_points),
     )
-    session = cluster.connect()
-    for name, durable in [(keyspace, "false"), (keyspace + "_metadata", "true")]:
-        session.execute(
-            f'CREATE KEYSPACE IF NOT EXISTS "{name}" WITH replication ='
-            f" {{'class': 'SimpleStrategy', 'replication_factor': {replication}}} AND durable_writes = {durable}",
-            timeout=60,
-        )
-    cluster.shutdown()
 
 
 def main():
     opening = json.loads(sys.stdin.readline())
-    replication = opening.pop("replication")
     agent = None
     for line in sys.stdin:
         request = json.loads(line)
         what = request.pop("do")
         try:
-            if what == "keyspaces":
-                said = keyspaces(**opening, replication=replication)
-            else:
-                agent = agent or Agent(**opening)
-                said = getattr(agent, what)(**request)
-            answer = {"said": said}
+            agent = agent or Agent(**opening)
+            answer = {"said": getattr(agent, what)(**request)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()}
         ANSWERS.write(json.dumps(answer, default=plain) + "\n")

@@ -96,6 +96,11 @@ class BigGraphite:
         path.write_text(schemas)
         self.bgutil("syncdb", "--storage-schemas", str(path))
 
+    def drop_keyspaces(self):
+        """Removes both keyspaces with all that is in them."""
+        for name in [self.keyspace, self.keyspace + "_metadata"]:
+            self.cql(f'DROP KEYSPACE IF EXISTS "{name}"')
+
     def cql(self, statement, parameters=()):
         """The rows of a statement, as lists; ids and times are text."""
         return self._ask("cql", statement=statement, parameters=list(parameters))

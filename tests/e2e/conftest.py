@@ -9,7 +9,9 @@ import pytest
 # Their asserts say what they compared, as those of tests do.
 pytest.register_assert_rewrite("plumbago", "load", "relays")
 
+from biggraphite import BigGraphite  # noqa: E402
 from graphite_web import GraphiteWeb  # noqa: E402
+from nodes import SHARED, Cluster  # noqa: E402
 from plumbago import Plumbago  # noqa: E402
 
 
@@ -47,6 +49,37 @@ def shared_server(tmp_path_factory):
 def graphite_database(tmp_path_factory):
     """An empty database of graphite-web's, made once: its migrations take seconds."""
     return GraphiteWeb.make_database(tmp_path_factory.mktemp("graphite"))
+
+
+@pytest.fixture(scope="session")
+def cassandra(tmp_path_factory):
+    """host:port of the Cassandra node that suites share: that of tests/run, or one of this session's own."""
+    if "PLUMBAGO_TEST_CASSANDRA" in os.environ:
+        yield os.environ["PLUMBAGO_TEST_CASSANDRA"]
+        return
+    cluster = Cluster(tmp_path_factory.mktemp("cassandra"), [SHARED])
+    yield cluster.start().contact_points
+    cluster.forget()
+
+
+@pytest.fixture(scope="module")
+def keyspaces(cassandra, tmp_path_factory):
+    """Makes a BigGraphite over keyspaces that nobody else has, and removes them in the end."""
+    made = []
+
+    def make(schemas=None):
+        name = f"e2e_{os.getpid()}_{time.time_ns() % 1_000_000_000}"
+        biggraphite = BigGraphite(tmp_path_factory.mktemp("biggraphite") / "peer", cassandra, name)
+        made.append(biggraphite)
+        if schemas is not None:
+            biggraphite.make_keyspaces()
+            biggraphite.syncdb(schemas)
+        return biggraphite
+
+    yield make
+    for biggraphite in made:
+        biggraphite.drop_keyspaces()
+        biggraphite.close()
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""What deploy/ holds can be used: settings are accepted, targets are answered, units and manifests are well-formed."""
+
+import filecmp
+import json
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from plumbago import Plumbago, binary, eventually
+
+DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
+SETTINGS = sorted([*DEPLOY.glob("examples/*.toml"), *DEPLOY.glob("kubernetes/*.toml")])
+
+
+def check_config(path, conf_dir):
+    return subprocess.run(
+        [binary(), "check-config", "--config", path, "--conf-dir", conf_dir], capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.name)
+def test_every_settings_file_is_accepted(path):
+    done = check_config(path, DEPLOY / "examples/carbon")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_settings_file_with_a_mistake_is_not(tmp_path):
+    bad = tmp_path / "bad.toml"
+    bad.write_text((DEPLOY / "examples/cassandra.toml").read_text() + "\n[ingets]\nsync = '1s'\n")
+    assert check_config(bad, DEPLOY / "examples/carbon").returncode != 0
+
+
+def test_kubernetes_has_the_same_carbon_files_as_the_examples():
+    names = ["storage-schemas.conf", "storage-aggregation.conf"]
+    same = filecmp.cmpfiles(DEPLOY / "examples/carbon", DEPLOY / "kubernetes", names, shallow=False)[0]
+    assert sorted(same) == sorted(names)
+
+
+def test_environment_variables_of_the_compose_file_are_settings():
+    text = (DEPLOY / "compose.yaml").read_text()
+    named = {word.strip().split(":")[0] for word in text.splitlines() if word.strip().startswith("PLUMBAGO_")}
+    named.discard("PLUMBAGO_URL")
+    known = subprocess.run([binary(), "settings"], capture_output=True, text=True, check=True).stdout
+    assert named and all(f"# Environment: {name}\n" in known for name in named)
+
+
+def test_every_panel_of_the_dashboard_has_an_answer(tmp_path):
+    dashboard = json.loads((DEPLOY / "grafana/dashboards/plumbago.json").read_text())
+    node = Plumbago(tmp_path, settings='[own]\nevery = "1s"\n').start()
+    targets = [target["target"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+    def unanswered():
+        empty = []
+        for target in targets:
+            asked = {"target": target.replace("$node", "*"), "from": "-5min", "format": "json"}
+            answer = node.http.get(node.url("/render"), params=asked, timeout=10)
+            assert answer.status_code == 200, answer.text
+            if not answer.json():
+                empty.append(target)
+        return empty
+
+    try:
+        eventually(unanswered, [], 30)
+    finally:
+        node.stop()
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here to ask")
+def test_the_unit_is_well_formed_and_hardened(tmp_path):
+    unit = tmp_path / "plumbago.service"
+    unit.write_text((DEPLOY / "systemd/plumbago.service").read_text().replace("/usr/local/bin/plumbago", "/bin/true"))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True)
+    assert done.returncode == 0 and not done.stderr.strip(), done.stderr
+    scored = subprocess.run(["systemd-analyze", "security", "--offline=true", unit], capture_output=True, text=True)
+    level = float(scored.stdout.rsplit("Overall exposure level for plumbago.service:", 1)[1].split()[0])
+    assert level < 2.0, scored.stdout
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to ask")
+def test_the_manifests_come_together():
+    done = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    kinds = sorted(line.split()[1] for line in done.stdout.splitlines() if line.startswith("kind:"))
+    assert kinds == ["ConfigMap", "ConfigMap", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
