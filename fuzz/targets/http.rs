@@ -65,6 +65,7 @@ fn server() -> SocketAddr {
         let api = Api::new(ApiOptions {
             registry,
             series: Arc::new(Synthetic),
+            events: Arc::new(store::MemoryDriver::new()),
             limits,
             clock: || NOW,
             time_zone: jiff::tz::TimeZone::UTC,

@@ -98,6 +98,7 @@ fn main() {
     let api = Api::new(ApiOptions {
         registry,
         series: Arc::new(Synthetic),
+        events: Arc::new(store::MemoryDriver::new()),
         limits: Limits::default(),
         clock: || NOW,
         time_zone: jiff::tz::TimeZone::UTC,

@@ -30,6 +30,8 @@ pub struct ApiOptions {
     pub registry: Arc<metadata::Registry>,
     /// Their points.
     pub series: Arc<dyn store::SeriesSource>,
+    /// What happened.
+    pub events: Arc<dyn store::Events>,
     /// What a request may cost.
     pub limits: Limits,
     /// The current time, Unix seconds. An argument, so that tests can stop it.
@@ -49,6 +51,7 @@ pub struct ApiOptions {
 pub struct Api {
     pub(crate) registry: Arc<metadata::Registry>,
     pub(crate) series: Arc<dyn store::SeriesSource>,
+    pub(crate) events: Arc<dyn store::Events>,
     pub(crate) limits: Limits,
     pub(crate) clock: fn() -> Timestamp,
     pub(crate) time_zone: jiff::tz::TimeZone,
@@ -88,6 +91,8 @@ impl From<Response> for Reply {
 
 /// A Graphite request, read.
 pub(crate) struct Query {
+    /// How it came.
+    pub method: Method,
     /// Its path without the slash that may end it.
     pub path: String,
     /// Its headers.
@@ -130,10 +135,12 @@ fn route(path: &str) -> Option<Route> {
         "/_internal/capabilities" => route!("capabilities", "GET, HEAD, POST", carbonapi::capabilities),
         "/functions" => route!("functions", "GET, HEAD", functions::list),
         "/tags" => route!("tags", "GET, HEAD, POST", tags::tags),
+        "/events" => route!("events", "GET, HEAD, POST", events::events),
         "/events/get_data" => route!("events", "GET, HEAD, POST", events::get_data),
         "/version" => route!("version", "GET, HEAD, POST", page::version),
         "" => route!("page", "GET, HEAD", page::start),
         _ if path.starts_with("/functions/") => route!("functions", "GET, HEAD", functions::one),
+        _ if path.starts_with("/events/") => route!("events", "GET, HEAD", events::one),
         _ if path.starts_with("/tags/") => route!("tags", "GET, HEAD, POST", tags::tags),
         _ => None,
     }
@@ -149,10 +156,10 @@ fn scrapes(method: &Method, path: &str, uri: &Uri) -> bool {
 impl Api {
     /// An API over names and points. Call [`Api::serve`] to have it answer.
     pub fn new(options: ApiOptions) -> Arc<Api> {
-        let ApiOptions { registry, series, limits, clock, time_zone, about, extension, observer } = options;
+        let ApiOptions { registry, series, events, limits, clock, time_zone, about, extension, observer } = options;
         let turns = Arc::new(Semaphore::new(limits.concurrent_queries));
         let waiting = AtomicUsize::new(0);
-        Arc::new(Api { registry, series, limits, clock, time_zone, about, observer, extension, turns, waiting })
+        Arc::new(Api { registry, series, events, limits, clock, time_zone, about, observer, extension, turns, waiting })
     }
 
     /// What is under way, for gauges.
@@ -224,7 +231,7 @@ impl Api {
         let params = Params::read(head.uri.query(), &head.headers, form).await?;
         let named = || params.last("format").and_then(Protocol::named);
         let protocol = if is_v3 { Some(Protocol::V3) } else { named() };
-        let query = Query { path, headers: head.headers, params, body, protocol };
+        let query = Query { method: head.method, path, headers: head.headers, params, body, protocol };
         (route.handler)(self, &query).await
     }
 

@@ -4,7 +4,7 @@ use hyper::{StatusCode, header};
 
 use crate::{Body, BodyError, Response};
 
-/// A request that gets no answer. Nothing here is our fault but the last two.
+/// A request that gets no answer. Nothing here is our fault but the last three.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// A parameter, target or function argument that cannot be: graphite-web's `InputParameterError`.
@@ -65,6 +65,9 @@ pub(crate) enum Refusal {
     /// The store could not answer.
     #[error("the store could not be read: {0}")]
     Store(#[from] store::FetchError),
+    /// The store could not answer about events, or keep one.
+    #[error("the store of events failed: {0}")]
+    Events(#[from] store::StoreError),
     /// A part of the program failed.
     #[error("the query failed inside the server; this is a bug, please report it")]
     Broken,
@@ -87,7 +90,7 @@ impl Refusal {
             Refusal::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
             Refusal::NoSuchPath(_) | Refusal::NoSuchMetric(_) => StatusCode::NOT_FOUND,
             Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Store(_) | Refusal::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -60,3 +60,14 @@ pub(crate) fn check_find(api: &Api, params: &Params) -> Result<Timestamp, Refusa
     parse("until", now)?;
     Ok(clock)
 }
+
+/// The span of a list of events, Unix seconds, both ends in it: until now from the beginning when nothing is said. It is
+/// empty when it ends before it begins.
+pub(crate) fn event_span(api: &Api, params: &Params) -> Result<(Timestamp, Timestamp), Refusal> {
+    let (zone, now) = (zone(api, params), (api.clock)());
+    let parse = |name: &str, default: Timestamp| {
+        let parsed = params.last(name).map(|text| parse_at_time(text, now, &zone)).transpose();
+        parsed.map(|time| time.unwrap_or(default)).map_err(|error| Refusal::parameters(format!("{name}: {error}")))
+    };
+    Ok((parse("from", 0)?, parse("until", now)?))
+}

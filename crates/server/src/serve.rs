@@ -21,7 +21,7 @@ use ingest::{
     receivers::{Connections, FrameFormat, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
 };
 use metadata::Registry;
-use store::Driver;
+use store::{Driver, Events};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 use tokio::{
     net::{TcpListener, UdpSocket},
@@ -74,7 +74,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     std::fs::create_dir_all(&data).with_context(|| {
         format!("the data folder {} cannot be made; name one that can be written with --data", data.display())
     })?;
-    let driver = open_store(&settings, &metrics)?;
+    let (driver, events) = open_store(&settings, &metrics)?;
     let registry = Arc::new(open_registry(&data, &*driver).await?);
     let ingest_options = IngestOptions {
         journal_dir: data.join("journal"),
@@ -123,6 +123,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         let api = Api::new(ApiOptions {
             registry: registry.clone(),
             series: ingest.series(),
+            events,
             limits: query_limits(&settings),
             clock: now,
             time_zone: settings.query.time_zone.zone(),
@@ -193,10 +194,10 @@ async fn stop_all(
 /// Names saved by a clean stop: they are all there are. After a crash they are read from the metrics table.
 const SAVED: &str = "names";
 
-fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Arc<dyn Driver>> {
+fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<(Arc<dyn Driver>, Arc<dyn Events>)> {
     let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
-    let driver = EmbeddedDriver::open(&settings.data.dir.join("store"), options)?;
-    Ok(Arc::new(TimedDriver::new(Arc::new(driver), &metrics.registry)?))
+    let driver = Arc::new(EmbeddedDriver::open(&settings.data.dir.join("store"), options)?);
+    Ok((Arc::new(TimedDriver::new(driver.clone(), &metrics.registry)?), driver))
 }
 
 /// The names, from the saved file where it is whole, and from the metrics table where that may have more.

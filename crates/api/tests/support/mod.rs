@@ -146,6 +146,7 @@ impl Setup {
         let api = Api::new(ApiOptions {
             registry,
             series,
+            events: Arc::new(store::MemoryDriver::new()),
             limits: self.limits,
             clock: || NOW,
             time_zone: jiff::tz::TimeZone::UTC,
