@@ -198,7 +198,8 @@ impl TimeAxis {
     /// When clocks show a reading, counted from 1970-01-01 00:00:00. The end of time for one that they never show.
     fn instant(&self, reading: i64) -> i64 {
         let epoch = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-        let shown = (-4_000_000_000_000..4_000_000_000_000).contains(&reading);
+        // The years that a calendar has, -9999 to 9999.
+        let shown = (-377_000_000_000..253_402_300_800).contains(&reading);
         let civil = if shown { epoch.checked_add(reading.seconds()).ok() } else { None };
         let time = civil.and_then(|civil| self.zone.to_ambiguous_timestamp(civil).compatible().ok());
         time.map_or(i64::MAX, Timestamp::as_second)
@@ -215,13 +216,38 @@ mod tests {
     }
 
     #[test]
+    fn labels_and_lines_are_those_that_graphite_web_chooses() {
+        let mut compared = 0;
+        for line in include_str!("../tests/axes.txt").lines() {
+            let words: Vec<&str> = line.split('\t').collect();
+            let ["time" | "lines", from, until, pixels, zone, recorded @ ..] = &words[..] else { continue };
+            let number = |text: &str| text.parse::<i64>().expect("a recorded time");
+            let zone = TimeZone::get(zone).expect("a recorded zone");
+            let axis = TimeAxis::new(number(from), number(until), number(pixels) as f64, &zone, None);
+            let times = |every: Every| axis.times(every).into_iter().map(|(time, _)| time);
+            let mut found: Vec<String> = Vec::new();
+            if words[0] == "time" {
+                found.push(axis.form.clone());
+                found.extend(times(axis.label).map(|time| format!("{time}={}", axis.text(time))));
+            } else {
+                found.extend(times(axis.major).map(|time| time.to_string()));
+                found.push("/".to_owned());
+                found.extend(times(axis.minor).map(|time| time.to_string()));
+            }
+            assert_eq!(found, recorded, "{line}");
+            compared += 1;
+        }
+        assert!(compared > 500, "the recording was not found: {compared}");
+    }
+
+    #[test]
     fn labels_keep_their_time_of_day_when_clocks_are_changed() {
         // 2024-03-31, 01:00 UTC.
         let change = 1_711_846_800;
-        let shown = labels(change - 20 * HOUR, change + 20 * HOUR, 600.0, "Europe/Berlin");
+        let shown = labels(change - 20 * HOUR, change + 20 * HOUR, 1500.0, "Europe/Berlin");
         assert_eq!(shown[..6], ["06:00", "08:00", "10:00", "12:00", "14:00", "16:00"]);
         assert_eq!(shown[8..14], ["22:00", "00:00", "03:00", "04:00", "06:00", "08:00"]);
-        let shown = labels(change - 3 * HOUR, change + 3 * HOUR, 200.0, "Europe/Berlin");
+        let shown = labels(change - 3 * HOUR, change + 3 * HOUR, 1500.0, "Europe/Berlin");
         assert!(shown.contains(&"01:40".to_owned()) && !shown.contains(&"02:20".to_owned()), "{shown:?}");
     }
 

@@ -56,10 +56,9 @@ impl ValueAxis {
         if let Some(base) = log_base {
             return limits.logarithmic(base, units);
         }
-        let step = match asked.step {
-            Some(step) => step,
-            None => limits.step(divisors, units),
-        };
+        // Of a step that is nothing beside the values, no multiple can be told from the next.
+        let asked_step = asked.step.filter(|step| limits.min.abs().max(limits.max.abs()) / step < 1e15);
+        let step = asked_step.unwrap_or_else(|| limits.step(divisors, units));
         let bottom = if limits.min_is_fixed { limits.min } else { step * (limits.min / step + EPSILON).floor() };
         let mut top = if limits.max_is_exact { limits.max } else { step * (limits.max / step - EPSILON).ceil() };
         if let Some(limit) = limits.limit.filter(|limit| !limits.max_is_exact && top > limit + EPSILON * step) {
@@ -68,8 +67,9 @@ impl ValueAxis {
         if top <= bottom {
             top = bottom + bottom.abs().max(1.0);
         }
-        // A step that was asked for and would make a wall of labels.
-        let step = if top - bottom > MAX_LABELS * step { limits.step(&[4, 5, 6], units) } else { step };
+        let is_wall = |step: f64| top - bottom > MAX_LABELS * step;
+        let step = if is_wall(step) { limits.step(&[4, 5, 6], units) } else { step };
+        let step = if is_wall(step) { (top - bottom) / 4.0 } else { step };
         Ok(ValueAxis { bottom, top, step: Some(step), base: None, units })
     }
 
@@ -201,5 +201,72 @@ impl Limits {
             top = bottom * base;
         }
         Ok(ValueAxis { bottom, top, step: None, base: Some(base), units })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+
+    /// The axis of recorded parameters, which are those of a request.
+    fn axis(least: f64, most: f64, query: &str) -> Result<ValueAxis, Error> {
+        let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let asked = Options::read(&value)?.line;
+        ValueAxis::new((least, most), &asked.axis, &asked.divisors, asked.log_base, asked.units)
+    }
+
+    #[test]
+    fn limits_and_labels_are_those_that_graphite_web_chooses() {
+        let mut compared = 0;
+        for line in include_str!("../tests/axes.txt").lines() {
+            let words: Vec<&str> = line.split('\t').collect();
+            let ["value", least, most, query, bottom, top, labels @ ..] = &words[..] else { continue };
+            let number = |text: &str| text.parse::<f64>().expect("a recorded number");
+            let axis = axis(number(least), number(most), query).unwrap_or_else(|error| panic!("{line}: {error}"));
+            let found: Vec<String> = axis.labels().into_iter().map(|(_, label)| label).collect();
+            let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs());
+            // graphite-web adds one where there is no span; a span that scales with the values is the same for most.
+            assert!(near(axis.bottom, number(bottom)) && near(axis.top, number(top)), "{line}\n{axis:?}");
+            assert_eq!(found, *labels, "{line}\n{axis:?}");
+            compared += 1;
+        }
+        assert!(compared > 500, "the recording was not found: {compared}");
+    }
+
+    #[test]
+    fn limits_that_cannot_be_are_refused() {
+        for query in ["yMin=5&yMax=5", "yMin=5&yMax=1", "yMin=5&yLimit=4", "yMin=-1&logBase=10", "yMax=0&logBase=2"] {
+            assert!(axis(1.0, 10.0, query).is_err(), "{query}");
+        }
+        assert_eq!(
+            axis(1.0, 10.0, "yMin=5&yMax=1").unwrap_err().to_string(),
+            "a value axis cannot go from 5 to 1: its minimum must be less than its maximum and its limit"
+        );
+    }
+
+    #[test]
+    fn any_limits_make_an_axis_with_few_labels() {
+        let extremes = [-1e300, -1e17, -1.0, -1e-300, 0.0, 1e-300, 1.0, 1.0 + f64::EPSILON, 1e17, 1e17 + 16.0, 1e300];
+        for least in extremes {
+            for most in extremes.into_iter().filter(|most| least <= *most) {
+                for query in [
+                    "",
+                    "yStep=1e-9",
+                    "yStep=1e300",
+                    "yDivisors=1",
+                    "yDivisors=1000",
+                    "yUnitSystem=binary",
+                    "yLimit=0.5",
+                ] {
+                    let axis =
+                        axis(least, most, query).unwrap_or_else(|error| panic!("{least} {most} {query}: {error}"));
+                    assert!(axis.bottom < axis.top, "{least} {most} {query}: {axis:?}");
+                    assert!(axis.labels().len() <= 1001, "{least} {most} {query}: {axis:?}");
+                    let height = axis.height(least);
+                    assert!(height.is_finite(), "{least} {most} {query}: {axis:?}, {height}");
+                }
+            }
+        }
     }
 }
