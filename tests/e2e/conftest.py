@@ -20,10 +20,10 @@ def make_server(tmp_path):
     """Makes servers, each in its own folder; stops those still running."""
     made = []
 
-    def make(**kwargs):
+    def make(start=True, **kwargs):
         server = Plumbago(tmp_path / f"server{len(made)}", **kwargs)
         made.append(server)
-        return server.start()
+        return server.start() if start else server
 
     yield make
     for server in made:

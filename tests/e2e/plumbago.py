@@ -41,7 +41,7 @@ aggregationMethod = average
 # No metrics of the server's own among those of a test.
 QUIET = '[own]\nevery = "off"\n'
 
-START_SECONDS = 30
+START_SECONDS = 60
 STOP_SECONDS = 30
 
 

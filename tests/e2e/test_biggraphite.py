@@ -9,6 +9,7 @@ import itertools
 import pytest
 
 import naive
+from cassandra import flush
 from plumbago import QUIET, aligned_now, eventually
 
 RETENTIONS = "10s:1h,60s:6h,3600s:2d"
@@ -46,12 +47,6 @@ def on_its_tables(make_server, peer):
         )
 
     return make
-
-
-def flush(server):
-    """Writes out everything held; returns when it is done."""
-    answer = server.post("/admin/flush")
-    assert answer.status_code == 200, answer.text
 
 
 def eighths(random):

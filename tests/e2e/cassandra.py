@@ -1,0 +1,36 @@
+"""Servers over a Cassandra whose nodes the tests stop, pause and kill, and what is read back of them from the tables alone."""
+
+import itertools
+import os
+
+from plumbago import QUIET
+
+_numbers = itertools.count(1)
+
+
+def new_keyspace():
+    """A name that nobody else has."""
+    return f"faults_{os.getpid()}_{next(_numbers)}"
+
+
+class OverCassandra:
+    """Makes servers over one keyspace of a cluster of nodes."""
+
+    def __init__(self, make_server, contact_points, keyspace=None, cassandra="", more=""):
+        """`cassandra` are lines of that table of the settings, `more` are whole other tables."""
+        self.make_server = make_server
+        self.contact_points = contact_points
+        self.keyspace = keyspace or new_keyspace()
+        # 130 indexes take Cassandra a while to make, and none of these tests asks them anything.
+        self.settings = QUIET + f'[cassandra]\nindexes = "none"\n{cassandra}\n{more}'
+
+    def server(self, settings=None, **kwargs):
+        """A server with a folder of its own: what it knows, it has from the tables."""
+        arguments = ["--cassandra", self.contact_points, "--keyspace", self.keyspace]
+        return self.make_server(settings=self.settings if settings is None else settings, arguments=arguments, **kwargs)
+
+
+def flush(server):
+    """Writes out everything held, now; returns when it is done."""
+    answer = server.post("/admin/flush")
+    assert answer.status_code == 200, answer.text

@@ -1,0 +1,354 @@
+"""What fails of a Cassandra, and what it costs: latency and memory, never an accepted point.
+
+Every test ends with a reader whose folder is empty: what it answers, the tables hold.
+"""
+
+import os
+import threading
+import time
+
+import pytest
+
+from cassandra import OverCassandra, flush
+from load import Steady
+from nodes import THREE, Cluster
+from plumbago import aligned_now, eventually, wait_until
+from test_pressure import Flood
+from test_restart import by_name, coarse_stages_are_exact, kill_in_a_loop, some_points
+
+ALONE = "127.0.0.14"
+# How long a node says nothing. MINUTES is tests/long's.
+PAUSE_SECONDS = 60 if "MINUTES" in os.environ else 15
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """A single node. What it acknowledged is on its disk: with one replica nobody else has it."""
+    cluster = Cluster(tmp_path_factory.mktemp("alone"), [ALONE], durable=True)
+    cluster.start()
+    yield cluster
+    cluster.forget()
+
+
+@pytest.fixture
+def node(alone):
+    """The node, as it should be: up, and running."""
+    (one,) = alone.nodes
+    if one.state() == "paused":
+        one.resume()
+    alone.start()
+    yield one
+    if one.state() == "paused":
+        one.resume()
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory):
+    """Three nodes."""
+    cluster = Cluster(tmp_path_factory.mktemp("three"), THREE, heap="512M")
+    cluster.start()
+    yield cluster
+    cluster.forget()
+
+
+@pytest.fixture
+def three(trio):
+    trio.start()
+    yield trio
+    for node in trio.nodes:
+        if node.state() == "paused":
+            node.resume()
+
+
+def accepted(load):
+    """{name: {time: value}} of the batches that are served whole."""
+    return by_name(point for i in range(load.whole_batches()) for point in load.batch(i))
+
+
+def the_tables_hold(over, pattern, expected, start, until):
+    """A server that has nothing but the tables serves exactly the expected points."""
+    reader = over.server()
+    served = reader.columns(pattern, start, until)
+    missing = {name: sorted(set(column) - set(served.get(name, {})))[:5] for name, column in expected.items()}
+    missing = {name: times for name, times in missing.items() if times}
+    assert not missing, f"points of {len(missing)} metrics are not in the tables: {dict(list(missing.items())[:3])}"
+    assert served == expected
+    return reader
+
+
+def test_cassandra_is_absent_at_start_and_comes_later(make_server, node):
+    over = OverCassandra(make_server, ALONE)
+    known = over.server()
+    start = aligned_now() - 600
+    known.send(some_points("second.known", start, metrics=20, points=10))
+    known.kill()
+    node.stop()
+
+    # One that was here before takes points at once: it has its journal, its rules and its names.
+    known.spawn()
+    wait_until(lambda: listens(known), 30, "no receiver listened while Cassandra was away")
+    known.send(some_points("second.known", start + 10, metrics=20, points=10))
+    # One that is new says what it waits for.
+    new = over.server(start=False)
+    new.spawn()
+    wait_until(lambda: ALONE in new.logs(), 30, "nothing was said of the node that is away")
+    assert new.process.poll() is None, new.logs()
+
+    node.start()
+    for server in (known, new):
+        wait_until(server._is_ready, 60, f"the server was not ready: {server.logs()[-2000:]}")
+    new.send(some_points("second.new", start, metrics=20, points=10))
+    expected = by_name(
+        some_points("second.known", start, metrics=20, points=10) + some_points("second.known", start + 10, metrics=20, points=10)
+    )
+    look = lambda: known.columns("second.known.*", start - 1, start + 60)  # noqa: E731
+    eventually(look, expected)
+    flush(known)
+    flush(new)
+    expected |= by_name(some_points("second.new", start, metrics=20, points=10))
+    the_tables_hold(over, "second.*.*", expected, start - 1, start + 60)
+
+
+def listens(server):
+    """Whether the line receiver is there; readiness is another matter."""
+    assert server.process.poll() is None, f"the server left: {server.logs()[-2000:]}"
+    try:
+        server._is_ready()
+        return "line" in server.ports
+    except OSError:
+        return False
+
+
+def test_cassandra_stops_under_load_and_starts_again(make_server, node):
+    over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "2s"\n')
+    server = over.server()
+    load = Steady(server, "second.stops", aligned_now(60) - 3000, metrics=50, batches_per_second=100)
+    load.run_from(0)
+    wait_until(lambda: load.next > 300, 30, "nothing was sent")
+    node.stop()
+    before = load.next
+    time.sleep(5)
+    assert load.next - before > 200, "points were not taken while Cassandra was away"
+
+    # What is wholly in memory is served; what is partly in the tables is an error that says why.
+    start = aligned_now() - 60
+    server.send([("second.memory.m", start + i, float(i)) for i in range(10)])
+    look = lambda: server.points("second.memory.m", **{"from": start - 1, "until": start + 30})  # noqa: E731
+    eventually(look, {start + i: float(i) for i in range(10)})
+    answer = server.get("/render", target="second.stops.*", format="json", **{"from": load.start, "until": load.start + 500})
+    assert answer.status_code in (500, 502, 503, 504), f"{answer.status_code}: {answer.text[:200]}"
+    assert "assandra" in answer.text
+
+    node.start()
+    # New points are not starved by the backlog.
+    wait_until(lambda: server.get("/ready").status_code == 200, 60, "it did not find Cassandra again")
+    before = load.next
+    time.sleep(2)
+    assert load.next - before > 80, "the backlog starves new points"
+    load.stop()
+    eventually(load.whole_batches, load.next, 60)
+    expected = accepted(load)
+    flush(server)
+    coarse_stages_are_exact(server, "second.stops.*", expected, aligned_now(60))
+    reader = the_tables_hold(over, "second.stops.*", expected, load.start - 1, load.start + load.next + 10)
+    coarse_stages_are_exact(reader, "second.stops.*", expected, aligned_now(60))
+    assert reader.points("second.memory.m", **{"from": start - 1, "until": start + 30}) == look()
+
+
+def test_a_full_journal_slows_senders_and_loses_nothing(make_server, node):
+    over = OverCassandra(make_server, ALONE, more='[ingest]\njournal_limit = "1MiB"\nmemory_limit = "4MiB"\n')
+    server = over.server()
+    node.stop()
+    flood = Flood(server, "second.full", aligned_now() - 3000, metrics=200, points=800)
+    wait_until(lambda: server.stalled_seconds() > 0, 60, "no sender was made to wait")
+    stuck_at = flood.sent
+    time.sleep(2)
+    assert flood.sent - stuck_at < 100 and flood.sent < flood.points, "more was taken than the journal may hold"
+    node.start()
+    flood.everything_arrives(120)
+    flush(server)
+    the_tables_hold(over, "second.full.*", flood.expected(), flood.start - 1, flood.start + flood.points)
+
+
+def test_kill_9_of_a_node_and_of_the_server_at_once_loses_nothing(make_server, node):
+    over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "1s"\n')
+    server = over.server()
+    load = Steady(server, "second.bothdie", aligned_now(60) - 3000, metrics=50, batches_per_second=100)
+    first = 0
+    for _ in range(2):
+        load.run_from(first)
+        wait_until(lambda first=first: load.next > first + 250, 30, "nothing was sent")
+        served = load.whole_batches()
+        node.kill()
+        server.kill()
+        load.stop()
+        node.start()
+        server.start()
+        first = load.whole_batches()
+        assert first >= served, f"{served} batches were served before, {first} after"
+    expected = server.columns("second.bothdie.*", load.start - 1, load.start + load.next + 10)
+    flush(server)
+    the_tables_hold(over, "second.bothdie.*", expected, load.start - 1, load.start + load.next + 10)
+
+
+def test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, node):
+    over = OverCassandra(make_server, ALONE, cassandra='request_timeout = "5s"', more='[ingest]\nflush_after = "2s"\n')
+    server = over.server()
+    load = Steady(server, "second.paused", aligned_now(60) - 3000, metrics=50, batches_per_second=50)
+    load.run_from(0)
+    wait_until(lambda: load.next > 150, 30, "nothing was sent")
+    node.pause()
+    before = load.next
+    began = time.monotonic()
+    answer = server.get("/render", target="second.paused.*", format="json", **{"from": load.start, "until": load.start + 500})
+    assert answer.status_code >= 500 and "assandra" in answer.text, f"{answer.status_code}: {answer.text[:200]}"
+    assert time.monotonic() - began < 30
+    time.sleep(max(0, PAUSE_SECONDS - (time.monotonic() - began)))
+    assert load.next - before > 20 * PAUSE_SECONDS, "points were not taken while Cassandra said nothing"
+    node.resume()
+    load.stop()
+    # Its answers to all that waited come first.
+    wait_until(lambda: server.get("/ready").status_code == 200, 60, "it did not find Cassandra again")
+    eventually(lambda: served_batches(load), load.next, 60)
+    expected = accepted(load)
+    flush(server)
+    the_tables_hold(over, "second.paused.*", expected, load.start - 1, load.start + load.next + 10)
+
+
+def served_batches(load):
+    """Whole batches served, or why not."""
+    try:
+        return load.whole_batches()
+    except AssertionError as error:
+        return str(error)[:300]
+
+
+def test_kill_9_of_the_server_during_flushes_loses_nothing(make_server, node, seeded):
+    over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "1s"\n')
+    server = over.server()
+    print("\n".join(kill_in_a_loop(server, rounds=4, seconds=2, random=seeded, prefix="second.killed")))
+    start = aligned_now(60) - 6900
+    expected = server.columns("second.killed.*", start, start + 6900)
+    flush(server)
+    reader = the_tables_hold(over, "second.killed.*", expected, start, start + 6900)
+    coarse_stages_are_exact(reader, "second.killed.*", expected, aligned_now(60))
+
+
+def test_a_table_that_is_dropped_comes_back_with_what_was_not_written(make_server, node, keyspace_of):
+    over = OverCassandra(make_server, ALONE)
+    server = over.server()
+    cql = keyspace_of(over)
+    start = aligned_now() - 600
+    server.send(some_points("second.dropped", start, metrics=20, points=10))
+    flush(server)
+    cql(f'DROP TABLE "{over.keyspace}"."datapoints_7200p_1s_0"')
+    server.send(some_points("second.dropped", start + 10, metrics=20, points=10))
+    wait_until(lambda: server.post("/admin/flush").status_code == 200, 60, "the table did not come back")
+    later = by_name(some_points("second.dropped", start + 10, metrics=20, points=10))
+    the_tables_hold(over, "second.dropped.*", later, start - 1, start + 60)
+
+
+@pytest.fixture
+def keyspace_of(tmp_path):
+    """Gives a way to run CQL beside a server."""
+    from biggraphite import BigGraphite
+
+    made = []
+
+    def make(over, **kwargs):
+        host = over.contact_points.split(",")[0]
+        address = host if ":" in host else host + ":9042"
+        made.append(BigGraphite(tmp_path / f"cql{len(made)}", address, over.keyspace, **kwargs))
+        return made[-1].cql
+
+    yield make
+    for one in made:
+        one.close()
+
+
+# Three nodes.
+
+THREE_REPLICAS = """replication = "{'class': 'SimpleStrategy', 'replication_factor': 3}"
+data_write_consistency = "local_quorum"
+data_read_consistency = "local_quorum"
+meta_write_consistency = "local_quorum"
+meta_read_consistency = "local_quorum"
+"""
+
+
+class Reader:
+    """Asks for what a load has sent, again and again, and keeps every answer that was not whole."""
+
+    def __init__(self, load, least):
+        self.load, self.seen, self.slowest, self.failures = load, least, 0.0, []
+        self.asked = 0
+        self._stop = threading.Event()
+        self.thread = threading.Thread(target=self._ask)
+        self.thread.start()
+
+    def _ask(self):
+        while not self._stop.is_set():
+            began = time.monotonic()
+            try:
+                whole = self.load.whole_batches()
+                assert whole >= self.seen, f"{self.seen} batches were served and then {whole}"
+                self.seen = whole
+            except Exception as error:  # noqa: BLE001
+                self.failures.append(repr(error)[:300])
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self.asked += 1
+
+    def stop(self):
+        self._stop.set()
+        self.thread.join()
+        assert not self.failures, f"{len(self.failures)} of {self.asked} reads failed: {self.failures[0]}"
+
+
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_one_of_three_nodes_falls_and_nobody_notices(make_server, three, how):
+    points = ",".join(node.address for node in three.nodes)
+    over = OverCassandra(make_server, points, cassandra=THREE_REPLICAS, more='[ingest]\nflush_after = "2s"\n')
+    server = over.server()
+    load = Steady(server, f"second.{how}", aligned_now(60) - 3000, metrics=50, batches_per_second=50)
+    load.run_from(0)
+    wait_until(lambda: load.next > 200, 60, "nothing was sent")
+    reader = Reader(load, 0)
+    time.sleep(2)
+    fallen = three.nodes[1]
+    fallen.kill() if how == "killed" else fallen.pause()
+    time.sleep(10)
+    sent = load.next
+    time.sleep(3)
+    assert load.next - sent > 90, "senders noticed"
+    flush(server)
+    fallen.start() if how == "killed" else fallen.resume()
+    time.sleep(3)
+    reader.stop()
+    load.stop()
+    print(f"the slowest of {reader.asked} reads took {reader.slowest:.1f} s")
+    eventually(load.whole_batches, load.next, 30)
+    expected = accepted(load)
+    flush(server)
+    # Another node falls: what is there is there twice.
+    three.nodes[2].kill()
+    the_tables_hold(over, f"second.{how}.*", expected, load.start - 1, load.start + load.next + 10)
+    coarse_stages_are_exact(server, f"second.{how}.*", expected, aligned_now(60))
+
+
+def test_two_of_three_nodes_away_is_an_error_that_says_so_and_costs_no_point(make_server, three):
+    points = ",".join(node.address for node in three.nodes)
+    over = OverCassandra(make_server, points, cassandra=THREE_REPLICAS + 'request_timeout = "5s"\n')
+    server = over.server()
+    start = aligned_now() - 600
+    server.send(some_points("second.two", start, metrics=20, points=10))
+    flush(server)
+    for node in three.nodes[1:]:
+        node.kill()
+    server.send([(f"second.two.m{m:03}", start + 10 + i, m + (10 + i) / 8) for i in range(10) for m in range(20)])
+    answer = server.get("/render", target="second.two.*", format="json", **{"from": start - 1, "until": start + 60})
+    assert answer.status_code >= 500 and "assandra" in answer.text, f"{answer.status_code}: {answer.text[:200]}"
+    assert server.post("/admin/flush").status_code >= 500
+    three.start()
+    expected = by_name(some_points("second.two", start, metrics=20, points=20))
+    wait_until(lambda: server.post("/admin/flush").status_code == 200, 60, "it did not find Cassandra again")
+    the_tables_hold(over, "second.two.*", expected, start - 1, start + 60)

@@ -1,0 +1,191 @@
+"""Who may speak with a Cassandra, and how: passwords, TLS, client certificates, a second cluster for names, the least rights a
+role needs; and that each refusal says which it is and what would do.
+"""
+
+import subprocess
+import time
+
+import pytest
+
+from biggraphite import BigGraphite
+from cassandra import OverCassandra, flush
+from nodes import Cluster
+from plumbago import aligned_now, wait_until
+
+GUARDED = "127.0.0.15"
+MISNAMED = "127.0.0.16"
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    """A node that wants a password, TLS and a client's certificate."""
+    cluster = Cluster(
+        tmp_path_factory.mktemp("guarded"), [GUARDED], heap="512M", authentication=True, tls=True, client_certificates=True
+    )
+    cluster.start()
+    yield cluster
+    cluster.forget()
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """A node that wants a password, over plain connections."""
+    cluster = Cluster(tmp_path_factory.mktemp("plain"), [MISNAMED], heap="512M", authentication=True)
+    cluster.start()
+    yield cluster
+    cluster.forget()
+
+
+@pytest.fixture
+def as_superuser(plain, tmp_path):
+    """Runs CQL on the plain node."""
+    peer = BigGraphite(tmp_path / "superuser", plain.contact_points, "none", user="cassandra", password="cassandra")
+    # The first role appears a moment after the node is ready.
+    wait_until(lambda: peer.cql("SELECT role FROM system_auth.roles"), 30, "there is no role")
+    yield peer.cql
+    peer.close()
+
+
+def tls(cluster, client="client", ca="ca"):
+    lines = f'tls_ca = "{cluster.tls}/{ca}.pem"\n'
+    if client is not None:
+        lines += f'tls_certificate = "{cluster.tls}/{client}.pem"\ntls_key = "{cluster.tls}/{client}.key"\n'
+    return lines
+
+
+def login(user="cassandra", password="cassandra"):
+    return f'user = "{user}"\npassword = "{password}"\n'
+
+
+def refusal(over, seconds=40, environment=None):
+    """What a server says that cannot begin: its log, once it has left or said why it waits."""
+    server = over.server(start=False, environment=environment)
+    server.spawn()
+    deadline = time.monotonic() + seconds
+    while server.process.poll() is None and time.monotonic() < deadline and "assandra" not in server.logs():
+        time.sleep(0.1)
+    # What belongs to it comes at once.
+    time.sleep(1)
+    said = server.logs()
+    try:
+        server.process.wait(0)
+    except subprocess.TimeoutExpired:
+        server.kill()
+    assert PASSWORD not in said and "password = " not in said
+    return said
+
+
+def it_keeps_points(over, name, **kwargs):
+    """A server begins, and what it is sent is in the tables."""
+    server = over.server(**kwargs)
+    now = aligned_now()
+    server.send([(name, now, 4.5)])
+    flush(server)
+    assert server.stop() == 0
+    reader = over.server(**kwargs)
+    assert reader.points(name, **{"from": now - 60, "until": now + 60}) == {now: 4.5}
+    reader.stop()
+    return server
+
+
+def test_password_tls_and_certificate(make_server, guarded):
+    over = OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded))
+    it_keeps_points(over, "second.tls")
+
+
+def test_a_password_comes_from_a_file_or_the_environment_and_is_never_logged(make_server, plain, as_superuser, tmp_path):
+    as_superuser("DROP ROLE IF EXISTS secret")
+    as_superuser(f"CREATE ROLE secret WITH LOGIN = true AND SUPERUSER = true AND PASSWORD = '{PASSWORD}'")
+    kept = tmp_path / "password"
+    kept.write_text(PASSWORD + "\n")
+    from_file = OverCassandra(make_server, MISNAMED, cassandra=f'user = "secret"\npassword_file = "{kept}"\n')
+    server = it_keeps_points(from_file, "second.file")
+    assert PASSWORD not in server.logs()
+    settings = OverCassandra(make_server, MISNAMED, cassandra='user = "secret"\n')
+    server = it_keeps_points(settings, "second.environment", environment={"PLUMBAGO_CASSANDRA_PASSWORD": PASSWORD})
+    assert PASSWORD not in server.logs()
+
+
+def test_a_wrong_password_is_named(make_server, plain):
+    said = refusal(OverCassandra(make_server, MISNAMED, cassandra=login("cassandra", PASSWORD)))
+    assert MISNAMED in said and "cassandra.user" in said and "cassandra.password" in said
+
+
+def test_no_password_is_named(make_server, plain):
+    said = refusal(OverCassandra(make_server, MISNAMED))
+    assert MISNAMED in said and "cassandra.user" in said
+
+
+def test_a_wrong_authority_is_named(make_server, guarded):
+    said = refusal(OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, ca="other-ca")))
+    assert GUARDED in said and "cassandra.tls_ca" in said and "certificate" in said
+
+
+def test_a_wrong_or_missing_certificate_of_ours_is_named(make_server, guarded):
+    said = refusal(OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client="other-client")))
+    assert GUARDED in said and "cassandra.tls_certificate" in said
+    said = refusal(OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client=None)))
+    assert GUARDED in said and "cassandra.tls_certificate" in said
+
+
+def test_a_missing_file_is_named(make_server, guarded):
+    over = OverCassandra(make_server, GUARDED, cassandra=login() + 'tls_ca = "/no/such/ca.pem"\n')
+    assert "/no/such/ca.pem" in refusal(over)
+
+
+def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(make_server, tmp_path):
+    other = Cluster(
+        tmp_path / "other", ["127.0.0.17"], heap="512M", tls=True, certificate_for="cassandra.example"
+    )
+    try:
+        other.start()
+        strict = OverCassandra(make_server, "127.0.0.17", cassandra=tls(other, client=None))
+        said = refusal(strict)
+        assert "127.0.0.17" in said and "cassandra.tls_verify_host" in said
+        loose = OverCassandra(make_server, "127.0.0.17", cassandra=tls(other, client=None) + "tls_verify_host = false\n")
+        it_keeps_points(loose, "second.loose")
+    finally:
+        other.forget()
+
+
+def test_plain_words_to_a_node_that_speaks_tls_are_explained(make_server, guarded):
+    said = refusal(OverCassandra(make_server, GUARDED, cassandra=login()))
+    assert GUARDED in said and "cassandra.tls_ca" in said
+
+
+def test_an_unreachable_contact_point_is_named(make_server):
+    said = refusal(OverCassandra(make_server, "127.0.0.99:9999"))
+    assert "127.0.0.99:9999" in said and "contact_points" in said
+
+
+def test_a_missing_keyspace_that_may_not_be_made_is_named_with_the_cql(make_server, plain, as_superuser):
+    as_superuser("DROP ROLE IF EXISTS nobody")
+    as_superuser("CREATE ROLE nobody WITH LOGIN = true AND PASSWORD = 'nobody'")
+    over = OverCassandra(make_server, MISNAMED, cassandra=login("nobody", "nobody"))
+    said = refusal(over)
+    assert over.keyspace in said and "CREATE KEYSPACE" in said
+
+
+def test_the_least_rights_of_a_role(make_server, plain, as_superuser):
+    """SELECT and MODIFY on both keyspaces, once the tables are there; a stage that is new needs CREATE, and says so."""
+    over = OverCassandra(make_server, MISNAMED, cassandra=login())
+    it_keeps_points(over, "second.owner")
+    as_superuser("DROP ROLE IF EXISTS least")
+    as_superuser("CREATE ROLE least WITH LOGIN = true AND PASSWORD = 'least'")
+    for keyspace in [over.keyspace, over.keyspace + "_metadata"]:
+        for right in ["SELECT", "MODIFY"]:
+            as_superuser(f'GRANT {right} ON KEYSPACE "{keyspace}" TO least')
+    least = OverCassandra(make_server, MISNAMED, keyspace=over.keyspace, cassandra=login("least", "least"))
+    it_keeps_points(least, "second.least")
+    new_stage = least.server(start=False, schemas="[new]\npattern = .*\nretentions = 7s:7m\n")
+    new_stage.spawn()
+    wait_until(lambda: "CREATE TABLE" in new_stage.logs(), 30, f"the CQL to run was not printed: {new_stage.logs()[-2000:]}")
+    assert "datapoints_60p_7s_0" in new_stage.logs()
+
+
+def test_names_may_be_in_a_second_cluster(make_server, plain, cassandra):
+    host, _, port = cassandra.partition(":")
+    more = f'[cassandra_metadata]\ncontact_points = "{MISNAMED}"\nuser = "cassandra"\npassword = "cassandra"\n'
+    over = OverCassandra(make_server, f"{host}:{port}", more=more)
+    it_keeps_points(over, "second.apart")
