@@ -10,9 +10,9 @@
 
 use std::ops::Range;
 
-use metric::{Aggregation, Partial, Policy, Retention, Slot};
+use metric::{Aggregation, Partial, Policy, ROW_POINTS, Retention, Slot, Timestamp};
 
-use crate::{Late, Open};
+use crate::{Late, Open, Own};
 
 /// Runs closer than this are read and written as one: a few empty slots cost less than a row of their own.
 const JOIN: u32 = 32;
@@ -65,10 +65,15 @@ impl Pending {
         &self.points[start..end]
     }
 
-    /// The stage-0 slot from which nothing is stored once these points are.
-    pub fn stored_until(&self, retention: &Retention) -> Slot {
+    /// The points, if all of them are of stage 0.
+    pub(crate) fn only_stage_0(&self) -> Option<&[Late]> {
+        self.points.last().is_none_or(|last| last.stage == 0).then_some(&self.points)
+    }
+
+    /// The stage-0 slot after the last of these points, whatever stage they are of.
+    fn end(&self, retention: &Retention) -> Slot {
         let finest = i64::from(retention.finest().resolution());
-        let mut until = self.unstored_from;
+        let mut until = 0;
         for (index, stage) in retention.stages().iter().enumerate() {
             if let Some(last) = self.of_stage(index).last() {
                 let end = (stage.time(last.slot) + i64::from(stage.resolution())) / finest;
@@ -76,6 +81,66 @@ impl Pending {
             }
         }
         until
+    }
+}
+
+/// When it is, and since when points come under the policy: how far back a coarse slot's finer slots are
+/// all still there, so that they tell everything of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Unix seconds.
+    pub now: Timestamp,
+    /// Unix seconds; of a policy that does not hold any more, `Timestamp::MAX`.
+    pub since: Timestamp,
+}
+
+/// Rows, and what is stored once they are.
+#[derive(Debug)]
+pub struct Made {
+    /// The rows of every stage.
+    pub rows: Vec<Derived>,
+    /// What is to be remembered; `None` where points that are stored may come after these, or where a slot
+    /// was not made of its finer slots.
+    pub remembered: Option<Remembered>,
+}
+
+/// What this writer has stored once its rows are.
+#[derive(Debug)]
+pub struct Remembered {
+    own: Own,
+    /// Of each coarse stage, what the open slot comes to in all, and whether a row says it anew.
+    open: Vec<(Partial, bool)>,
+    method: Aggregation,
+}
+
+impl Remembered {
+    /// What is stored if the rows were written as they were made.
+    pub fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// The open slots that have a row: stage and slot.
+    pub fn open_slots<'a>(&'a self, retention: &'a Retention) -> impl Iterator<Item = (usize, Slot)> + 'a {
+        let finest = retention.finest().resolution();
+        let last = self.own.until().saturating_sub(1);
+        let coarse = self.open.iter().zip(retention.stages().iter().skip(1)).enumerate();
+        let of_rows = coarse.filter(|(_, ((_, has_row), _))| *has_row);
+        of_rows.map(move |(index, (_, stage))| (index + 1, last / (stage.resolution() / finest)))
+    }
+
+    /// What is stored when the rows of the open slots, in the order of [`Remembered::open_slots`], say this.
+    pub fn written(self, rows: impl Iterator<Item = Partial>) -> Option<Own> {
+        let mut said = self.open;
+        let mut is_whole = true;
+        for (row, is) in said.iter_mut().filter(|(_, has_row)| *has_row).map(|(row, _)| row).zip(rows) {
+            is_whole &= row.count == is.count && row.value.to_bits() == is.value.to_bits();
+            *row = is;
+        }
+        if is_whole {
+            return Some(self.own);
+        }
+        let rows: Vec<Partial> = said.into_iter().map(|(row, _)| row).collect();
+        self.own.with_rows(&rows, self.method)
     }
 }
 
@@ -109,6 +174,16 @@ struct Stretch {
 }
 
 impl Stretch {
+    fn get(&self, slot: Slot) -> Option<Partial> {
+        self.cells.get(slot.checked_sub(self.first_slot)? as usize).copied()
+    }
+
+    /// Whether something is known after `slot`.
+    fn has_later(&self, slot: Slot) -> bool {
+        let skip = (slot + 1).saturating_sub(self.first_slot) as usize;
+        self.cells.iter().skip(skip).any(|cell| cell.count > 0)
+    }
+
     fn get_mut(&mut self, slot: Slot) -> Option<&mut Partial> {
         self.cells.get_mut(slot.checked_sub(self.first_slot)? as usize)
     }
@@ -124,11 +199,14 @@ pub struct Derivation<'a> {
     /// Of each stage, the stretches that must be known, sorted and apart.
     known: Vec<Vec<Range<Slot>>>,
     needs: Vec<Need>,
+    moment: Moment,
+    /// The last of `needs` asks what is stored after everything else.
+    asks_for_later: bool,
 }
 
 impl<'a> Derivation<'a> {
     /// Plans the stages from 0 to `last_stage`; a reader of stage 1 need not make stage 2.
-    pub fn plan(policy: &'a Policy, pending: &'a Pending, last_stage: usize) -> Derivation<'a> {
+    pub fn plan(policy: &'a Policy, pending: &'a Pending, last_stage: usize, moment: Moment) -> Derivation<'a> {
         let stages = &policy.retention.stages()[..=last_stage];
         let mut touched: Vec<Vec<Slot>> = vec![Vec::new()];
         for k in 1..stages.len() {
@@ -173,7 +251,30 @@ impl<'a> Derivation<'a> {
                 }
             }
         }
-        Derivation { policy, pending, touched, known, needs }
+        Derivation { policy, pending, touched, known, needs, moment, asks_for_later: false }
+    }
+
+    /// Plans every stage, and to remember what is stored afterwards. `own` is what was stored before; where that is
+    /// not known, or not so far ahead, it must be found out whether anything is stored after these points.
+    pub fn plan_to_remember(
+        policy: &'a Policy,
+        pending: &'a Pending,
+        own: Option<&Own>,
+        moment: Moment,
+    ) -> Derivation<'a> {
+        let coarsest = policy.retention.stages().len() - 1;
+        let mut plan = Derivation::plan(policy, pending, coarsest, moment);
+        let is_known = own.is_some_and(|own| pending.end(&policy.retention) <= own.looked_until());
+        if let Some(&last) = plan.touched[coarsest].last().filter(|_| coarsest > 0 && !is_known) {
+            // To the end of the partition: one more to read now, and one read more in each partition.
+            let first = last.saturating_add(1);
+            let slots = first..(first / ROW_POINTS + 1).saturating_mul(ROW_POINTS);
+            if !slots.is_empty() {
+                plan.needs.push(Need { stage: coarsest, slots });
+                plan.asks_for_later = true;
+            }
+        }
+        plan
     }
 
     /// The stored slots that `derive` must be given, in this order.
@@ -181,9 +282,27 @@ impl<'a> Derivation<'a> {
         &self.needs
     }
 
+    /// Makes the rows, and tells what is stored once they are written. `own` is what was stored before, where
+    /// that is known; `stored` as for [`Derivation::derive`].
+    pub fn derive_to_remember(self, own: Option<&Own>, stored: &[(&[f64], &[u32])]) -> Made {
+        let mut watch = Watch::new(&self, own, stored);
+        let rows = self.make(stored, |k, slots, stretches, finer, kept| watch.see(k, slots, stretches, finer, kept));
+        Made { rows, remembered: watch.remembered() }
+    }
+
     /// Makes the rows. `stored` has an entry for each need: values and counts (counts empty in stage 0),
     /// both empty where nothing is stored.
     pub fn derive(self, stored: &[(&[f64], &[u32])]) -> Vec<Derived> {
+        self.make(stored, |_, _, _, _, _| ())
+    }
+
+    /// Makes the rows; `see` is shown each stage when it is made: its index, the touched slots, what is known of
+    /// it and of the one below, and the slots that were left as they are stored.
+    fn make(
+        &self,
+        stored: &[(&[f64], &[u32])],
+        mut see: impl FnMut(usize, &[Slot], &[Stretch], &[Stretch], &[Slot]),
+    ) -> Vec<Derived> {
         debug_assert_eq!(stored.len(), self.needs.len(), "one answer for each need");
         let stages = self.policy.retention.stages();
         let method = self.policy.aggregation;
@@ -198,8 +317,9 @@ impl<'a> Derivation<'a> {
             } else {
                 let ratio = stages[k].resolution() / stages[k - 1].resolution();
                 let expected = stages[k].resolution() / stages[0].resolution();
-                let fresh = self.fresh(k, ratio, expected, &finer, &mut stretches, method);
+                let (fresh, kept) = self.fresh(k, ratio, expected, &finer, &mut stretches, method);
                 runs_of_partials(k, &fresh, &mut made);
+                see(k, &self.touched[k], &stretches, &finer, &kept);
             }
             finer = stretches;
         }
@@ -213,7 +333,8 @@ impl<'a> Derivation<'a> {
             .map(|range| Stretch { first_slot: range.start, cells: vec![Partial::NONE; range.len()] })
             .collect();
         let mut at = 0;
-        for (need, (values, counts)) in self.needs.iter().zip(stored).filter(|(need, _)| need.stage == stage) {
+        let needs = &self.needs[..self.needs.len() - usize::from(self.asks_for_later)];
+        for (need, (values, counts)) in needs.iter().zip(stored).filter(|(need, _)| need.stage == stage) {
             while stretches[at].first_slot != need.slots.start {
                 at += 1;
             }
@@ -226,7 +347,8 @@ impl<'a> Derivation<'a> {
         stretches
     }
 
-    /// The touched slots of stage `k` made anew, also put into its stretches.
+    /// The touched slots of stage `k` made anew, also put into its stretches; and those that are left as they are
+    /// stored.
     fn fresh(
         &self,
         k: usize,
@@ -235,8 +357,10 @@ impl<'a> Derivation<'a> {
         finer: &[Stretch],
         stretches: &mut [Stretch],
         method: Aggregation,
-    ) -> Vec<(Slot, Partial)> {
-        let mut fresh = Vec::with_capacity(self.touched[k].len());
+    ) -> (Vec<(Slot, Partial)>, Vec<Slot>) {
+        let (mut fresh, mut kept) = (Vec::with_capacity(self.touched[k].len()), Vec::new());
+        let stages = self.policy.retention.stages();
+        let complete_from = self.moment.since.max(self.moment.now.saturating_sub(stages[k - 1].duration()));
         let mut direct = self.pending.of_stage(k).iter().peekable();
         let (mut at_finer, mut at) = (0, 0);
         for &slot in &self.touched[k] {
@@ -257,8 +381,10 @@ impl<'a> Derivation<'a> {
             };
             let partial = written.unwrap_or_else(from_children);
             // More is stored than the finer slots still tell: they have expired, or the slot was written
-            // as a whole when it was already too old for them. What is stored knows better.
-            if written.is_none() && known.count > partial.count {
+            // as a whole when it was already too old for them. What is stored knows better. Where they are all
+            // still there, several writers had the same stage-0 slot, and each counted it.
+            if written.is_none() && known.count > partial.count && stages[k].time(slot) < complete_from {
+                kept.push(slot);
                 continue;
             }
             *known = partial;
@@ -266,7 +392,89 @@ impl<'a> Derivation<'a> {
                 fresh.push((slot, partial));
             }
         }
-        fresh
+        (fresh, kept)
+    }
+}
+
+/// Follows a derivation, to tell what is stored after it: the closed children of the slots that are open then.
+struct Watch {
+    /// The latest stage-0 slot that anything stored reaches; `None` when that cannot be told.
+    last: Option<Slot>,
+    looked_until: Slot,
+    was_known: bool,
+    /// Stage-0 slots in a slot of each coarse stage.
+    ratios: Vec<Slot>,
+    before: Vec<Partial>,
+    rows_before: Vec<Partial>,
+    closed: Vec<Partial>,
+    open: Vec<(Partial, bool)>,
+    method: Aggregation,
+}
+
+impl Watch {
+    fn new(plan: &Derivation<'_>, own: Option<&Own>, stored: &[(&[f64], &[u32])]) -> Watch {
+        let (retention, method) = (&plan.policy.retention, plan.policy.aggregation);
+        let finest = retention.finest().resolution();
+        let ratios: Vec<Slot> = retention.stages().iter().skip(1).map(|stage| stage.resolution() / finest).collect();
+        let end = plan.pending.end(retention).max(own.map_or(0, Own::until));
+        let later = stored.last().filter(|_| plan.asks_for_later);
+        let nothing_later = later.is_none_or(|(values, _)| values.iter().all(|value| value.is_nan()));
+        let last = end.checked_sub(1).filter(|_| nothing_later);
+        // A slot that was written as a whole is open only until the next point, but its children are not it.
+        let is_open = |point: &Late| {
+            point.stage > 0
+                && last.zip(ratios.get(usize::from(point.stage) - 1)).is_some_and(|(last, r)| last / r == point.slot)
+        };
+        let last = last.filter(|_| !plan.pending.points.iter().any(is_open));
+        let later = plan.needs.last().filter(|_| plan.asks_for_later);
+        let looked_until = match (later, ratios.last()) {
+            (Some(need), Some(ratio)) => need.slots.end.saturating_mul(*ratio),
+            _ => own.map_or(0, Own::looked_until),
+        };
+        Watch {
+            last,
+            looked_until,
+            was_known: own.is_some() && later.is_none(),
+            before: own.map_or_else(|| vec![Partial::NONE; ratios.len()], |own| own.closed().to_vec()),
+            rows_before: own.map_or_else(|| vec![Partial::NONE; ratios.len()], |own| own.rows(method)),
+            closed: Vec::new(),
+            open: Vec::new(),
+            ratios,
+            method,
+        }
+    }
+
+    fn see(&mut self, k: usize, touched: &[Slot], stretches: &[Stretch], finer: &[Stretch], kept: &[Slot]) {
+        let (Some(last), Some(&ratio)) = (self.last, self.ratios.get(k - 1)) else { return };
+        let open = last / ratio;
+        let finer_ratio = if k == 1 { 1 } else { self.ratios[k - 2] };
+        let open_child = last / finer_ratio;
+        let has_later = |stretches: &[Stretch], slot| stretches.iter().any(|stretch| stretch.has_later(slot));
+        let is_lost = kept.binary_search(&open).is_ok()
+            || !self.was_known && (has_later(stretches, open) || has_later(finer, open_child));
+        if is_lost {
+            self.last = None;
+            return;
+        }
+        if touched.binary_search(&open).is_err() {
+            // Nothing under it has changed, nor in the slots that are open within it.
+            self.closed.push(self.before[k - 1]);
+            self.open.push((self.rows_before[k - 1], false));
+            return;
+        }
+        let full = stretches.iter().find_map(|stretch| stretch.get(open)).unwrap_or(Partial::NONE);
+        let first_child = open * (ratio / finer_ratio);
+        let children = (first_child..open_child).filter_map(|slot| finer.iter().find_map(|stretch| stretch.get(slot)));
+        let closed =
+            if k == 1 { full } else { children.fold(Partial::NONE, |all, child| self.method.merge(all, child)) };
+        self.closed.push(closed);
+        self.open.push((full, true));
+    }
+
+    fn remembered(self) -> Option<Remembered> {
+        let last = self.last?;
+        let own = Own::new(last.saturating_add(1), self.looked_until, self.closed);
+        Some(Remembered { own, open: self.open, method: self.method })
     }
 }
 
@@ -303,7 +511,7 @@ fn overlay(stretches: &mut [Stretch], points: &[Late]) {
     }
 }
 
-fn runs_of_points(points: &[Late], made: &mut Vec<Derived>) {
+pub(crate) fn runs_of_points(points: &[Late], made: &mut Vec<Derived>) {
     let mut run: Option<Derived> = None;
     for point in points {
         match &mut run {
@@ -320,7 +528,7 @@ fn runs_of_points(points: &[Late], made: &mut Vec<Derived>) {
     made.extend(run);
 }
 
-fn runs_of_partials(stage: usize, partials: &[(Slot, Partial)], made: &mut Vec<Derived>) {
+pub(crate) fn runs_of_partials(stage: usize, partials: &[(Slot, Partial)], made: &mut Vec<Derived>) {
     let mut run: Option<Derived> = None;
     for &(slot, partial) in partials {
         match &mut run {
@@ -343,6 +551,9 @@ fn runs_of_partials(stage: usize, partials: &[(Slot, Partial)], made: &mut Vec<D
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// So late that no finer slot is there any more.
+    const MOMENT: Moment = Moment { now: 1 << 40, since: 0 };
 
     fn policy(retention: &str, aggregation: Aggregation) -> Policy {
         Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.0 }
@@ -371,13 +582,13 @@ mod tests {
         let policy = policy("60*60s:48*3600s:60*86400s", Aggregation::Sum);
         let open = open(&[(59, 1.0), (60, 2.0), (61, 3.0)]);
         let pending = Pending::of(&[&open], 0);
-        let plan = Derivation::plan(&policy, &pending, 2);
+        let plan = Derivation::plan(&policy, &pending, 2, MOMENT);
         assert_eq!(plan.needs(), []);
         let made = plan.derive(&[]);
         assert_eq!(stage(&made, 0), [(59, 1.0, 1), (60, 2.0, 1), (61, 3.0, 1)]);
         assert_eq!(stage(&made, 1), [(0, 1.0, 1), (1, 5.0, 2)]);
         assert_eq!(stage(&made, 2), [(0, 6.0, 3)]);
-        assert_eq!(pending.stored_until(&policy.retention), 62);
+        assert_eq!(pending.end(&policy.retention), 62);
     }
 
     #[test]
@@ -385,7 +596,7 @@ mod tests {
         let policy = policy("60*60s:48*3600s", Aggregation::Sum);
         let open = open(&[(61, 10.0)]);
         let pending = Pending::of(&[&open], 63);
-        let plan = Derivation::plan(&policy, &pending, 1);
+        let plan = Derivation::plan(&policy, &pending, 1, MOMENT);
         assert_eq!(plan.needs(), [Need { stage: 0, slots: 60..63 }, Need { stage: 1, slots: 1..2 }]);
         let made = plan.derive(&[(&[2.0, 3.0, 4.0], &[]), (&[9.0], &[3])]);
         assert_eq!(stage(&made, 1), [(1, 16.0, 3)]);
@@ -396,9 +607,21 @@ mod tests {
         let policy = policy("60*60s:48*3600s", Aggregation::Sum);
         let open = open(&[(61, 10.0)]);
         let pending = Pending::of(&[&open], Slot::MAX);
-        let plan = Derivation::plan(&policy, &pending, 1);
+        let plan = Derivation::plan(&policy, &pending, 1, MOMENT);
         let made = plan.derive(&[(&[], &[]), (&[100.0], &[60])]);
         assert_eq!(stage(&made, 1), []);
+    }
+
+    #[test]
+    fn a_slot_that_writers_counted_twice_is_made_anew_while_its_children_are_there() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let open = open(&[(61, 10.0)]);
+        let pending = Pending::of(&[&open], Slot::MAX);
+        for (since, count) in [(0, 2), (3601, 0)] {
+            let plan = Derivation::plan(&policy, &pending, 1, Moment { now: 7200, since });
+            let made = plan.derive(&[(&[1.0], &[]), (&[3.0], &[3])]);
+            assert_eq!(stage(&made, 1).iter().map(|slot| slot.2).sum::<u32>(), count, "kept so since {since}");
+        }
     }
 
     #[test]
@@ -407,7 +630,7 @@ mod tests {
         let mut open = Open::default();
         open.push_coarse(1, 5, 7.0);
         let pending = Pending::of(&[&open], Slot::MAX);
-        let plan = Derivation::plan(&policy, &pending, 2);
+        let plan = Derivation::plan(&policy, &pending, 2, MOMENT);
         assert_eq!(
             plan.needs(),
             [Need { stage: 0, slots: 300..360 }, Need { stage: 1, slots: 0..24 }, Need { stage: 2, slots: 0..1 }]

@@ -9,6 +9,8 @@
 
 mod derive;
 mod open;
+mod own;
 
-pub use derive::{Derivation, Derived, Need, Pending};
+pub use derive::{Derivation, Derived, Made, Moment, Need, Pending, Remembered};
 pub use open::{Late, Open};
+pub use own::Own;

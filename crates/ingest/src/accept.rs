@@ -4,14 +4,16 @@
 //! 2. Names to numbers, under one shared lock; names never seen get a policy and a number, under one
 //!    exclusive lock.
 //! 3. One record appended to the journal.
-//! 4. One slot store a point, under one lock. From here on a reader sees them.
+//! 4. One slot store a point, under one lock. From here on a reader sees them. While points are parked this is
+//!    left for later (`parked.rs`).
 
 use std::{
+    collections::VecDeque,
     io,
     path::PathBuf,
     sync::{
         Arc, Weak,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -26,8 +28,10 @@ use tokio::task::JoinHandle;
 use crate::{
     Batch, CountersSnapshot, Protocol, RejectExample, Restored,
     counters::Counters,
+    health::Health,
     held::{Held, Refused},
     journal::{Journal, NumberedPoint, RECORD_POINTS},
+    parked::Parked,
     policies::Policies,
     pressure::Pressure,
     rejects::Rejects,
@@ -110,8 +114,21 @@ pub struct Ingest {
     pub(crate) pressure: Pressure,
     pub(crate) counters: Counters,
     pub(crate) rejects: Rejects,
+    /// Whether the store takes points.
+    pub(crate) health: Health,
+    /// Whether the store takes new metrics, and says that all is on the disk.
+    pub(crate) listing: Health,
+    /// Points that are in the journal alone.
+    pub(crate) parked: Parked,
     /// Metrics that are in the journal and not in the metrics table yet.
-    pub(crate) unlisted: Mutex<Vec<u32>>,
+    pub(crate) unlisted: Mutex<VecDeque<u32>>,
+    /// Held by whoever gives them to the driver.
+    pub(crate) one_lists: tokio::sync::Mutex<()>,
+    /// Metrics that the cycle goes through, and how many of them it has.
+    pub(crate) cycle_metrics: AtomicU64,
+    pub(crate) cycle_done: AtomicU64,
+    /// Callers who wait for everything to be written out.
+    pub(crate) hurried: AtomicU32,
     /// One cycle at a time.
     pub(crate) cycle: tokio::sync::Mutex<()>,
     pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -141,15 +158,23 @@ impl Ingest {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             segments => segments.map_err(in_journal)?,
         };
-        let mut held = Held::default();
+        let mut held = Held::new(driver.is_alone());
         let policies = Policies::default();
         let counters = Counters::default();
-        let (restored, left) =
-            crate::replay::replay_segments(&old, &registry, &mut held, &policies, &counters).map_err(in_journal)?;
+        let (restored, left) = crate::replay::replay_segments(
+            &old,
+            &registry,
+            &mut held,
+            &policies,
+            &counters,
+            options.memory_limit_bytes,
+        )
+        .map_err(in_journal)?;
 
         let journal = Journal::open(&options.journal_dir).map_err(in_journal)?;
         let pressure = Pressure::new(options.memory_limit_bytes, options.journal_limit_bytes);
         let opens = held.states.iter().map(|state| &state.open).chain(left.taken.iter().map(|taken| &taken.open));
+        pressure.set_parks(left.parked.segment.is_some());
         pressure.grew(opens.map(|open| open.slots() as u64).sum(), journal.bytes());
         let rules = RwLock::new(Arc::new(name_policies(rules, &registry, &journal, &policies)));
         let ingest = Arc::new_cyclic(|me| Ingest {
@@ -163,7 +188,14 @@ impl Ingest {
             pressure,
             counters,
             rejects: Rejects::default(),
-            unlisted: Mutex::new(left.unlisted),
+            health: Health::default(),
+            listing: Health::default(),
+            parked: Parked::new(left.parked),
+            unlisted: Mutex::new(left.unlisted.into()),
+            one_lists: tokio::sync::Mutex::new(()),
+            cycle_metrics: AtomicU64::new(0),
+            cycle_done: AtomicU64::new(0),
+            hurried: AtomicU32::new(0),
             cycle: tokio::sync::Mutex::new(()),
             tasks: Mutex::default(),
             restored,
@@ -171,7 +203,13 @@ impl Ingest {
             me: me.clone(),
         });
         ingest.write_replayed(left.taken).await;
-        let tasks = [ingest.clone().spawn_sync(), ingest.clone().spawn_cycles(), ingest.clone().spawn_rules()];
+        let tasks = [
+            ingest.clone().spawn_sync(),
+            ingest.clone().spawn_listing(),
+            ingest.clone().spawn_cycles(),
+            ingest.clone().spawn_drain(),
+            ingest.clone().spawn_rules(),
+        ];
         ingest.tasks.lock().extend(tasks);
         Ok(ingest)
     }
@@ -188,6 +226,9 @@ impl Ingest {
         self.report(batch);
         if batch.is_empty() {
             return;
+        }
+        if self.pressure.is_closed() {
+            self.park_if_full();
         }
         if self.pressure.is_closed() {
             let began = Instant::now();
@@ -353,9 +394,21 @@ impl Ingest {
         if points.is_empty() {
             return Ok(0);
         }
-        let in_memory = self.journal.append(batch.record.points(now, points))?;
+        let record = batch.record.points(now, points);
+        let in_memory = self.journal.append(record)?;
         let mut refused = Vec::new();
-        {
+        // While the guard is held this does not change.
+        if self.pressure.parks() {
+            self.parked.parked(points.len() as u64, record.len() as u64);
+            let mut held = self.held.lock();
+            self.ensure_states(&mut held, points);
+            let table = self.policies.table();
+            held.refuse(points, now, &table.hot, &mut refused);
+            refused.retain(|&(place, reason)| {
+                reason != Reject::TooOld || held.place_of_old(&points[place], now, &table.all).is_none()
+            });
+            self.pressure.grew(0, self.journal.bytes());
+        } else {
             let mut held = self.held.lock();
             self.ensure_states(&mut held, points);
             // Under the lock: no state has a policy that this table lacks.
@@ -383,7 +436,7 @@ impl Ingest {
     }
 
     /// Gives a state to each metric of these points that was created since the last time.
-    fn ensure_states(&self, held: &mut Held, points: &[NumberedPoint]) {
+    pub(crate) fn ensure_states(&self, held: &mut Held, points: &[NumberedPoint]) {
         let last = points.iter().map(|point| point.metric).max().expect("there are points");
         if last as usize >= held.states.len() {
             let names = self.registry.read();
@@ -416,6 +469,10 @@ impl Ingest {
             journal_bytes: self.journal.bytes(),
             sync_age: self.journal.sync_age(),
             held_slots: self.pressure.held_slots(),
+            parked_points: self.parked.points(),
+            parked_bytes: self.parked.bytes(),
+            parked_points_total: self.parked.total(),
+            store_failing: self.health.is_failing(),
             flushing_metrics: self.held.lock().flushing.len() as u64,
             stalled: self.pressure.is_closed(),
             journal_failing: self.failing.load(Relaxed),
@@ -472,7 +529,11 @@ impl Ingest {
             let mut active = self.rules.write();
             *active = Arc::new(name_policies(rules, &self.registry, &self.journal, &self.policies));
         }
-        self.apply_rules().await;
+        match self.me.upgrade().filter(|_| self.pressure.parks()) {
+            // Metrics keep their policies until the store has taken what is parked; nobody need wait for that.
+            Some(me) => self.tasks.lock().push(me.spawn_rules()),
+            None => self.apply_rules().await,
+        }
     }
 
     fn spawn_rules(self: Arc<Ingest>) -> JoinHandle<()> {
@@ -489,6 +550,9 @@ impl Ingest {
     /// Whether some metrics must be gone through again.
     async fn apply_rules_once(&self) -> bool {
         const AT_ONCE: u32 = 4096;
+        if self.pressure.parks() {
+            return true;
+        }
         let rules = self.rules.read().clone();
         let count = self.registry.read().end();
         let mut unfinished = false;
@@ -502,6 +566,10 @@ impl Ingest {
             let (mut changed, mut taken) = (Vec::new(), Vec::new());
             {
                 let mut held = self.held.lock();
+                // Parked points come under the policy that held when they came.
+                if self.pressure.parks() {
+                    return true;
+                }
                 // Others came meanwhile, and whoever brought them goes through all metrics after this.
                 if !Arc::ptr_eq(&rules, &self.rules.read()) {
                     return false;
@@ -526,7 +594,7 @@ impl Ingest {
                     // What it holds is stored by the policy it came under.
                     taken.extend(held.take(number, &table.all));
                     if held.states[number as usize].open.is_empty() {
-                        held.set_policy(number, policy);
+                        held.set_policy(number, policy, &table.all);
                         // Under the lock, so that it is in the journal before any point that comes under it.
                         self.journal.name_metric(number, policy, names.name(number), now);
                         changed.push((number, policy));

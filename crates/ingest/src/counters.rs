@@ -181,6 +181,14 @@ pub struct CountersSnapshot {
     pub sync_age: f64,
     /// Now: slots held in memory, unflushed.
     pub held_slots: u64,
+    /// Now: points that are in the journal alone: accepted, not stored, not readable yet.
+    pub parked_points: u64,
+    /// Now: bytes of the journal's records of those points.
+    pub parked_bytes: u64,
+    /// Points that were parked, some of them read back since.
+    pub parked_points_total: u64,
+    /// Now: whether the store does not take points, so that they are kept here.
+    pub store_failing: bool,
     /// Now: metrics that are being written out.
     pub flushing_metrics: u64,
     /// Now: whether receivers are made to wait.
@@ -211,6 +219,10 @@ impl CountersSnapshot {
             journal_bytes: 0,
             sync_age: 0.0,
             held_slots: 0,
+            parked_points: 0,
+            parked_bytes: 0,
+            parked_points_total: 0,
+            store_failing: false,
             flushing_metrics: 0,
             stalled: false,
             journal_failing: false,

@@ -3,7 +3,12 @@
 //! 1. The journal begins a new segment. Everything in the older ones is now held, or stored.
 //! 2. All metrics are gone through. Each one that holds points has them taken out, its coarser stages
 //!    made, and all of it written. It stays readable from memory until it is readable from the store.
-//! 3. New metrics are written to the metrics table, the driver is synced, the older segments are deleted.
+//! 3. New metrics are written to the metrics table, the driver is synced, the older segments are deleted, up to
+//!    the first that holds parked points.
+//!
+//! Points that come after everything stored of their metric extend the coarse slots by what this writer remembers
+//! of them ([`downsample::Own`]), and nothing is read. Of all others the slots they touch are made anew from what
+//! is stored ([`Derivation`]), and the driver says which part of them is this writer's.
 //!
 //! A cycle that nobody waits for is spread over half the time between two, so that the store sees a steady
 //! trickle. It hurries when memory or the journal are half full.
@@ -11,16 +16,25 @@
 use std::{
     collections::HashSet,
     io,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
     time::{Duration, Instant},
 };
 
-use downsample::{Derivation, Pending};
-use metric::Policy;
+use downsample::{Derivation, Derived, Moment, Own, Pending, Remembered};
+use metric::{Partial, Policy, Slot, Timestamp};
 use store::{Cells, Fetch, Run, StoreError};
 use tokio::task::JoinHandle;
 
-use crate::{Ingest, held::Taken};
+use crate::{
+    Ingest,
+    accept::now,
+    health::{Backoff, NoPanic},
+    held::Taken,
+};
 
 /// Metrics written together: few enough that the lock is short, enough to keep the driver's threads busy.
 const GROUP: usize = 512;
@@ -28,8 +42,11 @@ const GROUP: usize = 512;
 /// States looked at under one lock while searching for a group.
 const LOOK: u32 = 16 * 1024;
 
-/// How long to wait before what the driver refused is given to it again.
-const RETRY: Duration = Duration::from_secs(1);
+/// A store that does not answer for so long does not take points: they are parked rather than kept out.
+const SLOW: Duration = Duration::from_secs(5);
+
+const REFUSED: &str = "the store does not take points; they are safe in the journal, and it is asked again";
+const TAKEN: &str = "the store takes points again";
 
 /// How a cycle is paced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,31 +57,100 @@ enum Pace {
     AtOnce,
 }
 
+/// The points of one metric that are being written.
+struct Work<'a> {
+    taken: &'a Taken,
+    policy: &'a Policy,
+    pending: Pending,
+}
+
+/// How a metric's rows are made.
+enum Way<'a> {
+    /// From what this writer remembers.
+    Extended(Vec<Derived>, Own),
+    /// From what is stored.
+    Derived(Derivation<'a>),
+}
+
+/// How far everything is written out, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlushProgress {
+    /// Metrics that the cycle under way goes through; zero between two.
+    pub metrics: u64,
+    /// How many of those it has gone through.
+    pub metrics_done: u64,
+    /// Slots of points held in memory, those on their way to the store included.
+    pub held_slots: u64,
+    /// Points that are in the journal alone and have to be read back first.
+    pub parked_points: u64,
+    /// Whether the store does not take points at present.
+    pub store_failing: bool,
+    /// How many callers of [`Ingest::flush`] wait.
+    pub waiting: u32,
+}
+
+/// A caller who waits: while there is one, cycles are not spread.
+struct Hurry<'a>(&'a Ingest);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurried.fetch_sub(1, SeqCst);
+    }
+}
+
 impl Ingest {
     pub(crate) fn spawn_cycles(self: Arc<Ingest>) -> JoinHandle<()> {
         tokio::spawn(async move {
             let half = self.options.flush_after / 2;
+            let (mut wait, mut is_failing) = (Backoff::default(), false);
             loop {
                 tokio::select! {
                     () = tokio::time::sleep(half) => {}
                     () = self.pressure.flush.notified() => {}
                 }
                 let pace = if self.pressure.is_half() { Pace::AtOnce } else { Pace::Over(half) };
-                if let Err(error) = self.cycle(pace).await {
-                    tracing::error!(%error, "a flush cycle did not end; its points stay in the journal, and the next one takes them again");
-                    tokio::time::sleep(RETRY).await;
+                match self.cycle(pace).await {
+                    Ok(()) => (wait, is_failing) = (Backoff::default(), false),
+                    Err(error) => {
+                        if !is_failing {
+                            tracing::error!(%error, "a flush cycle did not end; its points stay in the journal, and the next one takes them again");
+                        }
+                        is_failing = true;
+                        tokio::time::sleep(wait.next()).await;
+                    }
                 }
             }
         })
     }
 
-    /// Writes out everything that is held at this moment, at once. On `Ok` it is durable in the store.
+    /// Writes out everything that was accepted before this call, at once, also what is parked. On `Ok` it is durable
+    /// in the store; while the store takes nothing this waits. See [`Ingest::flush_progress`].
     pub async fn flush(&self) -> io::Result<()> {
+        self.hurried.fetch_add(1, SeqCst);
+        let _hurry = Hurry(self);
+        // Whatever was accepted is in a segment before this one.
+        let segment = self.journal.rotate()?;
+        while self.parked.position() < segment {
+            self.pressure.flush.notify_one();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         self.cycle(Pace::AtOnce).await
     }
 
-    /// Ends ingestion: what is held is written out, and the background tasks end. Points accepted later
-    /// are in the journal only.
+    /// How far a flush is, for people who wait for it.
+    pub fn flush_progress(&self) -> FlushProgress {
+        FlushProgress {
+            metrics: self.cycle_metrics.load(SeqCst),
+            metrics_done: self.cycle_done.load(SeqCst),
+            held_slots: self.pressure.held_slots(),
+            parked_points: self.parked.points(),
+            store_failing: self.health.is_failing(),
+            waiting: self.hurried.load(SeqCst),
+        }
+    }
+
+    /// Ends ingestion: what is held is written out, and the background tasks end. What is parked stays in the
+    /// journal, and so do points accepted later.
     pub async fn close(&self) -> io::Result<()> {
         let tasks: Vec<JoinHandle<()>> = self.tasks.lock().drain(..).collect();
         for task in &tasks {
@@ -74,16 +160,27 @@ impl Ingest {
         for task in tasks {
             let _ = task.await;
         }
-        // What a cycle was writing when it was cut off is still being written; the flush waits for it.
-        self.flush().await?;
+        // What a cycle was writing when it was cut off is still being written; this one waits for it.
+        self.cycle(Pace::AtOnce).await?;
         self.timed_sync()
     }
 
     async fn cycle(&self, pace: Pace) -> io::Result<()> {
         let _one = self.cycle.lock().await;
+        let ended = self.cycle_alone(pace).await;
+        self.cycle_metrics.store(0, SeqCst);
+        ended
+    }
+
+    /// A cycle; the caller sees to it that there is one at a time.
+    async fn cycle_alone(&self, pace: Pace) -> io::Result<()> {
         let segment = self.journal.rotate()?;
+        // In this order: were points parked in between, their segment is not before this one.
+        let behind = segment.min(self.parked.position());
         let began = Instant::now();
         let count = self.held.lock().states.len() as u32;
+        self.cycle_done.store(0, SeqCst);
+        self.cycle_metrics.store(u64::from(count), SeqCst);
         // Every metric below `count` is named in the journal; now that is on the disk. Were its rows there first,
         // a machine that fails would forget the name and later give its number, and its rows, to another.
         self.synced().await;
@@ -93,6 +190,7 @@ impl Ingest {
             let (taken, after) = self.take_group(next, count, &mut busy);
             next = after;
             self.write_taken(taken).await;
+            self.cycle_done.store(u64::from(next), SeqCst);
             if let Pace::Over(time) = pace {
                 self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;
             }
@@ -109,30 +207,22 @@ impl Ingest {
             let taken = self.take_busy(&mut busy);
             self.write_taken(taken).await;
         }
-        // Forgotten only when they are listed: whoever waits for this cycle may go away in the middle of it.
-        let unlisted = self.unlisted.lock().clone();
-        if let Err(error) = self.list_and_sync(&unlisted).await {
+        self.list().await.map_err(io::Error::other)?;
+        let synced = NoPanic::new(self.driver.sync()).await;
+        if let Err(error) = synced {
             self.counters.store_errors.fetch_add(1, Relaxed);
             return Err(io::Error::other(error));
         }
-        self.unlisted.lock().drain(..unlisted.len());
-        self.journal.trim(segment)?;
+        self.journal.trim(behind)?;
         self.pressure.shrank(0, self.journal.bytes());
         self.counters.cycles.fetch_add(1, Relaxed);
         Ok(())
     }
 
-    async fn list_and_sync(&self, unlisted: &[u32]) -> Result<(), StoreError> {
-        for some in unlisted.chunks(GROUP) {
-            self.driver.put_metrics(self.registry.records(some)).await?;
-        }
-        self.driver.sync().await
-    }
-
     /// Waits until so much of a spread cycle's time has passed, or until there is a reason to hurry.
     async fn pause(&self, began: Instant, due: Duration) {
         while let Some(left) = due.checked_sub(began.elapsed()) {
-            if self.pressure.is_half() {
+            if self.pressure.is_half() || self.hurried.load(SeqCst) > 0 {
                 return;
             }
             tokio::time::sleep(left.min(Duration::from_millis(200))).await;
@@ -178,8 +268,8 @@ impl Ingest {
         }
         let me = self.me.upgrade().expect("somebody calls this");
         let written = tokio::spawn(async move { me.write_until_taken(taken).await }).await;
-        if let Err(panic) = written.map_err(tokio::task::JoinError::try_into_panic)
-            && let Ok(panic) = panic
+        if let Err(error) = written
+            && let Ok(panic) = error.try_into_panic()
         {
             std::panic::resume_unwind(panic);
         }
@@ -203,83 +293,177 @@ impl Ingest {
 
     async fn write_until_taken(&self, taken: Vec<Arc<Taken>>) {
         let table = self.policies.table();
-        let work: Vec<(&Taken, &Policy, Pending)> = taken
+        let is_alone = self.driver.is_alone();
+        let work: Vec<Work<'_>> = taken
             .iter()
             .map(|taken| {
-                let policy = &*table.all[usize::from(taken.policy)];
-                (&**taken, policy, Pending::of(&[&taken.open], taken.unstored_from))
+                let all_until = taken.all_until().filter(|_| is_alone);
+                let pending = Pending::of(&[&taken.open], all_until.unwrap_or(Slot::MAX));
+                Work { taken, policy: &table.all[usize::from(taken.policy)], pending }
             })
             .collect();
         let began = Instant::now();
-        while let Err(error) = self.try_write(&work).await {
-            self.counters.store_errors.fetch_add(1, Relaxed);
-            tracing::error!(%error, "the store does not take points; they are safe in the journal, and it is asked again");
-            tokio::time::sleep(RETRY).await;
-        }
+        let mut wait = Backoff::default();
+        let owns = loop {
+            let mut attempt = pin!(NoPanic::new(self.try_write(&work)));
+            let answer = match tokio::time::timeout(SLOW, &mut attempt).await {
+                Ok(answer) => answer,
+                Err(_) => {
+                    self.health.failed(&format!("no answer for {} s", SLOW.as_secs()), REFUSED);
+                    self.park_if_full();
+                    attempt.await
+                }
+            };
+            match answer {
+                Ok(owns) => break owns,
+                Err(error) => {
+                    self.counters.store_errors.fetch_add(1, Relaxed);
+                    self.health.failed(&error, REFUSED);
+                    self.park_if_full();
+                    self.health.wait(&mut wait).await;
+                }
+            }
+        };
+        self.health.worked(TAKEN);
         self.counters.flush.observe(began.elapsed());
         self.counters.flushed_metrics.fetch_add(taken.len() as u64, Relaxed);
-        let points = work.iter().map(|(_, _, pending)| pending.of_stage(0).len() as u64).sum();
+        let points = work.iter().map(|work| work.pending.of_stage(0).len() as u64).sum();
         self.counters.flushed_points.fetch_add(points, Relaxed);
         let slots: usize = taken.iter().map(|taken| taken.open.slots()).sum();
         drop(work);
         {
             let mut held = self.held.lock();
-            for taken in &taken {
-                held.flushing.remove(&taken.metric);
+            for (taken, own) in taken.iter().zip(&owns) {
+                held.stored(taken, own.as_ref(), &table.all);
             }
         }
         self.pressure.shrank(slots as u64, self.journal.bytes());
     }
 
-    async fn try_write(&self, work: &[(&Taken, &Policy, Pending)]) -> Result<(), StoreError> {
-        let plans: Vec<Derivation<'_>> = work
-            .iter()
-            .map(|(_, policy, pending)| Derivation::plan(policy, pending, policy.retention.stages().len() - 1))
-            .collect();
-        let fetches = self.fetches(work, &plans);
+    /// Writes rows of every stage. Returns what this writer has stored of each metric then, where that is known.
+    async fn try_write(&self, work: &[Work<'_>]) -> Result<Vec<Option<Own>>, StoreError> {
+        let now = now();
+        let ways: Vec<Way<'_>> = work.iter().map(|work| self.way(work, now)).collect();
+        let fetches = self.fetches(work, &ways);
         let cells = if fetches.is_empty() { Vec::new() } else { self.driver.fetch(fetches).await? };
-        let runs = self.runs(work, plans, &cells);
-        self.driver.write(runs).await
+        let (mut runs, wholes, mut known) = self.runs(work, ways, &cells);
+        if !wholes.is_empty() {
+            let own = self.driver.own_part(wholes).await?;
+            remember(work, &own, &mut known);
+            runs.extend(own);
+        }
+        self.driver.write(runs).await?;
+        Ok(known.into_iter().map(Known::own).collect())
+    }
+
+    fn way<'a>(&self, work: &'a Work<'_>, now: Timestamp) -> Way<'a> {
+        let own = work.taken.own.as_ref();
+        if let Some(own) = own.filter(|own| own.precedes(&work.pending)) {
+            let mut own = own.clone();
+            let rows = own.extend(work.policy, &work.pending);
+            return Way::Extended(rows, own);
+        }
+        let history = self.registry.policies(work.taken.metric);
+        let current = history.as_ref().and_then(|history| history.last());
+        let since = current.filter(|last| last.policy == work.taken.policy).map_or(Timestamp::MAX, |last| last.since);
+        let moment = Moment { now, since };
+        Way::Derived(Derivation::plan_to_remember(work.policy, &work.pending, own, moment))
     }
 
     /// What the plans need of the store, in their order.
-    fn fetches(&self, work: &[(&Taken, &Policy, Pending)], plans: &[Derivation<'_>]) -> Vec<Fetch> {
+    fn fetches(&self, work: &[Work<'_>], ways: &[Way<'_>]) -> Vec<Fetch> {
         let names = self.registry.read();
         let mut fetches = Vec::new();
-        for ((taken, policy, _), plan) in work.iter().zip(plans) {
+        for (work, way) in work.iter().zip(ways) {
+            let Way::Derived(plan) = way else { continue };
             for need in plan.needs() {
                 fetches.push(Fetch {
-                    metric: taken.metric,
-                    name: names.name(taken.metric).to_owned(),
-                    table: policy.retention.table(need.stage),
+                    metric: work.taken.metric,
+                    name: names.name(work.taken.metric).to_owned(),
+                    table: work.policy.retention.table(need.stage),
                     first_slot: need.slots.start,
                     end_slot: need.slots.end,
-                    aggregation: policy.aggregation,
+                    aggregation: work.policy.aggregation,
                 });
             }
         }
         fetches
     }
 
-    fn runs(&self, work: &[(&Taken, &Policy, Pending)], plans: Vec<Derivation<'_>>, cells: &[Cells]) -> Vec<Run> {
+    /// The rows that are this writer's, those of which the driver must tell its part, and what is stored after.
+    fn runs(&self, work: &[Work<'_>], ways: Vec<Way<'_>>, cells: &[Cells]) -> (Vec<Run>, Vec<Run>, Vec<Known>) {
         let names = self.registry.read();
         let mut cells = cells.iter();
-        let mut runs = Vec::with_capacity(work.len());
-        for ((taken, policy, _), plan) in work.iter().zip(plans) {
-            let stored: Vec<(&[f64], &[u32])> =
-                cells.by_ref().take(plan.needs().len()).map(|cells| (&cells.values[..], &cells.counts[..])).collect();
-            for derived in plan.derive(&stored) {
-                runs.push(Run {
-                    metric: taken.metric,
-                    name: names.name(taken.metric).to_owned(),
-                    table: policy.retention.table(derived.stage),
-                    first_slot: derived.first_slot,
-                    values: derived.values,
-                    counts: derived.counts,
-                    aggregation: policy.aggregation,
-                });
+        let (mut runs, mut wholes) = (Vec::with_capacity(2 * work.len()), Vec::new());
+        let mut known = Vec::with_capacity(work.len());
+        for (work, way) in work.iter().zip(ways) {
+            let run = |derived: Derived| Run {
+                metric: work.taken.metric,
+                name: names.name(work.taken.metric).to_owned(),
+                table: work.policy.retention.table(derived.stage),
+                first_slot: derived.first_slot,
+                values: derived.values,
+                counts: derived.counts,
+                aggregation: work.policy.aggregation,
+            };
+            match way {
+                Way::Extended(rows, own) => {
+                    runs.extend(rows.into_iter().map(run));
+                    known.push(Known::Told(Some(own)));
+                }
+                Way::Derived(plan) => {
+                    let stored = cells.by_ref().take(plan.needs().len());
+                    let stored: Vec<(&[f64], &[u32])> =
+                        stored.map(|cells| (&cells.values[..], &cells.counts[..])).collect();
+                    let made = plan.derive_to_remember(work.taken.own.as_ref(), &stored);
+                    let first = wholes.len();
+                    for derived in made.rows {
+                        let list = if derived.stage == 0 { &mut runs } else { &mut wholes };
+                        list.push(run(derived));
+                    }
+                    known.push(match made.remembered {
+                        Some(remembered) if first < wholes.len() => Known::Asked(remembered, first..wholes.len()),
+                        remembered => Known::Told(remembered.map(|remembered| remembered.own().clone())),
+                    });
+                }
             }
         }
-        runs
+        (runs, wholes, known)
+    }
+}
+
+/// What is stored of a metric after a write.
+enum Known {
+    /// This, if anything is known.
+    Told(Option<Own>),
+    /// What the driver makes of it; its rows are those of this range.
+    Asked(Remembered, std::ops::Range<usize>),
+}
+
+impl Known {
+    fn own(self) -> Option<Own> {
+        match self {
+            Known::Told(own) => own,
+            Known::Asked(..) => None,
+        }
+    }
+}
+
+/// Remembers of each open slot what the driver said is this writer's.
+fn remember(work: &[Work<'_>], own: &[Run], known: &mut [Known]) {
+    for (work, known) in work.iter().zip(known) {
+        let Known::Asked(remembered, range) = std::mem::replace(known, Known::Told(None)) else { continue };
+        let Some(runs) = own.get(range) else { continue };
+        let retention = &work.policy.retention;
+        let row = |(stage, slot): (usize, Slot)| {
+            let of_stage = runs.iter().filter(|run| run.table == retention.table(stage));
+            let mut rows = of_stage.filter_map(|run| {
+                let place = slot.checked_sub(run.first_slot)? as usize;
+                Some(Partial { value: *run.values.get(place)?, count: *run.counts.get(place)? })
+            });
+            rows.next().unwrap_or(Partial::NONE)
+        };
+        let rows: Vec<Partial> = remembered.open_slots(retention).map(row).collect();
+        *known = Known::Told(remembered.written(rows.into_iter()));
     }
 }

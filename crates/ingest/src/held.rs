@@ -3,21 +3,25 @@
 use std::{collections::HashMap, sync::Arc};
 
 use carbon::Reject;
-use downsample::{Open, Pending};
+use downsample::{Open, Own, Pending};
 use metadata::PolicyId;
 use metric::{Policy, Slot, Timestamp};
 
-use crate::{journal::NumberedPoint, policies::Hot};
+use crate::{
+    journal::NumberedPoint,
+    owns::{OwnRef, Owns},
+    policies::Hot,
+};
 
 /// The policy of a number that no metric has: the table of policies never grows so long.
 pub(crate) const NO_POLICY: PolicyId = PolicyId::MAX;
 
 /// One metric. A million metrics have a million of these: forty-eight bytes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct State {
     pub(crate) open: Open,
-    /// From this stage-0 slot on nothing is stored; `Slot::MAX` when that is not known.
-    unstored_from: Slot,
+    /// What this writer has stored of it.
+    own: OwnRef,
     pub(crate) policy: PolicyId,
     /// Set when the blacklist or the whitelist turned against a metric that exists.
     pub(crate) refused: Option<Refused>,
@@ -45,23 +49,41 @@ pub(crate) struct Taken {
     pub(crate) metric: u32,
     pub(crate) policy: PolicyId,
     pub(crate) open: Open,
-    pub(crate) unstored_from: Slot,
+    /// What this writer had stored before, where that is known.
+    pub(crate) own: Option<Own>,
+    /// Whether what is stored afterwards may be remembered: not when other parts, under other policies, are stored
+    /// between this one and what came after it.
+    pub(crate) is_latest: bool,
+}
+
+impl Taken {
+    /// From this stage-0 slot on this writer had stored nothing at all, where that is known.
+    pub(crate) fn all_until(&self) -> Option<Slot> {
+        self.own.as_ref().filter(|own| own.is_all()).map(Own::until)
+    }
 }
 
 /// All metrics, by number. One lock guards it: a batch of points pays for it once.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Held {
+    /// Whether nobody else writes the store: what is not stored by this writer is not stored then.
+    is_alone: bool,
     pub(crate) states: Vec<State>,
+    owns: Owns,
     pub(crate) flushing: HashMap<u32, Arc<Taken>>,
 }
 
 impl Held {
+    pub(crate) fn new(is_alone: bool) -> Held {
+        Held { is_alone, states: Vec::new(), owns: Owns::default(), flushing: HashMap::new() }
+    }
+
     /// Makes states up to and including `number`. `policy_of` tells the policy of each new one.
     /// `stored` says whether the store may hold something of them already.
     pub(crate) fn ensure(&mut self, number: u32, stored: bool, policy_of: impl Fn(u32) -> PolicyId) {
-        let unstored_from = if stored { Slot::MAX } else { 0 };
+        let own = if stored { OwnRef::UNKNOWN } else { OwnRef::NOTHING };
         for next in self.states.len() as u32..=number {
-            self.states.push(State { unstored_from, policy: policy_of(next), ..State::default() });
+            self.states.push(State { open: Open::default(), own, policy: policy_of(next), refused: None });
         }
     }
 
@@ -75,13 +97,37 @@ impl Held {
         refused: &mut Vec<(usize, Reject)>,
     ) -> usize {
         let mut grew = 0;
+        self.judge(points, now, hot, refused, |open, slot, value| grew += open.push(slot, value));
+        grew
+    }
+
+    /// Tells which points `apply` would refuse, and holds none.
+    pub(crate) fn refuse(
+        &mut self,
+        points: &[NumberedPoint],
+        now: Timestamp,
+        hot: &[Hot],
+        refused: &mut Vec<(usize, Reject)>,
+    ) {
+        self.judge(points, now, hot, refused, |_, _, _| ());
+    }
+
+    #[inline]
+    fn judge(
+        &mut self,
+        points: &[NumberedPoint],
+        now: Timestamp,
+        hot: &[Hot],
+        refused: &mut Vec<(usize, Reject)>,
+        mut hold: impl FnMut(&mut Open, Slot, f64),
+    ) {
         for (place, point) in points.iter().enumerate() {
             let state = &mut self.states[point.metric as usize];
             let policy = hot[usize::from(state.policy)];
             let age = now - i64::from(point.time);
             // The future is bounded by the same length as the past.
             if age <= i64::from(policy.finest) && age >= -i64::from(policy.longest) && state.refused.is_none() {
-                grew += state.open.push(point.time / policy.resolution, point.value);
+                hold(&mut state.open, point.time / policy.resolution, point.value);
             } else {
                 let reason = match state.refused {
                     Some(refused) => refused.into(),
@@ -96,7 +142,6 @@ impl Held {
                 refused.push((place, reason));
             }
         }
-        grew
     }
 
     /// Puts a point into the finest coarser stage that still holds its time, if one does.
@@ -106,11 +151,20 @@ impl Held {
         now: Timestamp,
         policies: &[Arc<Policy>],
     ) -> Option<usize> {
-        let state = &mut self.states[point.metric as usize];
-        let retention = &policies[usize::from(state.policy)].retention;
+        let (stage, slot) = self.place_of_old(point, now, policies)?;
+        Some(self.states[point.metric as usize].open.push_coarse(stage, slot, point.value))
+    }
+
+    /// The finest coarser stage that still holds a point's time, and the slot there.
+    pub(crate) fn place_of_old(
+        &self,
+        point: &NumberedPoint,
+        now: Timestamp,
+        policies: &[Arc<Policy>],
+    ) -> Option<(u8, Slot)> {
+        let retention = &policies[usize::from(self.states[point.metric as usize].policy)].retention;
         let stage = retention.stage_holding(i64::from(point.time), now).filter(|&stage| stage > 0)?;
-        let slot = retention.stages()[stage].slot(i64::from(point.time))?;
-        Some(state.open.push_coarse(stage as u8, slot, point.value))
+        Some((stage as u8, retention.stages()[stage].slot(i64::from(point.time))?))
     }
 
     /// Takes out what a metric holds, to be stored, unless an earlier part of it is still on its way.
@@ -120,14 +174,32 @@ impl Held {
             return None;
         }
         let open = std::mem::take(&mut state.open);
-        let taken = Taken { metric: number, policy: state.policy, open, unstored_from: state.unstored_from };
-        if state.unstored_from != Slot::MAX {
-            let retention = &policies[usize::from(state.policy)].retention;
-            state.unstored_from = stored_until(&taken, retention);
-        }
-        let taken = Arc::new(taken);
+        let own = self.owns.get(state.own, &policies[usize::from(state.policy)].retention);
+        let taken = Arc::new(Taken { metric: number, policy: state.policy, open, own, is_latest: true });
         self.flushing.insert(number, taken.clone());
         Some(taken)
+    }
+
+    /// Takes out what a metric holds without having it on its way: the caller stores it before anything that is
+    /// taken later.
+    pub(crate) fn take_aside(&mut self, number: u32) -> Option<Arc<Taken>> {
+        let state = &mut self.states[number as usize];
+        if state.open.is_empty() {
+            return None;
+        }
+        let open = std::mem::take(&mut state.open);
+        Some(Arc::new(Taken { metric: number, policy: state.policy, open, own: None, is_latest: false }))
+    }
+
+    /// Lets go of what was taken: it is stored, and afterwards this writer has stored `own`.
+    pub(crate) fn stored(&mut self, taken: &Taken, own: Option<&Own>, policies: &[Arc<Policy>]) {
+        self.flushing.remove(&taken.metric);
+        let state = &mut self.states[taken.metric as usize];
+        // Given another policy meanwhile, what is stored was forgotten already.
+        if state.policy == taken.policy {
+            let coarse = policies[usize::from(taken.policy)].retention.stages().len() - 1;
+            state.own = self.owns.set(state.own, own.filter(|_| taken.is_latest), coarse);
+        }
     }
 
     /// Whether a metric, after `take` was tried, holds points: they wait for an earlier part that is still on
@@ -137,12 +209,15 @@ impl Held {
     }
 
     /// Gives a metric another policy. What it holds must have been taken before.
-    pub(crate) fn set_policy(&mut self, number: u32, policy: PolicyId) {
+    pub(crate) fn set_policy(&mut self, number: u32, policy: PolicyId, policies: &[Arc<Policy>]) {
         let state = &mut self.states[number as usize];
         debug_assert!(state.open.is_empty(), "points held by one policy are not stored by another");
+        if let Some(before) = policies.get(usize::from(state.policy)) {
+            self.owns.forget(state.own, before.retention.stages().len() - 1);
+        }
         state.policy = policy;
         // The new stages may share tables with the old ones.
-        state.unstored_from = Slot::MAX;
+        state.own = OwnRef::UNKNOWN;
     }
 
     /// What waits for a metric under this policy, in the order it came, the part that is on its way first.
@@ -151,21 +226,19 @@ impl Held {
         let Some(state) = self.states.get(number as usize) else { return Waiting::default() };
         let taken = self.flushing.get(&number).filter(|taken| taken.policy == policy);
         let is_current = state.policy == policy;
-        let unstored_from = if is_current { state.unstored_from } else { Slot::MAX };
+        // What another writer has stored is known to the store alone.
+        let unstored_from = match taken {
+            _ if !self.is_alone => Slot::MAX,
+            Some(taken) => taken.all_until().unwrap_or(Slot::MAX),
+            None if is_current => self.owns.until(state.own),
+            None => Slot::MAX,
+        };
         Waiting {
             taken: taken.map(|taken| &taken.open),
             open: (is_current && !state.open.is_empty()).then_some(&state.open),
-            unstored_from: taken.map_or(unstored_from, |taken| taken.unstored_from),
+            unstored_from,
         }
     }
-}
-
-fn stored_until(taken: &Taken, retention: &metric::Retention) -> Slot {
-    // The common case without sorting: a run alone.
-    if taken.open.late().is_empty() {
-        return taken.open.end_slot().unwrap_or(0).max(taken.unstored_from);
-    }
-    Pending::of(&[&taken.open], taken.unstored_from).stored_until(retention)
 }
 
 /// What waits in memory for one metric.
@@ -223,7 +296,7 @@ mod tests {
 
     #[test]
     fn what_waits_under_another_policy_is_not_read_as_if_it_were_of_this_one() {
-        let mut held = Held::default();
+        let mut held = Held::new(true);
         held.ensure(0, false, |_| 1);
         held.states[0].open.push(10, 1.0);
         let (same, other) = (held.waiting(0, 1), held.waiting(0, 0));

@@ -271,7 +271,31 @@ impl Journal {
     /// Closes the current segment and begins another. Returns the new one's number: once everything in
     /// memory at this moment is stored, the segments before it may be trimmed.
     pub fn rotate(&self) -> io::Result<u64> {
+        self.rotate_and(|_| ())
+    }
+
+    /// As [`Journal::rotate`]; `then` is called with the new segment's number before anybody appends to it.
+    pub fn rotate_and(&self, then: impl FnOnce(u64)) -> io::Result<u64> {
         let _alone = self.gate.write();
+        let segment = self.begin_segment()?;
+        then(segment);
+        Ok(segment)
+    }
+
+    /// Calls `work` with the number of the current segment, while nobody appends.
+    pub fn alone<T>(&self, work: impl FnOnce(u64) -> T) -> T {
+        let _alone = self.gate.write();
+        let segment = self.writer.lock().segment;
+        work(segment)
+    }
+
+    /// The number of the current segment and its length.
+    pub fn current(&self) -> (u64, u64) {
+        let writer = self.writer.lock();
+        (writer.segment, writer.length)
+    }
+
+    fn begin_segment(&self) -> io::Result<u64> {
         let mut writer = self.writer.lock();
         if writer.length == MAGIC.len() as u64 {
             return Ok(writer.segment);
@@ -407,8 +431,14 @@ pub enum Record<'a> {
 #[derive(Debug, Clone)]
 pub struct Points<'a>(std::slice::ChunksExact<'a, u8>);
 
+impl ExactSizeIterator for Points<'_> {}
+
 impl Iterator for Points<'_> {
     type Item = NumberedPoint;
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.0.size_hint()
+    }
 
     fn next(&mut self) -> Option<NumberedPoint> {
         let cell: &[u8; POINT] = self.0.next()?.try_into().expect("chunks are of a point's size");
@@ -432,22 +462,40 @@ pub struct Replayed {
 /// Reads a segment's bytes, record by record. Damage costs only itself: after it the next whole record is
 /// looked for. A torn tail is the normal end of a journal whose machine stopped.
 pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
-    let mut replayed = Replayed::default();
-    let mut rest = bytes.strip_prefix(MAGIC).unwrap_or(bytes);
-    while !rest.is_empty() {
-        match record(rest) {
-            Some((length, record)) => {
-                each(record);
-                replayed.records += 1;
-                rest = &rest[length..];
+    let mut records = records(bytes);
+    records.by_ref().for_each(|(_, record)| each(record));
+    records.replayed
+}
+
+/// The records of a segment's bytes; see [`replay`].
+pub fn records(bytes: &[u8]) -> Records<'_> {
+    Records { rest: bytes.strip_prefix(MAGIC).unwrap_or(bytes), replayed: Replayed::default() }
+}
+
+/// Goes through a segment's bytes.
+#[derive(Debug)]
+pub struct Records<'a> {
+    rest: &'a [u8],
+    /// What was found so far.
+    pub replayed: Replayed,
+}
+
+/// Each record with its length in bytes.
+impl<'a> Iterator for Records<'a> {
+    type Item = (usize, Record<'a>);
+
+    fn next(&mut self) -> Option<(usize, Record<'a>)> {
+        while !self.rest.is_empty() {
+            if let Some((length, record)) = record(self.rest) {
+                self.replayed.records += 1;
+                self.rest = &self.rest[length..];
+                return Some((length, record));
             }
-            None => {
-                rest = &rest[1..];
-                replayed.damaged_bytes += 1;
-            }
+            self.rest = &self.rest[1..];
+            self.replayed.damaged_bytes += 1;
         }
+        None
     }
-    replayed
 }
 
 /// The whole record at the beginning of `bytes` and its length, if there is one.

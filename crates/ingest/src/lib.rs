@@ -4,6 +4,7 @@
 //! receivers → Batch → Ingest::accept ─ names to numbers (registry)
 //!                                    ├ journal: one append a batch
 //!                                    └ held: one slot store a point
+//!                                    │ (parked: the journal alone, while memory is full and the store takes nothing)
 //!                     flush cycle ───── held → coarse stages → driver; the journal is trimmed behind it
 //!                     reader ────────── stored rows, with what is held laid over them
 //! ```
@@ -15,8 +16,12 @@ mod accept;
 mod batch;
 mod counters;
 mod flush;
+mod health;
 mod held;
 pub mod journal;
+mod listing;
+mod owns;
+mod parked;
 mod policies;
 mod pressure;
 mod reader;
@@ -27,5 +32,6 @@ mod replay;
 pub use accept::{Ingest, IngestError, IngestOptions, Sync};
 pub use batch::{BATCH_POINTS, Batch};
 pub use counters::{CountersSnapshot, Histogram, Protocol};
+pub use flush::FlushProgress;
 pub use rejects::RejectExample;
 pub use replay::Restored;

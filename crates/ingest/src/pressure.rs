@@ -1,11 +1,11 @@
-//! Back-pressure: when receivers must wait, and when they may go on.
+//! Back-pressure: when receivers must wait, and when they may go on; when points stay in the journal alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
 /// Bytes that a held slot counts for: its value.
-const SLOT_BYTES: u64 = 8;
+pub(crate) const SLOT_BYTES: u64 = 8;
 
 /// Closed while too much is held in memory or in the journal. Receivers ask before they accept, so their
 /// sockets fill and the senders' own queues take over, as with carbon's flow control.
@@ -16,6 +16,8 @@ pub(crate) struct Pressure {
     held_slots: AtomicU64,
     journal_bytes: AtomicU64,
     closed: AtomicBool,
+    /// Whether points go to the journal alone. Changed only while nobody appends.
+    parks: AtomicBool,
     opened: Notify,
     /// Wakes the flush cycle.
     pub(crate) flush: Notify,
@@ -29,6 +31,7 @@ impl Pressure {
             held_slots: AtomicU64::new(0),
             journal_bytes: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            parks: AtomicBool::new(false),
             opened: Notify::new(),
             flush: Notify::new(),
         }
@@ -40,6 +43,30 @@ impl Pressure {
 
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether points go to the journal alone. Asked while the journal's gate is held.
+    pub(crate) fn parks(&self) -> bool {
+        self.parks.load(Ordering::Acquire)
+    }
+
+    /// Points go to the journal alone from now on, or not any more. The caller has the journal's gate to itself.
+    pub(crate) fn set_parks(&self, parks: bool) {
+        self.parks.store(parks, Ordering::Release);
+        if parks {
+            self.open_if_not_full();
+        }
+    }
+
+    /// Whether points may be parked: memory is full, and the journal is not.
+    pub(crate) fn asks_for_parking(&self) -> bool {
+        !self.parks() && self.is_memory_full() && !self.is_journal_full()
+    }
+
+    /// Whether parked points may come back: some room is left for what comes meanwhile, and it is above the half at
+    /// which cycles hurry.
+    pub(crate) fn has_room(&self) -> bool {
+        4 * self.held_bytes() < 3 * self.memory_limit
     }
 
     /// Slots came. At half of a limit the flush cycle begins, at the limit receivers wait.
@@ -69,7 +96,15 @@ impl Pressure {
     }
 
     fn is_full(&self) -> bool {
-        self.held_bytes() > self.memory_limit || self.journal_bytes.load(Ordering::Relaxed) > self.journal_limit
+        self.is_journal_full() || self.is_memory_full() && !self.parks()
+    }
+
+    fn is_memory_full(&self) -> bool {
+        self.held_bytes() > self.memory_limit
+    }
+
+    fn is_journal_full(&self) -> bool {
+        self.journal_bytes.load(Ordering::Relaxed) > self.journal_limit
     }
 
     fn held_bytes(&self) -> u64 {

@@ -8,7 +8,7 @@
 
 use std::{future::Future, ops::Range, pin::Pin, sync::Arc, sync::atomic::Ordering::Relaxed, time::Instant};
 
-use downsample::{Derivation, Pending};
+use downsample::{Derivation, Moment, Pending};
 use metadata::PolicyHistory;
 use metric::{Partial, Policy, Slot, Stage, Table, Timestamp};
 use store::{Cells, Fetch, FetchError, FetchedSeries, SeriesRequest, SeriesSource};
@@ -60,6 +60,7 @@ struct Reading {
     pending: Pending,
     /// What of `choice.slots` may be stored.
     stored: Range<Slot>,
+    moment: Moment,
 }
 
 impl Reading {
@@ -112,6 +113,8 @@ impl Ingest {
             let policy = policy.cloned().unwrap_or_else(|| self.registry.policy(history.current()));
             let choice = choose(&policy, request)?;
             let stored = choice.slots.clone();
+            let since = history.last().map_or(Timestamp::MAX, |last| last.since);
+            let moment = Moment { now: request.now, since };
             Some(Reading {
                 metric: request.metric,
                 policy,
@@ -120,6 +123,7 @@ impl Ingest {
                 choice,
                 pending: Pending::default(),
                 stored,
+                moment,
             })
         };
         requests.iter().map(reading).collect()
@@ -173,7 +177,7 @@ impl Ingest {
                     fetches.push(fetch(reading, &reading.policy, reading.table(), &reading.stored));
                 }
                 let plan = (!reading.pending.is_empty())
-                    .then(|| Derivation::plan(&reading.policy, &reading.pending, reading.choice.stage));
+                    .then(|| Derivation::plan(&reading.policy, &reading.pending, reading.choice.stage, reading.moment));
                 for need in plan.iter().flat_map(|plan| plan.needs()) {
                     let from = reading.policy.retention.table(need.stage);
                     fetches.push(fetch(reading, &reading.policy, from, &need.slots));

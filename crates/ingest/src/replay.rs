@@ -1,4 +1,5 @@
-//! The journal read back at the start.
+//! The journal read back at the start: every name, and as many points as there is memory for. The rest is left where
+//! it is, as points that are parked.
 
 use std::{
     collections::HashMap,
@@ -15,8 +16,13 @@ use crate::{
     counters::Counters,
     held::{Held, NO_POLICY, Taken},
     journal::{self, NumberedPoint, Record, Segment},
+    parked::LeftParked,
     policies::{Policies, PolicyTable},
+    pressure::SLOT_BYTES,
 };
+
+/// The ids that a journal gives policies are those of the process that wrote it; these are the registry's.
+pub(crate) type PolicyIds = HashMap<u16, PolicyId>;
 
 /// What was found in the journal at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +31,8 @@ pub struct Restored {
     pub segments: u64,
     /// Points that are held again.
     pub points: u64,
+    /// Points for which there was no room in memory: they are read back as the store takes the others.
+    pub parked_points: u64,
     /// Metrics that the metrics table did not have yet.
     pub metrics: u64,
     /// Bytes that belonged to no whole record: a torn tail after a crash, or damage.
@@ -41,15 +49,17 @@ pub(crate) struct Left {
     /// What metrics held when they were given another policy, in the order of the changes: to be stored by
     /// the policy it came under, before anything that is held.
     pub(crate) taken: Vec<Arc<Taken>>,
+    /// What memory had no room for.
+    pub(crate) parked: LeftParked,
 }
 
 struct Replay<'a> {
     registry: &'a Registry,
     held: &'a mut Held,
     policies: &'a Policies,
-    // The ids that the journal gives policies are those of the process that wrote it.
-    ids: HashMap<u16, PolicyId>,
+    ids: PolicyIds,
     left: Left,
+    held_slots: usize,
     // Points that came before their metric; with an intact journal there are none.
     early: HashMap<u32, Vec<(Timestamp, NumberedPoint)>>,
     restored: Restored,
@@ -57,14 +67,15 @@ struct Replay<'a> {
     refused: Vec<(usize, Reject)>,
 }
 
-/// Reads every segment, oldest first, into `held`, and metrics that the registry does not have into the
-/// registry. Returns what was found and what is left to be done.
+/// Reads the segments, oldest first, into `held` until that is larger than `memory_limit` bytes, and metrics that the
+/// registry does not have into the registry. Returns what was found and what is left to be done.
 pub(crate) fn replay_segments(
     segments: &[Segment],
     registry: &Registry,
     held: &mut Held,
     policies: &Policies,
     counters: &Counters,
+    memory_limit: u64,
 ) -> io::Result<(Restored, Left)> {
     policies.refresh(registry);
     let mut replay = Replay {
@@ -73,13 +84,15 @@ pub(crate) fn replay_segments(
         policies,
         ids: HashMap::new(),
         left: Left::default(),
+        held_slots: 0,
         early: HashMap::new(),
         restored: Restored::default(),
         points: Vec::new(),
         refused: Vec::new(),
     };
     replay.ensure_states();
-    for segment in segments {
+    let mut segments = segments.iter();
+    for segment in segments.by_ref() {
         let bytes = journal::read_segment(segment)?;
         let mut table = policies.table();
         let found = journal::replay(&bytes, |record| match record {
@@ -102,8 +115,16 @@ pub(crate) fn replay_segments(
                 "a journal segment has bytes that are no whole record; everything else in it was read"
             );
         }
+        if SLOT_BYTES * replay.held_slots as u64 > memory_limit {
+            break;
+        }
+    }
+    replay.left.parked.ids = replay.ids.clone();
+    for segment in segments {
+        replay.leave_parked(segment)?;
     }
     let mut restored = replay.restored;
+    restored.parked_points = replay.left.parked.points;
     restored.nameless_points = replay.early.values().map(|points| points.len() as u64).sum();
     if restored.nameless_points > 0 {
         tracing::error!(
@@ -125,6 +146,35 @@ impl Replay<'_> {
                 if names.name(number).is_empty() { NO_POLICY } else { names.policy_id(number) }
             });
         }
+    }
+
+    /// Takes only what is named in a segment; its points stay there.
+    fn leave_parked(&mut self, segment: &Segment) -> io::Result<()> {
+        let bytes = journal::read_segment(segment)?;
+        for (length, record) in journal::records(&bytes) {
+            match record {
+                Record::Points { points, .. } => {
+                    self.left.parked.points += points.len() as u64;
+                    self.left.parked.bytes += length as u64;
+                }
+                Record::Metrics { now, metrics } => {
+                    // Another policy of a metric that is known comes when its points before are stored.
+                    let names = self.registry.read();
+                    let is_new = |&(number, ..): &(u32, u16, &str)| names.name(number).is_empty();
+                    let new: Vec<_> = metrics.iter().filter(|metric| is_new(metric)).copied().collect();
+                    drop(names);
+                    self.left.unlisted.extend(metrics.iter().map(|&(number, ..)| number));
+                    self.take_metrics(now, &new);
+                }
+                Record::Policy { id, policy } => {
+                    self.ids.insert(id, self.registry.intern(&policy));
+                    self.policies.refresh(self.registry);
+                }
+            }
+        }
+        self.restored.segments += 1;
+        self.left.parked.segment.get_or_insert(segment.number);
+        Ok(())
     }
 
     fn take_metrics(&mut self, now: Timestamp, metrics: &[(u32, u16, &str)]) {
@@ -183,11 +233,8 @@ impl Replay<'_> {
         if self.held.states[number as usize].policy == policy {
             return;
         }
-        if let Some(taken) = self.held.take(number, &table.all) {
-            self.held.flushing.remove(&number);
-            self.left.taken.push(taken);
-        }
-        self.held.set_policy(number, policy);
+        self.left.taken.extend(self.held.take_aside(number));
+        self.held.set_policy(number, policy, &table.all);
         self.registry.set_policy(number, policy, now);
     }
 
@@ -206,10 +253,10 @@ impl Replay<'_> {
 
     fn hold(&mut self, now: Timestamp, table: &PolicyTable) {
         self.refused.clear();
-        self.held.apply(&self.points, now, &table.hot, &mut self.refused);
+        self.held_slots += self.held.apply(&self.points, now, &table.hot, &mut self.refused);
         for &(place, reason) in &self.refused {
             if reason == Reject::TooOld {
-                self.held.apply_old(&self.points[place], now, &table.all);
+                self.held_slots += self.held.apply_old(&self.points[place], now, &table.all).unwrap_or(0);
             }
         }
         self.restored.points += self.points.len() as u64;

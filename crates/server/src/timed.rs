@@ -59,6 +59,10 @@ impl Driver for TimedDriver {
         self.timed("own_part", self.driver.own_part(wholes))
     }
 
+    fn is_alone(&self) -> bool {
+        self.driver.is_alone()
+    }
+
     fn sync(&self) -> DriverFuture<'_, ()> {
         self.timed("sync", self.driver.sync())
     }

@@ -222,8 +222,8 @@ impl Inner {
             let counts = if fetch.table.aggregated { &mut cells.counts[place.clone()] } else { &mut [] };
             let any = rows.read(&tree, fetch.metric, group, first, &mut cells.values[place], counts)?;
             if !any && !known {
-                cells.values.clear();
-                cells.counts.clear();
+                // Not cleared: a miss keeps no memory.
+                cells = Cells::default();
             }
         }
         Ok(cells)
@@ -416,6 +416,10 @@ impl Driver for EmbeddedDriver {
 
     fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         Box::pin(std::future::ready(Ok(wholes)))
+    }
+
+    fn is_alone(&self) -> bool {
+        true
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {

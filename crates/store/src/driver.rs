@@ -139,6 +139,12 @@ pub trait Driver: Send + Sync + 'static {
     /// A store with one writer has no other rows and returns the runs as they are.
     fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
 
+    /// Whether this process alone writes these tables. Then nothing is stored where it has stored nothing, and
+    /// readers need not ask; where others write too, they must.
+    fn is_alone(&self) -> bool {
+        false
+    }
+
     /// Reads, concurrently where that helps; the answers are in the order of the fetches. Dropping the
     /// future stops the work.
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>>;

@@ -86,6 +86,10 @@ impl Driver for MemoryDriver {
         Box::pin(ready(Ok(wholes)))
     }
 
+    fn is_alone(&self) -> bool {
+        true
+    }
+
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
