@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import time
 from pathlib import Path
@@ -174,3 +175,82 @@ class BigGraphite:
 def _ago(seconds):
     """A time as bgutil reads it: it fails at those with both day and hour. It rounds up to the stage: three seconds less."""
     return f"{int(time.time() - seconds) + 3} seconds ago"
+
+
+CARBON_CONF = """
+[cache]
+DATABASE = biggraphite
+STORAGE_DIR = {folder}
+LOCAL_DATA_DIR = {folder}/whisper
+CONF_DIR = {folder}
+LOG_DIR = {folder}
+PID_DIR = {folder}
+USER =
+LINE_RECEIVER_INTERFACE = 127.0.0.1
+LINE_RECEIVER_PORT = {line}
+PICKLE_RECEIVER_INTERFACE = 127.0.0.1
+PICKLE_RECEIVER_PORT = {pickle}
+CACHE_QUERY_INTERFACE = 127.0.0.1
+CACHE_QUERY_PORT = {query}
+ENABLE_UDP_LISTENER = False
+MAX_CACHE_SIZE = inf
+MAX_UPDATES_PER_SECOND = inf
+MAX_CREATES_PER_MINUTE = inf
+CARBON_METRIC_INTERVAL = 0
+LOG_UPDATES = False
+LOG_CREATES = False
+LOG_CACHE_HITS = False
+LOG_LISTENER_CONN_SUCCESS = False
+BG_CASSANDRA_KEYSPACE = {keyspace}
+BG_CASSANDRA_CONTACT_POINTS = {host}
+BG_CASSANDRA_PORT = {port}
+BG_CASSANDRA_TIMEOUT = 30
+BG_CREATION_RATE_LIMIT = {creations}
+"""
+
+
+class CarbonCache:
+    """A running bg-carbon-cache over the tables of a BigGraphite; `ports` are its line, pickle and query ports."""
+
+    def __init__(self, folder, biggraphite, schemas, aggregation, ports, creations=300):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True)
+        line, pickle, query = ports
+        conf = CARBON_CONF.format(
+            folder=self.folder,
+            line=line,
+            pickle=pickle,
+            query=query,
+            keyspace=biggraphite.keyspace,
+            host=biggraphite.host,
+            port=biggraphite.port,
+            creations=creations,
+        )
+        (self.folder / "carbon.conf").write_text(conf)
+        (self.folder / "storage-schemas.conf").write_text(schemas)
+        (self.folder / "storage-aggregation.conf").write_text(aggregation)
+        self.port = line
+        self.log = (self.folder / "log").open("wb")
+        # --debug stays in the foreground.
+        command = [BIN / "python", BIN / "bg-carbon-cache", f"--config={self.folder}/carbon.conf", "--debug", "start"]
+        environment = {**biggraphite.environment, "GRAPHITE_ROOT": str(self.folder)}
+        self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder, env=environment)
+
+    def listens(self):
+        """Whether it takes points; fails when it has left."""
+        if self.process.poll() is not None:
+            raise BigGraphiteError((self.folder / "log").read_text(errors="replace")[-4000:])
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.log.close()

@@ -5,12 +5,16 @@ Values are multiples of an eighth, so that sums are exact in whatever order they
 """
 
 import itertools
+import socket
 
 import pytest
 
 import naive
+import wire
+from biggraphite import CarbonCache
 from cassandra import flush
-from plumbago import QUIET, aligned_now, eventually
+from plumbago import QUIET, aligned_now, eventually, wait_until
+from relays import free_port
 
 RETENTIONS = "10s:1h,60s:6h,3600s:2d"
 CONFIG_RETENTION = "360*10s:360*60s:48*3600s"
@@ -334,6 +338,33 @@ def test_two_nodes_write_the_same_metric_and_a_crash_adds_no_row(peer, on_its_ta
         for node in nodes:
             assert by_plumbago(node, "*.nodes.*", now) == expected, f"round {round}"
     assert all(len(shards(peer, TABLES[2], name)) == 2 for name in names)
+
+
+def test_a_move_both_are_sent_every_point_each_as_its_own_replica(peer, on_its_tables, seeded, tmp_path):
+    """bg-carbon-cache goes on while Plumbago is sent the same as replica 1: nothing is counted twice."""
+    now = aligned_now(60)
+    sent = {f"{method}.move.m{m}": [(t, eighths(seeded)) for t in slots(seeded, now)] for method in SHARED for m in range(2)}
+    points = [(name, t, value) for name, column in sent.items() for t, value in column]
+    points.sort(key=lambda point: point[1])
+    cache = CarbonCache(tmp_path / "cache", peer, SCHEMAS, AGGREGATION, [free_port() for _ in range(3)])
+    try:
+        wait_until(cache.listens, 30, "bg-carbon-cache did not listen")
+        with socket.create_connection(("127.0.0.1", cache.port)) as connection:
+            connection.sendall(wire.lines(points))
+        server = on_its_tables("[cassandra]\nreplica = 1\n")
+        server.send(points)
+        flush(server)
+        expected = models(sent, now)
+        # Stage 0 has no replicas: the same value twice is the same value.
+        wait_until(lambda: by_biggraphite(peer, sent, now)[0] == expected[0], 60, "bg-carbon-cache did not write")
+        assert by_plumbago(server, "*.move.*", now) == expected
+        assert by_biggraphite(peer, sent, now) == expected
+    finally:
+        cache.stop()
+    # Its last flush is written now: still nothing twice.
+    assert by_plumbago(server, "*.move.*", now) == expected
+    assert by_biggraphite(peer, sent, now) == expected
+    assert {shard >> 14 & 3 for shard in shards(peer, TABLES[1], "sum.move.m0")} == {0, 1}
 
 
 # Names.
