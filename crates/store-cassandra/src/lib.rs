@@ -5,7 +5,9 @@
 
 mod driver;
 mod options;
+pub mod schema;
 mod session;
 
 pub use driver::CassandraDriver;
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
+pub use scylla::statement::Consistency;
