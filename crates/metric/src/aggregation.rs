@@ -35,6 +35,10 @@ pub struct Partial {
     pub count: u32,
 }
 
+/// A count that stands for itself and everything above: BigGraphite's tables keep counts as a `smallint`, and a
+/// larger one is stored as this.
+pub const SATURATED_COUNT: u32 = 32_767;
+
 impl Partial {
     /// Nothing known.
     pub const NONE: Partial = Partial { value: f64::NAN, count: 0 };
@@ -118,9 +122,11 @@ impl Aggregation {
     }
 
     /// The value a reader sees, or NaN where too little is known. `expected` is the number of stage-0
-    /// slots that fit in the coarse slot; whisper's rule: known / expected ≥ xFilesFactor, and at least one.
+    /// slots that fit in the coarse slot; whisper's rule: known / expected ≥ xFilesFactor, and at least one. Of a
+    /// count of exactly [`SATURATED_COUNT`] nobody can say how many there were: it counts as complete.
     pub fn finish(self, partial: Partial, expected: u32, x_files_factor: f64) -> f64 {
-        if partial.count == 0 || f64::from(partial.count) / f64::from(expected) < x_files_factor {
+        let known = if partial.count == SATURATED_COUNT { expected } else { partial.count };
+        if partial.count == 0 || f64::from(known) / f64::from(expected) < x_files_factor {
             return f64::NAN;
         }
         match self {
@@ -189,6 +195,15 @@ mod tests {
         assert!(aggregate(Aggregation::Sum, &[1.0], 4, 0.5).is_nan());
         assert_eq!(aggregate(Aggregation::Sum, &[1.0, 2.0], 4, 0.5), 3.0);
         assert!(aggregate(Aggregation::Sum, &[], 4, 0.0).is_nan());
+    }
+
+    #[test]
+    fn a_count_that_the_tables_cannot_tell_apart_counts_as_complete() {
+        let finish = |count| Aggregation::Sum.finish(Partial { value: 7.0, count }, 86_400, 0.5);
+        assert_eq!(finish(SATURATED_COUNT), 7.0);
+        assert!(finish(SATURATED_COUNT - 1).is_nan() && finish(SATURATED_COUNT + 1).is_nan());
+        assert_eq!(Aggregation::Sum.finish(Partial { value: 7.0, count: SATURATED_COUNT }, SATURATED_COUNT, 1.0), 7.0);
+        assert_eq!(Aggregation::Average.finish(Partial { value: 65_534.0, count: SATURATED_COUNT }, 86_400, 1.0), 2.0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ mod retention;
 mod stage;
 mod time;
 
-pub use aggregation::{Aggregation, Partial, UnknownAggregation};
+pub use aggregation::{Aggregation, Partial, SATURATED_COUNT, UnknownAggregation};
 pub use name::{MAX_COMPONENTS, MAX_NAME_BYTES, NameError, canonical_name, is_tagged};
 pub use policy::Policy;
 pub use retention::{Retention, RetentionError};
