@@ -24,13 +24,33 @@ impl Span {
     }
 }
 
-/// One path expression, to be fetched over one span.
+/// One path expression, to be fetched over one span; or events of one span.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fetch {
-    /// A glob, or a whole `seriesByTag(...)` call, as the target has it.
+    /// A glob, or a whole `seriesByTag(...)` call, as the target has it. Where events are wanted, only a text for
+    /// people.
     pub path: Arc<str>,
     /// When.
     pub span: Span,
+    /// Not series but events are wanted: see [`Data::put_events`]. Only [`crate::evaluate`] asks for them, and
+    /// [`Data::put`] in their stead is the same as none.
+    pub events: Option<EventTags>,
+}
+
+impl Fetch {
+    /// Series are wanted.
+    pub fn series(path: impl Into<Arc<str>>, span: Span) -> Fetch {
+        Fetch { path: path.into(), span, events: None }
+    }
+}
+
+/// Which events are wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum EventTags {
+    /// Every event: `events('*')`.
+    Any,
+    /// Those that have all of these tags. With no tag to look for there is no event, as in graphite-web.
+    All(Arc<[String]>),
 }
 
 /// Tells the largest step, seconds, among the series that a fetch will return.
@@ -77,6 +97,7 @@ impl Context<'static> {
 #[derive(Debug, Clone, Default)]
 pub struct Data {
     fetched: HashMap<Fetch, Vec<Series>>,
+    events: HashMap<Fetch, Vec<i64>>,
 }
 
 impl Data {
@@ -89,6 +110,19 @@ impl Data {
     pub fn put(&mut self, fetch: Fetch, mut series: Vec<Series>) {
         series.sort_by(|a, b| a.name.cmp(&b.name));
         self.fetched.insert(fetch, series);
+    }
+
+    /// Files the events that a fetch with [`Fetch::events`] wanted: the time of each, Unix seconds, in any order.
+    /// Both ends of the span belong to it here; times outside of it do not count.
+    pub fn put_events(&mut self, fetch: Fetch, times: Vec<i64>) {
+        self.events.insert(fetch, times);
+    }
+
+    /// The events that a fetch brought, if it was made.
+    pub fn get_events(&self, fetch: &Fetch) -> Option<&[i64]> {
+        let nothing: &[i64] = &[];
+        let events = self.events.get(fetch).map(Vec::as_slice);
+        events.or_else(|| self.fetched.contains_key(fetch).then_some(nothing))
     }
 
     /// The answer to a fetch, if it was made.

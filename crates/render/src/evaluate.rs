@@ -1,9 +1,9 @@
 //! Expressions to series, from what was fetched.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashMap};
 
 use crate::{
-    Argument, Budget, Call, Context, Data, Error, Expression, Fetch, Series, Span,
+    Argument, Budget, Call, Context, Data, Error, EventTags, Expression, Fetch, Series, Span,
     argument::{Arguments, Value},
     functions::{self, Asked, Function},
     plan::{asked, bind_planned},
@@ -58,6 +58,9 @@ pub(crate) struct Scope<'a> {
     pub(crate) span: Span,
     /// The share of known values that folding needs here.
     pub(crate) x_files_factor: f64,
+    /// How high each stack of series is by now, for all targets of the request. One point a time, of series that the
+    /// budget bounds.
+    pub(crate) stacks: HashMap<String, Vec<f64>>,
 }
 
 impl<'a> Scope<'a> {
@@ -81,6 +84,7 @@ impl<'a> Scope<'a> {
             input: None,
             span,
             x_files_factor: context.x_files_factor,
+            stacks: HashMap::new(),
         }
     }
 
@@ -110,6 +114,11 @@ impl<'a> Scope<'a> {
         }
     }
 
+    /// The function that is being evaluated, by the name it was called.
+    pub(crate) fn function(&self) -> &'static str {
+        self.function
+    }
+
     /// The function refuses its arguments or what they stand for.
     pub(crate) fn refuse(&self, problem: impl Into<String>) -> Error {
         Error::Refused { function: self.function, problem: problem.into() }
@@ -136,15 +145,30 @@ impl<'a> Scope<'a> {
     }
 
     fn fetched(&mut self, path: &str) -> Vec<Series> {
-        let fetch = Fetch { path: path.into(), span: self.span };
+        let fetch = Fetch::series(path, self.span);
         let Some(series) = self.data.get(&fetch) else {
-            if !self.missing.contains(&fetch) {
-                self.missing.push(fetch);
-            }
+            self.miss(fetch);
             return Vec::new();
         };
         let with_factor = |series: &Series| Series { x_files_factor: self.x_files_factor, ..series.clone() };
         series.iter().map(with_factor).collect()
+    }
+
+    /// The times of events of the span, Unix seconds; none while they are not read yet. `shown` says which they are
+    /// in words.
+    pub(crate) fn events(&mut self, tags: EventTags, shown: &str) -> &'a [i64] {
+        let fetch = Fetch { path: shown.into(), span: self.span, events: Some(tags) };
+        let data = self.data;
+        data.get_events(&fetch).unwrap_or_else(|| {
+            self.miss(fetch);
+            &[]
+        })
+    }
+
+    fn miss(&mut self, fetch: Fetch) {
+        if !self.missing.contains(&fetch) {
+            self.missing.push(fetch);
+        }
     }
 
     fn call(&mut self, call: &'a Call) -> Result<Value, Error> {

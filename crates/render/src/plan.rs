@@ -43,7 +43,7 @@ impl Planner<'_> {
         }
         match expression {
             Expression::Path(path) | Expression::SeriesByTag(path) => {
-                let fetch = Fetch { path: path.as_str().into(), span };
+                let fetch = Fetch::series(path.as_str(), span);
                 if self.seen.insert(fetch.clone()) {
                     self.fetches.push(fetch);
                 }
@@ -92,7 +92,7 @@ pub(crate) fn asked(function: &'static functions::Function, call: &Call, span: S
         _ => None,
     };
     // Whoever knows the step looks many metrics up for it; most functions do not care.
-    let step_of = |path: &String| context.largest_step?(&Fetch { path: path.as_str().into(), span });
+    let step_of = |path: &String| context.largest_step?(&Fetch::series(path.as_str(), span));
     let largest_step = path.filter(|_| function.reaches).and_then(step_of);
     Asked { function: function.name, span, fetched: path.is_some(), largest_step, time_zone: context.time_zone.clone() }
 }

@@ -242,7 +242,7 @@ fn what_could_not_be_planned_is_asked_for() {
     for fetch in plan(&targets, &context()).expect("a plan") {
         data.put(fetch.clone(), fetched(&fetch));
     }
-    let wide = Fetch { path: "a.one".into(), span: Span { from: 480, until: 900 } };
+    let wide = Fetch::series("a.one", Span { from: 480, until: 900 });
     let evaluation = evaluate(&targets, &context(), &data, &Budget::unlimited()).expect("an evaluation");
     assert_eq!(evaluation, Evaluation::Fetch(vec![wide]));
 }
@@ -285,7 +285,7 @@ fn an_evaluation_ends_with_its_budget() {
     let long = Context::new(0, -31_557_600_000_000, 0);
     let coarse = [Series::fetched("a", "a".into(), long.span.from, 86_400, vec![1.0; 1 << 20])];
     let mut data = Data::new();
-    data.put(Fetch { path: "a".into(), span: long.span }, coarse.to_vec());
+    data.put(Fetch::series("a", long.span), coarse.to_vec());
     let targets = [parse("summarize(a,'1s')").expect("a target")];
     assert!(matches!(evaluate(&targets, &long, &data, &budget(1 << 24)), Err(Error::Budget { .. })));
 }

@@ -15,12 +15,20 @@ use crate::{
 };
 
 mod alias;
+mod buckets;
 mod combine;
 mod consolidation;
 mod constant;
+mod deviation;
+mod event;
 mod filter;
+mod gaps;
+mod graph;
+mod legend;
+mod maths;
 mod moving;
 mod node;
+mod outlier;
 mod percent;
 mod shift;
 mod sort;
@@ -30,12 +38,20 @@ mod transform;
 /// Every function, by family. A new file is added here and nowhere else.
 const FAMILIES: &[&[Function]] = &[
     alias::FUNCTIONS,
+    buckets::FUNCTIONS,
     combine::FUNCTIONS,
     consolidation::FUNCTIONS,
     constant::FUNCTIONS,
+    deviation::FUNCTIONS,
+    event::FUNCTIONS,
     filter::FUNCTIONS,
+    gaps::FUNCTIONS,
+    graph::FUNCTIONS,
+    legend::FUNCTIONS,
+    maths::FUNCTIONS,
     moving::FUNCTIONS,
     node::FUNCTIONS,
+    outlier::FUNCTIONS,
     percent::FUNCTIONS,
     shift::FUNCTIONS,
     sort::FUNCTIONS,
@@ -185,6 +201,7 @@ impl Function {
             Some(Literal::Integer(value)) => format!("{name}={value}"),
             Some(Literal::Float(value)) => format!("{name}={}", crate::number::repr(value)),
             Some(Literal::Text(value)) => format!("{name}='{value}'"),
+            Some(Literal::None) => format!("{name}=None"),
             None if parameter.required => name.to_owned(),
             None => format!("{name}=None"),
         }

@@ -1,0 +1,48 @@
+//! Events as series.
+
+use std::sync::Arc;
+
+use crate::{
+    Consolidation, Error, EventTags, Series,
+    argument::{Value, parameters},
+    evaluate::Scope,
+    functions::{Evaluate, Function},
+};
+
+pub(super) const FUNCTIONS: &[Function] = &[Function::of::<Events>(
+    "events",
+    "Special",
+    "How many events happened in each second, of those that have all the tags; '*' counts every event. \
+     Use it with drawAsInfinite, or fold it with summarize.",
+)];
+
+parameters! {
+    /// events.
+    struct Events {
+        tags: Vec<String> = "tags".required();
+    }
+}
+
+impl Evaluate for Events {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let name = format!("events(\"{}\")", self.tags.join("\", \""));
+        let wanted = match self.tags.as_slice() {
+            [any] if any == "*" => EventTags::Any,
+            tags => EventTags::All(Arc::from(tags)),
+        };
+        let (start, end) = (scope.span.from, scope.span.until);
+        let seconds = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
+        scope.spend(seconds)?;
+        let mut counts = vec![f64::NAN; seconds];
+        for time in scope.events(wanted, &name) {
+            // One at the very end has no second of its own; graphite-web fails on it.
+            let second = time.checked_sub(start).and_then(|second| usize::try_from(second).ok());
+            if let Some(count) = second.and_then(|second| counts.get_mut(second)) {
+                *count = if count.is_nan() { 1.0 } else { *count + 1.0 };
+            }
+        }
+        let counted = Series::computed(&name, start, end, 1, counts);
+        let factor = scope.x_files_factor;
+        Ok(vec![Series { consolidation: Consolidation::Sum, integers: true, x_files_factor: factor, ..counted }].into())
+    }
+}
