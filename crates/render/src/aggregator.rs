@@ -60,6 +60,12 @@ impl Aggregator {
         Aggregator::NAMES.iter().find(|(known, _)| *known == name).map(|(_, aggregator)| *aggregator)
     }
 
+    /// Whether Python's answer for these values is an integer: the middle one of an odd number of integers is one, too.
+    pub(crate) fn answers_integer(self, values: &[f64], integers: bool) -> bool {
+        let odd = || values.iter().filter(|value| !value.is_nan()).count() % 2 == 1;
+        self.keeps_integers(integers) || (self == Aggregator::Median && integers && odd())
+    }
+
     /// Whether Python's answer is an integer, given whether the values are.
     pub(crate) fn keeps_integers(self, integers: bool) -> bool {
         match self {

@@ -65,6 +65,8 @@ pub enum Literal {
     Float(f64),
     /// A text.
     Text(&'static str),
+    /// Nothing, which some options are.
+    None,
 }
 
 /// One parameter of a function, as `/functions` describes it.
@@ -198,6 +200,7 @@ impl From<Literal> for Value {
             Literal::Integer(value) => Value::Integer(value),
             Literal::Float(value) => Value::Float(value),
             Literal::Text(value) => Value::Text(value.to_owned()),
+            Literal::None => Value::None,
         }
     }
 }

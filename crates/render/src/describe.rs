@@ -67,7 +67,7 @@ fn parameter(parameter: &Parameter) -> Value {
     if parameter.kind == Kind::AggregatorOrFunction {
         options.extend(functions::all().filter(|function| function.aggregator).map(|function| json!(function.name)));
     }
-    options.sort_by_key(|option| option.as_str().unwrap_or_default().to_owned());
+    options.sort_by_key(python_text);
     options.dedup();
     if !options.is_empty() {
         shown.insert("options".to_owned(), Value::Array(options));
@@ -85,5 +85,17 @@ fn literal(literal: &Literal) -> Value {
         Literal::Float(value) if value.is_infinite() => json!(INFINITY),
         Literal::Float(value) => json!(value),
         Literal::Text(value) => json!(value),
+        Literal::None => Value::Null,
+    }
+}
+
+/// `str(value)` of Python, by which it sorts options.
+fn python_text(value: &Value) -> String {
+    match value {
+        Value::Null => "None".to_owned(),
+        Value::Bool(true) => "True".to_owned(),
+        Value::Bool(false) => "False".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }

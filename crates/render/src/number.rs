@@ -122,21 +122,71 @@ pub fn general(value: f64) -> String {
 
 /// `round(value, 6)` of Python: the nearest decimal, ties of the exact binary value going to even.
 pub(crate) fn round_to_millionths(value: f64) -> f64 {
+    nearest_decimal(value, 6, 1e6)
+}
+
+/// `round(value, digits)` of Python: to so many decimals, or to tens, hundreds and so on where `digits` is negative.
+/// Ties of the exact binary value go to even. What would be beyond all floats is null.
+pub(crate) fn rounded(value: f64, digits: i64) -> f64 {
+    const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
+    // Floats have no digits beyond these places.
+    if !value.is_finite() || digits > 323 {
+        return value;
+    }
+    match usize::try_from(digits) {
+        Ok(digits) => match POWERS.get(digits) {
+            Some(power) => nearest_decimal(value, digits, *power),
+            None => format!("{value:.digits$}").parse().unwrap_or(value),
+        },
+        Err(_) if digits < -308 => 0.0_f64.copysign(value),
+        Err(_) => nearest_multiple(value, digits.unsigned_abs() as usize),
+    }
+}
+
+/// The nearest number of so many decimals; `power` is ten to the power of their number.
+fn nearest_decimal(value: f64, digits: usize, power: f64) -> f64 {
     const TO_INTEGER: f64 = (1u64 << 52) as f64;
-    let magnitude = (value * 1e6).abs();
-    // Below 2^50 the nearest millionth is an integer that a division turns into the nearest double, unless the
+    let magnitude = (value * power).abs();
+    // Below 2^50 the nearest multiple is an integer that a division turns into the nearest double, unless the
     // product's own rounding may have crossed a tie.
     if magnitude < (1u64 << 50) as f64 {
         // At 2^52 floats are integers: adding that rounds, without the call that rounding would be.
         let nearest = (magnitude + TO_INTEGER) - TO_INTEGER;
         let distance_from_tie = 0.5 - (magnitude - nearest).abs();
         if distance_from_tie > magnitude * f64::EPSILON {
-            return (nearest / 1e6).copysign(value);
+            return (nearest / power).copysign(value);
         }
     } else if value.is_nan() || value.abs() >= (1u64 << 52) as f64 {
         return value;
     }
-    format!("{value:.6}").parse().unwrap_or(value)
+    format!("{value:.digits$}").parse().unwrap_or(value)
+}
+
+/// The nearest multiple of ten to the power of `zeros`, from the exact digits of a value.
+fn nearest_multiple(value: f64, zeros: usize) -> f64 {
+    let whole = format!("{:.0}", value.abs().trunc());
+    let split = whole.len().saturating_sub(zeros);
+    let (kept, dropped) = whole.split_at(split);
+    let dropped = format!("{dropped:0>zeros$}");
+    let half = format!("5{}", "0".repeat(zeros.saturating_sub(1)));
+    let odd = kept.bytes().last().is_some_and(|digit| digit % 2 == 1);
+    let up = match dropped.cmp(&half) {
+        std::cmp::Ordering::Equal => odd || value.fract() != 0.0,
+        order => order.is_gt(),
+    };
+    let mut digits: Vec<u8> = std::iter::once(b'0').chain(kept.bytes()).collect();
+    if up {
+        for digit in digits.iter_mut().rev() {
+            if *digit < b'9' {
+                *digit += 1;
+                break;
+            }
+            *digit = b'0';
+        }
+    }
+    let text: String = digits.iter().map(|digit| char::from(*digit)).chain(std::iter::repeat_n('0', zeros)).collect();
+    let nearest: f64 = text.parse().unwrap_or(f64::NAN);
+    if nearest.is_finite() { nearest.copysign(value) } else { f64::NAN }
 }
 
 #[cfg(test)]

@@ -188,7 +188,7 @@ fn day_of(day: &str, today: Date) -> Option<Date> {
 
 /// The moment of a local time, as pytz chooses it: in the hour that happens twice the second one, in the
 /// hour that never happens the offset from before it.
-fn local_time(time: DateTime, zone: &TimeZone) -> Option<i64> {
+pub(crate) fn local_time(time: DateTime, zone: &TimeZone) -> Option<i64> {
     let offset = match zone.to_ambiguous_timestamp(time).offset() {
         AmbiguousOffset::Unambiguous { offset } => offset,
         AmbiguousOffset::Gap { before, .. } => before,

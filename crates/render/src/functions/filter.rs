@@ -110,7 +110,7 @@ impl Evaluate for Limit {
 }
 
 /// `list[:n]` of Python: a negative n leaves out so many at the end.
-fn first_n(mut series: Vec<Series>, n: i64) -> Vec<Series> {
+pub(super) fn first_n(mut series: Vec<Series>, n: i64) -> Vec<Series> {
     let count = series.len() as i64;
     let kept = if n < 0 { (count + n).max(0) } else { n.min(count) };
     series.truncate(kept as usize);

@@ -34,8 +34,8 @@ const AS_PERCENT: Function = Function::of::<AsPercent>(
 )
 .aggregator();
 
-/// The n-th percentile of sorted values, of which there is at least one: 0 < n <= 100.
-fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
+/// The n-th percentile of sorted values, of which there is at least one: 0 <= n <= 100.
+pub(super) fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
     debug_assert!(!sorted.is_empty(), "something has percentiles");
     let exact_rank = n / 100.0 * (sorted.len() as f64 + 1.0);
     let whole_rank = exact_rank as usize;
@@ -48,7 +48,7 @@ fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
     }
 }
 
-fn sort(values: &mut [f64]) {
+pub(super) fn sort(values: &mut [f64]) {
     values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
 }
 

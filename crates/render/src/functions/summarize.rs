@@ -7,7 +7,7 @@ use crate::{
     functions::{Evaluate, Function},
 };
 
-const INTERVALS: &[Literal] = &[Literal::Text("10min"), Literal::Text("1h"), Literal::Text("1d")];
+pub(super) const INTERVALS: &[Literal] = &[Literal::Text("10min"), Literal::Text("1h"), Literal::Text("1d")];
 
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<Summarize>(
     "summarize",
@@ -66,6 +66,13 @@ impl DivCeil for i64 {
     fn div_ceil_i64(self, by: i64) -> i64 {
         self / by + i64::from(self % by != 0)
     }
+}
+
+/// What the values come to in each interval from `start` on, which is not before the series' own start, up to the
+/// series' end.
+pub(super) fn from_start(series: &Series, aggregator: Aggregator, interval: i64, start: i64) -> Vec<f64> {
+    let intervals = (series.end - start).max(0).div_ceil_i64(interval);
+    in_intervals(series, aggregator, interval, start, intervals)
 }
 
 /// What the values come to in so many intervals from `start` on, which is not after the series' own start.

@@ -1,0 +1,288 @@
+//! Names that say what a series' values come to, and names in part or in other letters.
+
+use std::fmt::Write;
+
+use crate::{
+    Aggregator, Error, Kind, Literal, Series,
+    argument::{Place, SeriesList, Take, Value, parameters},
+    evaluate::Scope,
+    functions::{Evaluate, Function},
+    number::repr,
+};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::of::<CactiStyle>(
+        "cactiStyle",
+        "Special",
+        "Adds the last, largest and smallest value to each name, in columns; system, si or binary, shortens them with \
+         prefixes.",
+    ),
+    Function::of::<LegendValue>(
+        "legendValue",
+        "Alias",
+        "Adds what the values come to by each of some functions to each name; si or binary at the end shortens them with \
+         prefixes.",
+    )
+    .signature("legendValue(seriesList, *valueTypes)"),
+    LOWER,
+    Function::of::<Substr>(
+        "substr",
+        "Special",
+        "The nodes of each name from start up to, but not including, stop; negative ones count from the end.",
+    ),
+    UPPER,
+];
+
+pub(super) const LOWER: Function = Function::of::<Case>(
+    "lower",
+    "Alias",
+    "Each name in small letters, or the letters at some positions only; negative ones count from the end.",
+)
+.preset("upper", Literal::Boolean(false));
+
+pub(super) const UPPER: Function = Function::of::<Case>(
+    "upper",
+    "Alias",
+    "Each name in capital letters, or the letters at some positions only; negative ones count from the end.",
+)
+.preset("upper", Literal::Boolean(true));
+
+parameters! {
+    /// upper and lower.
+    struct Case {
+        series: SeriesList = "seriesList".required();
+        upper: bool = "upper";
+        positions: Vec<i64> = "pos";
+    }
+}
+
+impl Evaluate for Case {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+        for series in &mut self.series.0 {
+            scope.check()?;
+            if self.positions.is_empty() {
+                let name = if self.upper { series.name.to_uppercase() } else { series.name.to_lowercase() };
+                series.name = name.into();
+                continue;
+            }
+            let mut letters: Vec<String> = series.name.chars().map(String::from).collect();
+            for position in &self.positions {
+                let from_end = if *position < 0 { letters.len() as i64 } else { 0 };
+                let at = position.checked_add(from_end).and_then(|at| usize::try_from(at).ok());
+                if let Some(letter) = at.and_then(|at| letters.get_mut(at)) {
+                    *letter = if self.upper { letter.to_uppercase() } else { letter.to_lowercase() };
+                }
+            }
+            series.name = letters.concat().into();
+        }
+        Ok(self.series.0.into())
+    }
+}
+
+/// A position in a name, negative from its end.
+struct Position(i64);
+
+impl Take for Position {
+    const KIND: Kind = Kind::Node;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        i64::one(value, place).map(Position)
+    }
+}
+
+parameters! {
+    /// substr.
+    struct Substr {
+        series: SeriesList = "seriesList".required();
+        start: Position = "start".default(Literal::Integer(0));
+        stop: Position = "stop".default(Literal::Integer(0));
+    }
+}
+
+impl Evaluate for Substr {
+    fn evaluate(mut self, _: &mut Scope) -> Result<Value, Error> {
+        for series in &mut self.series.0 {
+            series.name = nodes(&series.name, self.start.0, self.stop.0).into();
+        }
+        Ok(self.series.0.into())
+    }
+}
+
+/// Some nodes of what is inside the innermost left and the first right bracket, up to its first comma.
+fn nodes(name: &str, start: i64, stop: i64) -> String {
+    let left = name.rfind('(').map_or(0, |at| at + 1);
+    let right = name.find(')').unwrap_or(name.len());
+    let nodes: Vec<&str> = name.get(left..right).unwrap_or_default().split('.').collect();
+    let count = nodes.len() as i64;
+    let place = |at: i64| (if at < 0 { at.saturating_add(count) } else { at }).clamp(0, count) as usize;
+    let (start, stop) = (place(start), if stop == 0 { nodes.len() } else { place(stop) });
+    let joined = nodes.get(start..stop).unwrap_or_default().join(".");
+    // The comma goes last: a dot behind it counts.
+    joined.split(',').next().unwrap_or_default().to_owned()
+}
+
+/// Prefixes and what they stand for, the largest first.
+type Units = [(&'static str, f64); 5];
+
+const SI: Units = [("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
+const BINARY: Units = [
+    ("Pi", 1_125_899_906_842_624.0),
+    ("Ti", 1_099_511_627_776.0),
+    ("Gi", 1_073_741_824.0),
+    ("Mi", 1_048_576.0),
+    ("Ki", 1024.0),
+];
+
+/// A value divided by the largest unit that it reaches, and that unit's prefix. What is a whole number but for
+/// rounding becomes one.
+fn in_units(value: f64, units: &Units) -> (f64, &'static str) {
+    let (divided, prefix) = match units.iter().find(|(_, size)| value.abs() >= *size) {
+        Some((prefix, size)) => (value / size, *prefix),
+        None => (value, ""),
+    };
+    let nearly_whole = divided - divided.floor() < 1e-11 && value > 1.0;
+    (if nearly_whole { divided.floor() } else { divided }, prefix)
+}
+
+/// `'%.2f' % value` of Python.
+fn two_decimals(value: f64) -> String {
+    if value.is_finite() { format!("{value:.2}") } else { repr(value) }
+}
+
+parameters! {
+    /// legendValue.
+    struct LegendValue {
+        series: SeriesList = "seriesList".required();
+        types: Vec<ValueType> = "valuesTypes".options(VALUE_TYPES);
+    }
+}
+
+/// The name of an aggregator, or of a system of units; another is taken, and shown as unknown.
+struct ValueType(String);
+
+impl Take for ValueType {
+    const KIND: Kind = Kind::String;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        let problem = || place.problem("must be the name of an aggregation function, si or binary".to_owned());
+        value.text().map(ValueType).ok_or_else(problem)
+    }
+}
+
+macro_rules! texts {
+    ($($text:literal)*) => { &[$(Literal::Text($text)),*] };
+}
+
+const VALUE_TYPES: &[Literal] = texts!(
+    "average" "averageSeries" "avg" "avgSeries" "avg_zero" "avg_zeroSeries" "binary" "count" "countSeries" "current"
+    "currentSeries" "diff" "diffSeries" "last" "lastSeries" "max" "maxSeries" "median" "medianSeries" "min" "minSeries"
+    "multiply" "multiplySeries" "range" "rangeOf" "rangeOfSeries" "rangeSeries" "si" "stddev" "stddevSeries" "sum"
+    "sumSeries" "total" "totalSeries"
+);
+
+impl Evaluate for LegendValue {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+        let units = match self.types.last().map(|last| last.0.as_str()) {
+            Some("si") => Some(SI),
+            Some("binary") => Some(BINARY),
+            Some(_) => None,
+            None => return Err(scope.refuse("valuesTypes is missing; 'last' or 'avg' would do")),
+        };
+        if units.is_some() {
+            self.types.pop();
+        }
+        for series in &mut self.series.0 {
+            scope.check()?;
+            let mut name = series.name.to_string();
+            for ValueType(func) in &self.types {
+                let value = value_of(series, func);
+                match &units {
+                    None => {
+                        let text = match value {
+                            None => "(?)".to_owned(),
+                            Some((value, _)) if value.is_nan() => "None".to_owned(),
+                            Some((value, true)) => format!("{value:.0}"),
+                            Some((value, false)) => repr(value),
+                        };
+                        let _ = write!(name, " ({func}: {text})");
+                    }
+                    Some(units) => {
+                        let text = match value {
+                            None => "(?)".to_owned(),
+                            Some((value, _)) if value.is_nan() => "None".to_owned(),
+                            Some((value, _)) => {
+                                let (value, prefix) = in_units(value, units);
+                                two_decimals(value) + prefix
+                            }
+                        };
+                        name = format!("{name:<20}{func:<5}{text:<10}");
+                    }
+                }
+            }
+            series.name = name.into();
+        }
+        Ok(self.series.0.into())
+    }
+}
+
+/// What the values come to, and whether Python's answer is an integer; `None` for a function that nobody knows. With
+/// `Series` behind its name none is known here, though `/functions` offers them.
+fn value_of(series: &Series, func: &str) -> Option<(f64, bool)> {
+    let aggregator = Aggregator::named(func)?;
+    Some((aggregator.of(&series.values), aggregator.answers_integer(&series.values, series.integers)))
+}
+
+const SYSTEMS: &[Literal] = texts!("binary" "si");
+
+parameters! {
+    /// cactiStyle.
+    struct CactiStyle {
+        series: SeriesList = "seriesList".required();
+        system: Option<String> = "system".options(SYSTEMS);
+        units: Option<String> = "units";
+    }
+}
+
+impl CactiStyle {
+    fn text(&self, value: f64) -> String {
+        let units = self.units.as_deref().filter(|units| !units.is_empty());
+        let scaled = match self.system.as_deref() {
+            Some("si") => Some(in_units(value, &SI)),
+            Some(_) => Some(in_units(value, &BINARY)),
+            None => None,
+        };
+        match (scaled, units) {
+            (Some((value, prefix)), Some(units)) => format!("{} {prefix}{units}", two_decimals(value)),
+            (Some((value, prefix)), None) => two_decimals(value) + prefix,
+            (None, Some(units)) => format!("{} {units}", two_decimals(value)),
+            (None, None) => two_decimals(value),
+        }
+    }
+}
+
+impl Evaluate for CactiStyle {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+        scope.check()?;
+        let list = std::mem::take(&mut self.series.0);
+        let name_width = list.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        let columns = [Aggregator::Last, Aggregator::Max, Aggregator::Min].map(|aggregator| {
+            let values: Vec<f64> = list.iter().map(|series| aggregator.of(&series.values)).collect();
+            // A column is as wide as its widest whole number, three standing in for nothing, and three more.
+            let width = |value: &f64| {
+                let shown = if value.is_nan() || *value == 0.0 { 3.0 } else { value.trunc() };
+                // Negative zero is no whole number of Python.
+                self.text(shown + 0.0).chars().count()
+            };
+            let widest = values.iter().map(width).max().unwrap_or(0) + 3;
+            let texts = values.iter().map(|value| if value.is_nan() { "nan".to_owned() } else { self.text(*value) });
+            texts.map(|text| format!("{text:<widest$}")).collect::<Vec<String>>()
+        });
+        let [lasts, maxima, minima] = columns;
+        let mut named = Vec::with_capacity(list.len());
+        for (mut series, ((last, max), min)) in list.into_iter().zip(lasts.iter().zip(&maxima).zip(&minima)) {
+            series.name = format!("{:<name_width$} Current:{last} Max:{max} Min:{min} ", series.name).into();
+            named.push(series);
+        }
+        Ok(named.into())
+    }
+}
