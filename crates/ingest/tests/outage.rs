@@ -1,0 +1,448 @@
+//! What happens while the store is down: points are accepted as long as the journal has room, nothing is lost, and
+//! when it is back all of it gets there, in the order it came.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use metadata::Registry;
+use metric::{Timestamp, Window};
+use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
+
+/// A store that can be down, hang, or break.
+#[derive(Default)]
+struct Shaky {
+    inner: MemoryDriver,
+    is_down: AtomicBool,
+    hangs: AtomicBool,
+    panics: AtomicBool,
+    tries: AtomicU32,
+}
+
+impl Shaky {
+    fn answer(&self) -> Result<(), StoreError> {
+        self.tries.fetch_add(1, SeqCst);
+        assert!(!self.panics.load(SeqCst), "it breaks");
+        if self.is_down.load(SeqCst) {
+            return Err(StoreError::Unavailable("it is down".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Driver for Shaky {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            while self.hangs.load(SeqCst) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            self.answer()?;
+            self.inner.write(runs).await
+        })
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        Box::pin(async move {
+            self.answer()?;
+            self.inner.fetch(fetches).await
+        })
+    }
+
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        self.inner.own_part(wholes)
+    }
+
+    fn is_alone(&self) -> bool {
+        true
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move { self.answer() })
+    }
+
+    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+        self.inner.expire(now)
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.answer()?;
+            self.inner.put_metrics(records).await
+        })
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.inner.scan_metrics(each)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+fn rules(retentions: &str) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+    let aggregation = "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = sum\n";
+    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+/// Slots that memory may hold in these tests.
+const MEMORY_SLOTS: u64 = 2000;
+
+async fn open_with(dir: &Path, driver: &Arc<Shaky>, retentions: &str, journal_limit_bytes: u64) -> Arc<Ingest> {
+    let registry = Arc::new(Registry::new());
+    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
+    let options = IngestOptions {
+        journal_dir: dir.to_owned(),
+        sync: Sync::Every(Duration::from_millis(20)),
+        memory_limit_bytes: 8 * MEMORY_SLOTS,
+        journal_limit_bytes,
+        ..IngestOptions::default()
+    };
+    Ingest::open(options, driver.clone(), registry, rules(retentions)).await.unwrap()
+}
+
+async fn open(dir: &Path, driver: &Arc<Shaky>) -> Arc<Ingest> {
+    open_with(dir, driver, "1s:1h,10s:6h,60s:2d", 1 << 30).await
+}
+
+/// Points as they should be, the last write of each.
+type Model = BTreeMap<String, BTreeMap<Timestamp, f64>>;
+
+/// Sends `count` seconds from `first` on, of each of a hundred metrics.
+async fn send(ingest: &Ingest, model: &mut Model, first: Timestamp, count: i64, value: f64) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    for time in first..first + count {
+        for n in 0..100 {
+            let (name, value) = (format!("m{n}"), value + f64::from(n));
+            batch.point(name.as_bytes(), time, value);
+            model.entry(name).or_default().insert(time, value);
+        }
+    }
+    ingest.accept(&mut batch).await;
+    assert!(batch.is_empty());
+}
+
+async fn read(ingest: &Arc<Ingest>, name: &str, age: i64) -> (Timestamp, i64, Vec<f64>) {
+    let registry = ingest.registry();
+    let number = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).expect("the metric is known");
+    let now = now();
+    let request = SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+    let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+    (series.start, i64::from(series.step), series.values)
+}
+
+async fn check(ingest: &Arc<Ingest>, model: &Model, what: &str) {
+    for (name, points) in model {
+        for age in [3500, 5 * 3600, 40 * 3600] {
+            let (start, step, values) = read(ingest, name, age).await;
+            let mut expected: BTreeMap<Timestamp, f64> = BTreeMap::new();
+            for (time, value) in points {
+                *expected.entry(time - time % step).or_default() += value;
+            }
+            for (i, &value) in values.iter().enumerate() {
+                let time = start + i as i64 * step;
+                let want = expected.get(&time).copied().unwrap_or(f64::NAN);
+                let is_same = value == want || value.is_nan() && want.is_nan();
+                assert!(is_same, "{what}: {name} at {time} ({step} s) is {value}, expected {want}");
+            }
+        }
+    }
+}
+
+async fn until(what: &str, is: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it did not come to this: {what}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), what).await.expect("it ends")
+}
+
+/// Brings the store down and fills memory, so that the next points are parked. Returns the time of the first that is.
+async fn park(ingest: &Ingest, driver: &Shaky, model: &mut Model) -> Timestamp {
+    let base = now() - 1800;
+    driver.is_down.store(true, SeqCst);
+    in_time(send(ingest, model, base, 21, 1.0)).await;
+    until("the store is known to be down", || ingest.counters().store_failing).await;
+    assert_eq!(ingest.counters().parked_points, 0);
+    base + 21
+}
+
+#[test]
+fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        // Again, and also what is in memory: the last write wins.
+        in_time(send(&ingest, &mut model, next + 10, 20, 3.0)).await;
+        in_time(send(&ingest, &mut model, next - 5, 3, 4.0)).await;
+        let counters = ingest.counters();
+        assert_eq!((counters.parked_points, counters.parked_points_total), (8300, 8300));
+        assert!(counters.parked_bytes >= 8300 * 16 && !counters.stalled && counters.held_slots <= MEMORY_SLOTS + 100);
+        assert!(driver.tries.load(SeqCst) < 30, "it is not asked without a rest");
+        driver.is_down.store(false, SeqCst);
+        // Points go on coming while the others are read back.
+        for i in 0..50 {
+            in_time(send(&ingest, &mut model, next + 60 + i, 1, 5.0)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after the outage").await;
+        let counters = ingest.counters();
+        assert_eq!((counters.parked_points, counters.parked_bytes, counters.store_failing), (0, 0, false));
+        assert_eq!(counters.stalled_seconds, 0.0);
+        in_time(send(&ingest, &mut model, next + 110, 1, 6.0)).await;
+        check(&ingest, &model, "points are held again").await;
+    });
+}
+
+#[test]
+fn a_crash_while_points_are_parked_loses_none() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let mut model = Model::new();
+    let life = runtime();
+    let next = life.block_on(async {
+        let ingest = open(dir.path(), &driver).await;
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        next
+    });
+    life.shutdown_timeout(Duration::from_secs(1));
+    let life = runtime();
+    life.block_on(async {
+        let ingest = open(dir.path(), &driver).await;
+        let restored = ingest.restored();
+        assert_eq!((restored.points, restored.parked_points, restored.metrics), (2100, 6000, 100));
+        assert!(ingest.counters().held_slots <= MEMORY_SLOTS + 100);
+        // In memory there is no room for these either.
+        in_time(send(&ingest, &mut model, next + 30, 40, 3.0)).await;
+        driver.is_down.store(false, SeqCst);
+        // Cut off while they are read back.
+        until("some are read back", || ingest.counters().parked_points < 10_000).await;
+    });
+    life.shutdown_timeout(Duration::from_secs(1));
+    runtime().block_on(async {
+        let ingest = open(dir.path(), &driver).await;
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after two crashes").await;
+        assert_eq!((ingest.counters().parked_points, ingest.counters().held_slots), (0, 0));
+        in_time(ingest.flush()).await.unwrap();
+        assert!(ingest.counters().journal_bytes <= 8, "nothing is left of the journal");
+    });
+}
+
+#[test]
+fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let mut model = Model::new();
+        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        assert!(ingest.counters().stalled, "the journal is full");
+        let sending = tokio::spawn({
+            let (ingest, mut model) = (ingest.clone(), model.clone());
+            async move {
+                send(&ingest, &mut model, next + 60, 10, 3.0).await;
+                model
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!sending.is_finished());
+        driver.is_down.store(false, SeqCst);
+        model = in_time(sending).await.unwrap();
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after the outage").await;
+    });
+}
+
+#[test]
+fn a_store_that_does_not_answer_is_down_too() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let base = now() - 1800;
+        driver.hangs.store(true, SeqCst);
+        in_time(send(&ingest, &mut model, base, 21, 1.0)).await;
+        in_time(send(&ingest, &mut model, base + 21, 21, 2.0)).await;
+        assert_eq!(ingest.counters().parked_points, 2100);
+        driver.hangs.store(false, SeqCst);
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after the outage").await;
+    });
+}
+
+#[test]
+fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        let flushing = tokio::spawn({
+            let ingest = ingest.clone();
+            async move { ingest.flush().await }
+        });
+        until("it waits", || ingest.flush_progress().waiting == 1).await;
+        let progress = ingest.flush_progress();
+        assert_eq!((progress.parked_points, progress.store_failing, progress.metrics), (6000, true, 100));
+        assert!(progress.held_slots > 0 && !flushing.is_finished());
+        driver.is_down.store(false, SeqCst);
+        in_time(flushing).await.unwrap().unwrap();
+        let progress = ingest.flush_progress();
+        assert_eq!((progress.parked_points, progress.held_slots, progress.waiting), (0, 0, 0));
+        // What is in the store alone is all of it.
+        let fetches = model.keys().map(|name| {
+            let number = ingest.registry().read().find(ingest.registry().hash(name.as_bytes()), name.as_bytes());
+            let policy = ingest.registry().policy(0);
+            Fetch {
+                metric: number.unwrap(),
+                name: name.clone(),
+                table: policy.retention.table(0),
+                first_slot: (next - 21) as u32,
+                end_slot: (next + 60) as u32,
+                aggregation: policy.aggregation,
+            }
+        });
+        for cells in driver.inner.fetch(fetches.collect()).await.unwrap() {
+            assert_eq!(cells.values.iter().filter(|value| !value.is_nan()).count(), 81);
+        }
+    });
+}
+
+#[test]
+fn a_driver_that_panics_is_asked_again() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        driver.panics.store(true, SeqCst);
+        in_time(send(&ingest, &mut model, now() - 1800, 15, 1.0)).await;
+        until("it was asked", || ingest.counters().store_errors > 1).await;
+        driver.panics.store(false, SeqCst);
+        until("a cycle ended", || ingest.counters().cycles > 0).await;
+        assert_eq!(ingest.counters().held_slots, 0);
+        check(&ingest, &model, "after the panic").await;
+    });
+}
+
+#[test]
+fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let listed = async || {
+            let mut names = 0;
+            driver.scan_metrics(&mut |records| names += records.len()).await.unwrap();
+            names
+        };
+        in_time(send(&ingest, &mut model, now() - 1800, 1, 1.0)).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!((listed().await, ingest.counters().cycles), (100, 0));
+        driver.is_down.store(true, SeqCst);
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(b"another", now(), 1.0);
+        in_time(ingest.accept(&mut batch)).await;
+        until("it was tried", || ingest.counters().store_errors > 0).await;
+        assert_eq!(listed().await, 100);
+        driver.is_down.store(false, SeqCst);
+        tokio::time::sleep(Duration::from_millis(2000)).await;
+        assert_eq!(listed().await, 101);
+    });
+}
+
+#[test]
+fn parked_points_come_under_the_policy_that_held_when_they_came() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let mut model = Model::new();
+        let ingest = open_with(dir.path(), &driver, "1s:1h", 1 << 30).await;
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 5, 2.0)).await;
+        in_time(ingest.set_rules(rules("1s:2h"))).await;
+        in_time(send(&ingest, &mut model, next + 5, 5, 3.0)).await;
+        driver.is_down.store(false, SeqCst);
+        let changed = || ingest.registry().policies(0).is_some_and(|history| history.len() == 2);
+        assert!(!changed());
+        until("the policies are changed", changed).await;
+        in_time(ingest.flush()).await.unwrap();
+        for (name, points) in &model {
+            let (start, step, values) = read(&ingest, name, 3500).await;
+            assert_eq!(step, 1);
+            for (time, value) in points {
+                assert_eq!(values[(time - start) as usize], *value, "{name} at {time}");
+            }
+        }
+    });
+}
+
+#[test]
+fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_memory_had_no_room_for() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let mut model = Model::new();
+    let life = runtime();
+    let base = (now() - 1800) / 60 * 60;
+    life.block_on(async {
+        // Much memory, so that nothing is parked, and nothing is stored.
+        let registry = Arc::new(Registry::new());
+        let options = IngestOptions { journal_dir: dir.path().to_owned(), ..IngestOptions::default() };
+        let ingest = Ingest::open(options, driver.clone(), registry, rules("1s:1h,60s:1d")).await.unwrap();
+        in_time(send(&ingest, &mut model, base, 30, 1.0)).await;
+        driver.is_down.store(true, SeqCst);
+        // What comes after this is in another segment. What came before is on its way, and stays there.
+        let flushing = tokio::spawn({
+            let ingest = ingest.clone();
+            async move { ingest.flush().await }
+        });
+        until("all of it is on its way", || ingest.counters().flushing_metrics == 100).await;
+        let changing = tokio::spawn({
+            let ingest = ingest.clone();
+            async move { ingest.set_rules(rules("1s:1h,10s:6h,60s:1d")).await }
+        });
+        until("the policies are changed", || ingest.registry().policies(99).is_some_and(|history| history.len() == 2))
+            .await;
+        in_time(send(&ingest, &mut model, base + 60, 30, 2.0)).await;
+        changing.abort();
+        flushing.abort();
+    });
+    life.shutdown_timeout(Duration::from_secs(1));
+    driver.is_down.store(false, SeqCst);
+    runtime().block_on(async {
+        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:1d", 1 << 30).await;
+        assert_eq!((ingest.restored().points, ingest.restored().parked_points), (3000, 3000));
+        in_time(ingest.flush()).await.unwrap();
+        for (name, points) in &model {
+            let (start, _, values) = read(&ingest, name, 3500).await;
+            for (time, value) in points {
+                assert_eq!(values[(time - start) as usize], *value, "{name} at {time}");
+            }
+            let (start, step, values) = read(&ingest, name, 20 * 3600).await;
+            for minute in [base, base + 60] {
+                let want: f64 = points.range(minute..minute + 60).map(|(_, value)| value).sum();
+                assert_eq!((step, values[((minute - start) / step) as usize]), (60, want), "{name}");
+            }
+        }
+    });
+}
