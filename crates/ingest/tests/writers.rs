@@ -1,0 +1,394 @@
+//! Several writers of the same tables, each with rows of its own that readers add up: random points, flushes, late
+//! points and restarts against a naive model. Every run prints its seed; `SEED=…` repeats one.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    future::ready,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use metadata::Registry;
+use metric::{Aggregation, Partial, Slot, Table, Timestamp, Window};
+use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, Usage};
+use tokio::runtime::Runtime;
+
+const WRITERS: usize = 2;
+const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
+const METHODS: [(&str, Aggregation); 7] = [
+    ("sum", Aggregation::Sum),
+    ("average", Aggregation::Average),
+    ("avg_zero", Aggregation::AvgZero),
+    ("max", Aggregation::Max),
+    ("min", Aggregation::Min),
+    ("absmax", Aggregation::AbsMax),
+    ("absmin", Aggregation::AbsMin),
+];
+
+fn adds(method: Aggregation) -> bool {
+    matches!(method, Aggregation::Sum | Aggregation::Average | Aggregation::AvgZero)
+}
+
+/// The tables: stage-0 slots of everybody, and of each coarse slot a row of each writer.
+#[derive(Default)]
+struct Tables {
+    points: BTreeMap<(String, Table, Slot), f64>,
+    rows: BTreeMap<(String, Table, Slot), [Option<Partial>; WRITERS]>,
+    /// Slots that were read, and slots whose part was asked for.
+    fetched: usize,
+    asked: usize,
+}
+
+fn combined(method: Aggregation, rows: impl Iterator<Item = Partial>) -> Partial {
+    let add = |a: Partial, b: Partial| match adds(method) {
+        // A row may correct the sum of the others without counting anything.
+        true => Partial { value: a.value + b.value, count: a.count + b.count },
+        false => method.merge(a, b),
+    };
+    rows.reduce(add).unwrap_or(Partial::NONE)
+}
+
+/// The tables as one writer has them.
+struct Writer {
+    tables: Arc<Mutex<Tables>>,
+    place: usize,
+    names: MemoryDriver,
+}
+
+fn slots(run: &Run) -> impl Iterator<Item = (usize, (String, Table, Slot))> + '_ {
+    (0..run.values.len()).map(|i| (i, (run.name.clone(), run.table, run.first_slot + i as u32)))
+}
+
+impl Driver for Writer {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        let mut tables = self.tables.lock().unwrap();
+        for run in &runs {
+            for (i, key) in slots(run).filter(|(i, _)| !run.values[*i].is_nan()) {
+                if run.table.aggregated {
+                    let row = Partial { value: run.values[i], count: run.counts[i] };
+                    tables.rows.entry(key).or_default()[self.place] = Some(row);
+                } else {
+                    tables.points.insert(key, run.values[i]);
+                }
+            }
+        }
+        Box::pin(ready(Ok(())))
+    }
+
+    fn own_part(&self, mut wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        let mut tables = self.tables.lock().unwrap();
+        for run in &mut wholes {
+            let keys: Vec<_> = slots(run).filter(|(i, _)| !run.values[*i].is_nan()).collect();
+            for (i, key) in keys {
+                tables.asked += 1;
+                let (place, method) = (self.place, run.aggregation);
+                let rows = tables.rows.entry(key).or_default();
+                let others = || (0..WRITERS).filter(|&other| other != place);
+                let theirs = combined(method, others().filter_map(|other| rows[other]));
+                let left = run.counts[i].saturating_sub(theirs.count);
+                let whole = run.values[i];
+                if theirs.count > run.counts[i] {
+                    others().for_each(|other| rows[other] = None);
+                } else if adds(method) {
+                    let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
+                    (run.values[i], run.counts[i]) = (whole - theirs, left);
+                } else {
+                    for other in others() {
+                        if let Some(row) = &mut rows[other]
+                            && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
+                        {
+                            row.value = whole;
+                        }
+                    }
+                    (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
+                }
+            }
+        }
+        Box::pin(ready(Ok(wholes)))
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        let mut tables = self.tables.lock().unwrap();
+        tables.fetched += fetches.iter().map(|fetch| (fetch.end_slot - fetch.first_slot) as usize).sum::<usize>();
+        let cells = fetches.into_iter().map(|fetch| {
+            let mut cells = Cells::default();
+            for slot in fetch.first_slot..fetch.end_slot {
+                let key = (fetch.name.clone(), fetch.table, slot);
+                if fetch.table.aggregated {
+                    let rows = tables.rows.get(&key).into_iter().flatten().flatten().copied();
+                    let partial = combined(fetch.aggregation, rows);
+                    cells.values.push(partial.value);
+                    cells.counts.push(partial.count);
+                } else {
+                    cells.values.push(tables.points.get(&key).copied().unwrap_or(f64::NAN));
+                }
+            }
+            if cells.values.iter().all(|value| value.is_nan()) { Cells::default() } else { cells }
+        });
+        let cells = cells.collect();
+        Box::pin(ready(Ok(cells)))
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.names.put_metrics(records)
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.names.scan_metrics(each)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+fn rules() -> Rules {
+    let mut aggregation = String::new();
+    for (name, _) in METHODS {
+        aggregation += &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = 0\naggregationMethod = {name}\n");
+    }
+    let schemas = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
+    let files = RuleFiles { schemas: Some(schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+fn now() -> Timestamp {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
+}
+
+/// SplitMix64: small, and the same on every machine.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+}
+
+async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
+    let registry = Arc::new(Registry::new());
+    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
+    let options = IngestOptions {
+        journal_dir: dir.to_owned(),
+        sync: Sync::Every(Duration::from_secs(60)),
+        ..IngestOptions::default()
+    };
+    Ingest::open(options, driver, registry, rules()).await.unwrap()
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+}
+
+/// One program of several.
+struct Node {
+    dir: tempfile::TempDir,
+    driver: Arc<Writer>,
+    runtime: Runtime,
+    ingest: Arc<Ingest>,
+    held: Points,
+    /// Of each metric, the time after the last point that it stored.
+    until: HashMap<String, Timestamp>,
+}
+
+type Points = BTreeMap<String, BTreeMap<Timestamp, f64>>;
+
+impl Node {
+    fn begin(place: usize, tables: &Arc<Mutex<Tables>>) -> Node {
+        let dir = tempfile::tempdir().unwrap();
+        let driver = Arc::new(Writer { tables: tables.clone(), place, names: MemoryDriver::new() });
+        let runtime = runtime();
+        let ingest = runtime.block_on(open(dir.path(), driver.clone()));
+        Node { dir, driver, runtime, ingest, held: Points::new(), until: HashMap::new() }
+    }
+
+    /// What is held is only in the journal then.
+    fn crash(&mut self) {
+        std::mem::replace(&mut self.runtime, runtime()).shutdown_timeout(Duration::from_secs(1));
+        self.ingest = self.runtime.block_on(open(self.dir.path(), self.driver.clone()));
+    }
+
+    fn send(&mut self, points: &[(String, Timestamp, f64)]) {
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        for (name, time, value) in points {
+            batch.point(name.as_bytes(), *time, *value);
+            self.held.entry(name.clone()).or_default().insert(*time, *value);
+        }
+        self.runtime.block_on(self.ingest.accept(&mut batch));
+    }
+
+    fn flush(&mut self, stored: &mut Points) {
+        self.runtime.block_on(self.ingest.flush()).unwrap();
+        for (name, points) in std::mem::take(&mut self.held) {
+            let until = self.until.entry(name.clone()).or_default();
+            *until = (*until).max(points.last_key_value().map_or(0, |(time, _)| time + 1));
+            stored.entry(name).or_default().extend(points);
+        }
+    }
+
+    /// What this node shows is what everybody stored, and what it holds.
+    fn check(&self, stored: &Points, what: &str) {
+        for (name, held) in
+            METHODS.map(|(method, _)| format!("{method}.m")).iter().map(|name| (name, self.held.get(name)))
+        {
+            let registry = self.ingest.registry();
+            let found = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
+            let Some(number) = found else { continue };
+            let mut points = stored.get(name).cloned().unwrap_or_default();
+            points.extend(held.into_iter().flatten());
+            let method = METHODS.iter().find(|(method, _)| name.starts_with(&format!("{method}."))).unwrap().1;
+            let now = now();
+            for (step, age) in STAGES {
+                let window = Window::between(now - age, now);
+                let request = SeriesRequest { metric: number, window, now, max_points: 1 << 20 };
+                let series =
+                    self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+                assert_eq!(series.step, step);
+                let mut expected: BTreeMap<Timestamp, Partial> = BTreeMap::new();
+                for (&time, &value) in &points {
+                    let all = expected.entry(time - time % i64::from(step)).or_insert(Partial::NONE);
+                    *all = method.merge(*all, Partial::point(value));
+                }
+                for (i, &is) in series.values.iter().enumerate() {
+                    let time = series.start + i as i64 * i64::from(step);
+                    let want = method.finish(expected.get(&time).copied().unwrap_or(Partial::NONE), step, 0.0);
+                    // Of two that are as far from zero, which one came first is not in the rows.
+                    let is_abs = matches!(method, Aggregation::AbsMax | Aggregation::AbsMin);
+                    let (is, want) = if is_abs { (is.abs(), want.abs()) } else { (is, want) };
+                    let is_same = is.is_nan() && want.is_nan() || (is - want).abs() <= 1e-9 * want.abs().max(1.0);
+                    assert!(
+                        is_same,
+                        "{what}, writer {}: {name} at {time} ({step} s) is {is}, expected {want}",
+                        self.driver.place
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn run(seed: u64) {
+    println!("SEED={seed}");
+    let mut random = Random(seed);
+    let tables = Arc::new(Mutex::new(Tables::default()));
+    let mut nodes = Vec::new();
+    for place in 0..WRITERS {
+        nodes.push(Node::begin(place, &tables));
+    }
+    let mut stored = Points::new();
+    let base = (now() - 3000) / 60 * 60;
+    // Each writer's clock; it has the seconds that are its own remainder to itself.
+    let mut clocks = [base; WRITERS];
+    for step in 0..80 {
+        let place = random.below(WRITERS as u64) as usize;
+        let what = format!("step {step}");
+        match random.below(12) {
+            0..6 => {
+                let (count, behind) = (1 + random.below(40), random.below(8) == 0);
+                let mut points = Vec::new();
+                for _ in 0..count {
+                    clocks[place] += WRITERS as i64 * (1 + random.below(2) as i64);
+                    let time = clocks[place] / WRITERS as i64 * WRITERS as i64 + place as i64;
+                    let value = (random.below(2001) as f64 - 1000.0) / 8.0;
+                    if time < base + 2900 {
+                        points.extend(METHODS.map(|(method, _)| (format!("{method}.m"), time, value)));
+                    }
+                }
+                if behind {
+                    // The other one is in front, now.
+                    clocks[1 - place] = clocks[1 - place].max(clocks[place] + 30);
+                }
+                nodes[place].send(&points);
+            }
+            6 => {
+                // Late: before the last point that this writer has stored. Sums are corrected whoever's point it was;
+                // an extreme that a writer goes on from in memory cannot be taken away by another.
+                let mut points = Vec::new();
+                for (method, aggregation) in METHODS {
+                    let name = format!("{method}.m");
+                    let Some(&until) = nodes[place].until.get(&name) else { continue };
+                    let time = base + random.below((until - base).max(1) as u64) as i64;
+                    let has = |points: &Points| points.get(&name).is_some_and(|points| points.contains_key(&time));
+                    let is_held = nodes.iter().any(|node| has(&node.held));
+                    // A slot that the other one comes to later is counted by both, as in BigGraphite.
+                    let is_behind = time < clocks[1 - place];
+                    if is_behind && !is_held && (adds(aggregation) || !has(&stored)) {
+                        points.push((name, time, random.below(100) as f64));
+                    }
+                }
+                nodes[place].send(&points);
+            }
+            7..10 => nodes[place].flush(&mut stored),
+            10 => nodes[place].crash(),
+            _ => {
+                for node in &nodes {
+                    node.check(&stored, &what);
+                }
+            }
+        }
+    }
+    for node in &mut nodes {
+        node.flush(&mut stored);
+    }
+    for node in &nodes {
+        node.check(&stored, "at the end");
+    }
+}
+
+#[test]
+fn the_rows_of_all_writers_come_to_what_all_of_them_were_sent() {
+    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => run(seed),
+        None => (0..6).for_each(|i| run(now() as u64 * 100 + i)),
+    }
+}
+
+#[test]
+fn a_writer_that_goes_on_reads_nothing_and_adds_its_part() {
+    let tables = Arc::new(Mutex::new(Tables::default()));
+    let (mut nodes, mut stored) = ((0..2).map(|place| Node::begin(place, &tables)).collect::<Vec<_>>(), Points::new());
+    let base = (now() - 3000) / 60 * 60;
+    for flush in 0..10 {
+        for (place, node) in nodes.iter_mut().enumerate() {
+            let times = (0..30).map(|i| base + 60 * flush + 2 * i + place as i64);
+            node.send(&times.map(|time| ("sum.m".to_owned(), time, time as f64 / 8.0)).collect::<Vec<_>>());
+            node.flush(&mut stored);
+        }
+    }
+    {
+        let tables = tables.lock().unwrap();
+        assert_eq!((tables.fetched, tables.asked), (0, 0));
+        let minute = tables.rows.iter().find(|((_, table, _), _)| table.stage.resolution() == 60).unwrap().1;
+        assert_eq!(minute.map(|row| row.map(|row| row.count)), [Some(30), Some(30)]);
+    }
+    nodes.iter().for_each(|node| node.check(&stored, "all stored"));
+    // One that begins anew finds out what is stored once, and then goes on.
+    nodes[1].crash();
+    let send = |node: &mut Node, flush: i64| {
+        let times = (0..30).map(|i| base + 60 * flush + i).collect::<Vec<_>>();
+        node.send(&times.iter().map(|&time| ("sum.m".to_owned(), time, 1.0)).collect::<Vec<_>>());
+    };
+    send(&mut nodes[1], 10);
+    nodes[1].flush(&mut stored);
+    let fetched = tables.lock().unwrap().fetched;
+    assert!(fetched > 0);
+    send(&mut nodes[1], 11);
+    nodes[1].flush(&mut stored);
+    assert_eq!(tables.lock().unwrap().fetched, fetched);
+    nodes.iter().for_each(|node| node.check(&stored, "after the crash"));
+}
