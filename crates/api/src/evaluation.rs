@@ -15,9 +15,9 @@ use std::{
     },
 };
 
-use metadata::{FindError, FindLimits, Found};
+use metadata::{FindError, FindLimits, Found, Matcher, TagError, TagExpressions};
 use metric::Window;
-use render::{Budget, Context, Data, Evaluation, Expression, Fetch, Series};
+use render::{Argument, Budget, Context, Data, Evaluation, Expression, Fetch, PythonRegex, Series};
 use store::{FetchedSeries, SeriesRequest};
 
 use crate::{
@@ -260,9 +260,11 @@ impl Names {
             cancelled: Some(self.cancelled.clone()),
             ..FindLimits::default()
         };
-        // No tag is indexed yet, so no expression over tags finds a series.
-        let by_tag = path.starts_with("seriesByTag(");
-        let leaves = if by_tag { Ok(Found::default()) } else { self.api.registry.leaves(path, &limits) };
+        let registry = &self.api.registry;
+        let leaves = match path.starts_with("seriesByTag(") {
+            true => tag_expressions(path).map_err(FindError::from).and_then(|tags| registry.tagged(&tags, &limits)),
+            false => registry.leaves(path, &limits),
+        };
         match leaves {
             Ok(leaves) => Ok(each(entry.insert(leaves))),
             Err(FindError::TooManyNodes { .. }) => Err(too_many_series(limits.nodes)),
@@ -274,6 +276,24 @@ impl Names {
     fn found(&self) -> MutexGuard<'_, HashMap<Arc<str>, Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The expressions of a whole `seriesByTag(...)` call. The grammar keeps that as it was written; read under another
+/// name it gives its arguments away. What is no text among them is passed over, as in graphite-web.
+fn tag_expressions(call: &str) -> Result<TagExpressions, TagError> {
+    let arguments = call.strip_prefix("seriesByTag").unwrap_or(call);
+    let Ok(Expression::Call(call)) = render::parse(&format!("tags{arguments}")) else {
+        return Err(TagError::Invalid(call.to_owned()));
+    };
+    let texts = call.positional.into_iter().filter_map(|argument| match argument {
+        Argument::Text(text) => Some(text),
+        _ => None,
+    });
+    TagExpressions::read(&texts.collect::<Vec<_>>(), |pattern| {
+        let regex = PythonRegex::new(pattern)?;
+        let matcher: Matcher = Box::new(move |value| regex.finds(value));
+        Ok(matcher)
+    })
 }
 
 fn too_many_series(limit: usize) -> Refusal {

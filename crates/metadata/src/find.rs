@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use crate::TagError;
+
 /// How far a find may go.
 #[derive(Debug, Clone)]
 pub struct FindLimits {
@@ -68,6 +70,9 @@ pub enum FindError {
     /// More walking than the caller allows.
     #[error("the pattern takes too long to resolve; begin it with fixed components or make it narrower")]
     TooMuchWork,
+    /// A question about tags that cannot be answered.
+    #[error(transparent)]
+    Tags(#[from] TagError),
     /// The caller gave up.
     #[error("the request was cancelled")]
     Cancelled,

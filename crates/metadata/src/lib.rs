@@ -16,6 +16,7 @@ mod policies;
 mod registry;
 mod saved;
 mod segment;
+mod tags;
 mod walk;
 
 pub use find::{FindError, FindLimits, Found, Node};
@@ -24,3 +25,4 @@ pub use pattern::is_pattern;
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
 pub use registry::{Names, NamesMut, Registry, Restored};
 pub use saved::OpenError;
+pub use tags::{Matcher, TagError, TagExpressions};

@@ -48,6 +48,8 @@ pub(crate) struct Table {
     pub segments: Vec<Arc<Segment>>,
     // Numbers in the order they came.
     pub tail: Vec<u32>,
+    // Numbers of the names with tags, hidden ones included.
+    pub tagged: Vec<u32>,
     // Metrics that are no more, though their numbers are: see `Registry::hide`.
     pub hidden: HashSet<u32>,
 }
@@ -238,7 +240,7 @@ impl Registry {
     pub fn memory_bytes(&self) -> usize {
         let policies = self.policies.read().memory_bytes();
         let table = self.names.read();
-        let columns = (table.places.len() + table.tail.len()) * size_of::<u32>();
+        let columns = (table.places.len() + table.tail.len() + table.tagged.len()) * size_of::<u32>();
         let segments = table.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
         policies + columns + segments + table.arena.memory_bytes() + table.numbers.memory_bytes()
     }
@@ -258,6 +260,7 @@ impl Table {
             names: 0,
             segments: Vec::new(),
             tail: Vec::new(),
+            tagged: Vec::new(),
             hidden: HashSet::new(),
         }
     }
@@ -313,7 +316,9 @@ impl Table {
         }
         self.places[index] = place;
         self.add_place(hash, place);
-        if !is_tagged(name) {
+        if is_tagged(name) {
+            self.tagged.push(number);
+        } else {
             self.tail.push(number);
         }
     }
@@ -340,6 +345,11 @@ impl Names<'_> {
     /// The name of a metric; empty when no metric has the number.
     pub fn name(&self, number: u32) -> &str {
         self.table.record(number).map_or("", |record| text(record.name))
+    }
+
+    /// Whether a metric is there to be found: not hidden.
+    pub(crate) fn is_shown(&self, number: u32) -> bool {
+        self.table.hidden.is_empty() || !self.table.hidden.contains(&number)
     }
 
     /// The policy that holds for a metric now.

@@ -251,7 +251,9 @@ fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<
             }
             table.places[number] = place;
             table.add_place(registry.hash(record.name), place);
-            if !is_tagged(name) && !indexed[number] {
+            if is_tagged(name) {
+                table.tagged.push(record.number);
+            } else if !indexed[number] {
                 table.tail.push(record.number);
             }
         }
