@@ -1,0 +1,125 @@
+//! What Cassandra and its driver cost by themselves: points written and read with nothing of ours in between.
+//!
+//! `bare HOST:PORT write METRICS POINTS BATCH` writes POINTS of each of METRICS, BATCH rows of one partition at a time, into
+//! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0. `bare HOST:PORT read METRICS POINTS` reads them
+//! back, all metrics at once and then one alone. Both print one line of JSON. tests/bench/cassandra stands it beside servers.
+
+use std::time::Instant;
+
+use futures::{StreamExt, stream};
+use scylla::{
+    client::{session::Session, session_builder::SessionBuilder},
+    statement::batch::{Batch, BatchType},
+};
+use uuid::Uuid;
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Statements under way at once; more did not make it faster on two cores.
+const IN_FLIGHT: usize = 64;
+/// Points of a partition.
+const PARTITION: i64 = 2_000;
+const STEP_MS: i64 = 60_000;
+/// Long enough that nothing expires while it is measured.
+const TTL_SECONDS: i32 = 692_100;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let word = |at: usize| words.get(at).ok_or("bare HOST:PORT write|read METRICS POINTS [BATCH]");
+    let session = SessionBuilder::new().known_node(word(0)?).build().await?;
+    let (metrics, points): (u128, i64) = (word(2)?.parse()?, word(3)?.parse()?);
+    match word(1)?.as_str() {
+        "write" => write(&session, metrics, points, word(4)?.parse()?).await,
+        "read" => read(&session, metrics, points).await,
+        _ => Err("bare HOST:PORT write|read METRICS POINTS [BATCH]".into()),
+    }
+}
+
+async fn write(session: &Session, metrics: u128, points: i64, rows: usize) -> Result<(), Failure> {
+    let schema = [
+        "CREATE KEYSPACE IF NOT EXISTS bare WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "CREATE TABLE IF NOT EXISTS bare.points (metric uuid, time_start_ms bigint, offset smallint, value double, \
+         PRIMARY KEY ((metric, time_start_ms), offset)) WITH CLUSTERING ORDER BY (offset DESC) \
+         AND default_time_to_live = 692100 AND memtable_flush_period_in_ms = 900000 AND compaction = \
+         {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', \
+         'compaction_window_unit': 'HOURS', 'compaction_window_size': 3}",
+    ];
+    for statement in schema {
+        session.query_unpaged(statement, ()).await?;
+    }
+    let insert = session
+        .prepare("INSERT INTO bare.points (metric, time_start_ms, offset, value) VALUES (?, ?, ?, ?) USING TTL ?")
+        .await?;
+    let mut batch = Batch::new(BatchType::Unlogged);
+    for _ in 0..rows {
+        batch.append_statement(insert.clone());
+    }
+    let batch = session.prepare_batch(&batch).await?;
+
+    let begun = Instant::now();
+    let batches = points as usize / rows;
+    let work = (0..batches).flat_map(|nth| (0..metrics).map(move |metric| (metric, nth * rows)));
+    let mut results = stream::iter(work)
+        .map(|(metric, first)| {
+            let values: Vec<_> = (first..first + rows)
+                .map(|point| {
+                    let point = point as i64;
+                    let value = metric as f64 + point as f64 / 8.0;
+                    let start = point / PARTITION * PARTITION * STEP_MS;
+                    (Uuid::from_u128(metric), start, (point % PARTITION) as i16, value, TTL_SECONDS)
+                })
+                .collect();
+            let batch = &batch;
+            async move { session.batch(batch, values).await }
+        })
+        .buffer_unordered(IN_FLIGHT);
+    while let Some(result) = results.next().await {
+        result?;
+    }
+    let written = metrics * (batches * rows) as u128;
+    println!("{{\"rows\": {written}, \"seconds\": {:.4}}}", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+async fn read(session: &Session, metrics: u128, points: i64) -> Result<(), Failure> {
+    let select = session
+        .prepare(
+            "SELECT offset, value FROM bare.points WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
+        )
+        .await?;
+    let partitions = (points + PARTITION - 1) / PARTITION;
+    let one = |metric: u128| {
+        let select = &select;
+        async move {
+            let mut read = 0;
+            for partition in 0..partitions {
+                let until = (points - partition * PARTITION).min(PARTITION) as i16;
+                let key = (Uuid::from_u128(metric), partition * PARTITION * STEP_MS, 0_i16, until);
+                let mut rows = session.execute_iter(select.clone(), key).await?.rows_stream::<(i16, f64)>()?;
+                while let Some(row) = rows.next().await {
+                    row?;
+                    read += 1;
+                }
+            }
+            Ok::<u64, Failure>(read)
+        }
+    };
+    let begun = Instant::now();
+    let mut rows = 0;
+    let mut results = stream::iter(0..metrics).map(one).buffer_unordered(IN_FLIGHT);
+    while let Some(read) = results.next().await {
+        rows += read?;
+    }
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut alone = Vec::new();
+    for metric in 0..metrics.min(50) {
+        let begun = Instant::now();
+        one(metric).await?;
+        alone.push(begun.elapsed().as_secs_f64());
+    }
+    alone.sort_by(f64::total_cmp);
+    let median = alone.get(alone.len() / 2).copied().unwrap_or(f64::NAN);
+    println!("{{\"rows\": {rows}, \"seconds\": {seconds:.4}, \"alone_p50_seconds\": {median:.5}}}");
+    Ok(())
+}
