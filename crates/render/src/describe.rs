@@ -37,14 +37,19 @@ fn text(value: &Value, pretty: bool) -> String {
 }
 
 fn describe(function: &Function) -> Value {
-    json!({
+    let mut shown = json!({
         "name": function.name,
         "function": function.signature_text(),
         "description": function.description,
         "module": "graphite.render.functions",
         "group": function.group,
         "params": function.shown().map(parameter).collect::<Vec<_>>(),
-    })
+    });
+    // Only where it is so: for all others the answer is graphite-web's.
+    if function.extension {
+        shown["extension"] = json!(true);
+    }
+    shown
 }
 
 fn parameter(parameter: &Parameter) -> Value {

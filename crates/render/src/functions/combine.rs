@@ -39,8 +39,42 @@ pub(super) const FUNCTIONS: &[Function] = &[
         GROUP,
         "Each dividend by the divisor, of which there must be exactly one; null where that is zero or null.",
     ),
+    by_name("average", "average", "The mean of the values at each time, as averageSeries."),
+    by_name("avgSeries", "avg", "The mean of the values at each time, as averageSeries."),
+    by_name("avg_zero", "avg_zero", AVERAGE_OF_ALL),
+    by_name("avg_zeroSeries", "avg_zero", AVERAGE_OF_ALL),
+    by_name("count", "count", "How many of the series have a value at each time."),
+    by_name("current", "current", LAST_OF_ALL),
+    by_name("currentSeries", "current", LAST_OF_ALL),
+    by_name("diff", "diff", "The first series less all others, as diffSeries."),
+    Function::of::<First>("first", GROUP, FIRST_OF_ALL).extension(),
+    Function::of::<First>("firstSeries", GROUP, FIRST_OF_ALL).extension(),
+    by_name("last", "last", LAST_OF_ALL),
+    by_name("lastSeries", "last", LAST_OF_ALL),
+    by_name("max", "max", "The largest value at each time, as maxSeries."),
+    by_name("median", "median", MIDDLE_OF_ALL),
+    by_name("medianSeries", "median", MIDDLE_OF_ALL),
+    by_name("min", "min", "The smallest value at each time, as minSeries."),
+    by_name("multiply", "multiply", "The product of the values at each time, as multiplySeries."),
+    by_name("range", "range", HEIGHT_OF_ALL),
+    by_name("rangeOf", "rangeOf", HEIGHT_OF_ALL),
+    by_name("rangeSeries", "range", HEIGHT_OF_ALL),
+    by_name("stddev", "stddev", "The standard deviation of the values at each time, as stddevSeries."),
+    by_name("total", "total", "The sum of the values at each time, as sumSeries."),
+    by_name("totalSeries", "total", "The sum of the values at each time, as sumSeries."),
     Function::of::<GroupAll>("group", GROUP, "Several series lists as one."),
 ];
+
+const AVERAGE_OF_ALL: &str = "The mean of the values at each time, unknown ones counting as zero.";
+const FIRST_OF_ALL: &str = "What the first of all series has at each time.";
+const HEIGHT_OF_ALL: &str = "The largest value less the smallest at each time, as rangeOfSeries.";
+const LAST_OF_ALL: &str = "What the last series that has a value has at each time.";
+const MIDDLE_OF_ALL: &str = "The middle value at each time, or the mean of the middle two.";
+
+/// An aggregator as a function of its own. No callback: there its bare name is an aggregator already.
+const fn by_name(name: &'static str, func: &'static str, description: &'static str) -> Function {
+    Function::of::<Combine>(name, GROUP, description).preset("func", Literal::Text(func)).extension()
+}
 
 const SUM: Function =
     combined("sumSeries", "sum", "The sum of the values at each time. To sum over time, see integral.");
@@ -66,6 +100,25 @@ impl Evaluate for Combine {
             return Ok(series.into());
         }
         Ok(aggregate(&series, &self.func, scope.x_files_factor, scope)?.into_iter().collect::<Vec<_>>().into())
+    }
+}
+
+parameters! {
+    /// first.
+    struct First {
+        lists: Vec<SeriesList> = "seriesLists".required();
+    }
+}
+
+impl Evaluate for First {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let series: Vec<Series> = self.lists.into_iter().flat_map(|list| list.0).collect();
+        let all: Vec<&Series> = series.iter().collect();
+        let Some(mut normalized) = normalize(&all) else { return Ok(Vec::new().into()) };
+        let func = Named { aggregator: crate::Aggregator::Last, name: "first".to_owned() };
+        let combined = aggregate(&series, &func, 0.0, scope)?;
+        let values = normalized.columns.swap_remove(0).into_owned();
+        Ok(combined.map(|combined| combined.with(values)).into_iter().collect::<Vec<_>>().into())
     }
 }
 

@@ -34,10 +34,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     highest("highestAverage", "average", "The n series with the highest mean, the highest first."),
     highest("highestCurrent", "current", "The n series with the highest last value, the highest first."),
     highest("highestMax", "max", "The n series with the highest maximum, the highest first."),
+    highest("highestMin", "min", "The n series with the highest minimum, the highest first.").extension(),
     Function::of::<Limit>("limit", GROUP, "The first n series."),
     Function::of::<Lowest>("lowest", GROUP, "The n series whose values come, by func, to the least; the lowest first."),
     lowest("lowestAverage", "average", "The n series with the lowest mean, the lowest first."),
     lowest("lowestCurrent", "current", "The n series with the lowest last value, the lowest first."),
+    lowest("lowestMax", "max", "The n series with the lowest maximum, the lowest first.").extension(),
+    lowest("lowestMin", "min", "The n series with the lowest minimum, the lowest first.").extension(),
     Function::of::<RemoveEmptySeries>(
         "removeEmptySeries",
         GROUP,

@@ -30,17 +30,25 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "Special",
         "The nodes of each name from start up to, but not including, stop; negative ones count from the end.",
     ),
+    LOWER.also("toLowerCase").extension(),
+    UPPER.also("toUpperCase").extension(),
     UPPER,
+    Function::of::<AliasByBase64>(
+        "aliasByBase64",
+        "Alias",
+        "Names each series by what its name says in Base64, or by its name with one node decoded, the first being 1.",
+    )
+    .extension(),
 ];
 
-pub(super) const LOWER: Function = Function::of::<Case>(
+const LOWER: Function = Function::of::<Case>(
     "lower",
     "Alias",
     "Each name in small letters, or the letters at some positions only; negative ones count from the end.",
 )
 .preset("upper", Literal::Boolean(false));
 
-pub(super) const UPPER: Function = Function::of::<Case>(
+const UPPER: Function = Function::of::<Case>(
     "upper",
     "Alias",
     "Each name in capital letters, or the letters at some positions only; negative ones count from the end.",
@@ -285,4 +293,63 @@ impl Evaluate for CactiStyle {
         }
         Ok(named.into())
     }
+}
+
+parameters! {
+    /// aliasByBase64.
+    struct AliasByBase64 {
+        series: SeriesList = "seriesList".required();
+        node: Option<Position> = "nodeNum";
+    }
+}
+
+impl Evaluate for AliasByBase64 {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+        for series in &mut self.series.0 {
+            scope.check()?;
+            let Some(Position(node)) = self.node else {
+                if let Some(name) = from_base64(&series.name) {
+                    series.name = name.into();
+                }
+                continue;
+            };
+            let metric = series.tags.get("name").unwrap_or_default();
+            let mut nodes: Vec<String> = metric.split('.').map(str::to_owned).collect();
+            let at = usize::try_from(node - 1).unwrap_or(usize::MAX);
+            if let Some(node) = nodes.get_mut(at)
+                && let Some(decoded) = from_base64(node)
+            {
+                *node = decoded;
+                series.name = nodes.join(".").into();
+            }
+        }
+        Ok(self.series.0.into())
+    }
+}
+
+/// The text that a Base64 text (RFC 4648, with padding) stands for; `None` where it stands for none.
+fn from_base64(text: &str) -> Option<String> {
+    let digits = text.trim_end_matches('=');
+    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(digits.len());
+    let (mut bits, mut held) = (0_u32, 0);
+    for digit in digits.bytes() {
+        let six = match digit {
+            b'A'..=b'Z' => digit - b'A',
+            b'a'..=b'z' => digit - b'a' + 26,
+            b'0'..=b'9' => digit - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(six)) & 0xffff;
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held) as u8);
+        }
+    }
+    String::from_utf8(bytes).ok()
 }

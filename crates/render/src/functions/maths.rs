@@ -13,8 +13,10 @@ const GROUP: &str = "Transform";
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Add>("add", GROUP, "Each value plus a constant."),
     Function::of::<Exp>("exp", GROUP, "The number e raised to the power of each value."),
-    Function::of::<IsNonNull>("isNonNull", GROUP, "One where there is a value, zero where there is none."),
+    IS_NON_NULL,
+    IS_NON_NULL.also("isNotNull").extension(),
     LOGARITHM,
+    LOGARITHM.also("logarithm").extension(),
     Function::of::<Logit>("logit", GROUP, "The logarithm of x / (1 - x) for each value x; null outside of 0 to 1."),
     Function::of::<MinMax>("minMax", GROUP, "Each value on the way from the series' minimum, 0, to its maximum, 1."),
     Function::of::<OffsetToZero>("offsetToZero", GROUP, "Each value less the series' minimum, which thereby is zero."),
@@ -24,7 +26,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
         GROUP,
         "Each value rounded to so many decimals, halves going to the even neighbour; a negative precision rounds to tens, \
          hundreds and so on.",
-    ),
+    )
+    .signature("round(seriesList, precision=None)"),
     Function::of::<ScaleToSeconds>(
         "scaleToSeconds",
         GROUP,
@@ -35,7 +38,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<SquareRoot>("squareRoot", GROUP, "The square root of each value, null below zero."),
 ];
 
-pub(super) const LOGARITHM: Function =
+const IS_NON_NULL: Function =
+    Function::of::<IsNonNull>("isNonNull", GROUP, "One where there is a value, zero where there is none.");
+
+const LOGARITHM: Function =
     Function::of::<Log>("log", GROUP, "The logarithm of each value to a base; null at and below zero.");
 
 /// Each series under another name, which later names refer to as well, with other values. What Python holds as

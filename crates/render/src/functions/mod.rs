@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod alias;
+mod baseline;
 mod buckets;
 mod combine;
 mod consolidation;
@@ -22,6 +23,7 @@ mod constant;
 mod deviation;
 mod event;
 mod filter;
+mod fourier;
 mod gaps;
 mod graph;
 mod legend;
@@ -30,14 +32,19 @@ mod moving;
 mod node;
 mod outlier;
 mod percent;
+mod release;
+mod set;
 mod shift;
+mod slo;
 mod sort;
+mod statistics;
 mod summarize;
 mod transform;
 
 /// Every function, by family. A new file is added here and nowhere else.
 const FAMILIES: &[&[Function]] = &[
     alias::FUNCTIONS,
+    baseline::FUNCTIONS,
     buckets::FUNCTIONS,
     combine::FUNCTIONS,
     consolidation::FUNCTIONS,
@@ -45,6 +52,7 @@ const FAMILIES: &[&[Function]] = &[
     deviation::FUNCTIONS,
     event::FUNCTIONS,
     filter::FUNCTIONS,
+    fourier::FUNCTIONS,
     gaps::FUNCTIONS,
     graph::FUNCTIONS,
     legend::FUNCTIONS,
@@ -53,8 +61,12 @@ const FAMILIES: &[&[Function]] = &[
     node::FUNCTIONS,
     outlier::FUNCTIONS,
     percent::FUNCTIONS,
+    release::FUNCTIONS,
+    set::FUNCTIONS,
     shift::FUNCTIONS,
+    slo::FUNCTIONS,
     sort::FUNCTIONS,
+    statistics::FUNCTIONS,
     summarize::FUNCTIONS,
     transform::FUNCTIONS,
 ];
@@ -71,6 +83,8 @@ pub struct Function {
     pub parameters: &'static [Parameter],
     /// Whether groupByNode and its like take it as a callback.
     pub aggregator: bool,
+    /// Whether graphite-web has no function of this name; then carbonapi has.
+    pub extension: bool,
     presets: [Option<(&'static str, Literal)>; 2],
     signature: Option<&'static str>,
     strict: bool,
@@ -138,6 +152,7 @@ impl Function {
             description,
             parameters: F::PARAMETERS,
             aggregator: false,
+            extension: false,
             presets: [None; 2],
             signature: None,
             strict: false,
@@ -157,6 +172,12 @@ impl Function {
     /// Marks it as a callback for groupByNode and its like.
     pub(crate) const fn aggregator(mut self) -> Function {
         self.aggregator = true;
+        self
+    }
+
+    /// Marks it as one that graphite-web does not have. Its behaviour is what carbonapi publishes of its own.
+    pub(crate) const fn extension(mut self) -> Function {
+        self.extension = true;
         self
     }
 

@@ -1,0 +1,150 @@
+//! What a series usually was at this time: the median of it in earlier weeks, days or hours.
+
+use crate::{
+    Error, Literal, Series, Span,
+    aggregator::median,
+    argument::{Interval, SeriesList, Value, parameters},
+    evaluate::Scope,
+    functions::{Asked, Evaluate, Function, Reach},
+};
+
+const GROUP: &str = "Calculate";
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::of::<Baseline>(
+        "baseline",
+        GROUP,
+        "The median at each time of the series as they were some multiples of an interval ago, from timeShiftStart up to, but \
+         not including, timeShiftEnd. Left out where more than maxAbsentPercent of it is unknown, or its mean is below minAvg.",
+    )
+    .preset("aberration", Literal::Boolean(false))
+    .extension(),
+    Function::of::<Baseline>(
+        "baselineAberration",
+        GROUP,
+        "Each value divided by its baseline: 1.1 is ten percent above. Where the baseline is zero, zero.",
+    )
+    .preset("aberration", Literal::Boolean(true))
+    .extension(),
+];
+
+const INTERVALS: &[Literal] = &[
+    Literal::Text("1h"),
+    Literal::Text("6h"),
+    Literal::Text("12h"),
+    Literal::Text("1d"),
+    Literal::Text("2d"),
+    Literal::Text("7d"),
+    Literal::Text("14d"),
+    Literal::Text("30d"),
+];
+
+/// Times looked at. Each is a fetch of its own.
+const MOST_SHIFTS: i64 = 1000;
+
+parameters! {
+    /// baseline and baselineAberration.
+    struct Baseline {
+        series: SeriesList = "seriesList".required();
+        aberration: bool = "aberration";
+        unit: Interval = "timeShiftUnit".default(Literal::Text("1d")).suggest(INTERVALS);
+        first: i64 = "timeShiftStart".default(Literal::Integer(0));
+        after: i64 = "timeShiftEnd".default(Literal::Integer(7));
+        most_absent: Option<f64> = "maxAbsentPercent";
+        least_average: Option<f64> = "minAvg";
+    }
+}
+
+impl Baseline {
+    /// How far each time looked at lies from the span asked for, and its span.
+    fn shifts(&self, asked: &Asked) -> Result<Vec<(i64, Span)>, Error> {
+        let refuse = |problem: String| Error::Refused { function: asked.function, problem };
+        if self.after.saturating_sub(self.first) > MOST_SHIFTS {
+            return Err(refuse(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
+        }
+        // Without a sign it goes back.
+        let signed = self.unit.text.starts_with(['-', '+']);
+        let unit = if signed { self.unit.seconds } else { -self.unit.seconds };
+        let shifts = (self.first..self.after).filter(|shift| *shift != 0);
+        let span = |shift: i64| {
+            let by = shift.saturating_mul(unit);
+            Ok((by, asked.moved(asked.span, by, by, "timeShiftUnit")?))
+        };
+        shifts.map(span).collect()
+    }
+}
+
+impl Evaluate for Baseline {
+    const REACHES: bool = true;
+
+    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+        let more = self.shifts(asked)?.into_iter().map(|(_, span)| span).collect();
+        Ok(Reach { asked: self.aberration, more })
+    }
+
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let shifts = self.shifts(&scope.asked)?;
+        // Series of one name, at all times looked at, in the order in which names were met.
+        let mut groups: Vec<Vec<Series>> = Vec::new();
+        let mut places = std::collections::HashMap::new();
+        for (by, span) in shifts {
+            for mut series in scope.again(span)? {
+                (series.start, series.end) = (series.start - by, series.end - by);
+                let place = *places.entry(series.name.clone()).or_insert(groups.len());
+                match groups.get_mut(place) {
+                    Some(group) => group.push(series),
+                    None => groups.push(vec![series]),
+                }
+            }
+        }
+        let name = scope.function();
+        let mut baselines = Vec::new();
+        for group in groups {
+            let Some(first) = group.first() else { continue };
+            let current = self.series.0.iter().find(|current| current.name == first.name);
+            if self.aberration && current.is_none() {
+                continue;
+            }
+            scope.spend(first.values.len())?;
+            let values = medians(&group, first.values.len());
+            if !self.wanted(&values) {
+                continue;
+            }
+            let values = match current.filter(|_| self.aberration) {
+                Some(current) => {
+                    values.iter().zip(current.values.iter()).map(|(base, now)| over(*now, *base)).collect()
+                }
+                None => values,
+            };
+            let name = format!("{name}({})", first.name);
+            baselines.push(first.clone().with(values).called(name));
+        }
+        Ok(baselines.into())
+    }
+}
+
+impl Baseline {
+    fn wanted(&self, values: &[f64]) -> bool {
+        let known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+        let absent = 100.0 * (values.len() - known.len()) as f64 / values.len() as f64;
+        let average = known.iter().sum::<f64>() / known.len() as f64;
+        let too_absent = self.most_absent.is_some_and(|most| absent > most);
+        let too_low = self.least_average.is_some_and(|least| average < least);
+        !too_absent && !too_low
+    }
+}
+
+fn over(now: f64, base: f64) -> f64 {
+    if base == 0.0 && !now.is_nan() { 0.0 } else { now / base }
+}
+
+/// The median at each of so many times.
+fn medians(group: &[Series], rows: usize) -> Vec<f64> {
+    let mut known = Vec::with_capacity(group.len());
+    let median_at = |row: usize| {
+        known.clear();
+        known.extend(group.iter().filter_map(|series| series.values.get(row)).filter(|value| !value.is_nan()));
+        if known.is_empty() { f64::NAN } else { median(&mut known) }
+    };
+    (0..rows).map(median_at).collect()
+}

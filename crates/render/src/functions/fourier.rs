@@ -1,0 +1,254 @@
+//! Series as sums of waves.
+
+use std::f64::consts::PI;
+
+use crate::{
+    Error, Literal, Series,
+    argument::{SeriesList, Value, parameters},
+    evaluate::Scope,
+    functions::{Evaluate, Function},
+    number::general,
+};
+
+const GROUP: &str = "Transform";
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::of::<Fft>(
+        "fft",
+        GROUP,
+        "The discrete Fourier transform of each series, nulls counting as zero: its amplitudes (abs), its phases (phase), or \
+         both.",
+    )
+    .extension(),
+    Function::of::<Ifft>(
+        "ifft",
+        GROUP,
+        "The inverse of fft: series of amplitudes, and of as many series of phases, or of none.",
+    )
+    .extension(),
+    LOW_PASS,
+    LOW_PASS.also("lpf"),
+];
+
+const LOW_PASS: Function = Function::of::<LowPass>(
+    "lowPass",
+    GROUP,
+    "Of a transform by fft so many percent: those of the lowest frequencies, at both of its ends. All others are null.",
+)
+.extension();
+
+const MODES: &[Literal] =
+    &[Literal::Text(""), Literal::Text("abs"), Literal::Text("all"), Literal::Text("both"), Literal::Text("phase")];
+
+parameters! {
+    /// fft.
+    struct Fft {
+        series: SeriesList = "seriesList".required();
+        mode: String = "mode".options(MODES).default(Literal::Text("both"));
+    }
+}
+
+impl Evaluate for Fft {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let (abs, phase) = (self.mode != "phase", self.mode != "abs");
+        let mut parts = Vec::with_capacity(2 * self.series.0.len());
+        for series in self.series.0 {
+            // The transform takes about eight times as much memory as the series.
+            scope.spend(series.values.len().saturating_mul(8))?;
+            let values = series.values.iter().map(|value| Complex(zero_if_unknown(*value), 0.0)).collect();
+            let waves = transform(values, false);
+            if abs {
+                let name = format!("fft({},abs)", series.name);
+                parts.push(series.clone().with(waves.iter().map(|wave| wave.abs()).collect()).called(name));
+            }
+            if phase {
+                let name = format!("fft({},phase)", series.name);
+                parts.push(series.with(waves.iter().map(|wave| wave.1.atan2(wave.0)).collect()).called(name));
+            }
+        }
+        Ok(parts.into())
+    }
+}
+
+parameters! {
+    /// ifft.
+    struct Ifft {
+        series: SeriesList = "seriesList".required();
+        phases: Option<SeriesList> = "phaseSeriesList";
+    }
+}
+
+impl Evaluate for Ifft {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let mut phases = self.phases.map(|list| list.0).unwrap_or_default().into_iter();
+        let mut sums = Vec::with_capacity(self.series.0.len());
+        for series in self.series.0 {
+            scope.spend(series.values.len().saturating_mul(8))?;
+            let phase: Option<Series> = phases.next();
+            let wave = |(i, abs): (usize, &f64)| {
+                let angle = phase.as_ref().and_then(|phase| phase.values.get(i)).copied().map_or(0.0, zero_if_unknown);
+                let abs = zero_if_unknown(*abs);
+                Complex(abs * angle.cos(), abs * angle.sin())
+            };
+            let waves = series.values.iter().enumerate().map(wave).collect();
+            let name = match &phase {
+                Some(phase) => format!("ifft({},{})", series.name, phase.name),
+                None => format!("ifft({})", series.name),
+            };
+            let values = transform(waves, true).iter().map(|value| value.abs()).collect();
+            sums.push(series.with(values).called(name));
+        }
+        Ok(sums.into())
+    }
+}
+
+parameters! {
+    /// lowPass.
+    struct LowPass {
+        series: SeriesList = "seriesList".required();
+        percent: f64 = "cutPercent".required();
+    }
+}
+
+impl Evaluate for LowPass {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let mut cut = Vec::with_capacity(self.series.0.len());
+        for series in self.series.0 {
+            scope.spend(series.values.len())?;
+            let count = series.values.len();
+            let kept = ((self.percent / 200.0 * count as f64) as usize).min(count);
+            let keep = |(i, value): (usize, &f64)| if i < kept || i >= count - kept { *value } else { f64::NAN };
+            let values = series.values.iter().enumerate().map(keep).collect();
+            let name = format!("lowPass({},{})", series.name, general(self.percent));
+            cut.push(series.with(values).called(name));
+        }
+        Ok(cut.into())
+    }
+}
+
+fn zero_if_unknown(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
+}
+
+/// A number with its imaginary part.
+#[derive(Debug, Clone, Copy)]
+struct Complex(f64, f64);
+
+impl Complex {
+    fn times(self, other: Complex) -> Complex {
+        Complex(self.0 * other.0 - self.1 * other.1, self.0 * other.1 + self.1 * other.0)
+    }
+
+    fn conjugate(self) -> Complex {
+        Complex(self.0, -self.1)
+    }
+
+    fn abs(self) -> f64 {
+        self.0.hypot(self.1)
+    }
+
+    /// On the unit circle, so far around it of the whole.
+    fn turn(part: f64) -> Complex {
+        let (sin, cos) = (2.0 * PI * part).sin_cos();
+        Complex(cos, sin)
+    }
+}
+
+/// The discrete Fourier transform of any number of values, or its inverse.
+///
+/// A power of two is halved again and again. Any other number becomes a convolution with a chirp (Bluestein), which is
+/// done by transforms whose length is a power of two.
+fn transform(values: Vec<Complex>, inverse: bool) -> Vec<Complex> {
+    let count = values.len();
+    if count < 2 {
+        return values;
+    }
+    let mut values: Vec<Complex> = if inverse { values.into_iter().map(Complex::conjugate).collect() } else { values };
+    if count.is_power_of_two() {
+        halving(&mut values);
+    } else {
+        values = chirped(&values);
+    }
+    if inverse {
+        values.iter_mut().for_each(|value| *value = Complex(value.0 / count as f64, -value.1 / count as f64));
+    }
+    values
+}
+
+fn chirped(values: &[Complex]) -> Vec<Complex> {
+    let count = values.len();
+    // The square is taken modulo a whole turn, so that the angle stays exact.
+    let chirp = |i: usize| Complex::turn(-((i * i % (2 * count)) as f64) / (2 * count) as f64);
+    let size = (2 * count - 1).next_power_of_two();
+    let mut left = vec![Complex(0.0, 0.0); size];
+    let mut right = left.clone();
+    for (i, value) in values.iter().enumerate() {
+        left[i] = value.times(chirp(i));
+        right[i] = chirp(i).conjugate();
+        right[(size - i) % size] = right[i];
+    }
+    halving(&mut left);
+    halving(&mut right);
+    // The inverse by way of the conjugates.
+    let mut product: Vec<Complex> = left.iter().zip(&right).map(|(a, b)| a.times(*b).conjugate()).collect();
+    halving(&mut product);
+    let at = |i: usize| {
+        let sum = Complex(product[i].0 / size as f64, -product[i].1 / size as f64);
+        sum.times(chirp(i))
+    };
+    (0..count).map(at).collect()
+}
+
+/// The transform of a power of two of values, in place: 1. each goes to the place whose bits are its own in reverse;
+/// 2. neighbours are joined to pairs, pairs to fours, and so on.
+fn halving(values: &mut [Complex]) {
+    let count = values.len();
+    debug_assert!(count.is_power_of_two(), "halves have halves");
+    let bits = count.trailing_zeros();
+    for i in 0..count {
+        let mirrored = i.reverse_bits() >> (usize::BITS - bits.max(1));
+        if i < mirrored && bits > 0 {
+            values.swap(i, mirrored);
+        }
+    }
+    let mut half = 1;
+    while half < count {
+        let turns: Vec<Complex> = (0..half).map(|i| Complex::turn(-(i as f64) / (2 * half) as f64)).collect();
+        for run in values.chunks_exact_mut(2 * half) {
+            let (low, high) = run.split_at_mut(half);
+            for ((low, high), turn) in low.iter_mut().zip(high).zip(&turns) {
+                let turned = high.times(*turn);
+                (*low, *high) =
+                    (Complex(low.0 + turned.0, low.1 + turned.1), Complex(low.0 - turned.0, low.1 - turned.1));
+            }
+        }
+        half *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transform_of_any_length_is_the_sum_that_defines_it() {
+        for count in 0..40_usize {
+            let values: Vec<Complex> =
+                (0..count).map(|i| Complex((i * i % 7) as f64 - 2.5, (i * 3 % 5) as f64)).collect();
+            let naive = |k: usize| {
+                values.iter().enumerate().fold(Complex(0.0, 0.0), |sum, (i, value)| {
+                    let wave = value.times(Complex::turn(-((i * k % count) as f64) / count as f64));
+                    Complex(sum.0 + wave.0, sum.1 + wave.1)
+                })
+            };
+            let near = |a: Complex, b: Complex| (a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9;
+            let transformed = transform(values.clone(), false);
+            for (k, value) in transformed.iter().enumerate() {
+                assert!(near(*value, naive(k)), "{count}: {k} is {value:?}, not {:?}", naive(k));
+            }
+            for (back, value) in transform(transformed, true).iter().zip(&values) {
+                assert!(near(*back, *value), "{count}: {back:?} is not {value:?}");
+            }
+        }
+    }
+}
