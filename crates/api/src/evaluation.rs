@@ -17,11 +17,12 @@ use std::{
 
 use metadata::{FindError, FindLimits, Found, Matcher, TagError, TagExpressions};
 use metric::Window;
-use render::{Argument, Budget, Context, Data, Evaluation, Expression, Fetch, PythonRegex, Series};
+use render::{Argument, Budget, Context, Data, Evaluation, EventTags, Expression, Fetch, PythonRegex, Series};
 use store::{FetchedSeries, SeriesRequest};
 
 use crate::{
     Api, Refusal,
+    events::{SetOf, Wanted, each_event},
     find::{CancelOnDrop, is_users, refusal},
     reckoning::Reckoning,
     render_request::Asked,
@@ -74,6 +75,8 @@ async fn rounds(state: Evaluating) -> Result<Evaluated, Refusal> {
             Next::Done(series) => return Ok(Evaluated { series, cost: state.cost }),
             Next::Read(fetches, requests) => (fetches, requests),
         };
+        let (events, fetches) = fetches.into_iter().partition(|fetch: &Fetch| fetch.events.is_some());
+        state.read_events(events).await?;
         let source = state.names.api.series.clone();
         let read = if requests.is_empty() { Vec::new() } else { source.fetch(requests).await? };
         (state, next) = at_work(state, |state| state.go_on(fetches, read)).await?;
@@ -96,7 +99,7 @@ async fn at_work(
 
 /// What comes after a round of work.
 enum Next {
-    /// To read: fetches, and what they ask of the source, for each in turn one request for each of its
+    /// To read: fetches, and what those of series ask of the source, for each in turn one request for each of its
     /// path's metrics.
     Read(Vec<Fetch>, Vec<SeriesRequest>),
     /// Nothing more.
@@ -137,6 +140,29 @@ impl Evaluating {
         }
         let planned = self.in_context(|state, context| render::plan(&state.expressions, context))?;
         if planned.is_empty() { self.evaluate() } else { self.look_up(planned) }
+    }
+
+    /// Step 3, of events. Each counts as a point.
+    async fn read_events(&mut self, fetches: Vec<Fetch>) -> Result<(), Refusal> {
+        let api = self.names.api.clone();
+        for fetch in fetches {
+            let wanted = match &fetch.events {
+                Some(EventTags::All(tags)) => Some(Wanted::new(tags.iter().map(String::as_str), SetOf::All)),
+                _ => None,
+            };
+            let mut times = Vec::new();
+            let most = api.limits.points.saturating_sub(self.cost.points);
+            each_event(&api, fetch.span.from, fetch.span.until, |event| {
+                if wanted.as_ref().is_none_or(|wanted| wanted.takes(&event.told.tags)) {
+                    times.push(event.told.when);
+                }
+                if times.len() <= most { Ok(()) } else { Err(too_many_events(api.limits.points)) }
+            })
+            .await?;
+            self.cost.points += times.len();
+            self.data.put_events(fetch, times);
+        }
+        Ok(())
     }
 
     /// Files what was read; then steps 4 and, if need be, 2.
@@ -182,7 +208,8 @@ impl Evaluating {
     fn look_up(&self, fetches: Vec<Fetch>) -> Result<Next, Refusal> {
         let api = &self.names.api;
         let mut total = self.cost.series;
-        for fetch in &fetches {
+        let of_series = || fetches.iter().filter(|fetch| fetch.events.is_none());
+        for fetch in of_series() {
             total += self.names.look_up(&fetch.path, |found| found.leaves().count())?;
             if total > api.limits.series {
                 return Err(too_many_series(api.limits.series));
@@ -194,7 +221,7 @@ impl Evaluating {
         let mut requests = Vec::with_capacity(total - self.cost.series);
         let mut reckoning = Reckoning::new(api, now, max_points);
         let mut points = 0usize;
-        for fetch in &fetches {
+        for fetch in of_series() {
             let window = Window::between(fetch.span.from, fetch.span.until);
             self.names.look_up(&fetch.path, |found| {
                 requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));
@@ -299,6 +326,11 @@ fn tag_expressions(call: &str) -> Result<TagExpressions, TagError> {
 fn too_many_series(limit: usize) -> Refusal {
     let given = format!("more than {limit}");
     Refusal::TooMuch { what: "the series that match are", given, limit, setting: "query.max_series" }
+}
+
+fn too_many_events(limit: usize) -> Refusal {
+    let given = format!("more than {limit} together with the points of series");
+    Refusal::TooMuch { what: "the events that are counted are", given, limit, setting: "query.max_points" }
 }
 
 fn too_many_points(points: usize, limit: usize) -> Refusal {

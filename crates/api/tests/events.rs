@@ -100,3 +100,38 @@ fn a_list_beyond_its_limit_is_refused() {
     assert_eq!(answer.status, 422);
     assert!(answer.text().contains("query.max_response_bytes raises this"), "{}", answer.text());
 }
+
+#[test]
+fn events_are_counted_by_second() {
+    let server = Setup::new(Vec::new()).start();
+    for (when, tags) in
+        [(NOW - 60, "deploy web"), (NOW - 60, "deploy db"), (NOW - 30, "deploy web"), (NOW, "deploy web")]
+    {
+        tell(&server, &json!({"what": "x", "tags": tags, "when": when}));
+    }
+    let counts = |target: &str| {
+        let answer =
+            server.get(&format!("/render?target={target}&from={}&until={NOW}&format=json&noNullPoints=1", NOW - 60));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let series: Value = serde_json::from_slice(&answer.body).unwrap();
+        series.as_array().unwrap().iter().map(|s| (s["target"].clone(), s["datapoints"].clone())).collect::<Vec<_>>()
+    };
+    let expected = [(json!("events(\"*\")"), json!([[2, NOW - 60], [1, NOW - 30]]))];
+    assert_eq!(counts("events('*')"), expected);
+    let expected = [(json!("events(\"web\", \"deploy\")"), json!([[1, NOW - 60], [1, NOW - 30]]))];
+    assert_eq!(counts("events('web','deploy')"), expected);
+    assert_eq!(counts("events('nothing')"), []);
+}
+
+#[test]
+fn events_count_as_points() {
+    let mut setup = Setup::new(Vec::new());
+    setup.limits.points = 100;
+    let server = setup.start();
+    for i in 0..101 {
+        tell(&server, &json!({"what": i.to_string(), "when": NOW - 5}));
+    }
+    let answer = server.get(&format!("/render?target=events('*')&from={}&until={NOW}&format=json", NOW - 10));
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("the events that are counted are more than 100"), "{}", answer.text());
+}
