@@ -1,5 +1,7 @@
 //! Arguments: what a parameter takes, and how a call's values become the fields of a function.
 
+use std::fmt;
+
 use crate::{Aggregator, Error, Series, functions::Function, number::repr, time::parse_interval};
 
 /// What a parameter takes, by the names `/functions` uses.
@@ -13,6 +15,8 @@ pub enum Kind {
     Any,
     /// `boolean`.
     Boolean,
+    /// `date`: a time as `from` and `until` have it.
+    Date,
     /// `float`.
     Float,
     /// `integer`.
@@ -29,8 +33,12 @@ pub enum Kind {
     NodeOrTag,
     /// `seriesList`.
     SeriesList,
+    /// `seriesLists`: lists of series, as mapSeries makes them.
+    SeriesLists,
     /// `string`.
     String,
+    /// `tag`.
+    Tag,
 }
 
 impl Kind {
@@ -41,6 +49,7 @@ impl Kind {
             Kind::AggregatorOrFunction => "aggOrSeriesFunc",
             Kind::Any => "any",
             Kind::Boolean => "boolean",
+            Kind::Date => "date",
             Kind::Float => "float",
             Kind::Integer => "integer",
             Kind::IntegerOrInfinity => "intOrInf",
@@ -49,7 +58,9 @@ impl Kind {
             Kind::Node => "node",
             Kind::NodeOrTag => "nodeOrTag",
             Kind::SeriesList => "seriesList",
+            Kind::SeriesLists => "seriesLists",
             Kind::String => "string",
+            Kind::Tag => "tag",
         }
     }
 }
@@ -183,6 +194,8 @@ pub(crate) enum Value {
     None,
     Text(String),
     Series(Vec<Series>),
+    /// Lists of series, which few functions make and take.
+    Lists(Vec<Vec<Series>>),
     /// Series that are not known while planning.
     Planned,
 }
@@ -215,6 +228,7 @@ impl Value {
             Value::None => "none".to_owned(),
             Value::Text(text) => format!("'{}'", text.chars().take(100).collect::<String>()),
             Value::Series(_) | Value::Planned => "series".to_owned(),
+            Value::Lists(_) => "lists of series".to_owned(),
         }
     }
 
@@ -226,7 +240,7 @@ impl Value {
             Value::Integer(value) => Some(value.to_string()),
             Value::Float(value) => Some(repr(*value)),
             Value::Text(text) => Some(text.clone()),
-            Value::None | Value::Series(_) | Value::Planned => None,
+            Value::None | Value::Series(_) | Value::Lists(_) | Value::Planned => None,
         }
     }
 }
@@ -378,8 +392,39 @@ impl Take for SeriesList {
     fn one(value: Value, place: &Place) -> Result<Self, Error> {
         match value {
             Value::Series(series) => Ok(SeriesList(series)),
+            Value::Lists(lists) if lists.is_empty() => Ok(SeriesList(Vec::new())),
             Value::Planned => Ok(SeriesList(Vec::new())),
             other => Err(place.expected("series", &other)),
+        }
+    }
+}
+
+/// Lists of series. A plain list is the only one of its kind.
+pub(crate) struct SeriesLists(pub(crate) Vec<Vec<Series>>);
+
+impl Take for SeriesLists {
+    const KIND: Kind = Kind::SeriesLists;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        match value {
+            Value::Lists(lists) => Ok(SeriesLists(lists)),
+            Value::Series(series) => Ok(SeriesLists(vec![series])),
+            Value::Planned => Ok(SeriesLists(Vec::new())),
+            other => Err(place.expected("lists of series, as mapSeries makes them", &other)),
+        }
+    }
+}
+
+/// Series, or lists of series as if they were one.
+pub(crate) struct AllSeries(pub(crate) Vec<Series>);
+
+impl Take for AllSeries {
+    const KIND: Kind = Kind::SeriesList;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        match value {
+            Value::Lists(lists) => Ok(AllSeries(lists.into_iter().flatten().collect())),
+            other => SeriesList::one(other, place).map(|list| AllSeries(list.0)),
         }
     }
 }
@@ -510,11 +555,67 @@ impl Take for Length {
     }
 }
 
+/// A number where `/functions` promises a whole one, and graphite-web takes any.
+pub(crate) struct Real(pub(crate) f64);
+
+impl Take for Real {
+    const KIND: Kind = Kind::Integer;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        f64::one(value, place).map(Real)
+    }
+}
+
+/// A time as `from` and `until` have it, not read yet: what it is depends on the request.
+pub(crate) struct Date(pub(crate) String);
+
+impl Take for Date {
+    const KIND: Kind = Kind::Date;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        let text = value.text().ok_or_else(|| place.expected("a time such as '-1h' or '20260121'", &value))?;
+        Ok(Date(text))
+    }
+}
+
+/// A tag's name.
+pub(crate) struct Tag(pub(crate) String);
+
+impl Take for Tag {
+    const KIND: Kind = Kind::Tag;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        let text = value.text().ok_or_else(|| place.expected("a tag's name", &value))?;
+        Ok(Tag(text))
+    }
+}
+
+/// A position in a name, counted from 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Node(pub(crate) i64);
+
+impl Take for Node {
+    const KIND: Kind = Kind::Node;
+
+    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+        integer(&value).map(Node).ok_or_else(|| place.expected("a node's number", &value))
+    }
+}
+
 /// A position in a name, negative from its end.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum NodeOrTag {
     Node(i64),
     Tag(String),
+}
+
+impl fmt::Display for NodeOrTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeOrTag::Node(node) => write!(f, "{node}"),
+            NodeOrTag::Tag(tag) => f.write_str(tag),
+        }
+    }
 }
 
 impl Take for NodeOrTag {
@@ -558,6 +659,16 @@ impl Take for Named {
 pub(crate) enum Callback {
     Aggregator(Named),
     Function(&'static Function),
+}
+
+impl Callback {
+    /// The name by which it was asked for, but for a `Series` that an aggregator does not need.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Callback::Aggregator(named) => &named.name,
+            Callback::Function(function) => function.name,
+        }
+    }
 }
 
 impl Take for Callback {

@@ -44,6 +44,12 @@ pub enum Error {
     /// `template()` around what it cannot take.
     #[error("invalid template() syntax, only string/numeric arguments are allowed")]
     Template,
+    /// Values of `template()` that make paths too long.
+    #[error("template() makes paths of more than {most} bytes; shorten its values")]
+    Filled {
+        /// The bound.
+        most: usize,
+    },
     /// An argument is missing, superfluous or of the wrong kind.
     #[error("{function}: {parameter} {problem}")]
     Argument {
@@ -86,6 +92,7 @@ impl Error {
         match self {
             Error::UnknownFunction { .. } | Error::Template | Error::Refused { .. } => 400,
             Error::Parse(_)
+            | Error::Filled { .. }
             | Error::Argument { .. }
             | Error::Budget { .. }
             | Error::Fetches { .. }

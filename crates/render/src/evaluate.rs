@@ -1,12 +1,16 @@
 //! Expressions to series, from what was fetched.
 
-use std::{borrow::Cow, collections::HashMap};
+use std::{
+    borrow::Cow,
+    collections::{HashMap, HashSet},
+};
 
 use crate::{
     Argument, Budget, Call, Context, Data, Error, EventTags, Expression, Fetch, Series, Span,
     argument::{Arguments, Value},
     functions::{self, Asked, Function},
-    plan::{asked, bind_planned},
+    grammar::parse,
+    plan::{MAX_FETCHES, asked, bind_planned},
 };
 
 /// What an evaluation comes to.
@@ -30,13 +34,38 @@ pub fn evaluate(targets: &[Expression], context: &Context, data: &Data, budget: 
     for target in &targets {
         match scope.expression(target) {
             Ok(Value::Series(series)) => all.extend(series),
+            Ok(Value::Lists(lists)) if !lists.is_empty() => return Err(unfinished(target)),
             Ok(_) => {}
             // A function may well stumble over what is not there yet.
-            Err(error) if scope.missing.is_empty() || matches!(error, Error::Cancelled) => return Err(error),
+            Err(error) if !scope.awaits() || is_final(&error) => return Err(error),
             Err(_) => {}
         }
     }
-    if scope.missing.is_empty() { Ok(Evaluation::Done(all)) } else { Ok(Evaluation::Fetch(scope.missing)) }
+    if scope.awaits() { Ok(Evaluation::Fetch(scope.missing.fetches)) } else { Ok(Evaluation::Done(all)) }
+}
+
+/// Whether an error stays one, whatever is fetched.
+fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Cancelled | Error::Fetches { .. })
+}
+
+fn unfinished(target: &Expression) -> Error {
+    let function = match target {
+        Expression::Call(call) => functions::find(&call.function).map_or("", |function| function.name),
+        _ => "",
+    };
+    Error::Refused { function, problem: "makes lists of series; put it inside of reduceSeries or aggregate".to_owned() }
+}
+
+/// Texts that functions make and have evaluated, inside of each other; beyond, a request is refused.
+const MAX_TEXTS: usize = 10;
+
+/// What is to be fetched before an evaluation comes to anything: in the order in which it was met, and for looking
+/// it up.
+#[derive(Default)]
+struct Missing {
+    fetches: Vec<Fetch>,
+    seen: HashSet<Fetch>,
 }
 
 /// Where a function is evaluated: the request, the data, and the call itself.
@@ -45,7 +74,9 @@ pub(crate) struct Scope<'a> {
     data: &'a Data,
     budget: &'a Budget<'a>,
     points_left: usize,
-    missing: Vec<Fetch>,
+    missing: Missing,
+    /// How many texts made by functions are being evaluated, inside of each other.
+    texts: usize,
     /// The function that is being evaluated, by the name it was called.
     function: &'static str,
     /// What was known of its first argument before that was evaluated.
@@ -71,7 +102,7 @@ impl<'a> Scope<'a> {
             data,
             budget,
             points_left: budget.points,
-            missing: Vec::new(),
+            missing: Missing::default(),
             function: "",
             asked: Asked {
                 function: "",
@@ -79,7 +110,9 @@ impl<'a> Scope<'a> {
                 fetched: false,
                 largest_step: None,
                 time_zone: context.time_zone.clone(),
+                now: context.now,
             },
+            texts: 0,
             asked_was_evaluated: true,
             input: None,
             span,
@@ -102,9 +135,17 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Calls a function with nothing but series, as other functions do with their callbacks.
-    pub(crate) fn call_back(&mut self, function: &'static Function, series: Vec<Series>) -> Result<Vec<Series>, Error> {
-        let arguments = Arguments::of(function, vec![Value::Series(series)], Vec::new())?;
+    /// Calls a function with nothing but series, a list for each parameter, as other functions do with their callbacks.
+    pub(crate) fn call_back(
+        &mut self,
+        function: &'static Function,
+        lists: Vec<Vec<Series>>,
+    ) -> Result<Vec<Series>, Error> {
+        if function.reaches {
+            let name = function.name;
+            return Err(self.refuse(format!("cannot call {name}, which fetches its series over another time")));
+        }
+        let arguments = Arguments::of(function, lists.into_iter().map(Value::Series).collect(), Vec::new())?;
         let caller = std::mem::replace(&mut self.function, function.name);
         let value = function.evaluate(arguments, self);
         self.function = caller;
@@ -137,6 +178,9 @@ impl<'a> Scope<'a> {
     }
 
     fn expression(&mut self, expression: &'a Expression) -> Result<Value, Error> {
+        if self.missing.fetches.len() > MAX_FETCHES {
+            return Err(Error::Fetches { most: MAX_FETCHES });
+        }
         match expression {
             Expression::Path(path) | Expression::SeriesByTag(path) => Ok(Value::Series(self.fetched(path))),
             Expression::Template(inside, _) => self.expression(inside),
@@ -166,8 +210,45 @@ impl<'a> Scope<'a> {
     }
 
     fn miss(&mut self, fetch: Fetch) {
-        if !self.missing.contains(&fetch) {
-            self.missing.push(fetch);
+        // What is beyond the bound is counted and not kept; whoever called finds out soon.
+        if self.missing.seen.len() <= MAX_FETCHES && self.missing.seen.insert(fetch.clone()) {
+            self.missing.fetches.push(fetch);
+        }
+    }
+
+    /// Whether something is missing, so that errors and empty answers mean nothing yet.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.missing.fetches.is_empty()
+    }
+
+    /// Evaluates a target that a function made. What it changes in the context is forgotten afterwards. Nothing
+    /// comes of one for which something is still missing.
+    pub(crate) fn text(&mut self, target: &str) -> Result<Vec<Series>, Error> {
+        // Even one that names nothing costs something, and there may be many.
+        self.spend(1)?;
+        if self.texts == MAX_TEXTS {
+            return Err(self.refuse(format!("makes targets inside of more than {MAX_TEXTS} others")));
+        }
+        let parsed = parse(target)?;
+        let resolved = parsed.resolved(&self.context.template)?;
+        let mut inner = Scope {
+            points_left: self.points_left,
+            missing: std::mem::take(&mut self.missing),
+            texts: self.texts + 1,
+            stacks: std::mem::take(&mut self.stacks),
+            asked: self.asked.clone(),
+            span: self.span,
+            x_files_factor: self.x_files_factor,
+            ..Scope::of(self.context, self.data, self.budget)
+        };
+        let value = inner.expression(&resolved);
+        self.points_left = inner.points_left;
+        self.missing = inner.missing;
+        self.stacks = inner.stacks;
+        match value {
+            Ok(Value::Series(series)) => Ok(series),
+            Err(error) if !self.awaits() || is_final(&error) => Err(error),
+            _ => Ok(Vec::new()),
         }
     }
 
@@ -199,8 +280,11 @@ impl<'a> Scope<'a> {
         let value = function.evaluate(arguments, self);
         (self.function, self.asked, self.asked_was_evaluated, self.input) = caller;
         let value = value?;
-        if let Value::Series(series) = &value {
-            self.spend(series.iter().map(|series| series.values.len() + 1).sum())?;
+        let points = |series: &[Series]| series.iter().map(|series| series.values.len() + 1).sum::<usize>();
+        match &value {
+            Value::Series(series) => self.spend(points(series))?,
+            Value::Lists(lists) => self.spend(lists.iter().map(|list| points(list) + 1).sum())?,
+            _ => {}
         }
         Ok(value)
     }
@@ -222,7 +306,12 @@ impl Expression {
         if !self.has_template()? {
             return Ok(Cow::Borrowed(self));
         }
-        Ok(Cow::Owned(match self.filled(&[], values) {
+        let mut bytes_left = MAX_FILLED_BYTES;
+        let filled = self.filled(&[], values, &mut bytes_left);
+        if bytes_left == 0 {
+            return Err(Error::Filled { most: MAX_FILLED_BYTES });
+        }
+        Ok(Cow::Owned(match filled {
             Argument::Expression(expression) => expression,
             other => Expression::Path(other.value().text().unwrap_or_default()),
         }))
@@ -246,9 +335,10 @@ impl Expression {
         })
     }
 
-    fn filled(&self, own: &[(String, Argument)], request: &[(String, String)]) -> Argument {
+    /// When `bytes_left` comes to zero, the paths have grown too long and the answer is worth nothing.
+    fn filled(&self, own: &[(String, Argument)], request: &[(String, String)], bytes_left: &mut usize) -> Argument {
         match self {
-            Expression::Path(path) => fill(path, own),
+            Expression::Path(path) => fill(path, own, bytes_left),
             Expression::SeriesByTag(_) => Argument::Expression(self.clone()),
             Expression::Template(inside, values) => {
                 let mut own = values.clone();
@@ -256,16 +346,16 @@ impl Expression {
                     own.retain(|(known, _)| known != name);
                     own.push((name.clone(), Argument::Text(value.clone())));
                 }
-                inside.filled(&own, request)
+                inside.filled(&own, request, bytes_left)
             }
             Expression::Call(call) => {
-                let fill = |argument: &Argument| match argument {
-                    Argument::Expression(expression) => expression.filled(own, request),
+                let mut fill = |argument: &Argument| match argument {
+                    Argument::Expression(expression) => expression.filled(own, request, bytes_left),
                     literal => literal.clone(),
                 };
                 Argument::Expression(Expression::Call(Call {
                     function: call.function.clone(),
-                    positional: call.positional.iter().map(fill).collect(),
+                    positional: call.positional.iter().map(&mut fill).collect(),
                     named: call.named.iter().map(|(name, argument)| (name.clone(), fill(argument))).collect(),
                 }))
             }
@@ -273,7 +363,10 @@ impl Expression {
     }
 }
 
-fn fill(path: &str, values: &[(String, Argument)]) -> Argument {
+/// Bytes that the paths of a target may have together once its templates are filled in. Beyond, it is refused.
+const MAX_FILLED_BYTES: usize = 4 << 20;
+
+fn fill(path: &str, values: &[(String, Argument)], bytes_left: &mut usize) -> Argument {
     let mut filled = path.to_owned();
     for (name, value) in values {
         let variable = format!("${name}");
@@ -286,8 +379,15 @@ fn fill(path: &str, values: &[(String, Argument)]) -> Argument {
                 value => value.clone(),
             };
         }
-        filled = filled.replace(&variable, &value.value().text().unwrap_or_default());
+        let text = value.value().text().unwrap_or_default();
+        let grown = filled.matches(&variable).count().saturating_mul(text.len()).saturating_add(filled.len());
+        if grown > *bytes_left {
+            *bytes_left = 0;
+            break;
+        }
+        filled = filled.replace(&variable, &text);
     }
+    *bytes_left = bytes_left.saturating_sub(filled.len());
     Argument::Expression(Expression::Path(filled))
 }
 

@@ -22,6 +22,7 @@ mod graph_options;
 mod normalize;
 mod number;
 mod plan;
+mod python_format;
 mod python_regex;
 
 mod series;

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Fetches beyond which a request is refused. Functions that shift time inside of each other multiply.
-const MAX_FETCHES: usize = 10_000;
+pub(crate) const MAX_FETCHES: usize = 10_000;
 
 /// The fetches that `targets` need, each once, in the order in which they are met.
 ///
@@ -94,7 +94,14 @@ pub(crate) fn asked(function: &'static functions::Function, call: &Call, span: S
     // Whoever knows the step looks many metrics up for it; most functions do not care.
     let step_of = |path: &String| context.largest_step?(&Fetch::series(path.as_str(), span));
     let largest_step = path.filter(|_| function.reaches).and_then(step_of);
-    Asked { function: function.name, span, fetched: path.is_some(), largest_step, time_zone: context.time_zone.clone() }
+    Asked {
+        function: function.name,
+        span,
+        fetched: path.is_some(),
+        largest_step,
+        time_zone: context.time_zone.clone(),
+        now: context.now,
+    }
 }
 
 impl Argument {

@@ -246,7 +246,8 @@ macro_rules! families {
 }
 
 families! {
-    alias buckets combine consolidation constant deviation filter gaps graph language legend maths moving node outlier percent shift sort summarize transform
+    alias buckets combine consolidation constant deviation exponential filter forecast gaps generate graph language
+    legend lists maths moving node outlier pairs percent query shift sort summarize tag time transform wildcards
 }
 
 /// consolidate.txt holds requests with maxDataPoints and the points of graphite-web's JSON.

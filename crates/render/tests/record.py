@@ -152,7 +152,7 @@ def record(metrics, target, start, until, **request):
     try:
         for series in evaluator.evaluateTarget(context(start, until, template=template, **others), [target]):
             values = list(series)
-            answer.append(["series", series.name, series.pathExpression, series.start, series.end, series.step,
+            answer.append(["series", series.name, series.pathExpression, series.start, series.end, int(series.step),
                            series.consolidationFunc, repr(float(series.xFilesFactor))])
             answer.append(["tags"] + ["%s=%s" % pair for pair in dict(series.tags).items()])
             answer.append(["values"] + [repr(value) for value in values])
@@ -526,6 +526,94 @@ FUNCTIONS["legend"] = cases(
     "cactiStyle(group(alias(a.one,'é'),alias(a.two,'a longer name')))", "cactiStyle(a.one,'nope')", "scale(cactiStyle(a.one),2)", "cactiStyle(scale(a.one,0.01))",
 )
 
+
+FUNCTIONS["lists"] = cases(
+    "reduceSeries(mapSeries(servers.*.*.*,1),'asPercent',2,'cpu','mem')", "reduceSeries(mapSeries(servers.*.*.user,1),'asPercent',2,'cpu','mem')", "reduce(map(servers.*.*.user,1),'divideSeries',2,'mem','cpu')",
+    "reduceSeries(mapSeries(servers.*.*.user,1),'diffSeries',2,'cpu','mem')", "reduceSeries(mapSeries(servers.*.*.*,1,3),'sumSeries',2,'cpu','mem')", "reduceSeries(mapSeries(servers.*.cpu.*,1),'powSeries',-1,'user','system')",
+    "reduceSeries(mapSeries(servers.*.cpu.*,1),'asPercent',3,'system','user')", "reduceSeries(mapSeries(servers.*.cpu.*,1),'sumSeries',3,'user')", "reduceSeries(mapSeries(servers.*.cpu.*,1),'sumSeries',3,'nope')", "reduceSeries(mapSeries(servers.*.cpu.*,1),'group',3,'user')",
+    "reduceSeries(mapSeries(nothing,1),'sumSeries',3,'user')", "reduceSeries(mapSeries(servers.*.cpu.*,1),'sumSeries',3)", "reduceSeries(mapSeries({a,slow}.one,1),'sumSeries',0,'a','slow')", "reduceSeries(mapSeries(a.*,0),'diffSeries',1,'one','three','two')",
+    "reduceSeries(mapSeries(servers.*.*.user,1),'nope',2,'cpu','mem')", "alias(reduceSeries(mapSeries(servers.*.*.user,1),'asPercent',2,'cpu','mem'),'x')", "scale(reduceSeries(mapSeries(servers.*.*.user,1),'divideSeries',2,'cpu','mem'),2)",
+    "reduceSeries(mapSeries(alias(servers.s1.cpu.user,'x.cpu.y'),0),'sumSeries',1,'cpu')", "reduceSeries(5,'sumSeries',2,'cpu')",
+    "aggregate(mapSeries(servers.*.*.*,1),'sum')", "aggregate(mapSeries(a.*,1),'diff')", "sumSeries(mapSeries(a.*,1))", "alias(mapSeries(a.*,1),'x')", "sumSeries(mapSeries(nothing,1))", "mapSeries(nothing,1)", "mapSeries(a.*)",
+    "reduceSeries(mapSeries(seriesByTag('name=disk.used'),'dc'),'sumSeries',0,'disk')", "reduceSeries(mapSeries(servers.*.*.user,1,2),'multiplySeries',2,'cpu')", "reduceSeries(mapSeries(servers.*.*.user,1),'sumSeriesLists',2,'cpu','mem')",
+)
+
+TWO_LISTS = ["servers.*.cpu.user,servers.*.mem.user", "a.one,slow.one", "a.*,r.{s00,s01,s02,s03}", "a.*,a.one", "nothing,nothing", "a.one,nothing", "slow.*,a.{one,two}", "inf.*,inf.*", "empty.all,a.one", "fix.late,fix.early", "zero.one,zero.one", "a.two,a.four"]
+FUNCTIONS["pairs"] = cases(
+    *over("sumSeriesLists(%s)", "diffSeriesLists(%s)", "multiplySeriesLists(%s)", "divideSeriesLists(%s)", "aggregateSeriesLists(%s,'max')", "aggregateSeriesLists(%s,'avg')", lists=TWO_LISTS),
+    *["aggregateSeriesLists(a.*,r.{s00,s01,s02,s03},'%s')" % func for func in ("sum", "median", "stddev", "count", "range", "last", "sumSeries", "avg_zero", "total", "nope")],
+    "aggregateSeriesLists(a.*,r.{s00,s01,s02,s03},'sum',1)", "aggregateSeriesLists(a.*,r.{s00,s01,s02,s03},'sum',xFilesFactor=0.8)", "aggregateSeriesLists(a.*,a.*)", "sumSeriesLists(a.*)", "sumSeriesLists(a.one,5)",
+    "scale(sumSeriesLists(a.*,a.*),2)", "alias(diffSeriesLists(a.one,slow.one),'x')", "sumSeries(sumSeriesLists(a.*,a.*))", "sumSeriesLists(scale(a.*,2),alias(a.*,'x'))", "sumSeriesLists(countSeries(a.*),countSeries(r.*))", "divideSeriesLists(countSeries(a.*),countSeries(r.*))",
+    "sumSeriesLists(seriesListFirstPos=a.one,seriesListSecondPos=a.two)", "divideSeriesLists(a.*,zero.one)", "sumSeriesLists(seriesByTag('name=disk.used'),seriesByTag('name=disk.used'))",
+    *over("powSeries(%s)"), "powSeries(a.one,a.two)", "powSeries(a.*,a.one)", "powSeries()", "powSeries(zero.one,neg.one)", "powSeries(neg.one,scale(a.one,0.1))", "powSeries(countSeries(a.*))", "powSeries(countSeries(a.*),a.one)", "powSeries(n.*)", "powSeries(slow.one,constantLine(2))", "groupByNode(a.*,0,'powSeries')",
+) + cases("sumSeriesLists(a.*,r.{s00,s01,s02,s03})", "aggregateSeriesLists(a.*,r.{s00,s01,s02,s03},'max')", xff=0.9)
+
+FUNCTIONS["wildcards"] = cases(
+    *["%s(%s)" % (f, rest) for f in ("sumSeriesWithWildcards", "averageSeriesWithWildcards", "multiplySeriesWithWildcards") for rest in ("servers.*.*.*,1", "servers.*.*.*,1,3", "servers.*.*.*,0,1,2,3", "servers.*.*.*", "a.*,1", "{a,slow}.*,0", "nothing,1", "servers.*.*.*,9", "servers.*.*.*,-1",
+      "fix.*,1", "scale(servers.*.cpu.user,2),1", "seriesByTag('name=disk.used'),0", "servers.*.*.*,'1'", "empty.all,0", "countSeries(a.*),0")],
+    *["aggregateWithWildcards(servers.*.*.*,%s)" % rest for rest in ("'sum',1", "'max',1,2", "'median',2", "'stddev',3,2", "'sumSeries',1", "'avg'", "'count',1", "'diff',3", "'range',1", "'last',1", "'nope',1", "'multiply',3")], "aggregateWithWildcards(nothing,'sum',1)", "aggregateWithWildcards(a.*)",
+    "scale(sumSeriesWithWildcards(servers.*.cpu.*,1),2)", "aliasByNode(sumSeriesWithWildcards(servers.*.cpu.*,1),1)", "groupByNode(servers.*.*.*,1,'averageSeriesWithWildcards')", "groupByNode(servers.*.*.*,1,'sumSeriesLists')", "groupByNode(servers.*.*.*,1,'pct')", "sumSeries(sumSeriesWithWildcards(servers.*.cpu.*,1))",
+    *["weightedAverage(%s)" % rest for rest in ("servers.*.cpu.user,servers.*.mem.user,1", "servers.*.cpu.user,servers.*.mem.user", "servers.*.cpu.user,servers.*.cpu.system,0", "a.*,r.{s00,s01,s02,s03},1", "a.one,slow.one,1", "a.*,a.one,0", "nothing,nothing,1", "servers.*.*.user,servers.*.*.system,1,2",
+      "servers.*.cpu.user,servers.*.mem.user,1,0", "servers.{s1,s2}.cpu.user,servers.{s2,s10}.cpu.user,1", "a.{one,two},a.{two,four},1", "inf.*,inf.*,1", "alias(a.one,'x.y'),alias(a.two,'x.z'),0", "seriesByTag('name=disk.used'),seriesByTag('name=disk.used'),'host'", "sumSeries(a.one),sumSeries(a.two),0",
+      "slow.*,slow.*,1", "fix.{late,early},fix.{late,early},1", "countSeries(a.*),countSeries(r.*),0", "servers.*.cpu.user", "zero.one,zero.one,0", "a.one,a.two,'x'")], "scale(weightedAverage(servers.*.cpu.user,servers.*.mem.user,1),2)",
+) + cases("sumSeriesWithWildcards(a.*,1)", "weightedAverage(servers.*.cpu.user,servers.*.mem.user,1)", xff=0.9)
+
+FUNCTIONS["tag"] = cases(
+    *["groupByTags(seriesByTag('name=disk.used'),%s)" % rest for rest in ("'sum','dc'", "'average','dc','host'", "'sumSeries','dc'", "'max','name'", "'min','dc','name'", "'countSeries','dc'", "'stddev','host'", "'pct','dc'", "'asPercent','name'", "'avg','dc'", "'diff','dc'", "'multiply','dc'", "'last','dc'", "'sum'",
+      "'nope','dc'", "'median','dc'", "'sum','dc','dc'", "'rangeOfSeries','dc'", "'total','host','dc'", "'averageSeriesWithWildcards','dc'")],
+    "groupByTags(a.*,'sum','name')", "groupByTags(nothing,'sum','dc')", "groupByTags(group(a.one,alias(a.one,'x')),'sum','name')", "groupByTags(alias(seriesByTag('name=disk.used'),'x'),'sum','dc')", "scale(groupByTags(seriesByTag('name=disk.used'),'sum','dc'),2)", "groupByTags(scale(seriesByTag('name=disk.used'),2),'sum','dc')",
+    "aliasByTags(groupByTags(seriesByTag('name=disk.used'),'sum','dc'),'dc')", "groupByTags(groupByTags(seriesByTag('name=disk.used'),'sum','dc','host'),'max','dc')", "sumSeries(groupByTags(seriesByTag('name=disk.used'),'sum','dc'))", "groupByNode(groupByTags(seriesByTag('name=disk.used'),'sum','dc'),'dc','max')",
+    *["aliasByTags(%s,%s)" % (one, tags) for one in ("seriesByTag('name=disk.used')", "a.*", "sumSeries(seriesByTag('name=disk.used'))", "servers.*.cpu.user") for tags in ("'dc'", "'name'", "'host','dc'", "0", "1,'name'", "'nope'", "-1")], "aliasByTags(a.*)", "aliasByTags(nothing,'dc')",
+)
+
+FUNCTIONS["generate"] = cases(
+    "identity('x')", "identity('a.b')", "identity('')", "identity(name='x')", "identity()", "identity('a;b=c')", "scale(identity('x'),2)", "sumSeries(identity('x'),identity('y'))", "derivative(identity('x'))",
+    *["%s('x'%s)" % (f, rest) for f in ("time", "timeFunction") for rest in ("", ",10", ",7", ",step=30", ",3600", ",'30'")], "timeFunction()", "timeFunction('a;b=c')", "alias(time('x'),'y')", "scale(time('x'),0.5)", "perSecond(time('x',30))", "sumSeries(time('x'),a.one)", "summarize(time('x'),'5min')",
+    *["%s('x'%s)" % (f, rest) for f in ("sin", "sinFunction") for rest in ("", ",2", ",1,10", ",amplitude=3", ",1,7", ",step=30", ",0.5", ",-2,900", ",'3'")], "sin()", "absolute(sin('x'))", "movingAverage(sin('x'),3)", "timeShift(time('x'),'1h')", "timeShift(sin('x',1,30),'90s')", "seriesByTag('a=b','c=d')",
+) + cases("identity('x')", "time('x')", "sin('x')", "time('x',7)", start=617, until=1411) + cases("time('x')", "identity('x')", "sin('x')", start=600, until=601) + cases("time('x')", "identity('x')", xff=0.5)
+
+DATES = ["'660','900'", "'600','1500'", "'0','3000'", "'900'", "'1000','1001'", "'900','600'", "'19700101','19700102'", "'00:11_19700101','00:20_19700101'"]
+FUNCTIONS["time"] = cases(
+    *["timeSlice(a.*,%s)" % dates for dates in DATES if "," in dates], *over("timeSlice(%s,'700','1300')"), "timeSlice(a.one)", "timeSlice(a.one,'x')", "timeSlice(a.one,'700','x')", "timeSlice(a.one,startSliceAt='700',endSliceAt='800')", "scale(timeSlice(a.one,'700','900'),2)", "timeSlice(timeShift(a.one,'2min'),'700','900')",
+    "timeSlice(countSeries(a.*),'700','900')", "sumSeries(timeSlice(a.*,'700','900'))", "timeSlice(constantLine(5),'700','1100')",
+    *["linearRegression(a.*,%s)" % dates for dates in DATES if dates not in ("'900','600'", "'900'")], *over("linearRegression(%s)", "linearRegression(%s,'300','1200')"), "linearRegression(a.one,none,'1200')", "linearRegression(a.one,endSourceAt='1200')", "linearRegression(a.one,startSourceAt='700')", "linearRegression(a.one,'x')", "linearRegression()",
+    "scale(linearRegression(a.one),2)", "linearRegression(movingAverage(r.*,3))", "linearRegression(timeShift(a.one,'2min'),'300','900')", "alias(linearRegression(r.s01),'x')", "linearRegression(countSeries(a.*))", "linearRegression(constantLine(5))", "linearRegression(sumSeries(r.*),'0','900')", "sumSeries(linearRegression(r.*))",
+    "linearRegression(removeEmptySeries({a,empty}.*),'0','900')",
+    *over("timeStack(%s,'5min',0,3)"), *["timeStack(a.one,%s)" % rest for rest in ("'1min'", "'1min',1", "'1min',1,3", "'-1min',0,2", "'+1min',0,2", "'1min',2,1", "'1min',-1,2", "timeShiftStart=1,timeShiftEnd=2", "'1h',0,2", "'x'", "'','0'", "'90s',0,2", "'1min','1','3'")], "timeStack(a.one)", "timeStack(r.*,'2min',0,2)",
+    "sumSeries(timeStack(r.*,'2min',0,2))", "timeStack(sumSeries(r.*),'2min',0,2)", "timeStack(movingAverage(r.s01,2),'2min',0,2)", "timeStack(alias(a.one,'x'),'1min',0,2)", "timeStack(timeStack(a.one,'1min',0,2),'2min',0,2)", "scale(timeStack(a.one,'1min',0,2),2)", "timeStack(countSeries(a.*),'1min',0,2)",
+    *["verticalLine(%s)" % rest for rest in ("'900','label'", "'600','label'", "'1500','label','red'", "'599','x'", "'1501','x'", "'00:15_19700101','x',color='blue'", "'x','y'", "label='x',ts='900'")], "alias(verticalLine('900','x'),'y')", "verticalLine()",
+) + cases("timeSlice(a.one,'700','900')", "linearRegression(a.one)", "timeStack(a.one,'2min',0,2)", "verticalLine('900','label')", start=617, until=1411, xff=0.5) + cases("linearRegression(a.one)", start=600, until=660)
+
+FUNCTIONS["exponential"] = cases(
+    *over("exponentialMovingAverage(%s,4)", "exponentialMovingAverage(%s,'5min')", lists=MOVING_LISTS + ["fix.*"]),
+    *["exponentialMovingAverage(r.*,%s)" % rest for rest in ("1", "0", "9", "100", "'1h'", "'30s'", "'90s'", "'0s'", "'-5min'", "'x'", "3.0", "2.7", "windowSize=3", "'1h30min'")], "exponentialMovingAverage(a.one)", "exponentialMovingAverage(exponentialMovingAverage(r.s01,3),2)", "exponentialMovingAverage(sumSeries(r.*),3)",
+    "exponentialMovingAverage(scale(r.*,2),'3min')", "scale(exponentialMovingAverage(a.*,2),2)", "sumSeries(exponentialMovingAverage(a.*,2))", "exponentialMovingAverage(countSeries(a.*),2)", "exponentialMovingAverage(timeShift(r.*,'2min'),3)", "exponentialMovingAverage(consolidateBy(a.one,'max'),2)", "alias(exponentialMovingAverage(a.one,2),'x')",
+    "exponentialMovingAverage(constantLine(5),2)", "exponentialMovingAverage(seriesByTag('name=disk.used'),3)", "exponentialMovingAverage(a.three,'2min')",
+) + cases("exponentialMovingAverage(n.*,20)", "exponentialMovingAverage(r.*,'20min')", start=600, until=2400) + cases("exponentialMovingAverage(r.*,7)", "exponentialMovingAverage(a.*,'7min')", start=617, until=1999, xff=0.5)
+
+HOLT = ["holtWintersForecast(%s,'10min','5min')", "holtWintersConfidenceBands(%s,3,'10min','5min')", "holtWintersAberration(%s,1,'10min','5min')"]
+FUNCTIONS["forecast"] = cases(
+    *over(*HOLT, lists=["a.one", "a.*", "r.*", "n.*", "empty.all", "nothing", "inf.up", "slow.one", "zero.one", "neg.one", "counter.gap", "odd.one", "seriesByTag('name=disk.used')"] + ["group(a.one,r.s01)"]),
+    *over("holtWintersConfidenceArea(%s,3,'10min','5min')", lists=["a.one", "a.two", "r.s01", "sumSeries(r.*)", "a.*", "slow.one", "seriesByTag('name=disk.used')"]),
+    *["holtWintersForecast(r.s01,%s)" % rest for rest in ("'10min','2min'", "'10min','1min'", "'10min','30s'", "'5min'", "'5min','1d'", "'0s','5min'", "'1h','5min'", "'x'", "'7min','x'", "bootstrapInterval='10min',seasonality='3min'", "'90s','3min'")], "holtWintersForecast(r.s01)", "holtWintersForecast()",
+    *["holtWintersConfidenceBands(r.s01,%s)" % rest for rest in ("2,'10min','5min'", "0.5,'10min','5min'", "delta=1,bootstrapInterval='10min',seasonality='5min'", "0,'10min','5min'", "-1,'10min','5min'")], "holtWintersConfidenceBands(r.s01)", "holtWintersAberration(r.s01,0.1,'10min','5min')", "holtWintersAberration(n.*,0.1,'10min','3min')",
+    "holtWintersForecast(sumSeries(r.*),'10min','5min')", "holtWintersForecast(movingAverage(r.s01,2),'10min','5min')", "scale(holtWintersForecast(r.s01,'10min','5min'),2)", "sumSeries(holtWintersConfidenceBands(r.s01,3,'10min','5min'))", "holtWintersAberration(alias(r.s01,'x'),0.1,'10min','5min')", "holtWintersForecast(countSeries(a.*),'10min','5min')",
+    "holtWintersForecast(holtWintersForecast(r.s01,'5min','2min'),'5min','2min')", "holtWintersConfidenceArea(holtWintersForecast(r.s01,'5min','2min'),3,'5min','2min')", "holtWintersForecast(timeShift(r.s01,'2min'),'5min','2min')", "holtWintersAberration(group(r.s01,r.s01),0.1,'10min','5min')",
+    "holtWintersAberration(consolidateBy(r.s01,'max'),0.1,'10min','5min')", "holtWintersForecast(consolidateBy(r.s01,'max'),'10min','5min')",
+) + cases("holtWintersForecast(r.*,'15min','5min')", "holtWintersConfidenceBands(a.*,2,'15min','4min')", "holtWintersAberration(r.*,0.5,'15min','5min')", start=917, until=2399, xff=0.5)
+
+FUNCTIONS["query"] = cases(
+    *["aliasQuery(%s)" % rest for rest in (r"servers.*.cpu.user,'user','system','%d'", r"servers.*.cpu.user,'\.cpu\.','.mem.','mem %.2f'", r"a.one,'one','*','%g x'", r"a.*,'(.*)','sumSeries(\1,a.one)','%s'", r"a.one,'one','two','%e %%'", r"a.one,'one','nothing','%d'", r"a.one,'.*','empty.all','%d'", r"a.one,'one','two','none'",
+      r"a.one,'one','two','%d %d'", r"nothing,'a','b','%d'", r"a.one,'a.one','countSeries(a.*)','%s of'", r"a.one,'(','b','%d'", r"a.one,'a','\9','%d'", r"a.one,'one','one','%08.3f'", r"a.one,'one','one','%-8d|'", r"a.*,'one','one','%+d'", r"scale(a.one,2),'scale','offset','%d'", r"a.one,'one','one|scale(2)','%d'", r"a.one,'a','b'")],
+    "sumSeries(aliasQuery(a.one,'one','two','%d'))", "aliasQuery(servers.*.cpu.user,search='user',replace='system',newName='%d')",
+    *["applyByNode(%s)" % rest for rest in (r"servers.*.*.*,1,'divideSeries(%.cpu.user,%.mem.user)'", r"servers.*.*.*,1,'sumSeries(%.*.*)','% sum'", r"servers.*.cpu.user,1,'%.cpu.*'", r"a.*,0,'sumSeries(%.*)'", r"a.*,1,'%'", r"a.*,9,'scale(%,2)','x'", r"servers.*.*.*,2,'averageSeries(%.*)','avg %'", r"nothing,1,'%'", r"a.one,0,'nothing.%'",
+      r"a.*,0,'constantLine(5)'", r"a.*,-1,'a.one%'", r"servers.*.cpu.user,-2,'sumSeries(%.*.*)'", r"servers.*.cpu.user,-3,'%.*.cpu.user'", r"{a,slow}.one,0,'%.*'", r"a.*,0,'%.one','%%'", r"a.*,0,''", r"a.*,0,'nope(%)'", r"a.*,0,'%.*|sumSeries()','pipe'", r"a.*,0,'movingAverage(%.one,2)'", r"a.*,0,'timeShift(%.one,\"1min\")'", r"servers.*.*.*,nodeNum=1,templateFunction='sumSeries(%.*.user)',newName='%'",
+      r"a.*,'0','sumSeries(%.*)'", r"a.*,0", r"a.one,1,'applyByNode(a.*,1,\"%\")'", r"{slow,a}.*,0,'%.one'", r"a.*,0,'%.*',''")],
+    "scale(applyByNode(a.*,0,'sumSeries(%.*)'),2)", "sumSeries(applyByNode(servers.*.*.*,1,'sumSeries(%.cpu.*)'))", "aliasByNode(applyByNode(servers.*.*.*,1,'sumSeries(%.cpu.*)'),1)", "applyByNode(sumSeries(a.*),0,'a.one')", "timeShift(applyByNode(a.*,0,'%.one'),'1min')", "movingAverage(applyByNode(a.*,0,'%.one'),2)",
+    "fallbackSeries(nothing,constantLine(5))", "fallbackSeries(a.one,constantLine(5))", "fallbackSeries(nothing,nothing)", "fallbackSeries(nothing,a.*)", "fallbackSeries(a.one)", "fallbackSeries(empty.all,a.one)", "scale(fallbackSeries(nothing,a.*),2)", "fallbackSeries(sumSeries(nothing),constantLine(0))",
+    *["useSeriesAbove(%s)" % rest for rest in (r"a.one,20,'one','two'", r"a.one,30,'one','two'", r"counter.{up,wrap},0,'(.*)','scale(\1,2)'", r"a.one,10,'one','*'", r"a.one,10,'one','nothing'", r"nothing,1,'a','b'", r"neg.one,-100,'neg','a'", r"a.one,10,'one','none,a.two'", r"a.one,1,'one',','",
+      r"a.one,'x','one','two'", r"a.one,10,'(','x'", r"a.one,10,'a','\9'", r"a.one,10.5,'a.one','fix.none'", r"countSeries(a.*),1,'.*','a.one'")], "scale(useSeriesAbove(a.one,10,'one','two'),2)", "timeShift(useSeriesAbove(a.one,1,'one','two'),'1min')",
+) + cases("applyByNode(a.*,0,'sumSeries(%.*)')", "aliasQuery(a.one,'one','two','%d')", xff=0.9) + cases("applyByNode(a.*,0,'%.$x')", "aliasQuery(a.one,'one','$x','%d')", **{"template.x": "two"})
 
 # Families whose values are of no interest get a few only.
 NAMES_ONLY = ("alias", "node", "filter", "sort", "legend")

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Error, Kind, Literal, Series, Tags,
-    argument::{Named, SeriesList, Value, parameters},
+    argument::{AllSeries, Named, SeriesList, Value, parameters},
     evaluate::Scope,
     functions::{Evaluate, Function},
     normalize::normalize,
@@ -63,6 +63,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     by_name("total", "total", "The sum of the values at each time, as sumSeries."),
     by_name("totalSeries", "total", "The sum of the values at each time, as sumSeries."),
     Function::of::<GroupAll>("group", GROUP, "Several series lists as one."),
+    Function::of::<Power>(
+        "powSeries",
+        GROUP,
+        "The first series to the power of the second, that to the power of the third, and so on; null where any is.",
+    )
+    .signature("powSeries(*seriesLists)")
+    .aggregator(),
 ];
 
 const AVERAGE_OF_ALL: &str = "The mean of the values at each time, unknown ones counting as zero.";
@@ -123,7 +130,7 @@ impl Evaluate for First {
 }
 
 /// An aggregator, with or without `Series` behind its name.
-pub(crate) struct SeriesAggregator(Named);
+pub(crate) struct SeriesAggregator(pub(crate) Named);
 
 impl crate::argument::Take for SeriesAggregator {
     const KIND: Kind = Kind::Aggregator;
@@ -138,7 +145,7 @@ impl crate::argument::Take for SeriesAggregator {
 parameters! {
     /// aggregate.
     struct Aggregate {
-        series: SeriesList = "seriesList".required();
+        series: AllSeries = "seriesList".required();
         func: SeriesAggregator = "func".required();
         x_files_factor: Option<f64> = "xFilesFactor";
     }
@@ -275,4 +282,46 @@ impl Evaluate for GroupAll {
     fn evaluate(self, _: &mut Scope) -> Result<Value, Error> {
         Ok(self.lists.into_iter().flat_map(|list| list.0).collect::<Vec<_>>().into())
     }
+}
+
+parameters! {
+    /// powSeries.
+    struct Power {
+        lists: Vec<SeriesList> = "seriesList".required();
+    }
+}
+
+impl Evaluate for Power {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let series: Vec<&Series> = self.lists.iter().flat_map(|list| &list.0).collect();
+        let Some(normalized) = normalize(&series) else { return Ok(Vec::new().into()) };
+        let rows = normalized.columns.iter().map(|column| column.len()).max().unwrap_or(0);
+        scope.spend(rows)?;
+        let mut columns = normalized.columns.iter();
+        let mut values = columns.next().map_or_else(Vec::new, |first| first.to_vec());
+        values.resize(rows, f64::NAN);
+        for exponents in columns {
+            scope.check()?;
+            let exponents = exponents.iter().copied().chain(std::iter::repeat(f64::NAN));
+            for (value, exponent) in values.iter_mut().zip(exponents) {
+                *value = power(*value, exponent);
+            }
+        }
+        let names: Vec<&str> = series.iter().map(|series| &*series.name).collect();
+        let name = format!("powSeries({})", names.join(","));
+        let made = Series::computed(&name, normalized.start, normalized.end, normalized.step, values);
+        let integers = series.len() == 1 && series.iter().all(|series| series.integers);
+        Ok(vec![Series { integers, x_files_factor: scope.x_files_factor, ..made }].into())
+    }
+}
+
+/// `math.pow` of Python, null where either is or where that fails: roots of negatives, zero to a negative power, and
+/// what is too large.
+fn power(base: f64, exponent: f64) -> f64 {
+    if base.is_nan() || exponent.is_nan() {
+        return f64::NAN;
+    }
+    let power = base.powf(exponent);
+    let fails = power.is_infinite() && base.is_finite() && exponent.is_finite();
+    if fails { f64::NAN } else { power }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Series,
-    argument::{Value, parameters},
+    argument::{Date, Value, parameters},
     evaluate::Scope,
     functions::{Evaluate, Function},
     number::repr,
@@ -11,6 +11,11 @@ use crate::{
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<ConstantLine>("constantLine", "Special", "A line at a value, of three points."),
     Function::of::<Threshold>("threshold", "Graph", "A line at a value, with a label and a colour of its own."),
+    Function::of::<VerticalLine>(
+        "verticalLine",
+        "Graph",
+        "A line from bottom to top at a time, which is given as from and until are, with a label and a colour of its own.",
+    ),
 ];
 
 parameters! {
@@ -31,8 +36,7 @@ parameters! {
     struct Threshold {
         value: f64 = "value".required();
         label: Option<String> = "label";
-        // For graphs only.
-        _color: Option<String> = "color";
+        color: Option<String> = "color";
     }
 }
 
@@ -42,6 +46,40 @@ impl Evaluate for Threshold {
         if let Some(label) = self.label.filter(|label| !label.is_empty()) {
             line.name = label.into();
         }
+        set_color(&mut line, self.color);
+        Ok(vec![line].into())
+    }
+}
+
+fn set_color(series: &mut Series, color: Option<String>) {
+    if let Some(color) = color.filter(|color| !color.is_empty()) {
+        series.graph_options_mut().color = Some(color);
+    }
+}
+
+parameters! {
+    /// verticalLine.
+    struct VerticalLine {
+        time: Date = "ts".required();
+        label: Option<String> = "label";
+        color: Option<String> = "color";
+    }
+}
+
+impl Evaluate for VerticalLine {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let time = scope.asked.time(&self.time, "ts")?;
+        if time < scope.span.from {
+            return Err(scope.refuse(format!("timestamp {time} exists before start of range")));
+        }
+        if scope.span.until < time {
+            return Err(scope.refuse(format!("timestamp {time} exists after end of range")));
+        }
+        // It ends where it starts, and yet has two values.
+        let line = Series::computed(&self.label.unwrap_or_default(), time, time, 1, vec![1.0; 2]);
+        let mut line = Series { x_files_factor: scope.x_files_factor, ..line };
+        line.graph_options_mut().infinite = true;
+        set_color(&mut line, self.color);
         Ok(vec![line].into())
     }
 }

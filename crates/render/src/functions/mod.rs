@@ -10,8 +10,9 @@ use jiff::tz::TimeZone;
 
 use crate::{
     Error, Literal, Parameter, Span,
-    argument::{Arguments, Parameters, Value},
+    argument::{Arguments, Date, Parameters, Value},
     evaluate::Scope,
+    time::parse_at_time,
 };
 
 mod alias;
@@ -22,24 +23,35 @@ mod consolidation;
 mod constant;
 mod deviation;
 mod event;
+mod exponential;
 mod filter;
+mod forecast;
 mod fourier;
 mod gaps;
+mod generate;
 mod graph;
 mod legend;
+mod lists;
 mod maths;
 mod moving;
 mod node;
 mod outlier;
+mod pairs;
 mod percent;
+mod query;
+mod regression;
 mod release;
 mod set;
 mod shift;
+mod slice;
 mod slo;
 mod sort;
 mod statistics;
 mod summarize;
+mod tag;
 mod transform;
+mod weighted;
+mod wildcards;
 
 /// Every function, by family. A new file is added here and nowhere else.
 const FAMILIES: &[&[Function]] = &[
@@ -51,24 +63,35 @@ const FAMILIES: &[&[Function]] = &[
     constant::FUNCTIONS,
     deviation::FUNCTIONS,
     event::FUNCTIONS,
+    exponential::FUNCTIONS,
     filter::FUNCTIONS,
+    forecast::FUNCTIONS,
     fourier::FUNCTIONS,
     gaps::FUNCTIONS,
+    generate::FUNCTIONS,
     graph::FUNCTIONS,
     legend::FUNCTIONS,
+    lists::FUNCTIONS,
     maths::FUNCTIONS,
     moving::FUNCTIONS,
     node::FUNCTIONS,
     outlier::FUNCTIONS,
+    pairs::FUNCTIONS,
     percent::FUNCTIONS,
     release::FUNCTIONS,
+    query::FUNCTIONS,
+    regression::FUNCTIONS,
     set::FUNCTIONS,
     shift::FUNCTIONS,
     slo::FUNCTIONS,
+    slice::FUNCTIONS,
     sort::FUNCTIONS,
     statistics::FUNCTIONS,
     summarize::FUNCTIONS,
+    tag::FUNCTIONS,
     transform::FUNCTIONS,
+    weighted::FUNCTIONS,
+    wildcards::FUNCTIONS,
 ];
 
 /// A row of the table: a name, and the function it points at.
@@ -107,9 +130,23 @@ pub(crate) struct Asked {
     pub(crate) largest_step: Option<i64>,
     /// The request's.
     pub(crate) time_zone: TimeZone,
+    /// The request's, Unix seconds.
+    pub(crate) now: i64,
 }
 
 impl Asked {
+    /// What a date means in this request, Unix seconds.
+    pub(crate) fn time(&self, date: &Date, parameter: &str) -> Result<i64, Error> {
+        parse_at_time(&date.0, self.now, &self.time_zone).map_err(|_| {
+            let given: String = date.0.chars().take(100).collect();
+            Error::Argument {
+                function: self.function,
+                parameter: parameter.to_owned(),
+                problem: format!("must be a time such as '-1h' or '20260121', got '{given}'"),
+            }
+        })
+    }
+
     /// A span whose ends are moved by what a parameter says, or the error that it leaves the calendar.
     pub(crate) fn moved(&self, span: Span, from_by: i64, until_by: i64, parameter: &str) -> Result<Span, Error> {
         let problem = || format!("{parameter} reaches beyond the calendar, the years 1 to 9999");

@@ -79,7 +79,7 @@ fn grouped(list: SeriesList, nodes: &[NodeOrTag], callback: &Callback, scope: &m
     for (key, group) in by_key(list.0, nodes) {
         let single = match callback {
             Callback::Aggregator(func) => aggregate(&group, func, scope.x_files_factor, scope)?,
-            Callback::Function(function) => scope.call_back(function, group)?.into_iter().next(),
+            Callback::Function(function) => scope.call_back(function, vec![group])?.into_iter().next(),
         };
         // Of a group that comes to nothing, graphite-web fails; we leave it out.
         results.extend(single.map(|series| Series { name: key.into(), ..series }));

@@ -20,13 +20,24 @@ const INTERVALS: &[Literal] = &[
     Literal::Text("30d"),
 ];
 
-pub(super) const FUNCTIONS: &[Function] = &[Function::of::<TimeShift>(
-    "timeShift",
-    "Transform",
-    "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false leaves the end \
-     where the shifted series have it; alignDST moves them an hour where summer time lies between.",
-)
-.signature("timeShift(seriesList, timeShift, resetEnd=True, alignDST=False)")];
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::of::<TimeShift>(
+        "timeShift",
+        "Transform",
+        "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false leaves the end \
+         where the shifted series have it; alignDST moves them an hour where summer time lies between.",
+    )
+    .signature("timeShift(seriesList, timeShift, resetEnd=True, alignDST=False)"),
+    Function::of::<TimeStack>(
+        "timeStack",
+        "Transform",
+        "The series as they were timeShiftStart times timeShiftUnit ago, once more often, and so on up to before \
+         timeShiftEnd times: one upon another, to compare days or weeks.",
+    ),
+];
+
+/// Spans that timeStack fetches at most; beyond, it is refused.
+const MAX_STACKED: i64 = 1000;
 
 /// An interval that goes back unless it has a sign.
 struct Shift(Interval);
@@ -99,5 +110,59 @@ impl Evaluate for TimeShift {
             series.start = start;
         }
         Ok(shifted.into())
+    }
+}
+
+parameters! {
+    /// timeStack.
+    struct TimeStack {
+        series: SeriesList = "seriesList".required();
+        unit: Shift = "timeShiftUnit".default(Literal::Text("1d")).suggest(INTERVALS);
+        first: i64 = "timeShiftStart".default(Literal::Integer(0));
+        after: i64 = "timeShiftEnd".default(Literal::Integer(7));
+    }
+}
+
+impl TimeStack {
+    /// How often the unit is taken, and the span then.
+    fn spans(&self, asked: &Asked) -> Result<Vec<(i64, Span)>, Error> {
+        let count = self.after.saturating_sub(self.first);
+        if count > MAX_STACKED {
+            return Err(Error::Refused {
+                function: asked.function,
+                problem: format!(
+                    "timeShiftStart and timeShiftEnd ask for {count} shifts; at most {MAX_STACKED} are made"
+                ),
+            });
+        }
+        let shifted = |times: i64| {
+            let by = self.unit.0.seconds.saturating_mul(times);
+            Ok((times, asked.moved(asked.span, by, by, "timeShiftUnit")?))
+        };
+        (self.first..self.after).map(shifted).collect()
+    }
+}
+
+impl Evaluate for TimeStack {
+    const REACHES: bool = true;
+
+    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+        Ok(Reach { asked: true, more: self.spans(asked)?.into_iter().map(|(_, span)| span).collect() })
+    }
+
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
+        let unit = &self.unit.0.text;
+        let mut stacked = Vec::new();
+        for (times, span) in self.spans(&scope.asked)? {
+            for mut series in scope.again(span)? {
+                series.tags.put("timeShiftUnit", unit.as_str());
+                series.tags.put("timeShift", times.to_string());
+                (series.start, series.end) = (first.start, first.end);
+                let name = format!("timeShift({}, {unit}, {times})", series.name);
+                stacked.push(series.called(name));
+            }
+        }
+        Ok(stacked.into())
     }
 }

@@ -1,0 +1,194 @@
+//! Series that depend on other series: targets made from names, and what stands in for nothing.
+
+use crate::{
+    Aggregator, Error,
+    argument::{Node, SeriesList, Value, parameters},
+    evaluate::Scope,
+    functions::{Evaluate, Function},
+    python_format::python_format,
+    python_regex::PythonRegex,
+};
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::of::<AliasQuery>(
+        "aliasQuery",
+        "Alias",
+        "Names each series by the last value of another, as newName formats it: '%d users'. The other is the target that \
+         search and replace make of the name; \\1 is the first group.",
+    ),
+    Function::of::<ApplyByNode>(
+        "applyByNode",
+        "Combine",
+        "For each distinct beginning of the names, up to and with node nodeNum, the target that templateFunction is once % \
+         stands for that beginning; newName names what comes of it, with % as well.",
+    ),
+    Function::of::<FallbackSeries>("fallbackSeries", "Special", "The series, or the fallback where there are none."),
+    Function::of::<UseSeriesAbove>(
+        "useSeriesAbove",
+        "Filter Series",
+        "For each series that rises above a value, another: the target that search and replace make of its name.",
+    ),
+];
+
+/// Bytes of a target or name made here beyond which it is refused.
+const MAX_BYTES: usize = 1 << 20;
+
+/// `template.replace('%', prefix)` of Python, bounded.
+fn filled(template: &str, prefix: &str, scope: &Scope) -> Result<String, Error> {
+    let places = template.bytes().filter(|byte| *byte == b'%').count();
+    if places.saturating_mul(prefix.len()).saturating_add(template.len()) > MAX_BYTES {
+        return Err(scope.refuse(format!("makes a text of more than {MAX_BYTES} bytes")));
+    }
+    Ok(template.replace('%', prefix))
+}
+
+parameters! {
+    /// aliasQuery.
+    struct AliasQuery {
+        series: SeriesList = "seriesList".required();
+        search: String = "search".required();
+        replace: String = "replace".required();
+        name: String = "newName".required();
+    }
+}
+
+impl Evaluate for AliasQuery {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+        let renaming = Renaming::of(&self.search, &self.replace, scope)?;
+        for series in &mut self.series.0 {
+            let query = renaming.apply(&series.name, scope)?;
+            let found = scope.text(&query)?;
+            if scope.awaits() {
+                continue;
+            }
+            let shown: String = query.chars().take(200).collect();
+            let Some(first) = found.first() else {
+                return Err(scope.refuse(format!("No series found with query: {shown}")));
+            };
+            let last = Aggregator::Last.of(&first.values);
+            if last.is_nan() {
+                return Err(scope.refuse(format!("Cannot get last value of series: {shown}")));
+            }
+            let name = python_format(&self.name, last, first.integers);
+            series.name = name.map_err(|problem| scope.refuse(format!("newName {problem}")))?.into();
+        }
+        Ok(self.series.0.into())
+    }
+}
+
+/// A pattern, and what stands in for what it finds.
+struct Renaming {
+    regex: PythonRegex,
+    replacement: crate::python_regex::Replacement,
+}
+
+impl Renaming {
+    fn of(search: &str, replace: &str, scope: &Scope) -> Result<Renaming, Error> {
+        let regex = PythonRegex::new(search).map_err(|problem| scope.refuse(format!("search {problem}")))?;
+        let replacement = regex.replacement(replace).map_err(|problem| scope.refuse(format!("replace {problem}")))?;
+        Ok(Renaming { regex, replacement })
+    }
+
+    fn apply(&self, name: &str, scope: &Scope) -> Result<String, Error> {
+        scope.check()?;
+        self.regex.replace(name, &self.replacement).map_err(|problem| scope.refuse(format!("search {problem}")))
+    }
+}
+
+parameters! {
+    /// applyByNode.
+    struct ApplyByNode {
+        series: SeriesList = "seriesList".required();
+        node: Node = "nodeNum".required();
+        template: String = "templateFunction".required();
+        name: Option<String> = "newName";
+    }
+}
+
+impl Evaluate for ApplyByNode {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        // Whatever comes of it bears the times of the last series, as in graphite-web.
+        let Some(last) = self.series.0.last() else { return Ok(Vec::new().into()) };
+        let (start, end) = (last.start, last.end);
+        let mut prefixes: Vec<&str> = self.series.0.iter().map(|series| prefix(&series.name, self.node.0)).collect();
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let mut all = Vec::new();
+        for prefix in prefixes {
+            let target = filled(&self.template, prefix, scope)?;
+            if target.trim().is_empty() {
+                continue;
+            }
+            let found = scope.text(&target)?;
+            let name = match self.name.as_deref().filter(|name| !name.is_empty()) {
+                Some(name) => Some(filled(name, prefix, scope)?),
+                None => None,
+            };
+            for mut series in found {
+                if let Some(name) = &name {
+                    series.name = name.as_str().into();
+                }
+                series.path_expression = prefix.into();
+                (series.start, series.end) = (start, end);
+                all.push(series);
+            }
+        }
+        Ok(all.into())
+    }
+}
+
+/// The nodes of a name up to and with one; from -1 on backwards, those without so many at the end less one.
+fn prefix(name: &str, node: i64) -> &str {
+    let nodes = name.split('.').count() as i64;
+    let kept = node.saturating_add(1);
+    let kept = if kept < 0 { (kept + nodes).max(0) } else { kept };
+    if kept == 0 {
+        return "";
+    }
+    let dot = usize::try_from(kept - 1).ok().and_then(|nth| name.match_indices('.').nth(nth));
+    dot.and_then(|(at, _)| name.get(..at)).unwrap_or(name)
+}
+
+parameters! {
+    /// fallbackSeries.
+    struct FallbackSeries {
+        series: SeriesList = "seriesList".required();
+        fallback: SeriesList = "fallback".required();
+    }
+}
+
+impl Evaluate for FallbackSeries {
+    fn evaluate(self, _: &mut Scope) -> Result<Value, Error> {
+        Ok(if self.series.0.is_empty() { self.fallback.0 } else { self.series.0 }.into())
+    }
+}
+
+parameters! {
+    /// useSeriesAbove.
+    struct UseSeriesAbove {
+        series: SeriesList = "seriesList".required();
+        value: f64 = "value".required();
+        search: String = "search".required();
+        replace: String = "replace".required();
+    }
+}
+
+impl Evaluate for UseSeriesAbove {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let renaming = Renaming::of(&self.search, &self.replace, scope)?;
+        let mut targets = String::new();
+        for series in &self.series.0 {
+            let name = renaming.apply(&series.name, scope)?;
+            if Aggregator::Max.of(&series.values) > self.value {
+                targets.push_str(if targets.is_empty() { "" } else { "," });
+                targets.push_str(&name);
+            }
+        }
+        if targets.is_empty() {
+            return Ok(Vec::new().into());
+        }
+        let mut found = scope.text(&format!("group({targets})"))?;
+        found.retain(|series| !series.values.is_empty());
+        Ok(found.into())
+    }
+}
