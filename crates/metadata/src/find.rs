@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use globs::GlobError;
+
 use crate::TagError;
 
 /// How far a find may go.
@@ -28,39 +30,9 @@ impl Default for FindLimits {
 /// Why a find was refused or ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// A pattern that no client sends.
-    #[error("the pattern has {bytes} bytes; at most {limit} are read")]
-    TooLong {
-        /// Bytes given.
-        bytes: usize,
-        /// Bytes allowed.
-        limit: usize,
-    },
-    /// No name is that deep.
-    #[error("the pattern has {given} components; names have at most {limit}")]
-    TooManyComponents {
-        /// Components given.
-        given: usize,
-        /// Components allowed.
-        limit: usize,
-    },
-    /// Braces that multiply.
-    #[error("the braces of one component stand for more than {limit} alternatives; use * or fewer braces")]
-    TooManyAlternatives {
-        /// Alternatives allowed.
-        limit: usize,
-    },
-    /// An automaton beyond its memory.
-    #[error("the pattern is too complex; use fewer wildcards or alternatives in it")]
-    TooComplex,
-    /// A component that is no glob.
-    #[error("'{pattern}' is not a valid glob: {reason}")]
-    Invalid {
-        /// The whole pattern.
-        pattern: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    /// A pattern that is refused whatever the names are.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
     /// More answers than the caller takes.
     #[error("the pattern matches more than {limit} metrics and branches; make it narrower")]
     TooManyNodes {

@@ -11,7 +11,6 @@ use metric::is_tagged;
 use crate::{
     FindError, FindLimits, Found, Registry,
     find::Budget,
-    pattern,
     registry::text,
     segment::{Merge, Segment, SegmentBuilder},
     walk::{self, Glob},
@@ -70,10 +69,10 @@ impl Registry {
         if is_tagged(pattern) {
             return self.exact(pattern);
         }
-        if pattern::is_pattern(pattern) {
+        if globs::is_pattern(pattern) {
             return self.resolve(pattern, limits, true);
         }
-        let found = self.exact(&pattern::plain_name(pattern))?;
+        let found = self.exact(&globs::plain_name(pattern))?;
         // A name that has a backslash is found as it is listed, too.
         if found.is_empty() && pattern.contains('\\') {
             return self.exact(pattern);

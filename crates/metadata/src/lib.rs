@@ -11,7 +11,6 @@ mod arena;
 mod find;
 mod index;
 mod numbers;
-mod pattern;
 mod policies;
 mod registry;
 mod saved;
@@ -20,8 +19,8 @@ mod tags;
 mod walk;
 
 pub use find::{FindError, FindLimits, Found, Node};
+pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
-pub use pattern::is_pattern;
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
 pub use registry::{Names, NamesMut, Registry, Restored};
 pub use saved::OpenError;

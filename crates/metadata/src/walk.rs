@@ -11,6 +11,7 @@
 use std::collections::HashSet;
 
 use fst::raw::Node;
+use globs::GlobError;
 use regex_automata::hybrid::{
     LazyStateID,
     dfa::{Cache, DFA},
@@ -19,7 +20,6 @@ use regex_automata::hybrid::{
 use crate::{
     FindError, Found,
     find::{Budget, NO_METRIC},
-    pattern,
     segment::Segment,
 };
 
@@ -33,23 +33,23 @@ pub(crate) struct Glob {
 impl Glob {
     /// The automaton of a pattern, or `None` when nothing can match.
     pub(crate) fn new(pattern: &str) -> Result<Option<Glob>, FindError> {
-        let Some(dfa) = pattern::automaton(pattern)? else { return Ok(None) };
+        let Some(dfa) = globs::automaton(pattern)? else { return Ok(None) };
         let mut cache = dfa.create_cache();
-        let start = dfa.start_state(&mut cache, &pattern::start()).map_err(|_| FindError::TooComplex)?;
+        let start = dfa.start_state(&mut cache, &globs::start()).map_err(|_| GlobError::TooComplex)?;
         Ok(Some(Glob { dfa, cache, start }))
     }
 
     /// The state after one more byte, or `None` when nothing that begins like this matches.
     #[inline]
     fn next(&mut self, state: LazyStateID, byte: u8) -> Result<Option<LazyStateID>, FindError> {
-        let next = self.dfa.next_state(&mut self.cache, state, byte).map_err(|_| FindError::TooComplex)?;
+        let next = self.dfa.next_state(&mut self.cache, state, byte).map_err(|_| GlobError::TooComplex)?;
         Ok((!next.is_dead()).then_some(next))
     }
 
     /// Whether what was read so far matches.
     #[inline]
     fn accepts(&mut self, state: LazyStateID) -> Result<bool, FindError> {
-        let end = self.dfa.next_eoi_state(&mut self.cache, state).map_err(|_| FindError::TooComplex)?;
+        let end = self.dfa.next_eoi_state(&mut self.cache, state).map_err(|_| GlobError::TooComplex)?;
         Ok(end.is_match())
     }
 }

@@ -16,7 +16,7 @@ use globset::GlobBuilder;
 use metric::MAX_COMPONENTS;
 use regex_automata::{hybrid::dfa::DFA, nfa::thompson, util::start};
 
-use crate::FindError;
+use crate::GlobError;
 
 /// Bytes of a pattern, at most. Grafana sends long lists in braces; 64 KiB is thousands of host names.
 const MAX_PATTERN_BYTES: usize = 64 << 10;
@@ -47,37 +47,40 @@ pub fn is_pattern(pattern: &str) -> bool {
 
 /// The name that a pattern without glob characters stands for: backslashes taken away, empty components
 /// dropped.
-pub(crate) fn plain_name(pattern: &str) -> String {
+pub fn plain_name(pattern: &str) -> String {
     let text: String = glyphs(pattern).into_iter().map(|glyph| glyph.char).collect();
     text.split('.').filter(|component| !component.is_empty()).collect::<Vec<_>>().join(".")
 }
 
 /// The automaton of a pattern, or `None` when nothing can match.
-pub(crate) fn automaton(pattern: &str) -> Result<Option<DFA>, FindError> {
+///
+/// # Errors
+/// The pattern is too long, too deep or too complex, or a component of it is no glob.
+pub fn automaton(pattern: &str) -> Result<Option<DFA>, GlobError> {
     let Some(regex) = regex(pattern)? else { return Ok(None) };
     let program =
         thompson::Config::new().nfa_size_limit(Some(MAX_PROGRAM_BYTES)).which_captures(thompson::WhichCaptures::None);
-    let nfa = thompson::Compiler::new().configure(program).build(&regex).map_err(|_| FindError::TooComplex)?;
+    let nfa = thompson::Compiler::new().configure(program).build(&regex).map_err(|_| GlobError::TooComplex)?;
     // A walk keeps states while it looks for others, so the cache must never be cleared under it.
     let states = DFA::config().cache_capacity(MAX_STATE_BYTES).minimum_cache_clear_count(Some(0));
-    let dfa = DFA::builder().configure(states).build_from_nfa(nfa).map_err(|_| FindError::TooComplex)?;
+    let dfa = DFA::builder().configure(states).build_from_nfa(nfa).map_err(|_| GlobError::TooComplex)?;
     Ok(Some(dfa))
 }
 
 /// How an automaton begins: at the beginning of a name, which it must match from there.
-pub(crate) fn start() -> start::Config {
+pub fn start() -> start::Config {
     start::Config::new().anchored(regex_automata::Anchored::Yes)
 }
 
 /// A character, and whether a backslash took its meaning away.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-struct Glyph {
-    char: char,
-    quoted: bool,
+pub(crate) struct Glyph {
+    pub(crate) char: char,
+    pub(crate) quoted: bool,
 }
 
 impl Glyph {
-    fn is(self, char: char) -> bool {
+    pub(crate) fn is(self, char: char) -> bool {
         self.char == char && !self.quoted
     }
 }
@@ -96,17 +99,28 @@ fn glyphs(pattern: &str) -> Vec<Glyph> {
     glyphs
 }
 
-/// A regular expression over characters for the whole of a name, or `None` when nothing can match.
-fn regex(pattern: &str) -> Result<Option<String>, FindError> {
+/// The components of a pattern, each multiplied out; empty when there is none.
+pub(crate) fn components(pattern: &str) -> Result<Vec<Vec<Vec<Glyph>>>, GlobError> {
     if pattern.len() > MAX_PATTERN_BYTES {
-        return Err(FindError::TooLong { bytes: pattern.len(), limit: MAX_PATTERN_BYTES });
+        return Err(GlobError::TooLong { bytes: pattern.len(), limit: MAX_PATTERN_BYTES });
     }
     let glyphs = glyphs(pattern);
     // A dot separates whether or not it is quoted: no name has one inside a component.
     let components: Vec<&[Glyph]> = glyphs.split(|glyph| glyph.char == '.').filter(|c| !c.is_empty()).collect();
     if components.len() > MAX_COMPONENTS {
-        return Err(FindError::TooManyComponents { given: components.len(), limit: MAX_COMPONENTS });
+        return Err(GlobError::TooManyComponents { given: components.len(), limit: MAX_COMPONENTS });
     }
+    components.into_iter().map(variants).collect()
+}
+
+/// Whether a variant of a component stands for any number of components.
+pub(crate) fn is_any_depth(variant: &[Glyph]) -> bool {
+    variant.len() == 2 && variant.iter().all(|glyph| glyph.is('*'))
+}
+
+/// A regular expression over characters for the whole of a name, or `None` when nothing can match.
+fn regex(pattern: &str) -> Result<Option<String>, GlobError> {
+    let components = components(pattern)?;
     if components.is_empty() {
         return Ok(None);
     }
@@ -115,12 +129,12 @@ fn regex(pattern: &str) -> Result<Option<String>, FindError> {
         let mut any_depth = false;
         let mut nothing = false;
         let mut alternatives = Vec::new();
-        for variant in variants(component)? {
+        for variant in component {
             if variant.is_empty() {
                 nothing = true;
-            } else if variant.len() == 2 && variant.iter().all(|glyph| glyph.is('*')) {
+            } else if is_any_depth(variant) {
                 any_depth = true;
-            } else if let Some(alternative) = component_regex(pattern, &variant)? {
+            } else if let Some(alternative) = component_regex(pattern, variant)? {
                 alternatives.push(alternative);
             }
         }
@@ -152,7 +166,7 @@ fn regex(pattern: &str) -> Result<Option<String>, FindError> {
 }
 
 /// Multiplies out the braces of a component: sorted, each once.
-fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, FindError> {
+fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, GlobError> {
     let mut open = vec![component.to_vec()];
     let mut done = Vec::new();
     let mut copied = 0;
@@ -166,7 +180,7 @@ fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, FindError> {
             copied += variant.len();
             open.push(variant);
             if open.len() + done.len() > MAX_ALTERNATIVES || copied > MAX_VARIANT_CHARACTERS {
-                return Err(FindError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
+                return Err(GlobError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
             }
         }
     }
@@ -194,10 +208,10 @@ fn innermost_group(text: &[Glyph]) -> Option<(usize, usize)> {
 ///
 /// globset parses the glob. It differs from fnmatch in details, so the variant is first rewritten such that
 /// both read it alike.
-fn component_regex(pattern: &str, variant: &[Glyph]) -> Result<Option<String>, FindError> {
+fn component_regex(pattern: &str, variant: &[Glyph]) -> Result<Option<String>, GlobError> {
     let Some(glob) = as_globset_reads_it(variant) else { return Ok(None) };
     let invalid =
-        |error: globset::Error| FindError::Invalid { pattern: pattern.to_owned(), reason: error.kind().to_string() };
+        |error: globset::Error| GlobError::Invalid { pattern: pattern.to_owned(), reason: error.kind().to_string() };
     let glob = GlobBuilder::new(&glob).literal_separator(true).backslash_escape(true).build().map_err(invalid)?;
     Ok(Some(over_characters(glob.regex())))
 }
