@@ -153,6 +153,75 @@ fn a_line_over_one_second_has_a_step() {
     assert_eq!((line[0].step, line[0].values.len()), (1, 3));
 }
 
+#[test]
+fn a_delay_by_nothing_is_none() {
+    // graphite-web cuts off all values but the last none.
+    assert_eq!(values("delay(a.one,0)"), [0.0, 1.0, 2.0, 3.0, 4.0]);
+}
+
+#[test]
+fn nulls_are_no_outliers() {
+    // 500 in graphite-web: it compares nulls.
+    assert_eq!(names("removeBetweenPercentile(a.*,50)"), ["a.one", "a.two"]);
+    assert_eq!(names("removeBetweenPercentile(group(a.two,add(a.two,1),add(a.two,2)),75)"), ["a.two", "add(a.two,2)"]);
+    let lists = "group(a.one,add(a.one,1),add(a.one,2),pow(add(a.one,-9),0.5))";
+    assert_eq!(names(&format!("averageOutsidePercentile({lists},75)")), ["a.one", "add(a.one,2)"]);
+    for target in ["removeAbovePercentile(a.one,101)", "removeBelowPercentile(a.one,-1)"] {
+        assert!(message(target).contains(": n must be greater than 0 and at most 100, got "), "{}", message(target));
+    }
+    let refused = "averageOutsidePercentile: n must be at least 0 and at most 100, got 200.0";
+    assert_eq!(message("averageOutsidePercentile(a.*,200)"), refused);
+}
+
+#[test]
+fn a_stack_may_be_given_by_name() {
+    // /functions calls it so; graphite-web's own function calls it stackName, and fails.
+    assert_eq!(names("stacked(a.*,stack='x')"), ["a.one", "a.two"]);
+}
+
+#[test]
+fn what_floats_cannot_hold_is_null_or_its_limit() {
+    // OverflowError in graphite-web.
+    assert!(values("exp(scale(a.one,1000))")[1].is_nan());
+    assert_eq!(values("sigmoid(scale(a.one,-1000))")[1..], [0.0; 4]);
+    assert!(values("stdev(scale(a.one,1e200),2)")[2].is_nan());
+    assert_eq!(names("mostDeviant(group(a.one,alias(scale(a.one,1e200),'x')),1)"), ["x"]);
+}
+
+#[test]
+fn hits_behind_the_end_do_not_count() {
+    // 500 in graphite-web: the last point of a line lies at its end.
+    assert_eq!(values("hitcount(constantLine(1),'100s')"), [100.0; 3]);
+}
+
+#[test]
+fn weeks_begin_on_one_of_seven_days() {
+    let refused = "smartSummarize: alignTo must be one of 'seconds', 'minutes', 'hours', 'days', 'weeks', 'weeks1' to \
+                   'weeks7', 'months', 'years', got 'weeks9'";
+    assert_eq!(message("smartSummarize(a.one,'1h','sum','weeks9')"), refused);
+}
+
+#[test]
+fn how_a_series_is_drawn_survives_other_functions() {
+    // graphite-web forgets it wherever a function makes a new series.
+    for target in
+        ["movingAverage(secondYAxis(a.one),2)", "summarize(secondYAxis(a.one),'2min')", "scale(secondYAxis(a.one),2)"]
+    {
+        let series = answer(target).expect(target);
+        assert!(series[0].graph_options().second_axis, "{target}");
+    }
+    let drawn =
+        answer("group(color(lineWidth(a.one,2),'red'),dashed(alpha(a.one,0.5)),stacked(drawAsInfinite(a.one)),a.one)");
+    let drawn = drawn.expect("series");
+    let options: Vec<&render::GraphOptions> = drawn.iter().map(|series| series.graph_options()).collect();
+    assert_eq!((options[0].color.as_deref(), options[0].line_width), (Some("red"), Some(2.0)));
+    assert_eq!((options[1].alpha, options[1].dashed), (Some(0.5), Some(5.0)));
+    assert!(options[2].stacked && options[2].infinite);
+    assert_eq!(options[3], &render::GraphOptions::default());
+    let between = answer("areaBetween(a.*)").expect("series");
+    assert!(between[0].graph_options().invisible && between[1].graph_options().stacked);
+}
+
 // ---- what the user is told --------------------------------------------------------------------------------
 
 #[test]

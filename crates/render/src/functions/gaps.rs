@@ -169,3 +169,22 @@ fn interpolate(values: &[f64], limit: f64) -> (Vec<f64>, bool) {
     }
     (filled, any)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_is_told_by_three_values() {
+        const N: f64 = f64::NAN;
+        assert_eq!(period(&[N, 1.0, N, 2.0, N, 3.0, N]), Some((1, 2)));
+        // graphite-web 1.1.10 overlooks a value at the very start, its next version does not.
+        assert_eq!(period(&[1.0, N, 2.0, N, 3.0, N]), Some((0, 2)));
+        // A third value that nothing follows may be followed by another.
+        assert_eq!(period(&[1.0, N, 2.0, N, 3.0]), None);
+        assert_eq!(period(&[1.0, N, 2.0, N, 3.0, 4.0]), None);
+        assert_eq!(period(&[1.0, 2.0, 3.0, 4.0]), None);
+        assert_eq!(period(&[N, N]), None);
+        assert_eq!(period(&[]), None);
+    }
+}
