@@ -1,4 +1,5 @@
-//! What a point costs from decoded bytes to memory, without sockets or a store:
+//! What a point costs from decoded bytes to memory, without sockets or a store, and what it costs while the store is
+//! down, memory is full, and points are parked in the journal:
 //! `cargo run --release -p ingest --example accept [NAMES] [POINTS]`.
 
 use std::{
@@ -9,12 +10,61 @@ use std::{
 use carbon::LineDecoder;
 use ingest::{BATCH_POINTS, Ingest, IngestOptions, Protocol};
 use metadata::Registry;
-use store::MemoryDriver;
+use metric::Timestamp;
+use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, StoreError, Usage};
+
+/// A store that takes nothing.
+struct Down;
+
+fn down<T: Send + 'static>() -> DriverFuture<'static, T> {
+    Box::pin(async { Err(StoreError::Unavailable("it is down".into())) })
+}
+
+impl Driver for Down {
+    fn write(&self, _runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        down()
+    }
+
+    fn own_part(&self, _wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        down()
+    }
+
+    fn fetch(&self, _fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        down()
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        down()
+    }
+
+    fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
+        down()
+    }
+
+    fn put_metrics(&self, _records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        down()
+    }
+
+    fn scan_metrics<'a>(&'a self, _each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
 
 fn main() {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().expect("a number"));
     let names = args.next().unwrap_or(100_000);
     let points = args.next().unwrap_or(30);
+    println!("the store is up:");
+    measure(names, points, Arc::new(MemoryDriver::new()), IngestOptions::default().memory_limit_bytes);
+    println!("the store is down, memory is full:");
+    measure(names, points, Arc::new(Down), 8 * names as u64 / 2);
+}
+
+fn measure(names: usize, points: usize, driver: Arc<dyn Driver>, memory_limit_bytes: u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     let round = |i: usize| {
         let mut text = Vec::new();
@@ -31,10 +81,10 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
     runtime.block_on(async {
-        let options = IngestOptions { journal_dir: dir.path().to_owned(), ..IngestOptions::default() };
+        let options =
+            IngestOptions { journal_dir: dir.path().to_owned(), memory_limit_bytes, ..IngestOptions::default() };
         let registry = Arc::new(Registry::new());
-        let ingest =
-            Ingest::open(options, Arc::new(MemoryDriver::new()), registry, carbon::Rules::default()).await.unwrap();
+        let ingest = Ingest::open(options, driver, registry, carbon::Rules::default()).await.unwrap();
         let mut batch = ingest.batch(Protocol::LineTcp);
         let (mut decode, mut accept) = (0.0, 0.0);
         for i in 0..points {
@@ -59,6 +109,7 @@ fn main() {
         }
         let known = names * (points - 1);
         println!("known names: {:.1} ns decode, {:.1} ns accept a point", per(decode, known), per(accept, known));
+        println!("{} points are parked", ingest.counters().parked_points);
     });
 }
 

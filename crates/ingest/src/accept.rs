@@ -23,7 +23,7 @@ use metadata::{PolicyId, Registry};
 use metric::{Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
 use store::{Driver, StoreError};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     Batch, CountersSnapshot, Protocol, RejectExample, Restored,
@@ -118,6 +118,8 @@ pub struct Ingest {
     pub(crate) health: Health,
     /// Whether the store takes new metrics, and says that all is on the disk.
     pub(crate) listing: Health,
+    /// Whether everything is stored that a replay took aside. Nothing else is taken out of memory before.
+    pub(crate) replayed: watch::Sender<bool>,
     /// Points that are in the journal alone.
     pub(crate) parked: Parked,
     /// Metrics that are in the journal and not in the metrics table yet.
@@ -191,6 +193,7 @@ impl Ingest {
             health: Health::default(),
             listing: Health::default(),
             parked: Parked::new(left.parked),
+            replayed: watch::Sender::new(left.taken.is_empty()),
             unlisted: Mutex::new(left.unlisted.into()),
             one_lists: tokio::sync::Mutex::new(()),
             cycle_metrics: AtomicU64::new(0),
@@ -202,7 +205,11 @@ impl Ingest {
             failing: AtomicBool::new(false),
             me: me.clone(),
         });
-        ingest.write_replayed(left.taken).await;
+        // Not waited for: the store may be long in coming, and points are accepted meanwhile.
+        if !left.taken.is_empty() {
+            let ingest = ingest.clone();
+            tokio::spawn(async move { ingest.write_replayed(left.taken).await });
+        }
         let tasks = [
             ingest.clone().spawn_sync(),
             ingest.clone().spawn_listing(),
@@ -550,6 +557,7 @@ impl Ingest {
     /// Whether some metrics must be gone through again.
     async fn apply_rules_once(&self) -> bool {
         const AT_ONCE: u32 = 4096;
+        self.after_replay().await;
         if self.pressure.parks() {
             return true;
         }

@@ -174,6 +174,7 @@ impl Ingest {
 
     /// A cycle; the caller sees to it that there is one at a time.
     async fn cycle_alone(&self, pace: Pace) -> io::Result<()> {
+        self.after_replay().await;
         let segment = self.journal.rotate()?;
         // In this order: were points parked in between, their segment is not before this one.
         let behind = segment.min(self.parked.position());
@@ -289,6 +290,13 @@ impl Ingest {
             group.push(one);
         }
         self.write_taken(group).await;
+        self.replayed.send_replace(true);
+    }
+
+    /// Waits until everything is stored that a replay took aside.
+    pub(crate) async fn after_replay(&self) {
+        // An error would say that nobody can say so any more, and this holds who could.
+        let _ = self.replayed.subscribe().wait_for(|is_stored| *is_stored).await;
     }
 
     async fn write_until_taken(&self, taken: Vec<Arc<Taken>>) {

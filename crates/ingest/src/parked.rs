@@ -171,6 +171,7 @@ impl Ingest {
 
     /// Reads every parked point back into memory, as there is room; at the end nothing is parked any more.
     async fn read_back(&self) -> io::Result<()> {
+        self.after_replay().await;
         loop {
             let (current, length) = self.journal.current();
             let from = self.parked.position();

@@ -271,15 +271,16 @@ fn older_parts(place: usize, reading: &Reading, table: &PolicyTable) -> Vec<Olde
         // The stage that an age asks for is the reader's affair; all of its stages are tried, the one whose
         // step is nearest below the answer's first.
         let stages = policy.retention.stages();
+        // What it has in this very table is read anyway, and the empty slots of that are empty.
+        if (0..stages.len()).any(|index| policy.retention.table(index) == reading.table()) {
+            continue;
+        }
         let best = stages.iter().rposition(|older| older.resolution() <= stage.resolution()).unwrap_or(0);
         let order = std::iter::once(best).chain((0..stages.len()).filter(|&other| other != best));
         for index in order {
             let older = stages[index];
-            let same_table = policy.retention.table(index) == reading.table();
             let (Some(first), Some(last)) = (older.slot(from), older.slot(until - 1)) else { continue };
-            if !same_table {
-                parts.push(Older { reading: place, policy: policy.clone(), stage: index, slots: first..last + 1 });
-            }
+            parts.push(Older { reading: place, policy: policy.clone(), stage: index, slots: first..last + 1 });
         }
     }
     parts

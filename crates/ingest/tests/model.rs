@@ -1,11 +1,15 @@
-//! Random writes, flushes and crashes against a naive model: a map of points, aggregated when asked.
+//! Random writes, flushes, crashes, errors and outages of the store, and new rules, against a naive model: a map of
+//! points, aggregated when asked.
 //!
 //! Every run prints its seed; `SEED=…` repeats one.
 
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,7 +17,7 @@ use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, Timestamp, Window};
-use store::{Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, Usage};
+use store::{Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
 
 const SCHEMAS: &str = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
 const METHODS: [(&str, Aggregation); 8] = [
@@ -28,14 +32,17 @@ const METHODS: [(&str, Aggregation); 8] = [
 ];
 const X_FILES_FACTOR: f64 = 0.2;
 
+/// Slots that memory holds, where it is small.
+const FEW_SLOTS: u64 = 3000;
+
 /// Stages as `(resolution, age that chooses it)`.
 const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
 
-fn rules() -> Rules {
+fn rules(x_files_factor: f64) -> Rules {
     let mut aggregation = String::new();
     for (name, _) in METHODS {
         aggregation +=
-            &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = {X_FILES_FACTOR}\naggregationMethod = {name}\n");
+            &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = {x_files_factor}\naggregationMethod = {name}\n");
     }
     let files = RuleFiles { schemas: Some(SCHEMAS), aggregation: Some(&aggregation), ..RuleFiles::default() };
     Rules::parse(files).expect("good rules").0
@@ -62,11 +69,17 @@ impl Random {
     }
 }
 
-/// A driver that remembers what was synced, so that a crash can forget some of the rest.
+/// A driver that remembers what was synced, so that a crash can forget some of the rest; that fails now and then, in
+/// the middle of what it does; and that can be down.
 #[derive(Default)]
 struct Forgetful {
     inner: Mutex<Arc<MemoryDriver>>,
     log: Mutex<(Vec<Logged>, usize)>,
+    is_alone: bool,
+    is_down: AtomicBool,
+    /// One call in so many fails; zero for none.
+    fails: AtomicU64,
+    calls: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -78,6 +91,16 @@ enum Logged {
 impl Forgetful {
     fn inner(&self) -> Arc<MemoryDriver> {
         self.inner.lock().unwrap().clone()
+    }
+
+    fn fails(&self) -> bool {
+        let call = Random(self.calls.fetch_add(1, SeqCst)).next();
+        let fails = self.fails.load(SeqCst);
+        self.is_down.load(SeqCst) || fails > 0 && call.is_multiple_of(fails)
+    }
+
+    fn answer(&self) -> Result<(), StoreError> {
+        if self.fails() { Err(StoreError::Unavailable("a test says so".into())) } else { Ok(()) }
     }
 
     /// Everything synced is kept; of the rest, a random part.
@@ -105,15 +128,26 @@ impl Forgetful {
 }
 
 impl Driver for Forgetful {
-    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+    fn write(&self, mut runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        let answer = self.answer();
+        if answer.is_err() {
+            runs.truncate(if self.is_down.load(SeqCst) { 0 } else { runs.len() / 2 });
+        }
         self.log.lock().unwrap().0.push(Logged::Runs(runs.clone()));
         let inner = self.inner();
-        Box::pin(async move { inner.write(runs).await })
+        Box::pin(async move { inner.write(runs).await.and(answer) })
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<store::Cells>> {
-        let inner = self.inner();
-        Box::pin(async move { inner.fetch(fetches).await })
+        let (inner, answer) = (self.inner(), self.answer());
+        Box::pin(async move {
+            answer?;
+            inner.fetch(fetches).await
+        })
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone
     }
 
     fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
@@ -121,9 +155,10 @@ impl Driver for Forgetful {
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
+        let answer = self.answer();
         let mut log = self.log.lock().unwrap();
-        log.1 = log.0.len();
-        Box::pin(async { Ok(()) })
+        log.1 = if answer.is_ok() { log.0.len() } else { log.1 };
+        Box::pin(async { answer })
     }
 
     fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
@@ -131,6 +166,9 @@ impl Driver for Forgetful {
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        if let Err(error) = self.answer() {
+            return Box::pin(async { Err(error) });
+        }
         self.log.lock().unwrap().0.push(Logged::Metrics(records.clone()));
         let inner = self.inner();
         Box::pin(async move { inner.put_metrics(records).await })
@@ -149,14 +187,44 @@ impl Driver for Forgetful {
 /// What should be there: for each metric, its stage-0 slots.
 type Model = BTreeMap<String, BTreeMap<Timestamp, f64>>;
 
-fn expected(points: &BTreeMap<Timestamp, f64>, method: Aggregation, step: u32, slot: Timestamp) -> f64 {
+/// Of each metric, the points that came when they were too old for stage 0, by their slot of ten seconds, for all of
+/// which each of them stands.
+type Old = BTreeMap<String, BTreeMap<Timestamp, f64>>;
+
+fn expected(
+    points: &BTreeMap<Timestamp, f64>,
+    method: Aggregation,
+    x_files_factor: f64,
+    step: u32,
+    slot: Timestamp,
+) -> f64 {
     let slots: Vec<f64> = points.range(slot..slot + i64::from(step)).map(|(_, &value)| value).collect();
-    if slots.is_empty() || slots.len() as f64 / f64::from(step) < X_FILES_FACTOR && step > 1 {
+    if slots.is_empty() || slots.len() as f64 / f64::from(step) < x_files_factor && step > 1 {
         return f64::NAN;
     }
     if step == 1 {
         return slots[0];
     }
+    aggregated(&slots, method, step)
+}
+
+fn expected_old(
+    points: &BTreeMap<Timestamp, f64>,
+    method: Aggregation,
+    x_files_factor: f64,
+    step: u32,
+    slot: Timestamp,
+) -> f64 {
+    let slots: Vec<f64> = points.range(slot..slot + i64::from(step)).map(|(_, &value)| value).collect();
+    // Ten of stage 0 for each; in stage 0 there are none.
+    if slots.is_empty() || step == 1 || slots.len() as f64 / f64::from(step / 10) < x_files_factor {
+        return f64::NAN;
+    }
+    // A slot that was written as a whole is what was written, whatever the method.
+    if step == 10 { slots[0] } else { aggregated(&slots, method, step / 10) }
+}
+
+fn aggregated(slots: &[f64], method: Aggregation, step: u32) -> f64 {
     let sum: f64 = slots.iter().sum();
     let by =
         |better: fn(f64, f64) -> bool| slots.iter().copied().reduce(|a, b| if better(b, a) { b } else { a }).unwrap();
@@ -180,6 +248,10 @@ struct Life {
 
 impl Life {
     fn begin(dir: &Path, driver: Arc<Forgetful>) -> Life {
+        Life::begin_with(dir, driver, X_FILES_FACTOR, 1 << 30)
+    }
+
+    fn begin_with(dir: &Path, driver: Arc<Forgetful>, x_files_factor: f64, memory_limit_bytes: u64) -> Life {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let registry = Arc::new(Registry::new());
         let ingest = runtime.block_on(async {
@@ -187,9 +259,10 @@ impl Life {
             let options = IngestOptions {
                 journal_dir: dir.to_owned(),
                 sync: Sync::Every(Duration::from_millis(20)),
+                memory_limit_bytes,
                 ..IngestOptions::default()
             };
-            Ingest::open(options, driver, registry.clone(), rules()).await.unwrap()
+            Ingest::open(options, driver, registry.clone(), rules(x_files_factor)).await.unwrap()
         });
         Life { runtime, ingest, registry }
     }
@@ -203,13 +276,46 @@ impl Life {
         assert!(batch.is_empty());
     }
 
-    fn check(&self, model: &Model, what: &str) {
+    /// Sends each metric's points in their order, those of different metrics at once.
+    fn send_at_once(&self, points: &[(String, Timestamp, f64)]) {
+        let mut senders: BTreeMap<&str, Vec<(String, Timestamp, f64)>> = BTreeMap::new();
+        points.iter().for_each(|point| senders.entry(&point.0).or_default().push(point.clone()));
+        self.runtime.block_on(async {
+            let tasks: Vec<_> = senders
+                .into_values()
+                .map(|points| {
+                    let ingest = self.ingest.clone();
+                    tokio::spawn(async move {
+                        for some in points.chunks(50) {
+                            let mut batch = ingest.batch(Protocol::LineTcp);
+                            some.iter().for_each(|(name, time, value)| batch.point(name.as_bytes(), *time, *value));
+                            ingest.accept(&mut batch).await;
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+    }
+
+    fn flush(&self) {
+        // An error of the listing or the sync ends a flush; those of writes it sits out.
+        while self.runtime.block_on(self.ingest.flush()).is_err() {}
+    }
+
+    fn check(&self, model: &Model, old: &Old, what: &str) {
         let now = now();
         for (name, points) in model {
             let hash = self.registry.hash(name.as_bytes());
             let number =
                 self.registry.read().find(hash, name.as_bytes()).unwrap_or_else(|| panic!("{name} is lost {what}"));
             let method = METHODS.iter().find(|(method, _)| name.starts_with(&format!("{method}."))).unwrap().1;
+            let policy = self.registry.policy(self.registry.policies(number).unwrap().current());
+            let x_files_factor = policy.x_files_factor;
+            let none = BTreeMap::new();
+            let old = old.get(name).unwrap_or(&none);
             for (step, age) in STAGES {
                 let request =
                     SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
@@ -218,7 +324,10 @@ impl Life {
                 assert_eq!(series.step, step);
                 for (i, &value) in series.values.iter().enumerate() {
                     let slot = series.start + i as i64 * i64::from(step);
-                    let want = expected(points, method, step, slot);
+                    let want = match expected(points, method, x_files_factor, step, slot) {
+                        want if want.is_nan() => expected_old(old, method, x_files_factor, step, slot),
+                        want => want,
+                    };
                     let same = value.to_bits() == want.to_bits()
                         || (value.is_nan() && want.is_nan())
                         || (value - want).abs() <= 1e-9 * want.abs().max(1.0);
@@ -229,60 +338,132 @@ impl Life {
     }
 }
 
-fn run(seed: u64, steps: usize) {
+/// A random run. Returns how many points were parked in it.
+fn run(seed: u64, steps: usize) -> u64 {
     println!("SEED={seed}");
     let mut random = Random(seed);
     let dir = tempfile::tempdir().unwrap();
-    let driver = Arc::new(Forgetful::default());
-    let mut model = Model::new();
-    let mut life = Life::begin(dir.path(), driver.clone());
+    let driver = Arc::new(Forgetful { is_alone: random.below(2) == 0, ..Forgetful::default() });
+    let fails = if random.below(2) == 0 { 12 } else { 0 };
+    let memory = if random.below(3) > 0 { 8 * FEW_SLOTS } else { 1 << 30 };
+    let (mut model, mut old, mut parked) = (Model::new(), Old::new(), 0);
+    let mut x_files_factor = X_FILES_FACTOR;
+    let mut life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
     // Far enough from the edge of stage 0 that the test's own duration does not matter.
     let base = now() - 3000;
-    for step in 0..steps {
-        match random.below(10) {
-            0..6 => {
-                let mut points = Vec::new();
-                for _ in 0..1 + random.below(4) {
-                    let method = METHODS[random.below(8) as usize].0;
-                    let name = format!("{method}.m{}", random.below(3));
-                    let start = base + random.below(2500) as i64;
-                    let backwards = random.below(4) == 0;
-                    for i in 0..1 + random.below(120) as i64 {
-                        let time = if backwards { start - i } else { start + i * (1 + random.below(2) as i64) };
-                        let value = (random.below(2001) as f64 - 1000.0) / 8.0;
-                        points.push((name.clone(), time.max(base), value));
-                    }
-                }
-                life.send(&points);
-                for (name, time, value) in points {
-                    model.entry(name).or_default().insert(time, value);
-                }
+    let old_base = (now() - 5 * 3600 + 600) / 60 * 60;
+    let mut points = |random: &mut Random, runs: u64| {
+        let mut points = Vec::new();
+        for _ in 0..1 + random.below(runs) {
+            let method = METHODS[random.below(8) as usize].0;
+            let name = format!("{method}.m{}", random.below(3));
+            let start = base + random.below(2500) as i64;
+            let backwards = random.below(4) == 0;
+            for i in 0..1 + random.below(120) as i64 {
+                let time = if backwards { start - i } else { start + i * (1 + random.below(2) as i64) };
+                let value = (random.below(2001) as f64 - 1000.0) / 8.0;
+                points.push((name.clone(), time.max(base), value));
             }
-            6..8 => life.runtime.block_on(life.ingest.flush()).unwrap(),
-            8 => {
+        }
+        for (name, time, value) in &points {
+            model.entry(name.clone()).or_default().insert(*time, *value);
+        }
+        (points, model.clone())
+    };
+    let mut model = Model::new();
+    for step in 0..steps {
+        driver.fails.store(fails, SeqCst);
+        match random.below(14) {
+            0..6 => {
+                let (points, all) = points(&mut random, 4);
+                if random.below(2) == 0 {
+                    life.send(&points)
+                } else {
+                    life.send_at_once(&points)
+                }
+                model = all;
+            }
+            6 => {
+                let (points, all) = points(&mut random, 1);
+                let name = points[0].0.clone();
+                let times = (0..1 + random.below(20)).map(|_| old_base + random.below(1200) as i64);
+                let mut old_points: Vec<_> = times.map(|time| (name.clone(), time, (time % 97) as f64 / 8.0)).collect();
+                for (name, time, value) in &old_points {
+                    old.entry(name.clone()).or_default().insert(time - time % 10, *value);
+                }
+                old_points.extend(points);
+                life.send(&old_points);
+                model = all;
+            }
+            7..9 => life.flush(),
+            9..11 => {
                 let clean = random.below(2) == 0;
                 if clean {
-                    life.runtime.block_on(life.ingest.close()).unwrap();
+                    while life.runtime.block_on(life.ingest.close()).is_err() {}
                 }
                 drop(life);
                 if !clean {
                     driver.crash(&mut random);
                 }
-                life = Life::begin(dir.path(), driver.clone());
-                life.check(&model, &format!("after restart, step {step}, clean: {clean}"));
+                life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
+                if life.ingest.restored().parked_points > 0 {
+                    life.flush();
+                }
+                driver.fails.store(0, SeqCst);
+                life.check(&model, &old, &format!("after restart, step {step}, clean: {clean}"));
             }
-            _ => life.check(&model, &format!("at step {step}")),
+            11 => {
+                x_files_factor = if x_files_factor == X_FILES_FACTOR { 0.4 } else { X_FILES_FACTOR };
+                life.runtime.block_on(life.ingest.set_rules(rules(x_files_factor)));
+            }
+            12 => {
+                // An outage, with a crash in the middle of some.
+                driver.is_down.store(true, SeqCst);
+                let crashes = random.below(3) == 0;
+                for round in 0..6 {
+                    let (points, all) = points(&mut random, 24);
+                    life.send_at_once(&points);
+                    model = all;
+                    if crashes && round == 3 {
+                        parked += life.ingest.counters().parked_points_total;
+                        drop(life);
+                        driver.crash(&mut random);
+                        life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
+                    }
+                }
+                parked += life.ingest.counters().parked_points_total;
+                driver.is_down.store(false, SeqCst);
+                if random.below(2) == 0 {
+                    let (points, all) = points(&mut random, 8);
+                    life.send(&points);
+                    model = all;
+                }
+                life.flush();
+                driver.fails.store(0, SeqCst);
+                life.check(&model, &old, &format!("after an outage, step {step}"));
+            }
+            _ => {
+                driver.fails.store(0, SeqCst);
+                life.check(&model, &old, &format!("at step {step}"));
+            }
         }
     }
-    life.check(&model, "at the end");
+    driver.fails.store(0, SeqCst);
+    life.check(&model, &old, "at the end");
+    life.flush();
+    life.check(&model, &old, "when all is stored");
+    parked
 }
 
 #[test]
 fn every_stage_holds_what_a_naive_model_says_through_flushes_and_crashes() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     match seed {
-        Some(seed) => run(seed, 60),
-        None => (0..6).for_each(|i| run(now() as u64 * 100 + i, 60)),
+        Some(seed) => _ = run(seed, 60),
+        None => {
+            let parked: u64 = (0..4).map(|i| run(now() as u64 * 100 + i, 40)).sum();
+            println!("{parked} points were parked");
+        }
     }
 }
 
