@@ -1,0 +1,5 @@
+//! Prints the page docs/functions.md.
+
+fn main() {
+    print!("{}", render::functions_page());
+}
