@@ -4,9 +4,18 @@
 //! are a node's own affair: these tables have none.
 
 mod driver;
+mod failure;
+mod merge;
 mod options;
+mod own;
+mod points;
+mod read;
+mod rows;
 pub mod schema;
 mod session;
+mod tables;
+mod wire;
+mod write;
 
 pub use driver::CassandraDriver;
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};

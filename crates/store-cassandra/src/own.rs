@@ -1,0 +1,298 @@
+//! A writer's own part of a coarse slot: what its row must say, so that the rows of all writers together come
+//! to the whole.
+//!
+//! 1. [`own`] says, of one slot, this writer's row and which rows of others must be corrected. Pure.
+//! 2. [`Points::own_part`] reads the rows, and makes the corrections before it answers.
+//!
+//! Only the rows of our own replica matter: each replica tells the whole story.
+
+use futures::{StreamExt, TryStreamExt, stream};
+use metric::{Aggregation, Partial, Slot, Table};
+use store::{Fetch, Run, StoreError};
+
+use crate::{
+    failure::patiently,
+    merge::Row,
+    points::Points,
+    read::{index, partials},
+    rows::{self, replica_of},
+    wire::WrittenRow,
+};
+
+/// A row that must say something else.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Correction {
+    pub(crate) shard: i16,
+    /// Value and count, or `None` where the row must go.
+    pub(crate) to: Option<(f64, i16)>,
+}
+
+/// What the row of the shard `mine` must say of a slot that comes to `whole` in all ([`Partial::NONE`]: there must be
+/// no such row), and which rows must be corrected first.
+///
+/// A row that counts nothing cannot be: BigGraphite would add its value to the slot that follows. So where others
+/// count all there is, and yet do not say what is so (a point they counted was overwritten), one of their rows is
+/// corrected.
+pub(crate) fn own(aggregation: Aggregation, whole: Partial, rows: &[Row], mine: i16) -> (Partial, Vec<Correction>) {
+    let is_ours = |row: &&Row| replica_of(row.shard) == replica_of(mine);
+    let mut others: Vec<Row> = rows.iter().filter(is_ours).filter(|row| row.shard != mine).copied().collect();
+    let mut corrections = Vec::new();
+    if others.is_empty() {
+        return (whole, corrections);
+    }
+    let partial = match aggregation {
+        Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero => added(whole, &mut others, &mut corrections),
+        _ => chosen(aggregation, whole, &mut others, mine, &mut corrections),
+    };
+    if partial.count == 0 && rows.iter().any(|row| row.shard == mine) {
+        corrections.push(Correction { shard: mine, to: None });
+    }
+    (partial, corrections)
+}
+
+/// Where the values of all rows are added up.
+fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction>) -> Partial {
+    others.retain(|row| !row.value.is_nan());
+    let (mut value, mut count) = (whole.value, i64::from(whole.count));
+    let mut magnitude = value.abs();
+    for row in others.iter_mut() {
+        if !row.value.is_finite() {
+            // Nothing finite can be added to make good what an infinity says; if it is still so, we say it.
+            row.value = 0.0;
+            corrections.push(Correction { shard: row.shard, to: (row.count > 0).then_some((0.0, row.count)) });
+        }
+        value -= row.value;
+        magnitude += row.value.abs();
+        count -= i64::from(row.count);
+    }
+    // What is left by rounding is no difference.
+    if count == 0 && value.abs() <= magnitude * 1e-12 {
+        return Partial::NONE;
+    }
+    others.sort_by_key(|row| row.count);
+    while count < 1 {
+        let Some(row) = others.pop() else { break };
+        value += row.value;
+        count += i64::from(row.count);
+        corrections.retain(|made| made.shard != row.shard);
+        let to = (count > 0).then(|| (value, fitting(count)));
+        corrections.push(Correction { shard: row.shard, to });
+        if to.is_some() {
+            return Partial::NONE;
+        }
+    }
+    Partial { value, count: u32::try_from(count).unwrap_or(0) }
+}
+
+/// Where one of the values is the answer: an extreme, or the latest.
+fn chosen(
+    aggregation: Aggregation,
+    whole: Partial,
+    others: &mut [Row],
+    mine: i16,
+    corrections: &mut Vec<Correction>,
+) -> Partial {
+    let value = whole.value;
+    let mut count = i64::from(whole.count) - others.iter().map(|row| i64::from(row.count)).sum::<i64>();
+    let is_written = count > 0;
+    let is_wrong = |row: &Row| match aggregation {
+        _ if row.value.is_nan() || row.value == value => false,
+        // The highest shard is believed: all must agree with us, or with each other.
+        Aggregation::Last => !is_written || row.shard > mine,
+        Aggregation::Max => row.value > value,
+        Aggregation::Min => row.value < value,
+        Aggregation::AbsMax => row.value.abs() >= value.abs(),
+        _ => row.value.abs() <= value.abs(),
+    };
+    let mut is_said = is_written;
+    others.sort_by_key(|row| -i64::from(row.count));
+    for row in others {
+        let mut to = *row;
+        let of_the_largest = count < 0 || !is_said && !is_written;
+        if is_wrong(row) || of_the_largest && (count < 0 || row.value != value) {
+            to.value = value;
+        }
+        if count < 0 {
+            // They count more than there is.
+            let left = i64::from(row.count) + count;
+            to.count = fitting(left.max(0));
+            count = left.min(0);
+        }
+        is_said |= to.count > 0 && to.value == value;
+        let same = to.count == row.count && (to.value == row.value || to.value.is_nan());
+        if !same {
+            corrections.push(Correction { shard: row.shard, to: (to.count > 0).then_some((to.value, to.count)) });
+        }
+    }
+    match is_written {
+        true => Partial { value, count: u32::try_from(count).unwrap_or(u32::MAX) },
+        false => Partial::NONE,
+    }
+}
+
+fn fitting(count: i64) -> i16 {
+    count.clamp(0, i64::from(i16::MAX)) as i16
+}
+
+impl Points {
+    /// See [`store::Driver::own_part`].
+    pub(crate) async fn own_part(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
+        let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
+        let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
+        self.read(&fetches, |which, part, pages| {
+            let (fetch, run) = (&fetches[which], &mut wholes[which]);
+            partials(pages, |offset, rows| {
+                let Some(at) = index(fetch, part, offset) else { return };
+                let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) else { return };
+                if value.is_nan() || *count == 0 {
+                    return;
+                }
+                let whole = Partial { value: *value, count: *count };
+                let (mine, others) = own(run.aggregation, whole, rows, self.shard());
+                (*value, *count) = (mine.value, mine.count);
+                let slot = fetch.first_slot + at as Slot;
+                corrections.extend(others.into_iter().map(|correction| (which, slot, correction)));
+            })
+        })
+        .await?;
+        let correct =
+            |(which, slot, correction): (usize, Slot, Correction)| self.correct(&fetches[which], slot, correction);
+        stream::iter(corrections).map(correct).buffer_unordered(self.in_flight).try_collect::<()>().await?;
+        Ok(wholes)
+    }
+
+    async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
+        let Table { stage, .. } = fetch.table;
+        let Some(statements) = self.tables.existing(fetch.table).await? else { return Ok(()) };
+        let Some(ttl) = rows::ttl(stage, slot, (self.clock)()) else { return Ok(()) };
+        let metric = rows::metric_id(&fetch.name);
+        let (time_start_ms, offset) = rows::place(stage, slot);
+        let timestamp = self.timestamps.take(1);
+        let _permit = self.writes.acquire().await.expect("it is never closed");
+        let done = match (correction.to, &statements.delete) {
+            (Some((value, count)), _) => {
+                let partial = Some((correction.shard, count));
+                let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl, timestamp };
+                patiently(self.limit, || self.session.execute_unpaged(&statements.insert, &row)).await
+            }
+            (None, Some(delete)) => {
+                let key = (timestamp, metric, time_start_ms, offset, correction.shard);
+                patiently(self.limit, || self.session.execute_unpaged(delete, key)).await
+            }
+            (None, None) => return Ok(()),
+        };
+        done.map(drop).map_err(|error| self.failed("correcting a row of", fetch.table, &error))
+    }
+}
+
+fn fetch_of(run: &Run) -> Fetch {
+    Fetch {
+        metric: run.metric,
+        name: run.name.clone(),
+        table: run.table,
+        first_slot: run.first_slot,
+        end_slot: run.first_slot.saturating_add(u32::try_from(run.values.len()).unwrap_or(u32::MAX)),
+        aggregation: run.aggregation,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::merge::merge;
+
+    const MINE: i16 = 100;
+
+    fn row(shard: i16, value: f64, count: i16) -> Row {
+        Row { shard, value, count }
+    }
+
+    /// The rows that are stored once the answer is followed.
+    fn after(aggregation: Aggregation, whole: Partial, rows: &[Row]) -> Vec<Row> {
+        let mut stored: BTreeMap<i16, Row> = rows.iter().map(|row| (row.shard, *row)).collect();
+        let (mine, corrections) = own(aggregation, whole, rows, MINE);
+        let mut seen = Vec::new();
+        for Correction { shard, to } in corrections {
+            assert!(!seen.contains(&shard), "{shard} is corrected once");
+            seen.push(shard);
+            match to {
+                Some((value, count)) => {
+                    assert!(shard != MINE && count > 0);
+                    stored.insert(shard, row(shard, value, count));
+                }
+                None => drop(stored.remove(&shard)),
+            }
+        }
+        if mine.count > 0 {
+            stored.insert(MINE, row(MINE, mine.value, mine.count as i16));
+        } else {
+            assert!(!stored.contains_key(&MINE), "a row of ours that must not be");
+        }
+        stored.into_values().collect()
+    }
+
+    #[test]
+    fn what_others_count_is_left_to_them() {
+        let whole = |value, count| Partial { value, count };
+        let others = [row(3, 10.0, 4), row(200, 5.0, 2)];
+        assert_eq!(own(Aggregation::Sum, whole(21.0, 8), &others, MINE), (whole(6.0, 2), vec![]));
+        assert_eq!(own(Aggregation::Max, whole(12.0, 8), &others, MINE), (whole(12.0, 2), vec![]));
+        let (mine, corrections) = own(Aggregation::Max, whole(9.0, 8), &others, MINE);
+        assert_eq!((mine, corrections), (whole(9.0, 2), vec![Correction { shard: 3, to: Some((9.0, 4)) }]));
+        let (mine, corrections) = own(Aggregation::Last, whole(7.0, 8), &others, MINE);
+        assert_eq!((mine, corrections), (whole(7.0, 2), vec![Correction { shard: 200, to: Some((7.0, 2)) }]));
+        let (mine, corrections) = own(Aggregation::Average, whole(15.0, 6), &others, MINE);
+        assert_eq!((mine.count, corrections), (0, vec![]));
+        // One of their points was overwritten by us: 1 more, and none more.
+        let (mine, corrections) = own(Aggregation::Average, whole(16.0, 6), &others, MINE);
+        assert_eq!((mine.count, corrections), (0, vec![Correction { shard: 3, to: Some((11.0, 4)) }]));
+    }
+
+    #[test]
+    fn rows_of_other_replicas_are_let_be() {
+        let whole = Partial { value: 21.0, count: 8 };
+        assert_eq!(own(Aggregation::Sum, whole, &[row(16389, 10.0, 4)], MINE), (whole, vec![]));
+    }
+
+    #[test]
+    fn all_rows_together_come_to_the_whole() {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(41_221);
+        println!("SEED={seed}");
+        let mut state: u64 = seed;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % n
+        };
+        let (mut corrected, mut gone) = (0, 0);
+        for _ in 0..20_000 {
+            let aggregation = Aggregation::ALL[below(8) as usize];
+            let mut rows = Vec::new();
+            for shard in [-5, 3, 100, 101, 16_000] {
+                if below(2) == 0 {
+                    let value = match below(30) {
+                        0 => f64::NAN,
+                        1 => f64::INFINITY,
+                        _ => below(20) as f64 - 10.0,
+                    };
+                    rows.push(row(shard, value, below(8) as i16 + (below(20) > 0) as i16));
+                }
+            }
+            rows.retain(|row| replica_of(row.shard) == 0 || row.shard == -5);
+            // Replica 3 has less to say, so that ours is believed.
+            rows.iter_mut().filter(|row| row.shard == -5).for_each(|row| row.count = 0);
+            let whole = Partial { value: below(20) as f64 - 10.0, count: below(30) as u32 + 1 };
+            let stored = after(aggregation, whole, &rows);
+            let context = format!("{aggregation} {whole:?} {rows:?} -> {stored:?}");
+            let got = merge(aggregation, &stored);
+            assert_eq!(got.value, whole.value, "{context}");
+            let nan: i64 = stored.iter().filter(|row| row.value.is_nan()).map(|row| i64::from(row.count)).sum();
+            assert!(i64::from(got.count) == i64::from(whole.count) || nan > 0, "{got:?} {context}");
+            corrected += usize::from(stored.iter().any(|row| row.shard != MINE && !rows.contains(row)));
+            gone +=
+                usize::from(rows.iter().any(|row| row.shard == MINE) && !stored.iter().any(|row| row.shard == MINE));
+        }
+        assert!(corrected > 1000 && gone > 100, "{corrected} corrected, {gone} gone");
+    }
+}

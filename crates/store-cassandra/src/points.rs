@@ -1,0 +1,52 @@
+//! What writing and reading points share: the session, the tables, the bounds.
+
+use std::{sync::Arc, time::Duration};
+
+use metric::Timestamp;
+use scylla::client::session::Session;
+use tokio::sync::Semaphore;
+
+use crate::{Options, rows, tables::Tables, write::WriteClock};
+
+/// The way of the points.
+pub(crate) struct Points {
+    pub(crate) session: Arc<Session>,
+    pub(crate) tables: Tables,
+    pub(crate) keyspace: String,
+    pub(crate) writer: u16,
+    pub(crate) replica: u8,
+    /// How long a statement may take, tried again included.
+    pub(crate) limit: Duration,
+    /// Statements under way at once, of writes and of reads each. The next waits until one is done.
+    pub(crate) in_flight: usize,
+    pub(crate) writes: Semaphore,
+    pub(crate) reads: Semaphore,
+    /// Unix seconds.
+    pub(crate) clock: fn() -> Timestamp,
+    pub(crate) timestamps: WriteClock,
+}
+
+impl Points {
+    pub(crate) fn new(session: Arc<Session>, options: &Options) -> Points {
+        let limit = options.data.request_timeout;
+        let in_flight = options.in_flight.clamp(1, Semaphore::MAX_PERMITS);
+        Points {
+            tables: Tables::new(session.clone(), options.keyspace.clone(), options.consistency, limit),
+            session,
+            keyspace: options.keyspace.clone(),
+            writer: options.writer,
+            replica: options.replica,
+            limit,
+            in_flight,
+            writes: Semaphore::new(in_flight),
+            reads: Semaphore::new(in_flight),
+            clock: options.clock,
+            timestamps: WriteClock::default(),
+        }
+    }
+
+    /// What tells this writer's rows of aggregated tables from others'.
+    pub(crate) fn shard(&self) -> i16 {
+        rows::shard(self.replica, self.writer)
+    }
+}

@@ -1,0 +1,214 @@
+//! The datapoints tables that this process knows, and the prepared statements of each. A table is made when
+//! it is first written to and not there.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use metric::Table;
+use parking_lot::{Mutex, RwLock};
+use scylla::{
+    client::session::Session,
+    cluster::metadata::NativeType,
+    statement::{
+        batch::{Batch, BatchType},
+        prepared::PreparedStatement,
+        unprepared::Statement,
+    },
+};
+use store::StoreError;
+
+use crate::{
+    Consistencies,
+    failure::{Classify, Failure, patiently, unavailable},
+    schema, wire,
+};
+
+/// Rows of a page. A partition of a stage-0 table has at most 2,000 rows, so that it is one page.
+const PAGE_ROWS: i32 = 4000;
+
+/// Batches of so many different numbers of rows are kept made. A steady flow has one or two.
+const KEPT_BATCHES: usize = 16;
+
+/// The prepared statements of one table.
+pub(crate) struct Statements {
+    pub(crate) table: Table,
+    pub(crate) insert: PreparedStatement,
+    pub(crate) select: PreparedStatement,
+    /// Takes a row of an aggregated table back.
+    pub(crate) delete: Option<PreparedStatement>,
+    consistencies: Consistencies,
+    // The latest used is the last.
+    batches: Mutex<VecDeque<Arc<Batch>>>,
+}
+
+impl Statements {
+    /// An unlogged batch of that many inserts. Making one clones the statement as many times, so they are kept.
+    pub(crate) fn batch(&self, rows: usize) -> Arc<Batch> {
+        let mut batches = self.batches.lock();
+        if let Some(at) = batches.iter().position(|batch| batch.statements.len() == rows) {
+            let batch = batches.remove(at).expect("it was just found there");
+            batches.push_back(batch.clone());
+            return batch;
+        }
+        let statements = (0..rows).map(|_| self.insert.clone().into()).collect();
+        let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
+        batch.set_consistency(self.consistencies.data_write);
+        batch.set_is_idempotent(true);
+        let batch = Arc::new(batch);
+        if batches.len() == KEPT_BATCHES {
+            batches.pop_front();
+        }
+        batches.push_back(batch.clone());
+        batch
+    }
+}
+
+/// The tables of one keyspace.
+pub(crate) struct Tables {
+    session: Arc<Session>,
+    keyspace: String,
+    consistencies: Consistencies,
+    /// How long a statement may take, tried again included.
+    limit: Duration,
+    known: RwLock<HashMap<Table, Arc<Statements>>>,
+    /// Held while a table is made, so that it is made once.
+    making: tokio::sync::Mutex<()>,
+}
+
+impl Tables {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        keyspace: String,
+        consistencies: Consistencies,
+        limit: Duration,
+    ) -> Tables {
+        let (known, making) = (RwLock::default(), tokio::sync::Mutex::new(()));
+        Tables { session, keyspace, consistencies, limit, known, making }
+    }
+
+    /// How many tables were used so far.
+    pub(crate) fn len(&self) -> usize {
+        self.known.read().len()
+    }
+
+    /// The statements of a table, or `None` when there is no such table.
+    pub(crate) async fn existing(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
+        if let Some(statements) = self.known.read().get(&table) {
+            return Ok(Some(statements.clone()));
+        }
+        self.prepare(table).await
+    }
+
+    /// The statements of a table, which is made if there is none.
+    ///
+    /// # Errors
+    /// `Unavailable` when it cannot be made: the text has the CQL that makes it.
+    pub(crate) async fn made(&self, table: Table) -> Result<Arc<Statements>, StoreError> {
+        if let Some(statements) = self.existing(table).await? {
+            return Ok(statements);
+        }
+        let _making = self.making.lock().await;
+        if let Some(statements) = self.existing(table).await? {
+            return Ok(statements);
+        }
+        self.make(table).await?;
+        match self.prepare(table).await? {
+            Some(statements) => Ok(statements),
+            None => Err(StoreError::Unavailable(format!("{table} was made in Cassandra, and is not there"))),
+        }
+    }
+
+    /// Forgets a table that turned out to be gone; it is looked for anew.
+    pub(crate) fn forget(&self, table: Table) {
+        if self.known.write().remove(&table).is_some() {
+            tracing::warn!(%table, keyspace = self.keyspace, "a datapoints table is gone from Cassandra");
+        }
+    }
+
+    async fn make(&self, table: Table) -> Result<(), StoreError> {
+        let cql = schema::datapoints_table(&self.keyspace, table);
+        let mut statement = Statement::new(cql.as_str());
+        statement.set_is_idempotent(true);
+        // The session waits until every node that is up has the table.
+        let made = patiently(self.limit, || self.session.query_unpaged(statement.clone(), ())).await;
+        match made {
+            Ok(_) => {
+                tracing::info!(%table, keyspace = self.keyspace, "made a datapoints table");
+                Ok(())
+            }
+            Err(error) if error.failure() == Failure::Unauthorized => Err(StoreError::Unavailable(format!(
+                "there is no table {table} in keyspace '{}', and this role may not make one ({error}); run this with one \
+                 that may:\n{cql}",
+                self.keyspace
+            ))),
+            Err(error) => Err(unavailable(&format!("making {table}"), &self.keyspace, &error)),
+        }
+    }
+
+    async fn prepare(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
+        let name = format!("{}.{table}", schema::quoted(&self.keyspace));
+        let (columns, marks, selected) = match table.aggregated {
+            true => (
+                "metric, time_start_ms, offset, shard, value, count",
+                "?, ?, ?, ?, ?, ?",
+                "offset, shard, value, count",
+            ),
+            false => ("metric, time_start_ms, offset, value", "?, ?, ?, ?", "offset, value"),
+        };
+        let insert = format!("INSERT INTO {name} ({columns}) VALUES ({marks}) USING TTL ? AND TIMESTAMP ?");
+        let types = if table.aggregated { wire::PARTIAL } else { wire::POINT };
+        let Some(mut insert) = self.statement(&insert, table, types).await? else { return Ok(None) };
+        insert.set_consistency(self.consistencies.data_write);
+
+        // In the order in which the rows lie: asking for the other makes Cassandra turn them round.
+        let select = format!(
+            "SELECT {selected} FROM {name} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?"
+        );
+        let Some(mut select) = self.statement(&select, table, wire::SELECTED).await? else { return Ok(None) };
+        select.set_consistency(self.consistencies.data_read);
+        select.set_page_size(PAGE_ROWS);
+        select.set_use_cached_result_metadata(true);
+
+        let mut delete = None;
+        if table.aggregated {
+            let cql = format!(
+                "DELETE FROM {name} USING TIMESTAMP ? WHERE metric = ? AND time_start_ms = ? AND offset = ? AND shard = ?"
+            );
+            let Some(mut statement) = self.statement(&cql, table, wire::DELETED).await? else { return Ok(None) };
+            statement.set_consistency(self.consistencies.data_write);
+            delete = Some(statement);
+        }
+        let batches = Mutex::default();
+        let statements = Statements { table, insert, select, delete, consistencies: self.consistencies, batches };
+        let statements = Arc::new(statements);
+        self.known.write().insert(table, statements.clone());
+        Ok(Some(statements))
+    }
+
+    /// Prepares one; `None` when there is no such table.
+    async fn statement(
+        &self,
+        cql: &str,
+        table: Table,
+        types: &[NativeType],
+    ) -> Result<Option<PreparedStatement>, StoreError> {
+        let mut statement = match patiently(self.limit, || self.session.prepare(cql)).await {
+            Ok(statement) => statement,
+            Err(error) if error.failure() == Failure::NoTable => return Ok(None),
+            Err(error) => return Err(unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error)),
+        };
+        let columns = statement.get_variable_col_specs();
+        if wire::check(columns.as_slice(), types).is_err() {
+            let found = columns.iter().map(|column| format!("{} {:?}", column.name(), column.typ()));
+            return Err(StoreError::Spec {
+                found: format!("that {table} has {}", found.collect::<Vec<_>>().join(", ")),
+                expected: format!("{types:?} there, as BigGraphite has them"),
+            });
+        }
+        statement.set_is_idempotent(true);
+        Ok(Some(statement))
+    }
+}

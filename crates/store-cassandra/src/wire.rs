@@ -1,0 +1,163 @@
+//! Rows of datapoints tables on their way: written into frames, and read out of them, without a stop.
+//!
+//! The driver's own conversions ask for the type of every cell of every row. A table's types are asked once,
+//! when its statements are prepared ([`crate::tables`]) or a page arrives.
+
+use scylla::{
+    cluster::metadata::{ColumnType, NativeType},
+    deserialize::{
+        DeserializationError, TypeCheckError,
+        row::{ColumnIterator, DeserializeRow},
+    },
+    frame::response::result::ColumnSpec,
+    serialize::{
+        SerializationError,
+        row::{RowSerializationContext, SerializeRow},
+        writers::RowWriter,
+    },
+};
+use uuid::Uuid;
+
+/// The columns of a written point.
+pub(crate) const POINT: &[NativeType] = &[
+    NativeType::Uuid,
+    NativeType::BigInt,
+    NativeType::SmallInt,
+    NativeType::Double,
+    NativeType::Int,
+    NativeType::BigInt,
+];
+
+/// The columns of a written partial.
+pub(crate) const PARTIAL: &[NativeType] = &[
+    NativeType::Uuid,
+    NativeType::BigInt,
+    NativeType::SmallInt,
+    NativeType::SmallInt,
+    NativeType::Double,
+    NativeType::SmallInt,
+    NativeType::Int,
+    NativeType::BigInt,
+];
+
+/// What a SELECT binds.
+pub(crate) const SELECTED: &[NativeType] =
+    &[NativeType::Uuid, NativeType::BigInt, NativeType::SmallInt, NativeType::SmallInt];
+
+/// What a DELETE binds.
+pub(crate) const DELETED: &[NativeType] =
+    &[NativeType::BigInt, NativeType::Uuid, NativeType::BigInt, NativeType::SmallInt, NativeType::SmallInt];
+
+/// A row to be written.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WrittenRow {
+    pub(crate) metric: Uuid,
+    pub(crate) time_start_ms: i64,
+    pub(crate) offset: i16,
+    /// Shard and count, in an aggregated table.
+    pub(crate) partial: Option<(i16, i16)>,
+    pub(crate) value: f64,
+    /// Seconds.
+    pub(crate) ttl: i32,
+    /// Microseconds.
+    pub(crate) timestamp: i64,
+}
+
+impl SerializeRow for WrittenRow {
+    fn serialize(&self, context: &RowSerializationContext<'_>, to: &mut RowWriter) -> Result<(), SerializationError> {
+        let columns = if self.partial.is_some() { PARTIAL } else { POINT };
+        if context.columns().len() != columns.len() {
+            return Err(SerializationError::new(OtherColumns));
+        }
+        put(to, self.metric.as_bytes())?;
+        put(to, &self.time_start_ms.to_be_bytes())?;
+        put(to, &self.offset.to_be_bytes())?;
+        if let Some((shard, _)) = self.partial {
+            put(to, &shard.to_be_bytes())?;
+        }
+        put(to, &self.value.to_be_bytes())?;
+        if let Some((_, count)) = self.partial {
+            put(to, &count.to_be_bytes())?;
+        }
+        put(to, &self.ttl.to_be_bytes())?;
+        put(to, &self.timestamp.to_be_bytes())
+    }
+
+    fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+fn put(to: &mut RowWriter, bytes: &[u8]) -> Result<(), SerializationError> {
+    to.make_cell_writer().set_value(bytes).map(drop).map_err(SerializationError::new)
+}
+
+/// A row of a stage-0 table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PointRow {
+    pub(crate) offset: i16,
+    /// NaN where the cell was never written.
+    pub(crate) value: f64,
+}
+
+/// A row of an aggregated table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PartialRow {
+    pub(crate) offset: i16,
+    pub(crate) row: crate::merge::Row,
+}
+
+impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PointRow {
+    fn type_check(columns: &[ColumnSpec]) -> Result<(), TypeCheckError> {
+        check(columns, &[NativeType::SmallInt, NativeType::Double])
+    }
+
+    #[inline]
+    fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PointRow, DeserializationError> {
+        Ok(PointRow { offset: i16::from_be_bytes(key(&mut row)?), value: double(&mut row)? })
+    }
+}
+
+impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PartialRow {
+    fn type_check(columns: &[ColumnSpec]) -> Result<(), TypeCheckError> {
+        check(columns, &[NativeType::SmallInt, NativeType::SmallInt, NativeType::Double, NativeType::SmallInt])
+    }
+
+    #[inline]
+    fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PartialRow, DeserializationError> {
+        let offset = i16::from_be_bytes(key(&mut row)?);
+        let shard = i16::from_be_bytes(key(&mut row)?);
+        let value = double(&mut row)?;
+        let count = cell(&mut row)?.map_or(0, i16::from_be_bytes);
+        Ok(PartialRow { offset, row: crate::merge::Row { shard, value, count } })
+    }
+}
+
+/// Whether the columns have these types, in this order.
+pub(crate) fn check(columns: &[ColumnSpec], types: &[NativeType]) -> Result<(), TypeCheckError> {
+    let same = columns.len() == types.len()
+        && columns.iter().zip(types).all(|(column, native)| *column.typ() == ColumnType::Native(native.clone()));
+    if same { Ok(()) } else { Err(TypeCheckError::new(OtherColumns)) }
+}
+
+#[inline]
+fn cell<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<Option<[u8; N]>, DeserializationError> {
+    let column = row.next().ok_or_else(|| DeserializationError::new(OtherColumns))??;
+    let Some(slice) = column.slice else { return Ok(None) };
+    slice.as_slice().try_into().map(Some).map_err(|_| DeserializationError::new(OtherColumns))
+}
+
+#[inline]
+fn key<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<[u8; N], DeserializationError> {
+    cell(row)?.ok_or_else(|| DeserializationError::new(OtherColumns))
+}
+
+#[inline]
+fn double(row: &mut ColumnIterator<'_, '_>) -> Result<f64, DeserializationError> {
+    Ok(cell(row)?.map_or(f64::NAN, f64::from_be_bytes))
+}
+
+/// The tables are not BigGraphite's.
+#[derive(Debug, thiserror::Error)]
+#[error("the columns are not those of BigGraphite's datapoints tables")]
+struct OtherColumns;

@@ -1,0 +1,282 @@
+//! Points on their way to Cassandra: runs cut into batches that each lie in one partition, sent to a replica
+//! of it, tried again until the time is up.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::SystemTime,
+};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use metric::{Table, Timestamp};
+use store::{Run, StoreError};
+use uuid::Uuid;
+
+use crate::{
+    failure::{Classify, Failure, patiently, unavailable},
+    points::Points,
+    rows,
+    tables::Statements,
+    wire::WrittenRow,
+};
+
+/// Rows of a batch, at most: about thirteen kilobytes.
+///
+/// Measured: from 60 rows on Cassandra's cost of a row hardly falls any more, and what a replica is given at once
+/// grows; see `examples/bare.rs`.
+const BATCH_ROWS: usize = 120;
+
+/// Rows of one partition, to be written at once.
+#[derive(Debug, PartialEq)]
+pub(crate) struct RowBatch {
+    pub(crate) table: Table,
+    pub(crate) rows: Vec<WrittenRow>,
+}
+
+/// The batches of some runs. Runs of a metric that follow each other go together where they are of one partition.
+pub(crate) struct Batches<'a> {
+    runs: &'a [Run],
+    shard: i16,
+    now: Timestamp,
+    // That of the first run; each has its own, so that of two that write one slot the later wins.
+    timestamp: i64,
+    run: usize,
+    at: usize,
+    // The id of the metric of the run of this index.
+    id: Option<(usize, Uuid)>,
+}
+
+impl<'a> Batches<'a> {
+    /// `now` is Unix seconds; `timestamp` microseconds, followed by as many as there are runs that nobody else takes.
+    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, timestamp: i64) -> Batches<'a> {
+        Batches { runs, shard, now, timestamp, run: 0, at: 0, id: None }
+    }
+
+    fn id(&mut self) -> Uuid {
+        let name = &self.runs[self.run].name;
+        let id = match self.id {
+            Some((run, id)) if self.runs[run].name == *name => id,
+            _ => rows::metric_id(name),
+        };
+        self.id = Some((self.run, id));
+        id
+    }
+
+    /// The row of a value of a run, or `None` where there is nothing to write.
+    fn row(&self, run: &Run, at: usize, metric: Uuid) -> Option<WrittenRow> {
+        let value = run.values[at];
+        let slot = run.first_slot.checked_add(u32::try_from(at).ok()?)?;
+        let ttl = rows::ttl(run.table.stage, slot, self.now).filter(|_| !value.is_nan())?;
+        let (value, partial) = match run.table.aggregated {
+            false => (value, None),
+            true => {
+                // BigGraphite adds the value of a row that counts nothing to the slot that follows.
+                let count = run.counts.get(at).copied().filter(|&count| count > 0)?;
+                let (value, count) = rows::saturated(run.aggregation, value, count);
+                (value, Some((self.shard, count)))
+            }
+        };
+        let (time_start_ms, offset) = rows::place(run.table.stage, slot);
+        let timestamp = self.timestamp + self.run as i64;
+        Some(WrittenRow { metric, time_start_ms, offset, partial, value, ttl, timestamp })
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = RowBatch;
+
+    fn next(&mut self) -> Option<RowBatch> {
+        let mut batch: Option<RowBatch> = None;
+        while let Some(run) = self.runs.get(self.run) {
+            let id = self.id();
+            while self.at < run.values.len() {
+                if let Some(row) = self.row(run, self.at, id) {
+                    let batch = batch.get_or_insert_with(|| RowBatch { table: run.table, rows: Vec::new() });
+                    if let Some(first) = batch.rows.first() {
+                        let place = |row: &WrittenRow| (row.metric, row.time_start_ms);
+                        let goes_along = batch.table == run.table && place(first) == place(&row);
+                        if !goes_along || batch.rows.len() == BATCH_ROWS {
+                            return Some(std::mem::replace(batch, RowBatch { table: run.table, rows: Vec::new() }));
+                        }
+                    } else {
+                        batch.rows.reserve_exact((run.values.len() - self.at).min(BATCH_ROWS));
+                    }
+                    batch.rows.push(row);
+                }
+                self.at += 1;
+            }
+            self.run += 1;
+            self.at = 0;
+        }
+        batch
+    }
+}
+
+/// Microseconds that never go back: of two writes of this process the later wins.
+#[derive(Debug, Default)]
+pub(crate) struct WriteClock {
+    last: AtomicI64,
+}
+
+impl WriteClock {
+    /// The first of `number` timestamps that follow each other and that nobody else gets.
+    pub(crate) fn take(&self, number: usize) -> i64 {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
+        let number = number.max(1) as i64;
+        let next = |last: i64| Some(now.max(last + 1) + number - 1);
+        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
+        now.max(last + 1)
+    }
+}
+
+impl Points {
+    /// Writes runs; on `Ok` as many replicas as the consistency asks have every row. `timestamp` is the first of as
+    /// many as there are runs.
+    pub(crate) async fn write(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+        let mut tables: Vec<Arc<Statements>> = Vec::new();
+        for run in runs {
+            if !tables.iter().any(|known| known.table == run.table) {
+                tables.push(self.tables.made(run.table).await?);
+            }
+        }
+        let tables = &tables;
+        let batches = Batches::new(runs, self.shard(), (self.clock)(), timestamp);
+        let send = |batch: RowBatch| async move {
+            let statements = tables.iter().find(|known| known.table == batch.table).expect("all were looked up");
+            let _permit = self.writes.acquire().await.expect("it is never closed");
+            self.send(statements, batch).await
+        };
+        stream::iter(batches).map(send).buffer_unordered(self.in_flight).try_collect().await
+    }
+
+    async fn send(&self, statements: &Arc<Statements>, batch: RowBatch) -> Result<(), StoreError> {
+        let table = batch.table;
+        let error = match self.try_to_send(statements, &batch.rows).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        if error.failure() == Failure::NoTable {
+            // Dropped under us. What is in hand is not lost with it.
+            self.tables.forget(table);
+            let statements = self.tables.made(table).await?;
+            return self
+                .try_to_send(&statements, &batch.rows)
+                .await
+                .map_err(|error| self.failed("writing to", table, &error));
+        }
+        Err(self.failed("writing to", table, &error))
+    }
+
+    async fn try_to_send(
+        &self,
+        statements: &Statements,
+        rows: &[WrittenRow],
+    ) -> Result<(), scylla::errors::ExecutionError> {
+        match rows {
+            [row] => patiently(self.limit, || self.session.execute_unpaged(&statements.insert, row)).await.map(drop),
+            _ => {
+                let batch = statements.batch(rows.len());
+                patiently(self.limit, || self.session.batch(&batch, rows)).await.map(drop)
+            }
+        }
+    }
+
+    /// The error of a statement to a table.
+    pub(crate) fn failed(&self, doing: &str, table: Table, error: &impl Classify) -> StoreError {
+        unavailable(&format!("{doing} {table}"), &self.keyspace, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metric::{Aggregation, Stage};
+
+    use super::*;
+
+    const NOW: Timestamp = 1_800_000_000;
+
+    fn run(name: &str, aggregated: bool, first_slot: u32, values: &[f64]) -> Run {
+        let table = Table { stage: Stage::new(60, 10080).unwrap(), aggregated };
+        let counts = if aggregated { vec![60; values.len()] } else { vec![] };
+        let aggregation = Aggregation::Average;
+        Run { metric: 0, name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }
+    }
+
+    /// Table kind, partition in slots, and `offset=value` of each row.
+    fn write(batch: RowBatch) -> String {
+        let rows = batch.rows.iter().map(|row| format!("{}={}@{}", row.offset, row.value, row.timestamp));
+        let place = batch.rows[0].time_start_ms / 60_000;
+        assert!(batch.rows.iter().all(|row| row.time_start_ms == place * 60_000), "one partition");
+        format!("{place}: {}", rows.collect::<Vec<_>>().join(" "))
+    }
+
+    fn batches(runs: &[Run]) -> Vec<String> {
+        Batches::new(runs, rows::shard(0, 7), NOW, 100).map(write).collect()
+    }
+
+    #[test]
+    fn rows_of_one_partition_go_together_and_no_others() {
+        let a = 30_000_000 - 2;
+        let nan = f64::NAN;
+        let runs = [
+            run("a", false, a, &[1.0, nan, 3.0, 4.0]),
+            run("a", false, a + 3, &[5.0]),
+            run("b", false, a + 3, &[6.0]),
+            run("b", true, a + 3, &[7.0]),
+            run("b", true, a + 4, &[8.0, nan]),
+        ];
+        assert_eq!(
+            batches(&runs),
+            [
+                "29998000: 1998=1@100",
+                "30000000: 0=3@100 1=4@100 1=5@101",
+                "30000000: 1=6@102",
+                "30000000: 1=7@103 2=8@104",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_batch_is_bounded_and_its_rows_are_all_of_the_run() {
+        let values: Vec<f64> = (0..5000).map(f64::from).collect();
+        let runs = [run("a", false, 29_990_123, &values), run("c", true, 29_990_123, &values)];
+        let mut seen = Vec::new();
+        for batch in Batches::new(&runs, 7, NOW, 1) {
+            assert!((1..=BATCH_ROWS).contains(&batch.rows.len()));
+            seen.extend(batch.rows.iter().map(|row| row.value));
+        }
+        assert_eq!(seen, [values.clone(), values].concat());
+    }
+
+    #[test]
+    fn what_is_gone_or_says_nothing_is_not_written() {
+        let stage = Stage::new(60, 10080).unwrap();
+        let oldest = stage.slot(NOW).unwrap() - 10080 - 15;
+        let mut none = run("a", true, 29_990_000, &[1.0]);
+        none.counts = vec![0];
+        assert_eq!(batches(&[run("a", false, oldest, &[1.0]), none, run("a", false, 29_990_000, &[])]), [""; 0]);
+        assert_eq!(batches(&[run("a", false, oldest, &[1.0, 2.0])]).len(), 1);
+        assert_eq!(batches(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_partial_has_a_shard_and_a_count_that_fits() {
+        let mut aggregated = run("a", true, 29_990_000, &[86_400.0 * 3.0]);
+        aggregated.counts = vec![86_400];
+        let batch = Batches::new(&[aggregated], rows::shard(2, 1), NOW, 1).next().unwrap();
+        assert_eq!((batch.rows[0].partial, batch.rows[0].value), (Some((-32767, 32767)), 32767.0 * 3.0));
+    }
+
+    #[test]
+    fn the_clock_of_writes_never_goes_back() {
+        let clock = WriteClock::default();
+        let mut last = 0;
+        for number in [1, 5, 0, 1_000_000_000, 3, 1] {
+            let first = clock.take(number);
+            assert!(first > last, "{first} after {last}");
+            last = first + number as i64 - 1;
+        }
+    }
+}
