@@ -109,7 +109,7 @@ fn main() {
     runtime.spawn(api.serve(listener, std::future::pending()));
 
     let from = NOW - POINTS * 60;
-    for format in ["json", "csv", "raw", "pickle", "msgpack", "rickshaw"] {
+    for format in ["json", "csv", "raw", "pickle", "msgpack", "rickshaw", "carbonapi_v2_pb", "carbonapi_v3_pb"] {
         let path = format!("/render?target=load.*.value&from={from}&until={NOW}&format={format}");
         measure(address, &format!("{SERIES} series of {POINTS} points as {format}"), &path, "");
     }

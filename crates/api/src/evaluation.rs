@@ -59,7 +59,9 @@ pub(crate) async fn evaluate(api: &Arc<Api>, asked: &Arc<Asked>, spent: Cost) ->
     let _cancel = CancelOnDrop(cancelled.clone());
     match rounds(Evaluating::new(api, asked, cancelled, spent)).await {
         // A pattern that names too much is one user's; the front end has others.
-        Err(refusal @ (Refusal::Parameters { .. } | Refusal::TooMuch { .. })) if asked.from_front_end => {
+        Err(refusal @ (Refusal::Parameters { .. } | Refusal::TooMuch { .. } | Refusal::TooHard(_)))
+            if asked.from_front_end =>
+        {
             tracing::warn!(%refusal, "a front end is sent no series");
             api.observer.withheld("render");
             Ok(Evaluated { series: Vec::new(), cost: spent })

@@ -212,6 +212,7 @@ pub(crate) fn refusal(error: FindError) -> Refusal {
             limit,
             setting: "query.max_find_results",
         },
+        FindError::TooMuchWork | FindError::TooManyTagged { .. } => Refusal::TooHard(error.to_string()),
         other => Refusal::parameters(other.to_string()),
     }
 }

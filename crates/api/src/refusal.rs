@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     #[error("{0}")]
     Request(String),
     /// A request larger than its limit.
-    #[error("{what} {given}, but at most {limit} are allowed; {setting} raises this")]
+    #[error("{what} {given}, but at most {limit} are allowed: {}; {setting} raises this", narrower(setting))]
     TooMuch {
         /// What there is too much of, as the beginning of the sentence.
         what: &'static str,
@@ -30,6 +30,9 @@ pub(crate) enum Refusal {
         /// The setting that raises it.
         setting: &'static str,
     },
+    /// A question that takes too long to answer, in full.
+    #[error("{0}")]
+    TooHard(String),
     /// A query that took too long.
     #[error("the query took longer than {0} seconds; ask for less, or raise query.timeout")]
     TooSlow(f64),
@@ -73,6 +76,17 @@ pub(crate) enum Refusal {
     Broken,
 }
 
+/// What a user can do about the limit of a setting.
+fn narrower(setting: &str) -> &'static str {
+    match setting {
+        "query.max_series" => "make the targets match less",
+        "query.max_points" => "ask for a shorter time or for fewer series",
+        "query.max_find_results" => "make the pattern match less",
+        "query.max_target_bytes" => "ask for less at a time",
+        _ => "ask for a shorter time, for fewer series or names, or for less at a time",
+    }
+}
+
 impl Refusal {
     /// A bad parameter, without context.
     pub fn parameters(message: impl Into<String>) -> Refusal {
@@ -83,7 +97,7 @@ impl Refusal {
     pub fn status(&self) -> StatusCode {
         match self {
             Refusal::Parameters { .. } | Refusal::Request(_) | Refusal::Format(_) => StatusCode::BAD_REQUEST,
-            Refusal::TooMuch { .. } | Refusal::TooSlow(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Refusal::TooMuch { .. } | Refusal::TooHard(_) | Refusal::TooSlow(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
             Refusal::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Refusal::Body(BodyError::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,

@@ -42,6 +42,12 @@ pub enum FindError {
     /// More walking than the caller allows.
     #[error("the pattern takes too long to resolve; begin it with fixed components or make it narrower")]
     TooMuchWork,
+    /// More tagged metrics than are looked through for one question.
+    #[error("there are more than {limit} metrics with tags, which is too many to look through; use names or globs")]
+    TooManyTagged {
+        /// Metrics that are looked through.
+        limit: u64,
+    },
     /// A question about tags that cannot be answered.
     #[error(transparent)]
     Tags(#[from] TagError),

@@ -172,7 +172,10 @@ impl Registry {
         for numbers in tagged.chunks(BATCH) {
             let names = self.read();
             for &number in numbers {
-                budget.spend(STEPS_PER_NAME)?;
+                budget.spend(STEPS_PER_NAME).map_err(|error| match error {
+                    FindError::TooMuchWork => FindError::TooManyTagged { limit: limits.steps / STEPS_PER_NAME },
+                    other => other,
+                })?;
                 let name = names.name(number);
                 if names.is_shown(number) && expressions.take(name)? {
                     found.push(name, number, false)?;
@@ -261,6 +264,6 @@ mod tests {
         let limits = FindLimits { nodes: 100, ..FindLimits::default() };
         assert_eq!(registry.tagged(&all, &limits), Err(FindError::TooManyNodes { limit: 100 }));
         let limits = FindLimits { steps: 1000, ..FindLimits::default() };
-        assert_eq!(registry.tagged(&all, &limits), Err(FindError::TooMuchWork));
+        assert_eq!(registry.tagged(&all, &limits), Err(FindError::TooManyTagged { limit: 100 }));
     }
 }
