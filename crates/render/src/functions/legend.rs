@@ -172,8 +172,8 @@ impl Take for ValueType {
     const KIND: Kind = Kind::String;
 
     fn one(value: Value, place: &Place) -> Result<Self, Error> {
-        let problem = || place.problem("must be the name of an aggregation function, si or binary".to_owned());
-        value.text().map(ValueType).ok_or_else(problem)
+        let problem = "must be the name of an aggregation function, si or binary, got series";
+        value.text().map(ValueType).ok_or_else(|| place.problem(problem.to_owned()))
     }
 }
 
