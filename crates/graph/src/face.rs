@@ -1,5 +1,7 @@
 //! The type face that is built in: how wide a text is, and its outlines.
 
+use std::collections::HashMap;
+
 use skrifa::{
     FontRef, GlyphId, MetadataProvider,
     charmap::Charmap,
@@ -22,6 +24,8 @@ pub(crate) struct Face {
     metrics: GlyphMetrics<'static>,
     size: f32,
     italic: bool,
+    // Outlines that were asked for: the same letters come again and again.
+    outlines: HashMap<GlyphId, Option<Path>>,
     // Fits outlines to whole rows of pixels, so that small text is sharp.
     hinting: Option<HintingInstance>,
 }
@@ -41,7 +45,7 @@ impl Face {
         let bytes = if bold { BOLD } else { REGULAR };
         let font = FontRef::new(bytes).expect("the font is built in");
         let metrics = font.glyph_metrics(Size::new(size), LocationRef::default());
-        Face { charmap: font.charmap(), metrics, font, size, italic, hinting: None }
+        Face { charmap: font.charmap(), metrics, font, size, italic, outlines: HashMap::new(), hinting: None }
     }
 
     /// The same face, made ready to give outlines that are fitted to pixels.
@@ -90,22 +94,36 @@ impl Face {
     }
 
     /// The outline of a text that begins at (0, 0) on its base line; `None` for one without ink.
-    pub fn outline(&self, text: &str) -> Option<Path> {
-        let outlines = self.font.outline_glyphs();
-        let mut pen = Pen { path: PathBuilder::new(), x: 0.0, slant: if self.italic { 0.2 } else { 0.0 } };
+    pub fn outline(&mut self, text: &str) -> Option<Path> {
+        let mut path = PathBuilder::new();
+        let mut x = 0.0;
         for char in text.chars() {
             let glyph = self.glyph(char);
-            if let Some(outline) = outlines.get(glyph) {
-                let settings = match &self.hinting {
-                    Some(hinting) => DrawSettings::hinted(hinting, false),
-                    None => DrawSettings::unhinted(Size::new(self.size), LocationRef::default()),
-                };
-                // A glyph of the built-in font that cannot be drawn is left blank.
-                let _ = outline.draw(settings, &mut pen);
+            if !self.outlines.contains_key(&glyph) {
+                let outline = self.glyph_outline(glyph);
+                self.outlines.insert(glyph, outline);
             }
-            pen.x += self.advance(char, glyph);
+            if let Some(Some(outline)) = self.outlines.get(&glyph)
+                && let Some(moved) = outline.clone().transform(Transform::from_translate(x, 0.0))
+            {
+                path.push_path(&moved);
+            }
+            x += self.advance(char, glyph);
         }
-        pen.path.finish()?.transform(Transform::identity())
+        path.finish()
+    }
+
+    /// The outline of a glyph; `None` for one without ink.
+    fn glyph_outline(&self, glyph: GlyphId) -> Option<Path> {
+        let outline = self.font.outline_glyphs().get(glyph)?;
+        let settings = match &self.hinting {
+            Some(hinting) => DrawSettings::hinted(hinting, false),
+            None => DrawSettings::unhinted(Size::new(self.size), LocationRef::default()),
+        };
+        let mut pen = Pen { path: PathBuilder::new(), slant: if self.italic { 0.2 } else { 0.0 } };
+        // A glyph of the built-in font that cannot be drawn is left blank.
+        outline.draw(settings, &mut pen).ok()?;
+        pen.path.finish()
     }
 
     fn glyph(&self, char: char) -> GlyphId {
@@ -125,13 +143,12 @@ impl Face {
 /// Gathers outlines, up turned to down.
 struct Pen {
     path: PathBuilder,
-    x: f32,
     slant: f32,
 }
 
 impl Pen {
     fn at(&self, x: f32, y: f32) -> (f32, f32) {
-        (self.x + x + y * self.slant, -y)
+        (x + y * self.slant, -y)
     }
 }
 
@@ -178,7 +195,7 @@ mod tests {
 
     #[test]
     fn what_the_font_lacks_still_has_a_width() {
-        let face = Face::new(10.0, true, true).fitted();
+        let mut face = Face::new(10.0, true, true).fitted();
         assert_eq!(face.width("日本"), 20.0);
         assert!(face.outline("日本 ж Ω é").is_some());
         assert!(face.outline(" ").is_none());

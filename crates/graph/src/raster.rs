@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use png::{BitDepth, ColorType, Compression, Encoder};
+use png::{BitDepth, ColorType, DeflateCompression, Encoder, Filter};
 use tiny_skia::{
     FillRule, LineCap, LineJoin, Paint as Ink, Path, PathBuilder, Pixmap, PremultipliedColorU8, Stroke, StrokeDash,
     Transform,
@@ -35,22 +35,57 @@ pub(crate) fn write(scene: &Scene, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, E
 }
 
 fn paint_shape(pixels: &mut Pixmap, shape: &Shape) {
-    let Some(path) = path(&shape.path) else { return };
+    let ink = ink(shape.color);
     match shape.paint {
         Paint::Fill => {
-            pixels.fill_path(&path, &ink(shape.color), FillRule::Winding, Transform::identity(), None);
+            if let Some(path) = path(&shape.path) {
+                pixels.fill_path(&path, &ink, FillRule::Winding, Transform::identity(), None);
+            }
         }
         Paint::Line { width, dash } => {
             let stroke = Stroke {
                 width,
                 line_cap: LineCap::Butt,
-                line_join: LineJoin::Round,
+                // Nobody sees the corners of a thin line, and round ones take longer.
+                line_join: if width < 2.0 { LineJoin::Bevel } else { LineJoin::Round },
                 dash: dash.and_then(|dash| StrokeDash::new(vec![dash, dash], 0.0)),
                 ..Stroke::default()
             };
-            pixels.stroke_path(&path, &ink(shape.color), &stroke, Transform::identity(), None);
+            // What is seen through would show where lengths meet, and dashes are counted from the beginning.
+            let whole = dash.is_some() || shape.color.opacity() < 1.0;
+            let lengths = if whole { vec![shape.path.clone()] } else { lengths(&shape.path) };
+            for path in lengths.iter().filter_map(|length| path(length)) {
+                pixels.stroke_path(&path, &ink, &stroke, Transform::identity(), None);
+            }
         }
     }
+}
+
+/// Points that are stroked at a time.
+const LENGTH: usize = 128;
+
+/// A path of straight lines in lengths, each beginning with the last piece of the one before, so that its corner is
+/// drawn. The time to stroke a path grows with the square of what of it crosses a row of pixels.
+fn lengths(steps: &[Step]) -> Vec<Vec<Step>> {
+    let mut lengths: Vec<Vec<Step>> = Vec::new();
+    let mut length: Vec<Step> = Vec::with_capacity(LENGTH + 2);
+    for &step in steps {
+        if length.len() >= LENGTH {
+            let (last, before) = (length.pop(), length.last().copied());
+            length.extend(last);
+            lengths.push(std::mem::take(&mut length));
+            if let (Some(Step::Line(x0, y0) | Step::Move(x0, y0)), Some(Step::Line(x, y)), Step::Line(..)) =
+                (before, last, step)
+            {
+                length.extend([Step::Move(x0, y0), Step::Line(x, y)]);
+            } else if let (Some(Step::Move(x, y)), Step::Line(..)) = (last, step) {
+                length.push(Step::Move(x, y));
+            }
+        }
+        length.push(step);
+    }
+    lengths.push(length);
+    lengths
 }
 
 fn path(steps: &[Step]) -> Option<Path> {
@@ -117,7 +152,9 @@ fn encode(pixels: &Pixmap) -> Vec<u8> {
     let mut encoder = Encoder::new(&mut file, pixels.width(), pixels.height());
     encoder.set_color(if opaque { ColorType::Rgb } else { ColorType::Rgba });
     encoder.set_depth(BitDepth::Eight);
-    encoder.set_compression(Compression::Balanced);
+    // Measured on graphs: two thirds of the library's own choice in bytes, and half in time. Filters are for photographs.
+    encoder.set_deflate_compression(DeflateCompression::Level(3));
+    encoder.set_filter(Filter::NoFilter);
     let written = encoder.write_header().and_then(|mut writer| {
         writer.write_image_data(&bytes)?;
         writer.finish()

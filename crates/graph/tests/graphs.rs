@@ -169,7 +169,7 @@ fn stacked_lines_are_sums_and_what_is_opaque_overlaps() {
     );
     let svg = svg("areaMode=stacked&yMin=0", &two);
     assert_eq!(colors(&svg, "lines", "fill"), ["#00c800", "#6464ff"], "the lower area is painted last");
-    assert_eq!(texts(&svg, "axes", "end").last(), Some(&"5.00"));
+    assert_eq!(texts(&svg, "axes", "end").last(), Some(&"5.0"));
 }
 
 #[test]
