@@ -13,7 +13,7 @@ import naive
 import wire
 from biggraphite import CarbonCache
 from cassandra import flush
-from plumbago import QUIET, aligned_now, eventually, wait_until
+from plumbago import QUIET, aligned_now, eventually, run, wait_until
 from relays import free_port
 
 RETENTIONS = "10s:1h,60s:6h,3600s:2d"
@@ -107,6 +107,29 @@ def shards(peer, table, metric):
     uuid = peer.metric(metric)["id"]
     rows = peer.cql(f'SELECT shard FROM "{peer.keyspace}"."{table}" WHERE metric = {uuid} ALLOW FILTERING')
     return {shard for (shard,) in rows}
+
+
+def test_its_tables_are_as_they_should_be(peer, tmp_path):
+    """`plumbago schema check` finds nothing to say against what syncdb made, and `apply` adds only what is ours."""
+    (tmp_path / "storage-schemas.conf").write_text(SCHEMAS)
+    options = ["--cassandra", f"{peer.host}:{peer.port}", "--keyspace", peer.keyspace, "--conf-dir", tmp_path]
+
+    def tables():
+        return peer.cql(
+            "SELECT keyspace_name, table_name, id FROM system_schema.tables WHERE keyspace_name IN (%s, %s)",
+            [peer.keyspace, peer.keyspace + "_metadata"],
+        )
+
+    before = tables()
+    applied = run("schema", "apply", *options)
+    assert applied.returncode == 0, applied.stdout + applied.stderr
+    after = tables()
+    assert [table for table in before if table not in after] == [], "a table was made anew"
+    assert "spec" in [name for _, name, _ in after]
+    checked = run("schema", "check", *options)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert run("schema", "apply", *options).returncode == 0
+    assert tables() == after
 
 
 # What BigGraphite wrote.
