@@ -473,6 +473,29 @@ fn outliers_are_found_by_quartiles() {
     }
 }
 
+/// seriesList, whose tests have the other functions of this kind: pairs by place, by name, one for all, and a default.
+#[test]
+fn powers_are_taken_pair_by_pair() {
+    let found: Found = &[
+        ("m", &[("a", &[2.0, 3.0, NULL]), ("b", &[4.0, 5.0, 6.0])]),
+        ("n", &[("c", &[1.0, 2.0, 3.0]), ("d", &[0.5, 0.0, -1.0])]),
+        ("one", &[("b", &[2.0, 2.0, 2.0])]),
+        ("three", &[("b", &[2.0; 3]), ("x", &[1.0; 3]), ("y", &[1.0; 3])]),
+    ];
+    let (first, second): (&[f64], &[f64]) = (&[2.0, 9.0, NULL], &[2.0, 1.0, 1.0 / 6.0]);
+    check(&answer("powSeriesLists(m,n)", found), &[("powSeries(a,c)", first), ("powSeries(b,d)", second)]);
+    let squares: &[f64] = &[16.0, 25.0, 36.0];
+    check(
+        &answer("powSeriesLists(m,one)", found),
+        &[("powSeries(a,b)", &[4.0, 9.0, NULL]), ("powSeries(b,b)", squares)],
+    );
+    check(&answer("powSeriesLists(m,three)", found), &[("powSeries(b,b)", squares)]);
+    let cubed: &[f64] = &[8.0, 27.0, NULL];
+    check(&answer("powSeriesLists(m,three,3)", found), &[("powSeries(a,3)", cubed), ("powSeries(b,b)", squares)]);
+    check(&answer("powSeriesLists(nothing,one,3)", found), &[("powSeries(3,b)", &[9.0; 3])]);
+    check(&answer("powSeriesLists(m,nothing)", found), &[]);
+}
+
 /// aggregate, TestAggregate: the summarizers by their own names.
 #[test]
 fn summarizers_are_functions() {

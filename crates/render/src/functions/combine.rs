@@ -317,7 +317,7 @@ impl Evaluate for Power {
 
 /// `math.pow` of Python, null where either is or where that fails: roots of negatives, zero to a negative power, and
 /// what is too large.
-fn power(base: f64, exponent: f64) -> f64 {
+pub(super) fn power(base: f64, exponent: f64) -> f64 {
     if base.is_nan() || exponent.is_nan() {
         return f64::NAN;
     }

@@ -4,7 +4,7 @@ use crate::{
     Aggregator, Error, Literal, Series,
     argument::{SeriesList, Value, parameters},
     evaluate::Scope,
-    functions::{Evaluate, Function},
+    functions::{Evaluate, Function, combine::power},
     number::{general, repr, round_to_millionths, rounded},
 };
 
@@ -70,15 +70,6 @@ fn each(
 
 fn never(_: &Series) -> bool {
     false
-}
-
-/// `math.pow`, null where Python raises an error. The exponent is hidden from the compiler, which has shorter ways
-/// for some that differ in the last bit.
-fn power(value: f64, exponent: f64) -> f64 {
-    let power = value.powf(std::hint::black_box(exponent));
-    let too_large = power.is_infinite() && value.is_finite() && exponent.is_finite();
-    // Anything to the power of zero is one, even what is unknown.
-    if value.is_nan() || too_large { f64::NAN } else { power }
 }
 
 /// `'%d' % value`, where Python can write that.
@@ -259,7 +250,9 @@ parameters! {
 impl Evaluate for SquareRoot {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let name = |name: &str| format!("squareRoot({name})");
-        each(self.series, scope, Some(("squareRoot", "1")), never, name, |value| power(value, 0.5))
+        // Python takes the power, which is not to the last bit what the root is; the compiler must not know.
+        let half = std::hint::black_box(0.5);
+        each(self.series, scope, Some(("squareRoot", "1")), never, name, |value| power(value, half))
     }
 }
 

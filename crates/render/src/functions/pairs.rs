@@ -6,9 +6,10 @@ use crate::{
     evaluate::Scope,
     functions::{
         Evaluate, Function,
-        combine::{SeriesAggregator, aggregate, divided},
+        combine::{SeriesAggregator, aggregate, divided, power},
     },
     normalize::normalize,
+    number::general,
 };
 
 const GROUP: &str = "Combine";
@@ -26,6 +27,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "Each series of the first list by its counterpart in the second; null where that is zero or null.",
     ),
     paired("multiplySeriesLists", "multiply", "Each series of the first list times its counterpart in the second."),
+    Function::of::<PowerLists>(
+        "powSeriesLists",
+        GROUP,
+        "Each series of the first list to the power of its counterpart in the second, or of the only one there. Lists of \
+         different lengths are matched by name; default stands in for a series that is missing.",
+    )
+    .extension(),
     paired("sumSeriesLists", "sum", "Each series of the first list plus its counterpart in the second."),
 ];
 
@@ -105,6 +113,50 @@ impl Evaluate for DivideLists {
             quotients.push(Series { x_files_factor: scope.x_files_factor, ..quotient });
         }
         Ok(quotients.into())
+    }
+}
+
+parameters! {
+    /// powSeriesLists.
+    struct PowerLists {
+        bases: SeriesList = "sourceSeriesList".required();
+        exponents: SeriesList = "factorSeriesList".required();
+        default: Option<f64> = "default";
+    }
+}
+
+impl Evaluate for PowerLists {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let (bases, exponents) = (&self.bases.0, &self.exponents.0);
+        let mut powers = Vec::with_capacity(bases.len());
+        if let Some(default) = self.default.filter(|_| bases.is_empty()) {
+            for exponent in exponents {
+                scope.spend(exponent.values.len())?;
+                let values = exponent.values.iter().map(|value| power(default, *value)).collect();
+                let name = format!("powSeries({},{})", general(default), exponent.name);
+                powers.push(exponent.clone().with(values).called(name));
+            }
+        }
+        for (place, base) in bases.iter().enumerate() {
+            let exponent = match exponents.as_slice() {
+                [only] => Some(only),
+                many if many.len() == bases.len() => many.get(place),
+                many => many.iter().find(|exponent| exponent.name == base.name),
+            };
+            scope.spend(base.values.len())?;
+            if let Some(exponent) = exponent {
+                let Some(both) = normalize(&[base, exponent]) else { continue };
+                let values = both.columns[0].iter().zip(both.columns[1].iter()).map(|(a, b)| power(*a, *b)).collect();
+                let name = format!("powSeries({},{})", base.name, exponent.name);
+                let (start, end, step) = (both.start, both.end, both.step);
+                powers.push(Series { start, end, step, ..base.clone().with(values).called(name) });
+            } else if let Some(default) = self.default {
+                let values = base.values.iter().map(|value| power(*value, default)).collect();
+                let name = format!("powSeries({},{})", base.name, general(default));
+                powers.push(base.clone().with(values).called(name));
+            }
+        }
+        Ok(powers.into())
     }
 }
 
