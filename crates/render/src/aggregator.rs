@@ -5,6 +5,8 @@
 //! Unknown values are skipped by adding zero, which changes nothing, because a sum that begins at +0.0 is
 //! never -0.0. (CPython 3.12 and later compensates `sum()`; the last digit may differ there.)
 
+use std::convert::Infallible;
+
 /// A way to make one number of many. Unknown values (NaN) are left out; of none, the answer is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregator {
@@ -115,6 +117,8 @@ impl Aggregator {
     pub(crate) fn across<'c>(self, columns: &[&'c [f64]], x_files_factor: f64) -> Vec<f64> {
         let rows = columns.iter().map(|column| column.len()).max().unwrap_or(0);
         let mut out = vec![f64::NAN; rows];
+        let total = columns.len() as f64;
+        let least = least_known(total, x_files_factor);
         // Rows are taken in blocks whose accumulators stay in the fastest cache while column after column
         // is folded into them.
         const BLOCK: usize = 1024;
@@ -127,19 +131,13 @@ impl Aggregator {
             let parts: Vec<&[f64]> = columns.iter().map(part).collect();
             let mut counts = [0.0; BLOCK];
             self.fold_block(&parts, out, &mut counts);
-            let total = columns.len() as f64;
-            for (out, count) in out.iter_mut().zip(counts) {
-                *out = match self {
-                    _ if count == 0.0 || count / total < x_files_factor => f64::NAN,
-                    Aggregator::Average | Aggregator::StdDev => *out / count,
-                    Aggregator::AvgZero => *out / total,
-                    Aggregator::Count => count,
-                    Aggregator::Multiply if count < total => f64::NAN,
-                    _ => *out,
-                };
-                if self == Aggregator::StdDev {
-                    *out = out.sqrt();
-                }
+            match self {
+                Aggregator::Average => finish(out, &counts, least, |sum, count| sum / count),
+                Aggregator::StdDev => finish(out, &counts, least, |squares, count| (squares / count).sqrt()),
+                Aggregator::AvgZero => finish(out, &counts, least, |sum, _| sum / total),
+                Aggregator::Count => finish(out, &counts, least, |_, count| count),
+                Aggregator::Multiply => finish(out, &counts, least.max(total), |product, _| product),
+                _ => finish(out, &counts, least, |value, _| value),
             }
         }
         out
@@ -186,15 +184,59 @@ impl Aggregator {
                 }
             }
             Aggregator::Median => {
-                let mut row = Vec::with_capacity(columns.len());
-                for (i, (out, count)) in out.iter_mut().zip(counts).enumerate() {
-                    row.clear();
-                    row.extend(columns.iter().filter_map(|column| column.get(i)).filter(|value| !value.is_nan()));
-                    *count = row.len() as f64;
-                    *out = if row.is_empty() { f64::NAN } else { median(&mut row) };
+                let mut counts = counts.iter_mut();
+                let Ok(()) = by_row(columns, out, |row| -> Result<f64, Infallible> {
+                    if let Some(count) = counts.next() {
+                        *count = row.len() as f64;
+                    }
+                    Ok(if row.is_empty() { f64::NAN } else { median(row) })
+                });
+            }
+        }
+    }
+}
+
+/// Makes a number of what is known in each row, which is handed on in the columns' order. It stops at an error.
+pub(crate) fn by_row<E>(
+    columns: &[&[f64]],
+    out: &mut [f64],
+    mut answer: impl FnMut(&mut [f64]) -> Result<f64, E>,
+) -> Result<(), E> {
+    // Neighbouring rows are gathered together, because they share the lines of the cache.
+    const TOGETHER: usize = 8;
+    let mut gathered: [Vec<f64>; TOGETHER] = Default::default();
+    for (part, out) in out.chunks_mut(TOGETHER).enumerate() {
+        gathered.iter_mut().for_each(Vec::clear);
+        for column in columns {
+            let values = column.get(part * TOGETHER..).unwrap_or_default();
+            for (row, value) in gathered.iter_mut().zip(values) {
+                if !value.is_nan() {
+                    row.push(*value);
                 }
             }
         }
+        for (out, row) in out.iter_mut().zip(&mut gathered) {
+            *out = answer(row)?;
+        }
+    }
+    Ok(())
+}
+
+/// How many of so many values must be known for a share of them to be: at least one.
+fn least_known(total: f64, share: f64) -> f64 {
+    if share > 1.0 {
+        return f64::INFINITY;
+    }
+    // A division decides, as in Python; the product may be off by one.
+    let near = (share * total).ceil();
+    let enough = |known: &f64| known / total >= share;
+    [near - 1.0, near, near + 1.0].into_iter().find(enough).unwrap_or(near).max(1.0)
+}
+
+/// Makes the answer of what a block was folded to; null where fewer than `least` are known.
+fn finish(out: &mut [f64], counts: &[f64], least: f64, answer: impl Fn(f64, f64) -> f64) {
+    for (out, count) in out.iter_mut().zip(counts) {
+        *out = if *count < least { f64::NAN } else { answer(*out, *count) };
     }
 }
 
@@ -234,7 +276,13 @@ fn larger(most: f64, value: f64) -> f64 {
 /// The middle of known values, of which there is at least one.
 pub(crate) fn median(known: &mut [f64]) -> f64 {
     debug_assert!(!known.is_empty(), "something has a middle");
-    known.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     let middle = known.len() / 2;
-    if known.len().is_multiple_of(2) { (known[middle - 1] + known[middle]) / 2.0 } else { known[middle] }
+    let even = known.len().is_multiple_of(2);
+    let (below, value, _) = known.select_nth_unstable_by(middle, in_order);
+    if even { (below.iter().copied().fold(f64::NEG_INFINITY, larger) + *value) / 2.0 } else { *value }
+}
+
+/// The order of known values.
+pub(crate) fn in_order(a: &f64, b: &f64) -> std::cmp::Ordering {
+    a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)
 }

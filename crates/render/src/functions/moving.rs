@@ -150,7 +150,14 @@ fn windows(
         Aggregator::Sum | Aggregator::Average | Aggregator::AvgZero => sums(values, points, scope)?,
         Aggregator::Min => extremes(values, points, |kept, new| kept <= new),
         Aggregator::Max => extremes(values, points, |kept, new| kept >= new),
+        Aggregator::Median if points <= MAX_SORTED => sorted_medians(values, points, scope)?,
         Aggregator::Median => medians(values, points, scope)?,
+        Aggregator::StdDev => deviations(values, points, &known, scope)?,
+        Aggregator::Range => {
+            let least = extremes(values, points, |kept, new| kept <= new);
+            let most = extremes(values, points, |kept, new| kept >= new);
+            most.iter().zip(least).map(|(most, least)| most - least).collect()
+        }
         Aggregator::Count => known.clone(),
         other => each(values, points, other, scope)?,
     };
@@ -184,6 +191,9 @@ fn known_counts(values: &[f64], points: usize) -> Vec<f64> {
 /// Additions of one series beyond which window sums are kept running: about a tenth of a second.
 const MAX_ADDITIONS: usize = 1 << 28;
 
+/// Windows that are folded side by side.
+const SIDE_BY_SIDE: usize = 16;
+
 /// Window sums, each added from its first value to its last. So many windows are summed side by side as fit in
 /// the processor's registers: the additions of one window wait for each other, those of several do not.
 fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
@@ -192,7 +202,6 @@ fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error>
     if count.saturating_mul(points) > MAX_ADDITIONS {
         return Ok(running(&values, points));
     }
-    const SIDE_BY_SIDE: usize = 16;
     // The last group of windows may reach beyond the end; what it sums there is dropped.
     values.resize(values.len() + SIDE_BY_SIDE, 0.0);
     let mut sums = vec![0.0; count];
@@ -211,6 +220,40 @@ fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error>
         out.copy_from_slice(&side[..out.len()]);
     }
     Ok(sums)
+}
+
+/// Window deviations: means first, then the sums of squares, both from the first value of a window to its last and
+/// many windows side by side, as sums are.
+fn deviations(values: &[f64], points: usize, known: &[f64], scope: &Scope) -> Result<Vec<f64>, Error> {
+    if known.len().saturating_mul(points) > MAX_ADDITIONS {
+        return each(values, points, Aggregator::StdDev, scope);
+    }
+    let mut means = sums(values, points, scope)?;
+    for (mean, known) in means.iter_mut().zip(known) {
+        *mean /= known;
+    }
+    let mut values = values.to_vec();
+    values.resize(values.len() + SIDE_BY_SIDE, f64::NAN);
+    let mut deviations = vec![0.0; means.len()];
+    for (group, out) in deviations.chunks_mut(SIDE_BY_SIDE).enumerate() {
+        if group % 64 == 0 {
+            scope.check()?;
+        }
+        let first = group * SIDE_BY_SIDE;
+        let (mut side, mut mean) = ([0.0; SIDE_BY_SIDE], [0.0; SIDE_BY_SIDE]);
+        mean[..out.len()].copy_from_slice(&means[first..first + out.len()]);
+        let reached = values.get(first..first + points + SIDE_BY_SIDE - 1).unwrap_or_default();
+        for later in reached.windows(SIDE_BY_SIDE) {
+            for ((sum, value), mean) in side.iter_mut().zip(later).zip(&mean) {
+                let off = value - mean;
+                *sum += if value.is_nan() { 0.0 } else { off * off };
+            }
+        }
+        for ((out, sum), known) in out.iter_mut().zip(side).zip(&known[first..]) {
+            *out = (sum / known).sqrt();
+        }
+    }
+    Ok(deviations)
 }
 
 /// Window sums kept running: what enters is added, what leaves is taken away, and what that loses is kept
@@ -267,6 +310,52 @@ fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> 
         }
     }
     extremes
+}
+
+/// Values of a window up to which it is kept sorted: moving so many bytes is faster than a tree.
+const MAX_SORTED: usize = 512;
+
+/// Window medians, of a window that is kept sorted: what enters takes the place of what leaves, and what lies between
+/// the two moves by one.
+fn sorted_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
+    let mut sorted: Vec<f64> = Vec::with_capacity(points + 1);
+    let mut medians = Vec::with_capacity((values.len() + 1).saturating_sub(points));
+    for (i, value) in values.iter().enumerate() {
+        if i % 4096 == 0 {
+            scope.check()?;
+        }
+        let leaving = i.checked_sub(points).map_or(f64::NAN, |left| values[left]);
+        // Of equals the oldest comes first, which shows in the sign of zeros.
+        let first = |sorted: &[f64], value: f64| sorted.partition_point(|kept| *kept < value);
+        let behind = |sorted: &[f64], value: f64| sorted.partition_point(|kept| *kept <= value);
+        match (leaving.is_nan(), value.is_nan()) {
+            (true, true) => {}
+            (true, false) => sorted.insert(behind(&sorted, *value), *value),
+            (false, true) => {
+                sorted.remove(first(&sorted, leaving));
+            }
+            (false, false) => {
+                let (from, to) = (first(&sorted, leaving), behind(&sorted, *value));
+                if from < to {
+                    sorted.copy_within(from + 1..to, from);
+                    sorted[to - 1] = *value;
+                } else {
+                    sorted.copy_within(to..from, to + 1);
+                    sorted[to] = *value;
+                }
+            }
+        }
+        if i + 1 < points {
+            continue;
+        }
+        let middle = sorted.len() / 2;
+        medians.push(match sorted.len() {
+            0 => f64::NAN,
+            odd if odd % 2 == 1 => sorted[middle],
+            _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
+        });
+    }
+    Ok(medians)
 }
 
 /// Window medians. 1. Every known value gets its rank among all. 2. A tree over the ranks counts which of them
@@ -396,6 +485,12 @@ mod tests {
             let values = chance.values(count);
             let points = 1 + chance.below(40) as usize;
             let factor = [0.0, 0.3, 0.7, 1.0][chance.below(4) as usize];
+            let (sorted, ranked) =
+                with_scope(|scope| Ok((sorted_medians(&values, points, scope)?, medians(&values, points, scope)?)));
+            assert!(
+                sorted.iter().zip(&ranked).all(|(a, b)| a == b || (a.is_nan() && b.is_nan())),
+                "seed {seed}: medians of {points} in {values:?}"
+            );
             for (name, aggregator) in Aggregator::NAMES {
                 let moved = with_scope(|scope| windows(&values, points, aggregator, factor, scope));
                 let naive: Vec<f64> = values

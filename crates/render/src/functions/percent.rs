@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::{
     Aggregator, Error, Literal, Series,
+    aggregator::{by_row, in_order},
     argument::{Any, NodeOrTag, SeriesList, Value, parameters},
     evaluate::Scope,
     functions::{
@@ -49,7 +50,21 @@ pub(super) fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
 }
 
 pub(super) fn sort(values: &mut [f64]) {
-    values.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    values.sort_by(in_order);
+}
+
+/// The n-th percentile of values in any order, of which there is at least one: 0 <= n <= 100. Only what is around it
+/// is sorted.
+fn percentile_among(values: &mut [f64], n: f64, interpolate: bool) -> f64 {
+    debug_assert!(!values.is_empty(), "something has percentiles");
+    let rank = n / 100.0 * (values.len() as f64 + 1.0);
+    // With the two values around the rank in their places, the others do not matter.
+    let lower = (rank as usize).clamp(1, values.len()) - 1;
+    let (_, _, above) = values.select_nth_unstable_by(lower, in_order);
+    if !above.is_empty() {
+        above.select_nth_unstable_by(0, in_order);
+    }
+    percentile(values, n, interpolate)
 }
 
 parameters! {
@@ -69,17 +84,11 @@ impl Evaluate for PercentileOfSeries {
         let all: Vec<&Series> = self.series.0.iter().collect();
         let (Some(first), Some(normalized)) = (all.first(), normalize(&all)) else { return Ok(Vec::new().into()) };
         let rows = normalized.columns.iter().map(|column| column.len()).max().unwrap_or(0);
-        let mut row = Vec::with_capacity(all.len());
-        let mut values = Vec::with_capacity(rows);
-        for i in 0..rows {
-            if i % 256 == 0 {
-                scope.check()?;
-            }
-            row.clear();
-            row.extend(normalized.columns.iter().filter_map(|column| column.get(i)).filter(|value| !value.is_nan()));
-            sort(&mut row);
-            values.push(if row.is_empty() { f64::NAN } else { percentile(&row, self.n, self.interpolate) });
-        }
+        let mut values = vec![f64::NAN; rows];
+        by_row(&normalized.slices(), &mut values, |row| {
+            scope.check()?;
+            Ok::<f64, Error>(if row.is_empty() { f64::NAN } else { percentile_among(row, self.n, self.interpolate) })
+        })?;
         let name = format!("percentileOfSeries({},{})", first.path_expression, general(self.n));
         let made = Series::computed(&name, normalized.start, normalized.end, normalized.step, values);
         let integers = !self.interpolate && all.iter().all(|series| series.integers);
@@ -102,16 +111,15 @@ impl Evaluate for NPercentile {
         }
         let mut lines = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
-            let mut sorted: Vec<f64> = series.values.iter().copied().filter(|value| !value.is_nan()).collect();
-            if sorted.is_empty() {
+            let mut known: Vec<f64> = series.values.iter().copied().filter(|value| !value.is_nan()).collect();
+            if known.is_empty() {
                 continue;
             }
-            sort(&mut sorted);
             let points = usize::try_from((series.end - series.start) / series.step.max(1)).unwrap_or(0);
             scope.spend(points)?;
             series.tags.put("nPercentile", repr(self.n));
             let name = format!("nPercentile({}, {})", series.name, general(self.n));
-            let (integers, value) = (series.integers, percentile(&sorted, self.n, false));
+            let (integers, value) = (series.integers, percentile_among(&mut known, self.n, false));
             lines.push(Series { integers, ..series.with(vec![value; points]).called(name) });
         }
         Ok(lines.into())
