@@ -18,6 +18,7 @@ mod events;
 mod find;
 mod formats;
 mod functions;
+mod graph_request;
 mod nodes;
 mod page;
 mod reckoning;

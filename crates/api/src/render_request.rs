@@ -21,6 +21,7 @@ use crate::{
     carbonapi_series::FetchHead,
     evaluation::{Cost, Evaluated, evaluate},
     formats::{Answer, Format, NullPoints},
+    graph_request::{self, GraphForm},
     json::JsonStyle,
     pieces::{Coding, respond},
     python,
@@ -31,6 +32,7 @@ use crate::{
 const CACHE_SECONDS: i64 = 60;
 
 /// What a request to `/render` asks, checked.
+#[derive(Clone)]
 pub(crate) struct Asked {
     /// What is not blank among the targets.
     pub targets: Vec<String>,
@@ -50,8 +52,15 @@ pub(crate) struct Asked {
     pub from_front_end: bool,
     /// Whether paths are names and globs without escapes, as programs send them.
     pub has_plain_paths: bool,
-    format: Format,
+    form: Form,
     cache_seconds: i64,
+}
+
+/// How the answer is written.
+#[derive(Clone)]
+enum Form {
+    Numbers(Format),
+    Graph(Box<GraphForm>),
 }
 
 /// `/render`.
@@ -61,16 +70,24 @@ pub(crate) async fn render(api: &Arc<Api>, query: &Query) -> Result<Reply, Refus
     }
     let asked = Arc::new(read(api, query)?);
     let permit = api.turn().await?;
-    let Evaluated { series, cost } = evaluate(api, &asked, Cost::default()).await?;
     let coding = Coding::of(&query.headers);
+    let mut format = match &asked.form {
+        Form::Numbers(format) => format.clone(),
+        Form::Graph(form) => {
+            let mut reply = graph_request::render(api, &asked, form, coding, permit).await?;
+            set_caching(&mut reply.response, asked.cache_seconds, (api.clock)());
+            return Ok(reply);
+        }
+    };
+    let Evaluated { series, cost } = evaluate(api, &asked, Cost::default()).await?;
     let (api_there, cache_seconds) = (api.clone(), asked.cache_seconds);
     let written = tokio::task::spawn_blocking(move || {
-        let mut format = asked.format.clone();
         if let Format::CarbonapiV3(heads) = &mut format {
             let Times { from, until, .. } = asked.times;
             heads.extend(series.iter().map(|series| FetchHead::of(&api_there, series, from, until)));
         }
-        answered(Answer::new(format, folded(&asked, series)), api_there.limits.response_bytes, coding, permit)
+        let series = folded(&format, asked.max_data_points, series);
+        answered(Answer::new(format, series), api_there.limits.response_bytes, coding, permit)
     });
     let mut response = written.await.map_err(|_| Refusal::Broken)??;
     set_caching(&mut response, cache_seconds, (api.clock)());
@@ -101,10 +118,6 @@ pub(crate) fn answered(
 fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
     let params = &query.params;
     let bad = Refusal::parameters;
-    let graph_type = params.last("graphType").unwrap_or("line");
-    if !matches!(graph_type, "line" | "pie") {
-        return Err(bad(format!("Invalid graphType '{graph_type}', must be one of ['line', 'pie']")));
-    }
     let cache_seconds = params.int("cacheTimeout", CACHE_SECONDS).map_err(bad)?;
     let cache_seconds = if params.has("noCache") { 0 } else { cache_seconds };
     let name = if params.has("target") { "target" } else { "target[]" };
@@ -112,15 +125,11 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
     let zone = zone(api, params);
     let times = Times::read(api, params, &zone)?;
     let x_files_factor = params.last("xFilesFactor").map_or(Ok(0.0), python::float).map_err(bad)?;
-    let format = format(query, &zone)?;
-    if graph_type == "pie" {
-        let text = "pie charts are images, and images are not made here yet; leave graphType out and ask for a format \
-                    of numbers: json, csv, raw, pickle, msgpack, dygraph or rickshaw";
-        return Err(Refusal::Format(text.to_owned()));
-    }
+    let form = form(query, &zone)?;
     api.check_targets(targets.iter().map(String::len).sum())?;
     let source = source(&query.headers);
-    let from_front_end = params.last("local") == Some("1") && matches!(format, Format::Pickle | Format::Msgpack);
+    let is_for_programs = matches!(form, Form::Numbers(Format::Pickle | Format::Msgpack));
+    let from_front_end = params.last("local") == Some("1") && is_for_programs;
     let has_plain_paths = from_front_end || query.protocol.is_some();
     // `template[name]=value`; a later one of the same name goes before, as in a Python dict.
     let mut template: Vec<(String, String)> = Vec::new();
@@ -134,7 +143,7 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
     let digits =
         params.last("maxDataPoints").filter(|text| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()));
     let max_data_points = digits.map(|text| text.parse().unwrap_or(usize::MAX));
-    if max_data_points == Some(0) && matches!(format, Format::Json(..)) {
+    if max_data_points == Some(0) && matches!(form, Form::Numbers(Format::Json(..))) {
         return Err(bad("maxDataPoints must be at least 1".to_owned()));
     }
     Ok(Asked {
@@ -147,16 +156,25 @@ fn read(api: &Api, query: &Query) -> Result<Asked, Refusal> {
         source,
         from_front_end,
         has_plain_paths,
-        format,
+        form,
         cache_seconds,
     })
 }
 
-/// The format asked for. graphite-web draws a picture for everything it does not know.
-fn format(query: &Query, zone: &TimeZone) -> Result<Format, Refusal> {
+/// How the answer is to be written: a format of numbers where there is one of the name, and where it is not a pie.
+fn form(query: &Query, zone: &TimeZone) -> Result<Form, Refusal> {
+    let kind = graph_request::Kind::read(&query.params)?;
+    match format(query, zone) {
+        Some(format) if kind == graph_request::Kind::Lines => Ok(Form::Numbers(format)),
+        _ => Ok(Form::Graph(Box::new(GraphForm::read(&query.params, kind)?))),
+    }
+}
+
+/// The format of numbers asked for. graphite-web draws a picture for everything it does not know.
+fn format(query: &Query, zone: &TimeZone) -> Option<Format> {
     match query.protocol {
-        Some(Protocol::V2) => return Ok(Format::CarbonapiV2),
-        Some(Protocol::V3) => return Ok(Format::CarbonapiV3(Vec::new())),
+        Some(Protocol::V2) => return Some(Format::CarbonapiV2),
+        Some(Protocol::V3) => return Some(Format::CarbonapiV3(Vec::new())),
         None => {}
     }
     let params = &query.params;
@@ -172,24 +190,15 @@ fn format(query: &Query, zone: &TimeZone) -> Result<Format, Refusal> {
         callback: given.and_then(|_| params.last("jsonp")).map(str::to_owned),
     };
     let null_points = if params.has("noNullPoints") { NullPoints::Dropped } else { NullPoints::Kept };
-    match given.or_else(short) {
-        Some("json") => Ok(Format::Json(style(), null_points)),
-        Some("csv") => Ok(Format::Csv(zone.clone())),
-        Some("raw") => Ok(Format::Raw),
-        Some("pickle") => Ok(Format::Pickle),
-        Some("msgpack") => Ok(Format::Msgpack),
-        Some("dygraph") => Ok(Format::Dygraph(style())),
-        Some("rickshaw") => Ok(Format::Rickshaw(style())),
-        other => {
-            let given = match other {
-                None => "there is no format parameter, which means a picture".to_owned(),
-                Some(name) if matches!(name, "png" | "svg" | "pdf") => format!("format={name} is a picture"),
-                Some(name) => format!("there is no format {}", python::quoted(name)),
-            };
-            let text =
-                "pictures are not made here yet; use format=json, csv, raw, pickle, msgpack, dygraph or rickshaw";
-            Err(Refusal::Format(format!("{given}: {text}")))
-        }
+    match given.or_else(short)? {
+        "json" => Some(Format::Json(style(), null_points)),
+        "csv" => Some(Format::Csv(zone.clone())),
+        "raw" => Some(Format::Raw),
+        "pickle" => Some(Format::Pickle),
+        "msgpack" => Some(Format::Msgpack),
+        "dygraph" => Some(Format::Dygraph(style())),
+        "rickshaw" => Some(Format::Rickshaw(style())),
+        _ => None,
     }
 }
 
@@ -205,6 +214,11 @@ fn source(headers: &HeaderMap) -> String {
 }
 
 impl Asked {
+    /// The same of other targets.
+    pub fn of_targets(&self, targets: Vec<String>) -> Asked {
+        Asked { targets, ..self.clone() }
+    }
+
     /// Names and globs that a program asks for, with nothing said but when.
     pub fn of_paths(api: &Api, paths: Vec<String>, times: Times) -> Asked {
         Asked {
@@ -217,7 +231,7 @@ impl Asked {
             source: String::new(),
             from_front_end: false,
             has_plain_paths: true,
-            format: Format::CarbonapiV3(Vec::new()),
+            form: Form::Numbers(Format::CarbonapiV3(Vec::new())),
             cache_seconds: CACHE_SECONDS,
         }
     }
@@ -233,8 +247,8 @@ impl Asked {
 }
 
 /// Step 4: what `maxDataPoints` asks for, of the one format that folds.
-fn folded(asked: &Asked, mut series: Vec<Series>) -> Vec<Series> {
-    let (Format::Json(..), Some(most)) = (&asked.format, asked.max_data_points) else { return series };
+fn folded(format: &Format, max_data_points: Option<usize>, mut series: Vec<Series>) -> Vec<Series> {
+    let (Format::Json(..), Some(most)) = (format, max_data_points) else { return series };
     let range = render::time_range(&series);
     for each in &mut series {
         render::consolidate(each, most, range);

@@ -13,6 +13,7 @@ pub(crate) fn zone(api: &Api, params: &Params) -> TimeZone {
 }
 
 /// The span of a render and the time it takes for now, Unix seconds. `from` is before `until`.
+#[derive(Clone)]
 pub(crate) struct Times {
     pub now: Timestamp,
     pub from: Timestamp,
