@@ -114,7 +114,18 @@ impl Aggregator {
 
     /// Row by row, one number of what the columns hold there. A column that is shorter than the longest is
     /// unknown from its end on. A row is unknown where the known share of it is below `x_files_factor`.
-    pub(crate) fn across<'c>(self, columns: &[&'c [f64]], x_files_factor: f64) -> Vec<f64> {
+    pub(crate) fn across(self, columns: &[&[f64]], x_files_factor: f64) -> Vec<f64> {
+        let Ok(out) = self.across_while(columns, x_files_factor, &|| Ok::<(), Infallible>(()));
+        out
+    }
+
+    /// The same, given up where `check` says so. It is asked each thousand rows, or each row where that is long work.
+    pub(crate) fn across_while<'c, E>(
+        self,
+        columns: &[&'c [f64]],
+        x_files_factor: f64,
+        check: &dyn Fn() -> Result<(), E>,
+    ) -> Result<Vec<f64>, E> {
         let rows = columns.iter().map(|column| column.len()).max().unwrap_or(0);
         let mut out = vec![f64::NAN; rows];
         let total = columns.len() as f64;
@@ -130,7 +141,8 @@ impl Aggregator {
             };
             let parts: Vec<&[f64]> = columns.iter().map(part).collect();
             let mut counts = [0.0; BLOCK];
-            self.fold_block(&parts, out, &mut counts);
+            check()?;
+            self.fold_block(&parts, out, &mut counts, check)?;
             match self {
                 Aggregator::Average => finish(out, &counts, least, |sum, count| sum / count),
                 Aggregator::StdDev => finish(out, &counts, least, |squares, count| (squares / count).sqrt()),
@@ -140,12 +152,18 @@ impl Aggregator {
                 _ => finish(out, &counts, least, |value, _| value),
             }
         }
-        out
+        Ok(out)
     }
 
     /// Folds columns into a block of rows, and counts what is known in each: sums for the averages, the sum of
     /// squares for the deviation, for the others the answer.
-    fn fold_block(self, columns: &[&[f64]], out: &mut [f64], counts: &mut [f64]) {
+    fn fold_block<E>(
+        self,
+        columns: &[&[f64]],
+        out: &mut [f64],
+        counts: &mut [f64],
+        check: &dyn Fn() -> Result<(), E>,
+    ) -> Result<(), E> {
         let infinity = f64::INFINITY;
         match self {
             Aggregator::Average | Aggregator::AvgZero | Aggregator::Sum | Aggregator::Count => {
@@ -164,15 +182,15 @@ impl Aggregator {
             }),
             Aggregator::Range => {
                 let mut least = vec![0.0; out.len()];
-                Aggregator::Min.fold_block(columns, &mut least, counts);
-                Aggregator::Max.fold_block(columns, out, counts);
+                Aggregator::Min.fold_block(columns, &mut least, counts, check)?;
+                Aggregator::Max.fold_block(columns, out, counts, check)?;
                 for (out, least) in out.iter_mut().zip(least) {
                     *out -= least;
                 }
             }
             Aggregator::StdDev => {
                 let mut means = vec![0.0; out.len()];
-                Aggregator::Average.fold_block(columns, &mut means, counts);
+                Aggregator::Average.fold_block(columns, &mut means, counts, check)?;
                 for (mean, count) in means.iter_mut().zip(counts) {
                     *mean /= *count;
                 }
@@ -185,14 +203,16 @@ impl Aggregator {
             }
             Aggregator::Median => {
                 let mut counts = counts.iter_mut();
-                let Ok(()) = by_row(columns, out, |row| -> Result<f64, Infallible> {
+                by_row(columns, out, |row| {
+                    check()?;
                     if let Some(count) = counts.next() {
                         *count = row.len() as f64;
                     }
                     Ok(if row.is_empty() { f64::NAN } else { median(row) })
-                });
+                })?;
             }
         }
+        Ok(())
     }
 }
 

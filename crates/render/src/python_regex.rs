@@ -8,7 +8,12 @@ use fancy_regex::{Captures, Regex, RegexBuilder};
 /// Steps of backtracking on one name beyond which a pattern is given up.
 const BACKTRACK_LIMIT: usize = 200_000;
 /// Bytes of a pattern beyond which it is refused.
-const MAX_BYTES: usize = 16 << 10;
+const MAX_BYTES: usize = 4 << 10;
+/// Bytes that each part of a pattern may take once compiled; counts such as `{1000}` multiply. A look-around has two
+/// parts at most.
+const MAX_COMPILED_BYTES: usize = 2 << 20;
+/// Bytes of what replacing makes of one name. Replacements that double a name, inside of each other, end here.
+const MAX_REPLACED_BYTES: usize = 64 << 10;
 
 /// A compiled pattern.
 pub struct PythonRegex {
@@ -21,7 +26,8 @@ impl PythonRegex {
         if pattern.len() > MAX_BYTES {
             return Err(format!("is a pattern of more than {MAX_BYTES} bytes"));
         }
-        let regex = RegexBuilder::new(&translated(pattern)).backtrack_limit(BACKTRACK_LIMIT).build();
+        let mut builder = RegexBuilder::new(&translated(pattern));
+        let regex = builder.backtrack_limit(BACKTRACK_LIMIT).delegate_size_limit(MAX_COMPILED_BYTES).build();
         let regex = regex.map_err(|error| {
             let shown: String = pattern.chars().take(200).collect();
             format!("must be a regular expression, got '{shown}': {error}")
@@ -34,15 +40,24 @@ impl PythonRegex {
         self.regex.is_match(text).map_err(too_hard)
     }
 
-    /// Replaces every match, as `re.sub`.
-    pub(crate) fn replace(&self, text: &str, replacement: &Replacement) -> Result<String, String> {
+    /// Replaces every match, as `re.sub`. Each may take as long as [`BACKTRACK_LIMIT`] lets it, so `stop` is asked
+    /// between them.
+    pub(crate) fn replace(
+        &self,
+        text: &str,
+        replacement: &Replacement,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<String, String> {
         let mut out = String::new();
         let (mut copied, mut from) = (0, 0);
         while from <= text.len() {
             let Some(captures) = self.regex.captures_from_pos(text, from).map_err(too_hard)? else { break };
             let Some(whole) = captures.get(0) else { break };
             out.push_str(text.get(copied..whole.start()).unwrap_or_default());
-            replacement.expand(&captures, &mut out);
+            replacement.expand(&captures, &mut out)?;
+            if stop() {
+                return Err("is given up, because nobody waits any more".to_owned());
+            }
             copied = whole.end();
             // As of Python 3.7 an empty match may follow directly on one that is not empty, but not on one
             // that is.
@@ -141,13 +156,17 @@ enum Part {
 }
 
 impl Replacement {
-    fn expand(&self, captures: &Captures, out: &mut String) {
+    fn expand(&self, captures: &Captures, out: &mut String) -> Result<(), String> {
         for part in &self.parts {
             match part {
                 Part::Literal(text) => out.push_str(text),
                 Part::Group(group) => out.push_str(captures.get(*group).map_or("", |found| found.as_str())),
             }
+            if out.len() > MAX_REPLACED_BYTES {
+                return Err(format!("and its replacement make a name of more than {MAX_REPLACED_BYTES} bytes"));
+            }
         }
+        Ok(())
     }
 }
 
@@ -226,7 +245,7 @@ mod tests {
     fn sub(pattern: &str, template: &str, text: &str) -> String {
         let regex = PythonRegex::new(pattern).expect("a pattern");
         let replacement = regex.replacement(template).expect("a replacement");
-        regex.replace(text, &replacement).expect("a replacement")
+        regex.replace(text, &replacement, &|| false).expect("a replacement")
     }
 
     // Answers of CPython 3.11.
@@ -272,5 +291,16 @@ mod tests {
     fn a_pattern_that_takes_forever_is_given_up() {
         let regex = PythonRegex::new(r"^(a+)+\1$").unwrap();
         assert!(regex.finds(&format!("{}b", "a".repeat(60))).is_err());
+    }
+
+    #[test]
+    fn names_and_patterns_do_not_grow_without_bound() {
+        let regex = PythonRegex::new("(.*)").unwrap();
+        let replacement = regex.replacement(&r"\1".repeat(10_000)).unwrap();
+        assert!(regex.replace(&"a".repeat(4000), &replacement, &|| false).unwrap_err().contains("bytes"));
+        assert!(PythonRegex::new("((a{1000}){1000}){1000}").is_err());
+        assert!(PythonRegex::new(&"a".repeat(MAX_BYTES + 1)).is_err());
+        let stopped = regex.replace("a", &regex.replacement("b").unwrap(), &|| true);
+        assert!(stopped.is_err());
     }
 }

@@ -443,3 +443,136 @@ fn no_target_panics() {
     }
     assert!(read > 10_000 && answered > 3_000, "{read} read, {answered} answered");
 }
+
+/// Answers events in a request for ten seconds.
+fn counted(target: &str, times: &[i64]) -> (Vec<render::Fetch>, Vec<Series>) {
+    let context = Context::new(1010, 1000, 1010);
+    let targets = [parse(target).expect("a target")];
+    let mut data = Data::new();
+    assert_eq!(plan(&targets, &context), Ok(Vec::new()), "events are asked for when they are needed");
+    let evaluation = evaluate(&targets, &context, &data, &Budget::unlimited()).expect("an evaluation");
+    let Evaluation::Fetch(wanted) = evaluation else { panic!("{target} needs events") };
+    for fetch in &wanted {
+        data.put_events(fetch.clone(), times.to_vec());
+    }
+    match evaluate(&targets, &context, &data, &Budget::unlimited()).expect("an evaluation") {
+        Evaluation::Done(series) => (wanted, series),
+        Evaluation::Fetch(more) => panic!("{target} needs {more:?} as well"),
+    }
+}
+
+#[test]
+fn events_are_counted_by_the_second() {
+    let (wanted, series) = counted("events('a','b')", &[1000, 1003, 1003, 1009, 1010, 999]);
+    let tags = render::EventTags::All(["a".to_owned(), "b".to_owned()].as_slice().into());
+    let span = Span { from: 1000, until: 1010 };
+    assert_eq!(wanted, [Fetch { path: "events(\"a\", \"b\")".into(), span, events: Some(tags) }]);
+    let [series] = series.as_slice() else { panic!("one series") };
+    assert_eq!((&*series.name, series.start, series.end, series.step), ("events(\"a\", \"b\")", 1000, 1010, 1));
+    let shown: Vec<String> = series.values.iter().map(f64::to_string).collect();
+    assert_eq!(shown.join(" "), "1 NaN NaN 2 NaN NaN NaN NaN NaN 1", "one at the very end has no second of its own");
+    assert_eq!(series.consolidation.to_string(), "sum");
+
+    let (wanted, series) = counted("sumSeries(events('*'),events('c'),timeShift(events('*'),'1h'))", &[]);
+    assert_eq!(wanted.len(), 3);
+    assert_eq!(wanted[0].events, Some(render::EventTags::Any));
+    assert!(series[0].values.iter().all(|value| value.is_nan()));
+}
+
+/// A caller that knows nothing of events files no series for them.
+#[test]
+fn a_caller_without_events_answers_none() {
+    assert!(values("events('*')").iter().all(|value| value.is_nan()));
+}
+
+#[test]
+fn a_walk_goes_by_chance_and_stays_the_same() {
+    let (one, again, other) = (values("randomWalk('x',1)"), values("randomWalk('x',1)"), values("randomWalk('y',1)"));
+    assert_eq!(one, again);
+    assert_ne!(one, other);
+    assert_eq!((one.len(), one[0]), (300, 0.0));
+    assert!(one.windows(2).all(|steps| (steps[1] - steps[0]).abs() <= 0.5));
+    assert!(one.windows(2).any(|steps| steps[1] > steps[0]) && one.windows(2).any(|steps| steps[1] < steps[0]));
+    assert!(message("randomWalk('x',0)").contains("step must be at least 1, got 0"));
+    assert!(message("time('x',-60)").contains("step must be at least 1"));
+}
+
+#[test]
+fn dates_are_those_of_the_request() {
+    assert_eq!(names("timeSlice(a.one,'-4min')"), ["timeSlice(a.one, 660, 900)"]);
+    assert_eq!(names("linearRegression(a.one,'-4min','-1min')"), ["linearRegression(a.one, 660, 840)"]);
+    assert_eq!(names("verticalLine('-1min')"), [""]);
+    assert!(message("timeSlice(a.one,'whenever')").contains("startSliceAt must be a time such as '-1h'"));
+    assert!(message("verticalLine('-1h')").contains("before start of range"));
+}
+
+#[test]
+fn groups_may_lack_what_makes_them_whole() {
+    let reduced = "reduceSeries(mapSeries(group(x.a.n,x.b.n,y.a.n,short),0),'diffSeries',1,'a','b')";
+    assert_eq!(names(reduced), ["x.reduce.diffSeries"], "graphite-web fails for y and for short");
+    assert_eq!(names("reduceSeries(group(x.a.n,x.b.n),'diffSeries',1,'a','b')"), ["x.reduce.diffSeries"]);
+    assert!(message("mapSeries(a.*,0)").contains("mapSeries: makes lists of series"));
+    assert!(message("scale(mapSeries(a.*,0),2)").contains("must be series, got lists of series"));
+    assert!(message("reduceSeries(mapSeries(a.*,0),'movingAverage',1,'one')").contains("cannot call movingAverage"));
+    assert_eq!(names("groupByTags(a.*,'sum','none')").len(), 1);
+    assert_eq!(names("holtWintersConfidenceArea(group(),3,'1h','5min')").len(), 0);
+    assert!(message("holtWintersForecast(a.one,'1h','1min')").contains("seasonality must be at least two steps"));
+}
+
+#[test]
+fn nulls_do_not_hide_a_series_above_a_value() {
+    assert_eq!(names("useSeriesAbove(a.two,1,'two','three')"), ["a.three"]);
+}
+
+#[test]
+fn targets_made_of_names_are_bounded() {
+    let long = "x".repeat(900_000);
+    assert!(message(&format!("applyByNode({long}.one,0,'group(%,%)')")).contains("makes a text of more than"));
+    assert!(message(&format!("template(a.$x$x$x$x$x$x,x='{long}')")).contains("template() makes paths of more than"));
+    let doubled = (0..30).fold("a.one".to_owned(), |inner, _| format!("aliasSub({inner},'(.+)','\\1\\1')"));
+    assert!(message(&doubled).contains("make a name of more than"));
+    assert!(message("timeStack(a.one,'1s',0,100000)").contains("at most 1000"));
+    // Each of the names asks for another path, and is refused before all are collected.
+    let many: Vec<String> = (0..20_000).map(|i| format!("n{i}")).collect();
+    let many = format!("applyByNode(group({}),0,'x.%')", many.join(","));
+    let targets = [parse(&many).expect("a target")];
+    let mut data = Data::new();
+    for i in 0..20_000 {
+        let fetch = Fetch::series(format!("n{i}"), SPAN);
+        let one = Series::fetched(&fetch.path.clone(), fetch.path.clone(), 660, 60, vec![1.0]);
+        data.put(fetch, vec![one]);
+    }
+    assert!(matches!(evaluate(&targets, &context(), &data, &Budget::unlimited()), Err(Error::Fetches { .. })));
+    // What they make counts against the budget, like all else.
+    let budget = Budget { points: 1000, cancelled: &|| false };
+    let walks = "applyByNode(group(a,b,c,d),0,'randomWalk(\"%\",1)')";
+    assert!(matches!(answer_within(walks, &context(), &budget), Err(Error::Budget { .. })));
+}
+
+#[test]
+fn one_long_function_stops_when_cancelled() {
+    let checks = AtomicUsize::new(0);
+    for target in [
+        "aggregate(a.*,'median')",
+        "percentileOfSeries(a.*,50)",
+        "holtWintersForecast(a.*,'1h','5min')",
+        "aliasSub(a.*,'(.)','x')",
+        "applyByNode(a.*,1,'%')",
+        "groupByTags(a.*,'sum','name')",
+        "exponentialMovingAverage(a.*,'5min')",
+        "sumSeriesWithWildcards(a.*,1)",
+    ] {
+        // It is asked more often than there are calls, so it is asked within them.
+        checks.store(0, Ordering::Relaxed);
+        let count = || checks.fetch_add(1, Ordering::Relaxed) > 1000;
+        answer_within(target, &context(), &Budget { points: usize::MAX, cancelled: &count }).expect(target);
+        let asked = checks.load(Ordering::Relaxed);
+        assert!(asked > 3, "{target} asks {asked} times");
+        for after in 0..asked {
+            checks.store(0, Ordering::Relaxed);
+            let cancelled = || checks.fetch_add(1, Ordering::Relaxed) >= after;
+            let answer = answer_within(target, &context(), &Budget { points: usize::MAX, cancelled: &cancelled });
+            assert_eq!(answer, Err(Error::Cancelled), "{target} after {after}");
+        }
+    }
+}

@@ -53,7 +53,9 @@ impl Evaluate for AliasSub {
         let replacement = regex.replacement(&self.replace).map_err(|problem| refuse(scope, "replace", problem))?;
         for series in &mut self.series.0 {
             scope.check()?;
-            let name = regex.replace(&series.name, &replacement);
+            let name = regex.replace(&series.name, &replacement, &|| scope.check().is_err());
+            // Giving up because of a cancellation is no fault of the pattern's.
+            scope.check()?;
             series.name = name.map_err(|problem| refuse(scope, "search", problem))?.into();
         }
         Ok(self.series.0.into())

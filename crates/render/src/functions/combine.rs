@@ -167,8 +167,7 @@ pub(super) fn aggregate(
 ) -> Result<Option<Series>, Error> {
     let all: Vec<&Series> = series.iter().collect();
     let Some(normalized) = normalize(&all) else { return Ok(None) };
-    scope.check()?;
-    let values = func.aggregator.across(&normalized.slices(), x_files_factor);
+    let values = func.aggregator.across_while(&normalized.slices(), x_files_factor, &|| scope.check())?;
     let name = format!("{}Series({})", func.name, path_expressions(&all));
     let mut tags = series.first().map_or_else(Tags::default, |first| first.tags.clone());
     for series in series {

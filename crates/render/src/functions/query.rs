@@ -91,7 +91,11 @@ impl Renaming {
 
     fn apply(&self, name: &str, scope: &Scope) -> Result<String, Error> {
         scope.check()?;
-        self.regex.replace(name, &self.replacement).map_err(|problem| scope.refuse(format!("search {problem}")))
+        let stop = || scope.check().is_err();
+        let replaced = self.regex.replace(name, &self.replacement, &stop);
+        // Giving up because of a cancellation is no fault of the pattern's.
+        scope.check()?;
+        replaced.map_err(|problem| scope.refuse(format!("search {problem}")))
     }
 }
 
