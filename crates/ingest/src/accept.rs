@@ -22,14 +22,14 @@ use carbon::{Decision, Reject, Rules};
 use metadata::{PolicyId, Registry};
 use metric::{Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
-use store::{Driver, StoreError};
+use store::{Driver, MetricRecord, StoreError};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     Batch, CountersSnapshot, Protocol, RejectExample, Restored,
     counters::Counters,
     health::Health,
-    held::{Held, Refused},
+    held::{Held, NO_POLICY, Refused},
     journal::{Journal, NumberedPoint, RECORD_POINTS},
     parked::Parked,
     policies::Policies,
@@ -447,8 +447,49 @@ impl Ingest {
         let last = points.iter().map(|point| point.metric).max().expect("there are points");
         if last as usize >= held.states.len() {
             let names = self.registry.read();
-            held.ensure(last, false, |number| names.policy_id(number));
+            // A number may be taken by a metric that is being adopted.
+            let policy_of = |number| if names.name(number).is_empty() { NO_POLICY } else { names.policy_id(number) };
+            held.ensure(last, false, policy_of);
         }
+    }
+
+    /// Takes in metrics that others created in a store that is shared. Their numbers must have been reserved in the
+    /// registry, and be remembered where the registry is opened from: the journal does not name them. They are kept by
+    /// the policy they come with until points of theirs come here. Returns how many were not known.
+    pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
+        {
+            // As for new rules: a metric may be kept by a policy only when the journal and the table have it. Under the
+            // lock of the rules, so that none puts a table in place that lacks the other's policies.
+            let _rules = self.rules.write();
+            let known = self.registry.policy_count();
+            for change in records.iter().filter_map(|record| record.policies.last()) {
+                self.registry.intern(&change.policy);
+            }
+            for id in known..self.registry.policy_count() {
+                let id = id as PolicyId;
+                self.journal.name_policy(id, &self.registry.policy(id));
+            }
+            if known < self.registry.policy_count() {
+                self.policies.refresh(&self.registry);
+            }
+        }
+        let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+        let added = self.registry.restore(records).added;
+        let mut held = self.held.lock();
+        let names = self.registry.read();
+        for number in numbers {
+            // A state there is was made while the number was reserved.
+            let is_known = !names.name(number).is_empty();
+            if let Some(state) = held.states.get_mut(number as usize).filter(|s| is_known && s.policy == NO_POLICY) {
+                state.policy = names.policy_id(number);
+            }
+        }
+        added
+    }
+
+    /// Metrics that are not in the metrics table yet.
+    pub fn unlisted(&self) -> Vec<u32> {
+        self.unlisted.lock().iter().copied().collect()
     }
 
     fn describe(&self, point: &NumberedPoint) -> String {
@@ -556,19 +597,35 @@ impl Ingest {
 
     /// Whether some metrics must be gone through again.
     async fn apply_rules_once(&self) -> bool {
-        const AT_ONCE: u32 = 4096;
         self.after_replay().await;
+        let count = self.registry.read().end();
+        self.judge(count, |place| place).await
+    }
+
+    /// Where others write the store too: judges the metrics whose first points were taken out since the last time.
+    pub(crate) async fn judge_newcomers(&self) {
+        let newcomers = std::mem::take(&mut self.held.lock().newcomers);
+        if newcomers.is_empty() {
+            return;
+        }
+        if self.judge(newcomers.len() as u32, |place| newcomers[place as usize]).await {
+            self.held.lock().newcomers.extend(newcomers);
+        }
+    }
+
+    /// Judges the metrics at these places by the rules in force. Whether some must be gone through again.
+    async fn judge(&self, places: u32, number_at: impl Fn(u32) -> u32) -> bool {
+        const AT_ONCE: u32 = 4096;
         if self.pressure.parks() {
             return true;
         }
         let rules = self.rules.read().clone();
-        let count = self.registry.read().end();
         let mut unfinished = false;
-        for first in (0..count).step_by(AT_ONCE as usize) {
-            let numbers = first..count.min(first + AT_ONCE);
+        for first in (0..places).step_by(AT_ONCE as usize) {
+            let numbers: Vec<u32> = (first..places.min(first + AT_ONCE)).map(&number_at).collect();
             let decisions: Vec<Decision> = {
                 let names = self.registry.read();
-                numbers.clone().map(|number| rules.rules.decide(names.name(number))).collect()
+                numbers.iter().map(|&number| rules.rules.decide(names.name(number))).collect()
             };
             let now = now();
             let (mut changed, mut taken) = (Vec::new(), Vec::new());
@@ -584,10 +641,11 @@ impl Ingest {
                 }
                 let table = self.policies.table();
                 let names = self.registry.read();
-                for (number, decision) in numbers.zip(decisions) {
-                    if number as usize >= held.states.len() {
-                        break;
+                for (number, decision) in numbers.into_iter().zip(decisions) {
+                    if number as usize >= held.states.len() || held.states[number as usize].policy == NO_POLICY {
+                        continue;
                     }
+                    let is_judged = held.is_judged(number);
                     let state = &mut held.states[number as usize];
                     state.refused = match decision {
                         Decision::Blacklisted => Some(Refused::Blacklisted),
@@ -596,7 +654,7 @@ impl Ingest {
                     };
                     let Decision::Keep(index) = decision else { continue };
                     let policy = rules.ids[index.get()];
-                    if state.policy == policy {
+                    if state.policy == policy || !is_judged {
                         continue;
                     }
                     // What it holds is stored by the policy it came under.

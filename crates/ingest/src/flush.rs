@@ -208,6 +208,7 @@ impl Ingest {
             let taken = self.take_busy(&mut busy);
             self.write_taken(taken).await;
         }
+        self.judge_newcomers().await;
         self.list().await.map_err(io::Error::other)?;
         let synced = NoPanic::new(self.driver.sync()).await;
         if let Err(error) = synced {

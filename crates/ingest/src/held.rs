@@ -25,6 +25,9 @@ pub(crate) struct State {
     pub(crate) policy: PolicyId,
     /// Set when the blacklist or the whitelist turned against a metric that exists.
     pub(crate) refused: Option<Refused>,
+    /// Whether points of it were taken out to be stored since the start. Until then a metric of a store that
+    /// others write too may be theirs alone, and is left to the policy they keep it by.
+    received: bool,
 }
 
 /// Which list refuses a metric.
@@ -71,11 +74,14 @@ pub(crate) struct Held {
     pub(crate) states: Vec<State>,
     owns: Owns,
     pub(crate) flushing: HashMap<u32, Arc<Taken>>,
+    /// Where others write too: metrics that were received for the first time since this was looked at, and must be
+    /// judged by the rules.
+    pub(crate) newcomers: Vec<u32>,
 }
 
 impl Held {
     pub(crate) fn new(is_alone: bool) -> Held {
-        Held { is_alone, states: Vec::new(), owns: Owns::default(), flushing: HashMap::new() }
+        Held { is_alone, states: Vec::new(), owns: Owns::default(), flushing: HashMap::new(), newcomers: Vec::new() }
     }
 
     /// Makes states up to and including `number`. `policy_of` tells the policy of each new one.
@@ -83,7 +89,13 @@ impl Held {
     pub(crate) fn ensure(&mut self, number: u32, stored: bool, policy_of: impl Fn(u32) -> PolicyId) {
         let own = if stored { OwnRef::UNKNOWN } else { OwnRef::NOTHING };
         for next in self.states.len() as u32..=number {
-            self.states.push(State { open: Open::default(), own, policy: policy_of(next), refused: None });
+            self.states.push(State {
+                open: Open::default(),
+                own,
+                policy: policy_of(next),
+                refused: None,
+                received: false,
+            });
         }
     }
 
@@ -173,6 +185,12 @@ impl Held {
         if state.open.is_empty() || self.flushing.contains_key(&number) {
             return None;
         }
+        if !state.received {
+            state.received = true;
+            if !self.is_alone {
+                self.newcomers.push(number);
+            }
+        }
         let open = std::mem::take(&mut state.open);
         let own = self.owns.get(state.own, &policies[usize::from(state.policy)].retention);
         let taken = Arc::new(Taken { metric: number, policy: state.policy, open, own, is_latest: true });
@@ -202,6 +220,13 @@ impl Held {
         }
     }
 
+    /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
+    /// of it came here.
+    pub(crate) fn is_judged(&self, number: u32) -> bool {
+        let state = &self.states[number as usize];
+        self.is_alone || state.received || !state.open.is_empty()
+    }
+
     /// Whether a metric, after `take` was tried, holds points: they wait for an earlier part that is still on
     /// its way.
     pub(crate) fn is_busy(&self, number: u32) -> bool {
@@ -223,7 +248,10 @@ impl Held {
     /// What waits for a metric under this policy, in the order it came, the part that is on its way first.
     /// What came under another is counted in other slots: it is visible again once it is stored.
     pub(crate) fn waiting(&self, number: u32, policy: PolicyId) -> Waiting<'_> {
-        let Some(state) = self.states.get(number as usize) else { return Waiting::default() };
+        let Some(state) = self.states.get(number as usize) else {
+            // Nothing came for it; where others write too, they may have stored something.
+            return Waiting { unstored_from: if self.is_alone { 0 } else { Slot::MAX }, ..Waiting::default() };
+        };
         let taken = self.flushing.get(&number).filter(|taken| taken.policy == policy);
         let is_current = state.policy == policy;
         // What another writer has stored is known to the store alone.
@@ -237,6 +265,11 @@ impl Held {
             taken: taken.map(|taken| &taken.open),
             open: (is_current && !state.open.is_empty()).then_some(&state.open),
             unstored_from,
+            // What is on its way may be stored by now.
+            unwritten_from: match taken {
+                None if is_current => self.owns.until_looked(state.own),
+                _ => Slot::MAX,
+            },
         }
     }
 }
@@ -248,6 +281,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) open: Option<&'a Open>,
     /// From this stage-0 slot on nothing is stored.
     pub(crate) unstored_from: Slot,
+    /// From this stage-0 slot on what waits is in no stored row.
+    unwritten_from: Slot,
 }
 
 impl Waiting<'_> {
@@ -258,7 +293,7 @@ impl Waiting<'_> {
     /// As the downsampler wants it.
     pub(crate) fn pending(&self) -> Pending {
         let opens: Vec<&Open> = self.taken.into_iter().chain(self.open).collect();
-        Pending::of(&opens, self.unstored_from)
+        Pending::of(&opens, self.unstored_from).unwritten_from(self.unwritten_from)
     }
 
     /// Lays the stage-0 points over `values`, whose first is of `first_slot`.
@@ -310,7 +345,7 @@ mod tests {
         for slot in 10..20 {
             open.push(slot, f64::from(slot));
         }
-        let waiting = Waiting { taken: None, open: Some(&open), unstored_from: 0 };
+        let waiting = Waiting { open: Some(&open), ..Waiting::default() };
         let mut window = [0.0; 4];
         waiting.overlay(8, &mut window);
         assert_eq!(window, [0.0, 0.0, 10.0, 11.0]);

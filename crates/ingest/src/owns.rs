@@ -62,6 +62,15 @@ impl Owns {
         }
     }
 
+    /// From which stage-0 slot on nothing of a metric is stored by this writer as far as it was looked, which is farther
+    /// than points come; `Slot::MAX` when that is not known.
+    pub(crate) fn until_looked(&self, at: OwnRef) -> Slot {
+        match at {
+            OwnRef::NOTHING => 0,
+            known => known.place().and_then(|place| self.words.get(place)).copied().unwrap_or(Slot::MAX),
+        }
+    }
+
     /// Remembers what is stored of a metric, in the place of what was. `coarse` is the number of coarse stages of
     /// its policy, the same as when `at` was set.
     pub(crate) fn set(&mut self, at: OwnRef, own: Option<&Own>, coarse: usize) -> OwnRef {

@@ -200,6 +200,31 @@ impl Registry {
         policies.change(number, old, policy, since);
     }
 
+    /// Takes that many numbers for metrics that will be given to [`Registry::restore`], and returns the first. Numbers that
+    /// are then not used are never used.
+    pub fn reserve(&self, count: u32) -> u32 {
+        let mut table = self.names.write();
+        let first = table.places.len() as u32;
+        assert!(count < NO_METRIC - first, "a registry numbers at most 2^32 - 1 metrics");
+        table.places.resize((first + count) as usize, NOWHERE);
+        first
+    }
+
+    /// Brings back those that are known and hidden; returns the others that are not known at all. For what was found in
+    /// tables that are shared.
+    pub fn show_known<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<T> {
+        let mut table = self.names.write();
+        let mut unknown = Vec::with_capacity(found.len());
+        for one in found {
+            let name = name_of(&one).as_bytes();
+            match table.find(self.hash(name), name) {
+                Some(number) => _ = table.show(number),
+                None => unknown.push(one),
+            }
+        }
+        unknown
+    }
+
     /// Takes metrics out of sight: somebody deleted them from tables that are shared. Their numbers, names and
     /// policies stay, for points that are on their way; [`NamesMut::create`] of the same name brings one back
     /// under its old number. Rebuilds the path index: seconds for millions of names, beside the lock.
@@ -347,9 +372,9 @@ impl Names<'_> {
         self.table.record(number).map_or("", |record| text(record.name))
     }
 
-    /// Whether a metric is there to be found: not hidden.
-    pub(crate) fn is_shown(&self, number: u32) -> bool {
-        self.table.hidden.is_empty() || !self.table.hidden.contains(&number)
+    /// Whether a metric has the number, and is not hidden.
+    pub fn is_shown(&self, number: u32) -> bool {
+        self.table.record(number).is_some() && (self.table.hidden.is_empty() || !self.table.hidden.contains(&number))
     }
 
     /// The policy that holds for a metric now.

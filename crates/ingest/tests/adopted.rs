@@ -1,0 +1,141 @@
+//! Metrics that others created in a store that is shared.
+
+use std::{sync::Arc, time::Duration};
+
+use carbon::{RuleFiles, Rules, Sink};
+use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use metadata::Registry;
+use metric::{Aggregation, Policy, Timestamp};
+use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, PolicyChange, Run, Usage};
+
+/// A memory that others write, too.
+struct Shared(MemoryDriver);
+
+impl Driver for Shared {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        self.0.write(runs)
+    }
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        self.0.own_part(wholes)
+    }
+    fn is_alone(&self) -> bool {
+        false
+    }
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        self.0.fetch(fetches)
+    }
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        self.0.sync()
+    }
+    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+        self.0.expire(now)
+    }
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.0.put_metrics(records)
+    }
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.0.scan_metrics(each)
+    }
+    fn usage(&self) -> Usage {
+        self.0.usage()
+    }
+}
+
+fn now() -> Timestamp {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as Timestamp
+}
+
+fn rules(retention: &str) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retention}\n");
+    Rules::parse(RuleFiles { schemas: Some(&schemas), ..RuleFiles::default() }).unwrap().0
+}
+
+async fn open(dir: &std::path::Path, driver: &Arc<Shared>) -> Arc<Ingest> {
+    let registry = Arc::new(Registry::new());
+    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
+    let options = IngestOptions {
+        journal_dir: dir.to_owned(),
+        sync: Sync::Every(Duration::from_secs(60)),
+        ..IngestOptions::default()
+    };
+    Ingest::open(options, driver.clone(), registry, rules("60s:1d")).await.unwrap()
+}
+
+fn theirs(number: u32, name: &str) -> MetricRecord {
+    let policy = Policy { retention: "8640*10s".parse().unwrap(), aggregation: Aggregation::Max, x_files_factor: 0.5 };
+    MetricRecord {
+        number,
+        name: name.to_owned(),
+        created_on: now() - 1000,
+        policies: vec![PolicyChange { since: 0, policy }],
+    }
+}
+
+async fn send(ingest: &Ingest, name: &str, value: f64) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    batch.point(name.as_bytes(), now(), value);
+    ingest.accept(&mut batch).await;
+}
+
+fn resolution(ingest: &Ingest, number: u32) -> u32 {
+    let registry = ingest.registry();
+    let id = registry.read().policy_id(number);
+    registry.policy(id).retention.finest().resolution()
+}
+
+#[tokio::test]
+async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let ingest = open(dir.path(), &driver).await;
+    let first = ingest.registry().reserve(2);
+    // Created while the numbers were reserved: states are made for all up to its own.
+    send(&ingest, "ours", 1.0).await;
+    assert_eq!(ingest.adopt(vec![theirs(first, "theirs.read"), theirs(first + 1, "theirs.sent")]), 2);
+    driver.put_metrics(vec![theirs(first, "theirs.read"), theirs(first + 1, "theirs.sent")]).await.unwrap();
+    assert_eq!((resolution(&ingest, first), resolution(&ingest, first + 1)), (10, 10));
+
+    send(&ingest, "theirs.sent", 2.0).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(
+        (resolution(&ingest, first), resolution(&ingest, first + 1)),
+        (10, 60),
+        "the rules hold for what comes here"
+    );
+    ingest.set_rules(rules("30s:1d")).await;
+    assert_eq!((resolution(&ingest, first), resolution(&ingest, first + 1)), (10, 30));
+    ingest.close().await.unwrap();
+    drop(ingest);
+
+    // Nor does a restart judge what nobody sent.
+    let ingest = open(dir.path(), &driver).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(resolution(&ingest, first), 10);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let ingest = open(dir.path(), &driver).await;
+    let first = ingest.registry().reserve(1);
+    driver.put_metrics(vec![theirs(first, "theirs")]).await.unwrap();
+    ingest.adopt(vec![theirs(first, "theirs")]);
+    send(&ingest, "theirs", 2.5).await;
+    // No close: what is held is in the journal alone.
+    drop(ingest);
+    let again = open(dir.path(), &driver).await;
+    assert_eq!((again.restored().points, again.restored().nameless_points), (1, 0));
+    again.flush().await.unwrap();
+    let stage = "8640*10s".parse::<metric::Retention>().unwrap();
+    let (table, slot) = (stage.table(0), stage.finest().slot(now()).unwrap());
+    let fetch = Fetch {
+        metric: first,
+        name: "theirs".to_owned(),
+        table,
+        first_slot: slot - 10,
+        end_slot: slot + 1,
+        aggregation: Aggregation::Max,
+    };
+    let cells = driver.fetch(vec![fetch]).await.unwrap().remove(0);
+    assert!(cells.values.contains(&2.5), "{cells:?}");
+}
