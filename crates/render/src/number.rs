@@ -147,19 +147,29 @@ pub(crate) fn rounded(value: f64, digits: i64) -> f64 {
 fn nearest_decimal(value: f64, digits: usize, power: f64) -> f64 {
     const TO_INTEGER: f64 = (1u64 << 52) as f64;
     let magnitude = (value * power).abs();
-    // Below 2^50 the nearest multiple is an integer that a division turns into the nearest double, unless the
-    // product's own rounding may have crossed a tie.
+    // Below 2^50 the nearest multiple is an integer that a division turns into the nearest double.
     if magnitude < (1u64 << 50) as f64 {
         // At 2^52 floats are integers: adding that rounds, without the call that rounding would be.
         let nearest = (magnitude + TO_INTEGER) - TO_INTEGER;
         let distance_from_tie = 0.5 - (magnitude - nearest).abs();
-        if distance_from_tie > magnitude * f64::EPSILON {
-            return (nearest / power).copysign(value);
-        }
+        // The product's own rounding may have crossed a tie, or made one.
+        let nearest = if distance_from_tie > magnitude * f64::EPSILON { nearest } else { exact_nearest(value, power) };
+        return (nearest / power).copysign(value);
     } else if value.is_nan() || value.abs() >= (1u64 << 52) as f64 {
         return value;
     }
     format!("{value:.digits$}").parse().unwrap_or(value)
+}
+
+/// The integer nearest to the exact product of the magnitudes of two numbers, which is near a tie and below 2^50. What
+/// the product lost by rounding is found by a multiplication and addition in one.
+fn exact_nearest(value: f64, power: f64) -> f64 {
+    let product = value.abs() * power;
+    let lost = value.abs().mul_add(power, -product);
+    let below = product.floor();
+    let over_half = product - below - 0.5 + lost;
+    let tie_to_odd = over_half == 0.0 && below % 2.0 != 0.0;
+    if over_half > 0.0 || tie_to_odd { below + 1.0 } else { below }
 }
 
 /// The nearest multiple of ten to the power of `zeros`, from the exact digits of a value.
@@ -260,6 +270,47 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(general(value), text);
         }
+    }
+
+    /// Python writes the decimal and reads it back; the shorter way may not differ.
+    #[test]
+    fn rounding_comes_to_what_the_written_decimal_does() {
+        let mut chance: u64 = 88172645463325252;
+        for _ in 0..200_000 {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            let digits = (chance % 8) as usize;
+            // Half of them end in a five behind the last digit that is kept.
+            let decimals = 10f64.powi(digits as i32 + 1);
+            let whole = (chance >> 20) % (1 << (chance >> 8 & 31));
+            let value = if chance >> 16 & 1 == 0 { (whole * 10 + 5) as f64 / decimals } else { whole as f64 / 7.0 };
+            let written: f64 = format!("{value:.digits$}").parse().expect("a number");
+            assert_eq!(rounded(value, digits as i64), written, "{value:?} to {digits}");
+            assert_eq!(rounded(-value, digits as i64), -written, "{value:?} to {digits}");
+        }
+    }
+
+    #[test]
+    fn rounding_to_tens_takes_ties_to_even() {
+        for (value, digits, expected) in [
+            (15.0, -1, 20.0),
+            (25.0, -1, 20.0),
+            (25.5, -1, 30.0),
+            (-25.0, -1, -20.0),
+            (49.0, -2, 0.0),
+            (50.0, -2, 0.0),
+            (50.1, -2, 100.0),
+            (999.0, -1, 1000.0),
+            (1e22, -22, 1e22),
+            (1.0, -400, 0.0),
+            (1.5, 400, 1.5),
+            (2.675, 2, 2.67),
+        ] {
+            assert_eq!(rounded(value, digits), expected, "{value} to {digits}");
+        }
+        assert!(rounded(f64::MAX, -308).is_nan());
+        assert_eq!(rounded(f64::INFINITY, 2), f64::INFINITY);
     }
 
     #[test]
