@@ -84,23 +84,24 @@ impl Aggregator {
         if count == 0.0 && !matches!(self, Aggregator::Count | Aggregator::AvgZero) {
             return f64::NAN;
         }
+        let sum = || values.iter().fold(0.0, |sum, value| sum + zero_if_unknown(*value));
         match self {
-            Aggregator::Average => known().fold(0.0, |sum, value| sum + value) / count,
-            Aggregator::AvgZero => known().fold(0.0, |sum, value| sum + value) / values.len() as f64,
+            Aggregator::Average => sum() / count,
+            Aggregator::AvgZero => sum() / values.len() as f64,
             Aggregator::Median => {
                 let mut sorted: Vec<f64> = known().collect();
                 median(&mut sorted)
             }
-            Aggregator::Sum => known().fold(0.0, |sum, value| sum + value),
-            Aggregator::Min => known().fold(f64::INFINITY, smaller),
-            Aggregator::Max => known().fold(f64::NEG_INFINITY, larger),
+            Aggregator::Sum => sum(),
+            Aggregator::Min => values.iter().copied().fold(f64::INFINITY, smaller),
+            Aggregator::Max => values.iter().copied().fold(f64::NEG_INFINITY, larger),
             Aggregator::Diff => {
                 let mut known = known();
                 let first = 0.0 + known.next().unwrap_or(f64::NAN);
                 known.fold(first, |rest, value| rest - value)
             }
             Aggregator::StdDev => {
-                let mean = known().fold(0.0, |sum, value| sum + value) / count;
+                let mean = sum() / count;
                 let squares = known().fold(0.0, |sum, value| sum + (value - mean) * (value - mean));
                 (squares / count).sqrt()
             }
@@ -305,4 +306,55 @@ pub(crate) fn median(known: &mut [f64]) -> f64 {
 /// The order of known values.
 pub(crate) fn in_order(a: &f64, b: &f64) -> std::cmp::Ordering {
     a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random (xorshift), from a printed seed.
+    fn below(chance: &mut u64, bound: u64) -> u64 {
+        *chance ^= *chance << 13;
+        *chance ^= *chance >> 7;
+        *chance ^= *chance << 17;
+        *chance % bound
+    }
+
+    #[test]
+    fn a_row_comes_to_what_its_values_come_to_alone() {
+        for seed in 1..=300_u64 {
+            let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let count = 1 + below(&mut chance, 60);
+            let columns: Vec<Vec<f64>> = (0..count)
+                .map(|_| {
+                    let rows = below(&mut chance, 40);
+                    let mut value = || match below(&mut chance, 8) {
+                        0 | 1 => f64::NAN,
+                        2 => 0.0,
+                        _ => below(&mut chance, 2_000_001) as f64 / 1e3 - 1e3,
+                    };
+                    (0..rows).map(|_| value()).collect()
+                })
+                .collect();
+            let slices: Vec<&[f64]> = columns.iter().map(Vec::as_slice).collect();
+            let rows = columns.iter().map(Vec::len).max().unwrap_or(0);
+            let share = [0.0, 0.25, 0.5, 0.9, 1.0, 2.0][below(&mut chance, 6) as usize];
+            for (name, aggregator) in Aggregator::NAMES {
+                let across = aggregator.across(&slices, share);
+                let naive: Vec<f64> = (0..rows)
+                    .map(|row| {
+                        let at = |column: &&[f64]| column.get(row).copied().unwrap_or(f64::NAN);
+                        let values: Vec<f64> = slices.iter().map(at).collect();
+                        let known = values.iter().filter(|value| !value.is_nan()).count();
+                        let enough = known > 0 && known as f64 / values.len() as f64 >= share;
+                        if enough { aggregator.of(&values) } else { f64::NAN }
+                    })
+                    .collect();
+                let bits = |values: &[f64]| -> Vec<u64> {
+                    values.iter().map(|value| if value.is_nan() { u64::MAX } else { value.to_bits() }).collect()
+                };
+                assert_eq!(bits(&across), bits(&naive), "seed {seed}: {name} with {share} of {columns:?}");
+            }
+        }
+    }
 }

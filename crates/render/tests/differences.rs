@@ -576,3 +576,18 @@ fn one_long_function_stops_when_cancelled() {
         }
     }
 }
+
+#[test]
+fn lines_and_areas_say_how_they_want_to_be_drawn() {
+    let options = |target: &str| -> Vec<render::GraphOptions> {
+        answer(target).expect(target).iter().map(|series| series.graph_options().clone()).collect()
+    };
+    assert_eq!(options("threshold(5,'x','red')")[0].color.as_deref(), Some("red"));
+    let vertical = options("verticalLine('-1min','x',color='blue')");
+    assert!(vertical[0].infinite && vertical[0].color.as_deref() == Some("blue"));
+    let area = options("holtWintersConfidenceArea(a.one,3,'10min','5min')");
+    assert_eq!(
+        area.iter().map(|band| (band.stacked, band.invisible)).collect::<Vec<_>>(),
+        [(true, true), (true, false)]
+    );
+}

@@ -332,3 +332,27 @@ fn missing(name: &str, start: i64, end: i64, step: i64, rows: usize, scope: &mut
     let series = Series::computed(name, start, end, step, vec![f64::NAN; rows]);
     Ok(Series { x_files_factor: scope.x_files_factor, ..series })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_needs_no_order() {
+        let mut chance = 88_172_645_463_325_252_u64;
+        for _ in 0..2000 {
+            let mut next = |bound: u64| {
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                chance % bound
+            };
+            let mut values: Vec<f64> = (0..1 + next(60)).map(|_| next(50) as f64).collect();
+            let (n, interpolate) = (next(101) as f64, next(2) == 0);
+            let mut sorted = values.clone();
+            sort(&mut sorted);
+            let expected = percentile(&sorted, n, interpolate);
+            assert_eq!(percentile_among(&mut values, n, interpolate), expected, "{n} of {sorted:?}");
+        }
+    }
+}
