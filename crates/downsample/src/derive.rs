@@ -18,13 +18,22 @@ use crate::{Late, Open, Own};
 const JOIN: u32 = 32;
 
 /// What waits in memory for one metric: the points in order, and what is known of the store.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Pending {
     // Sorted by stage, then slot; one entry a slot, the one written last.
     points: Vec<Late>,
     /// From this stage-0 slot on nothing is stored in any stage. Zero: nothing at all is stored.
     /// `Slot::MAX`: unknown, so the store is asked.
     unstored_from: Slot,
+    /// The stage-0 points from this slot on are in no stored row; `Slot::MAX` where that cannot be told.
+    unwritten_from: Slot,
+}
+
+/// Nothing waits.
+impl Default for Pending {
+    fn default() -> Pending {
+        Pending { points: Vec::new(), unstored_from: Slot::MAX, unwritten_from: Slot::MAX }
+    }
 }
 
 impl Pending {
@@ -50,7 +59,25 @@ impl Pending {
             points.dedup_by_key(|point| (point.stage, point.slot));
             points.reverse();
         }
-        Pending { points, unstored_from }
+        Pending { points, unstored_from, unwritten_from: Slot::MAX }
+    }
+
+    /// Says that this writer has stored nothing from a stage-0 slot on, so that points from there on may be added to
+    /// what rows say whose finer slots are not there any more. For readers alone: a write that is tried again may
+    /// find its own first try.
+    #[must_use]
+    pub fn unwritten_from(self, slot: Slot) -> Pending {
+        Pending { unwritten_from: slot, ..self }
+    }
+
+    /// The fold of the stage-0 points in these slots, if all of them are in no stored row.
+    fn unwritten(&self, slots: Range<Slot>, method: Aggregation) -> Option<Partial> {
+        let points = self.of_stage(0);
+        let start = points.partition_point(|point| point.slot < slots.start);
+        let end = points.partition_point(|point| point.slot < slots.end);
+        let points =
+            points.get(start..end).filter(|points| !points.is_empty() && self.unwritten_from <= points[0].slot)?;
+        Some(points.iter().fold(Partial::NONE, |all, point| method.merge(all, Partial::point(point.value))))
     }
 
     /// Whether nothing waits.
@@ -379,11 +406,18 @@ impl<'a> Derivation<'a> {
                 let children = stretch.cells.iter().skip(skip).take(ratio as usize);
                 children.fold(Partial::NONE, |all, &child| method.merge(all, child))
             };
-            let partial = written.unwrap_or_else(from_children);
+            let is_complete = complete_from <= stages[k].time(slot);
+            // The rows that are stored and what is held have nothing in common: no finer slot need tell them apart.
+            let added = || {
+                let points = slot.checked_mul(expected)?..slot.saturating_add(1).saturating_mul(expected);
+                let held = self.pending.unwritten(points, method).filter(|_| !is_complete)?;
+                Some(method.merge(*known, held))
+            };
+            let partial = written.or_else(added).unwrap_or_else(from_children);
             // More is stored than the finer slots still tell: they have expired, or the slot was written
             // as a whole when it was already too old for them. What is stored knows better. Where they are all
             // still there, several writers had the same stage-0 slot, and each counted it.
-            if written.is_none() && known.count > partial.count && stages[k].time(slot) < complete_from {
+            if written.is_none() && known.count > partial.count && !is_complete {
                 kept.push(slot);
                 continue;
             }
@@ -610,6 +644,23 @@ mod tests {
         let plan = Derivation::plan(&policy, &pending, 1, MOMENT);
         let made = plan.derive(&[(&[], &[]), (&[100.0], &[60])]);
         assert_eq!(stage(&made, 1), []);
+    }
+
+    #[test]
+    fn what_is_held_is_added_to_rows_whose_children_are_gone() {
+        let policy = policy("60*60s:48*3600s:60*86400s", Aggregation::Sum);
+        let open = open(&[(70, 10.0), (71, 20.0)]);
+        for (unwritten_from, hour) in [(70, (1, 55.0, 12)), (71, (1, 30.0, 2)), (Slot::MAX, (1, 30.0, 2))] {
+            let pending = Pending::of(&[&open], Slot::MAX).unwritten_from(unwritten_from);
+            let count = if unwritten_from == 70 { 10 } else { 1 };
+            let moment = Moment { now: 4 * 3600, since: 0 };
+            let plan = Derivation::plan(&policy, &pending, 2, moment);
+            assert_eq!(plan.needs().len(), 3);
+            let hours = [f64::NAN, 25.0];
+            let made = plan.derive(&[(&[], &[]), (&hours, &[0, count]), (&[25.0], &[count])]);
+            assert_eq!(stage(&made, 1), [hour]);
+            assert_eq!(stage(&made, 2), [(0, hour.1, hour.2)], "the hours of the day are all there");
+        }
     }
 
     #[test]

@@ -43,6 +43,9 @@ const PREFETCH: usize = 12;
 /// How long to wait before a failed append is tried again.
 const RETRY: Duration = Duration::from_millis(250);
 
+/// How long a start waits until the store has taken what a replay found under policies that do not hold any more.
+const WAIT_FOR_REPLAYED: Duration = Duration::from_secs(5);
+
 /// When the journal is put on the disk for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sync {
@@ -205,10 +208,11 @@ impl Ingest {
             failing: AtomicBool::new(false),
             me: me.clone(),
         });
-        // Not waited for: the store may be long in coming, and points are accepted meanwhile.
         if !left.taken.is_empty() {
-            let ingest = ingest.clone();
-            tokio::spawn(async move { ingest.write_replayed(left.taken).await });
+            let writing = ingest.clone();
+            tokio::spawn(async move { writing.write_replayed(left.taken).await });
+            // These can be read when they are stored. The store may be long in coming, and points are accepted meanwhile.
+            let _ = tokio::time::timeout(WAIT_FOR_REPLAYED, ingest.after_replay()).await;
         }
         let tasks = [
             ingest.clone().spawn_sync(),
