@@ -1,19 +1,12 @@
 //! The driver: what `store` asks for, handed to the files that do it.
 
-use std::sync::Arc;
-
 use metric::Timestamp;
-use scylla::client::session::Session;
-use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
+use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
 
-use crate::{Options, points::Points, session};
+use crate::{ConnectError, Options, points::Points, session};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
-    /// The cluster of the points.
-    pub(crate) data: Arc<Session>,
-    /// The cluster of the names; the same session where it is the same cluster.
-    pub(crate) meta: Arc<Session>,
     pub(crate) options: Options,
     pub(crate) points: Points,
 }
@@ -22,15 +15,15 @@ impl CassandraDriver {
     /// Connects to the cluster or clusters.
     ///
     /// # Errors
-    /// No contact point answers, or refuses us.
-    pub async fn connect(options: Options) -> Result<CassandraDriver, StoreError> {
+    /// No contact point answers, or refuses us; the text says why, and what would do.
+    pub async fn connect(options: Options) -> Result<CassandraDriver, ConnectError> {
         let data = session::connect(&options.data).await?;
         let meta = match &options.metadata {
             Some(cluster) => session::connect(cluster).await?,
             None => data.clone(),
         };
         let points = Points::new(data.clone(), &options);
-        Ok(CassandraDriver { data, meta, options, points })
+        Ok(CassandraDriver { options, points })
     }
 }
 
@@ -61,10 +54,7 @@ impl Driver for CassandraDriver {
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            let _ = records;
-            Ok(())
-        })
+        Box::pin(async move { let _ = records; Ok(()) })
     }
 
     /// The tables have no numbers; see [`store::Catalogue::scan`] for the names.

@@ -13,10 +13,12 @@ mod read;
 mod rows;
 pub mod schema;
 mod session;
+mod tls;
 mod tables;
 mod wire;
 mod write;
 
 pub use driver::CassandraDriver;
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
+pub use session::ConnectError;
 pub use scylla::statement::Consistency;

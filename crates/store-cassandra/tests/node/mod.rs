@@ -66,25 +66,30 @@ impl Keyspace {
 
     /// What a driver of this keyspace is told.
     pub fn options(&self) -> Options {
-        Options {
-            data: cluster(&self.address),
-            metadata: None,
-            keyspace: self.name.clone(),
-            replication: None,
-            consistency: Consistencies {
-                data_write: Consistency::LocalOne,
-                data_read: Consistency::LocalOne,
-                meta_write: Consistency::LocalOne,
-                meta_read: Consistency::LocalOne,
-            },
-            indexes: Indexes::None,
-            writer: 7,
-            replica: 0,
-            in_flight: 64,
-            glob_rows: 5000,
-            glob_queries: 42,
-            clock: now,
-        }
+        options(cluster(&self.address), &self.name)
+    }
+}
+
+/// What a driver is told.
+pub fn options(data: ClusterOptions, keyspace: &str) -> Options {
+    Options {
+        data,
+        metadata: None,
+        keyspace: keyspace.to_owned(),
+        replication: None,
+        consistency: Consistencies {
+            data_write: Consistency::LocalOne,
+            data_read: Consistency::LocalOne,
+            meta_write: Consistency::LocalOne,
+            meta_read: Consistency::LocalOne,
+        },
+        indexes: Indexes::None,
+        writer: 7,
+        replica: 0,
+        in_flight: 64,
+        glob_rows: 5000,
+        glob_queries: 42,
+        clock: now,
     }
 }
 

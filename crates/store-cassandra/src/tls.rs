@@ -1,0 +1,138 @@
+//! TLS to Cassandra: which authorities are believed, who we are, and whether a node must bear its name.
+
+use std::{collections::HashMap, net::IpAddr, path::Path, sync::Arc};
+
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+};
+
+use crate::{TlsOptions, session::ConnectError};
+
+/// The settings of every connection of a session. `hosts` are the names that contact points were given by, with
+/// the addresses they stand for.
+///
+/// # Errors
+/// A file cannot be read or is not what it should be; each text names the file.
+pub(crate) fn config(
+    options: &TlsOptions,
+    hosts: HashMap<IpAddr, Vec<ServerName<'static>>>,
+) -> Result<Arc<ClientConfig>, ConnectError> {
+    let ca = options.ca.display();
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&options.ca)? {
+        roots.add(certificate).map_err(|error| {
+            ConnectError::permanent(format!("{ca} has a certificate that cannot be used as an authority: {error}"))
+        })?;
+    }
+    let verifier = WebPkiServerVerifier::builder(Arc::new(roots))
+        .build()
+        .map_err(|error| ConnectError::permanent(format!("the authorities in {ca} cannot be used: {error}")))?;
+    let verifier = Verifier { signed: verifier, hosts, verify_host: options.verify_host };
+    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+    let config = match &options.identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate)?;
+            let private = PrivateKeyDer::from_pem_file(key).map_err(|error| {
+                ConnectError::permanent(format!("no private key can be read from {}: {error}", key.display()))
+            })?;
+            builder.with_client_auth_cert(chain, private).map_err(|error| {
+                ConnectError::permanent(format!(
+                    "the client certificate {} and the key {} do not go together: {error}",
+                    certificate.display(),
+                    key.display()
+                ))
+            })?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+/// All certificates of a PEM file, at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let cannot = |error: rustls::pki_types::pem::Error| {
+        ConnectError::permanent(format!("no certificate can be read from {}: {error}", path.display()))
+    };
+    let found: Vec<_> =
+        CertificateDer::pem_file_iter(path).map_err(cannot)?.collect::<Result<_, _>>().map_err(cannot)?;
+    if found.is_empty() {
+        return Err(ConnectError::permanent(format!(
+            "there is no certificate in {}; it must be a PEM file",
+            path.display()
+        )));
+    }
+    Ok(found)
+}
+
+/// Believes what the authorities signed. Connections know nodes by their addresses alone, so a certificate may bear
+/// a node's address or the name it was given to us by.
+#[derive(Debug)]
+struct Verifier {
+    signed: Arc<WebPkiServerVerifier>,
+    hosts: HashMap<IpAddr, Vec<ServerName<'static>>>,
+    verify_host: bool,
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        address: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let bears = |name: &ServerName<'_>| self.signed.verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let error = match bears(address) {
+            Err(error) if is_of_the_name(&error) => error,
+            // The name is looked at last: everything else was right, or is wrong whatever the name.
+            result => return result,
+        };
+        if !self.verify_host {
+            return Ok(ServerCertVerified::assertion());
+        }
+        let names = match address {
+            ServerName::IpAddress(address) => self.hosts.get(&IpAddr::from(*address)),
+            _ => None,
+        };
+        if names.is_some_and(|names| names.iter().any(|name| bears(name).is_ok())) {
+            return Ok(ServerCertVerified::assertion());
+        }
+        Err(error)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.signed.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
+}
+
+/// Whether a certificate is refused for the name it bears and for nothing else.
+pub(crate) fn is_of_the_name(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. })
+    )
+}

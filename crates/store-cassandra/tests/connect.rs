@@ -1,0 +1,96 @@
+//! What is said when Cassandra cannot be reached, or not in this way.
+
+mod node;
+
+use std::{path::Path, time::Duration};
+
+use expect_test::{Expect, expect};
+use store_cassandra::{CassandraDriver, ClusterOptions, Credentials, TlsOptions};
+use tokio::net::TcpListener;
+
+/// What connecting to this cluster fails with, its address written `HERE`.
+async fn refused(cluster: ClusterOptions, is_transient: bool, expected: Expect) {
+    let address = cluster.contact_points[0].clone();
+    let error = CassandraDriver::connect(node::options(cluster, "nowhere")).await.err().expect("it must fail");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    expected.assert_eq(&error.to_string().replace(&address, "HERE"));
+    assert_eq!(error.is_transient(), is_transient, "{error}");
+}
+
+fn quick(address: &str) -> ClusterOptions {
+    ClusterOptions { connect_timeout: Duration::from_millis(300), ..node::cluster(address) }
+}
+
+fn with_tls(mut cluster: ClusterOptions, ca: &Path) -> ClusterOptions {
+    cluster.tls = Some(TlsOptions { ca: ca.to_owned(), identity: None, verify_host: true });
+    cluster
+}
+
+#[tokio::test]
+async fn where_nothing_listens_that_is_said() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let mut cluster = quick(&address);
+    cluster.credentials = Some(Credentials { user: "a".into(), password: "secret".into() });
+    refused(
+        cluster,
+        true,
+        expect!["Cassandra at HERE: nothing listens there; is it running, and is the port that of CQL (9042)"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn where_nothing_answers_that_is_said() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    refused(quick(&address), true, expect!["Cassandra at HERE: nothing answers in time; is it running, is the address right, may we reach it; or it wants TLS there"]).await;
+    drop(listener);
+}
+
+#[tokio::test]
+async fn where_the_name_stands_for_nothing_that_is_said() {
+    refused(
+        quick("nowhere.invalid"),
+        true,
+        expect![
+            "Cassandra at HERE: no contact point's name can be resolved; give its address, or mend the name service"
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn files_that_are_not_what_they_should_be_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    let options = node::options(with_tls(quick("127.0.0.1:1"), &ca), "nowhere");
+    let error = CassandraDriver::connect(options.clone()).await.err().unwrap();
+    assert!(error.to_string().contains(&*ca.to_string_lossy()), "{error}");
+    assert!(!error.is_transient());
+    std::fs::write(&ca, "no certificate").unwrap();
+    let error = CassandraDriver::connect(options).await.err().unwrap();
+    assert!(error.to_string().starts_with("there is no certificate in "), "{error}");
+}
+
+#[tokio::test]
+async fn where_tls_is_not_spoken_that_is_said() {
+    let Some(address) = node::address() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let ca = folder.path().join("ca.pem");
+    std::fs::write(&ca, CA).unwrap();
+    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: it does not speak TLS there (received corrupt message of type InvalidContentType); leave tls_ca out, or take its port for TLS"]).await;
+}
+
+/// An authority of nobody.
+const CA: &str = "-----BEGIN CERTIFICATE-----\n\
+    MIIBdzCCAR6gAwIBAgITAr6VDnUK9ZNNWGwIuQrITz9G/jAKBggqhkjOPQQDAjAR\n\
+    MQ8wDQYDVQQDDAZub2JvZHkwIBcNMjYxMTIxMDc1NDUxWhgPMjEyNjEwMjgwNzU0\n\
+    NTFaMBExDzANBgNVBAMMBm5vYm9keTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IA\n\
+    BARhafQFvJeDdcw1+lok9mNrPIOBfnWNp0KX4ANcoUDfNBsOym4XluRuCWXXr5XG\n\
+    3oUAuF13y1eExYyvky5plnejUzBRMB0GA1UdDgQWBBTimOGtxnIPShs9SaOyDW5O\n\
+    ND4HWjAfBgNVHSMEGDAWgBTimOGtxnIPShs9SaOyDW5OND4HWjAPBgNVHRMBAf8E\n\
+    BTADAQH/MAoGCCqGSM49BAMCA0cAMEQCIBydUvQd4XAyvTlkvLmeoDekJFqmy1JA\n\
+    S/Khob7W0HtxAiBx37TTuljJqLCm6l+czo9uncPzTCYujPwpysmyqlZeRw==\n\
+    -----END CERTIFICATE-----\n";
