@@ -41,7 +41,7 @@ fn times(step: i64, scope: &mut Scope) -> Result<Vec<i64>, Error> {
         return Err(scope.refuse(format!("step must be at least 1, got {step}")));
     }
     let (start, end) = (scope.span.from, scope.span.until);
-    let count = usize::try_from((end - start).max(0)).unwrap_or(usize::MAX).div_ceil(step as usize);
+    let count = usize::try_from(end.saturating_sub(start)).unwrap_or(0).div_ceil(step as usize);
     scope.spend(count)?;
     Ok((0..count as i64).map(|i| start + i * step).collect())
 }
