@@ -591,3 +591,16 @@ fn lines_and_areas_say_how_they_want_to_be_drawn() {
         [(true, true), (true, false)]
     );
 }
+
+#[test]
+fn legends_are_as_wide_as_the_longest_name() {
+    // A format's own width ends at 65,535, with a panic.
+    let long = format!("alias(a.one,'{}')", "x".repeat(15_000));
+    let longer = format!("aliasSub({long},'^.+','\\g<0>\\g<0>\\g<0>\\g<0>')");
+    let longest = format!("legendValue({longer}{})", ",'avg'".repeat(600));
+    let widths: Vec<usize> = names(&format!("cactiStyle(group(a.two,{longest}))")).iter().map(String::len).collect();
+    assert!(widths.len() == 2 && widths[0] == widths[1] && widths[0] > 65_535, "{widths:?}");
+    let budget = Budget { points: 1000, cancelled: &|| false };
+    let target = format!("cactiStyle(group(a.two,{long}))");
+    assert_eq!(answer_within(&target, &context(), &budget), Err(Error::Budget { points: 1000 }));
+}

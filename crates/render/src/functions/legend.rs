@@ -152,6 +152,19 @@ fn in_units(value: f64, units: &Units) -> (f64, &'static str) {
     (if nearly_whole { divided.floor() } else { divided }, prefix)
 }
 
+/// Text so many letters wide at least. A format's own width ends at 65,535, and names do not.
+fn padded(text: &str, width: usize) -> String {
+    let missing = width.saturating_sub(text.chars().count());
+    let mut padded = text.to_owned();
+    padded.extend(std::iter::repeat_n(' ', missing));
+    padded
+}
+
+/// How many points take as much memory.
+fn bytes_as_points(bytes: usize) -> usize {
+    bytes.div_ceil(size_of::<f64>())
+}
+
 /// `'%.2f' % value` of Python.
 fn two_decimals(value: f64) -> String {
     if value.is_finite() { format!("{value:.2}") } else { repr(value) }
@@ -203,6 +216,7 @@ impl Evaluate for LegendValue {
             scope.check()?;
             let mut name = series.name.to_string();
             for ValueType(func) in &self.types {
+                scope.spend(bytes_as_points(func.len() + 35))?;
                 let value = value_of(series, func);
                 match &units {
                     None => {
@@ -272,7 +286,9 @@ impl Evaluate for CactiStyle {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         scope.check()?;
         let list = std::mem::take(&mut self.series.0);
+        // One long name makes all of them long.
         let name_width = list.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
+        scope.spend(bytes_as_points(name_width.saturating_mul(list.len())))?;
         let columns = [Aggregator::Last, Aggregator::Max, Aggregator::Min].map(|aggregator| {
             let values: Vec<f64> = list.iter().map(|series| aggregator.of(&series.values)).collect();
             // A column is as wide as its widest whole number, three standing in for nothing, and three more.
@@ -283,12 +299,13 @@ impl Evaluate for CactiStyle {
             };
             let widest = values.iter().map(width).max().unwrap_or(0) + 3;
             let texts = values.iter().map(|value| if value.is_nan() { "nan".to_owned() } else { self.text(*value) });
-            texts.map(|text| format!("{text:<widest$}")).collect::<Vec<String>>()
+            texts.map(|text| padded(&text, widest)).collect::<Vec<String>>()
         });
         let [lasts, maxima, minima] = columns;
         let mut named = Vec::with_capacity(list.len());
         for (mut series, ((last, max), min)) in list.into_iter().zip(lasts.iter().zip(&maxima).zip(&minima)) {
-            series.name = format!("{:<name_width$} Current:{last} Max:{max} Min:{min} ", series.name).into();
+            let name = padded(&series.name, name_width);
+            series.name = format!("{name} Current:{last} Max:{max} Min:{min} ").into();
             named.push(series);
         }
         Ok(named.into())
