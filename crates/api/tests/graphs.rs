@@ -101,7 +101,7 @@ fn a_pie_is_of_numbers_and_of_series() {
         let texts = text.split("</text>").filter_map(|part| part.rsplit_once('>'));
         texts.map(|(_, name)| name.to_owned()).filter(|name| !name.trim().is_empty()).collect()
     };
-    let shown = names(&answer.text());
+    let shown = names(answer.text());
     assert_eq!(shown.len(), 4, "{shown:?}");
     assert_eq!((shown[0].as_str(), shown[3].as_str()), ("first", "last"));
     // A format of numbers makes no difference to a pie, as in graphite-web.
