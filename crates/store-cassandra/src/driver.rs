@@ -3,12 +3,13 @@
 use metric::Timestamp;
 use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
 
-use crate::{ConnectError, Options, points::Points, session};
+use crate::{ConnectError, Options, names::Names, points::Points, session};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
     pub(crate) options: Options,
     pub(crate) points: Points,
+    pub(crate) names: Names,
 }
 
 impl CassandraDriver {
@@ -23,7 +24,8 @@ impl CassandraDriver {
             None => data.clone(),
         };
         let points = Points::new(data.clone(), &options);
-        Ok(CassandraDriver { options, points })
+        let names = Names::new(data, meta, &options);
+        Ok(CassandraDriver { options, points, names })
     }
 }
 
@@ -54,7 +56,7 @@ impl Driver for CassandraDriver {
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move { let _ = records; Ok(()) })
+        Box::pin(async move { self.names.put(&records).await })
     }
 
     /// The tables have no numbers; see [`store::Catalogue::scan`] for the names.

@@ -89,7 +89,7 @@ pub struct Options {
     pub consistency: Consistencies,
     /// Which indexes are created with the tables.
     pub indexes: Indexes,
-    /// This writer's id, 0 to 16383; see [`crate::claim`].
+    /// This writer's id, 0 to 16383, until one is claimed; see [`crate::CassandraDriver::claim`].
     pub writer: u16,
     /// Which of the four replicas of aggregates this writer writes, 0 to 3.
     pub replica: u8,

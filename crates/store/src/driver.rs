@@ -116,6 +116,10 @@ pub enum StoreError {
         /// What it should hold.
         expected: String,
     },
+    /// What is asked cannot be answered within the caller's bounds, or at all; asking it again does not help. For the
+    /// user who asked.
+    #[error("{0}")]
+    Refused(String),
     /// The store is not there, or not yet.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),

@@ -2,6 +2,27 @@
 
 use metric::{ROW_POINTS, Table};
 
+use crate::Indexes;
+
+/// Columns for components of a name, in tables that we make: BigGraphite's number. One of them takes
+/// [`LAST_COMPONENT`].
+pub(crate) const COMPONENTS: usize = 64;
+
+/// What follows the last component of a name in its row.
+pub(crate) const LAST_COMPONENT: &str = "__END__";
+
+/// The tables of names, which have a column for each component.
+pub(crate) const NAME_TABLES: [&str; 2] = ["metrics", "directories"];
+
+/// The version of all of this, kept in the table `spec`.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// The class that makes a SASI index.
+pub(crate) const SASI: &str = "org.apache.cassandra.index.sasi.SASIIndex";
+
+/// The class that makes a storage-attached index, by the name that Cassandra gives it.
+pub(crate) const SAI: &str = "StorageAttachedIndex";
+
 /// Seconds that a row outlives its retention, as in BigGraphite: points come late.
 pub(crate) const OUT_OF_ORDER_SECONDS: i64 = 15 * 60;
 
@@ -43,6 +64,108 @@ pub fn datapoints_table(keyspace: &str, table: Table) -> String {
                  'compaction_window_unit': '{unit}', 'compaction_window_size': {size}}};",
         keyspace = quoted(keyspace),
     )
+}
+
+/// The statement that makes a keyspace, if it is not there. `replication` is a CQL map.
+pub(crate) fn keyspace(name: &str, replication: &str) -> String {
+    let name = quoted(name);
+    format!("CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = {replication} AND durable_writes = true;")
+}
+
+/// The statement that makes a table of the metadata keyspace, if it is not there.
+fn metadata_table(keyspace: &str, table: &str, columns: &[String]) -> String {
+    format!("CREATE TABLE IF NOT EXISTS {}.{table} (\n    {}\n);", quoted(keyspace), columns.join(",\n    "))
+}
+
+/// The statement that makes `metrics` or `directories`.
+pub(crate) fn name_table(keyspace: &str, table: &str, components: usize) -> String {
+    let mut columns = vec!["name text PRIMARY KEY".to_owned(), "parent text".to_owned()];
+    // Eight on a line.
+    let of_line = |from: usize| {
+        let line = (from..components.min(from + 8)).map(|component| format!("component_{component} text"));
+        line.collect::<Vec<_>>().join(", ")
+    };
+    columns.extend((0..components).step_by(8).map(of_line));
+    metadata_table(keyspace, table, &columns)
+}
+
+/// The statement that makes `metrics_metadata`: what is known of a metric beside its name.
+pub(crate) fn metrics_metadata(keyspace: &str) -> String {
+    let columns = [
+        "name text PRIMARY KEY",
+        "created_on timeuuid",
+        "updated_on timeuuid",
+        "read_on timeuuid",
+        "id uuid",
+        "config map<text, text>",
+    ];
+    metadata_table(keyspace, "metrics_metadata", &columns.map(str::to_owned))
+}
+
+/// The statement that makes `spec`: in which way everything here is kept.
+pub(crate) fn spec_table(keyspace: &str) -> String {
+    let columns = ["name text PRIMARY KEY", "value text"];
+    metadata_table(keyspace, "spec", &columns.map(str::to_owned))
+}
+
+/// What `spec` says of tables with that many columns for components.
+pub(crate) fn spec(components: usize) -> [(&'static str, String); 3] {
+    [
+        ("schema_version", SCHEMA_VERSION.to_string()),
+        ("components", components.to_string()),
+        ("row_points", ROW_POINTS.to_string()),
+    ]
+}
+
+/// The statement that says one thing in `spec`, where it is not said yet.
+pub(crate) fn spec_row(keyspace: &str, name: &str, value: &str) -> String {
+    format!("INSERT INTO {}.spec (name, value) VALUES ('{name}', '{value}') IF NOT EXISTS;", quoted(keyspace))
+}
+
+/// The statement that makes `writers`: which node writes under which id. A row stays; `alive` has a TTL.
+pub(crate) fn writers_table(keyspace: &str) -> String {
+    let columns = [
+        "writer int PRIMARY KEY",
+        "node uuid",
+        "host text",
+        "data_directory text",
+        "claimed_on timestamp",
+        "alive boolean",
+    ];
+    metadata_table(keyspace, "writers", &columns.map(str::to_owned))
+}
+
+/// The columns of the metadata tables that have an index of this kind, each with its table.
+///
+/// Globs need those over parents and components. Those of `metrics_metadata` are for `bgutil clean`; nothing here
+/// asks them.
+pub(crate) fn indexed(indexes: Indexes, components: usize) -> Vec<(&'static str, String)> {
+    let mut indexed = Vec::new();
+    if indexes == Indexes::Sasi {
+        indexed.extend(
+            ["id", "created_on", "updated_on", "read_on"].map(|column| ("metrics_metadata", column.to_owned())),
+        );
+    }
+    if indexes != Indexes::None {
+        indexed.extend(NAME_TABLES.map(|table| (table, "parent".to_owned())));
+        let of_table = |table| (0..components).map(move |component| (table, format!("component_{component}")));
+        indexed.extend(NAME_TABLES.into_iter().flat_map(of_table));
+    }
+    indexed
+}
+
+/// The statement that makes an index, if it is not there.
+pub(crate) fn index(keyspace: &str, table: &str, column: &str, indexes: Indexes) -> String {
+    let (class, options) = match indexes {
+        Indexes::Sasi if table == "metrics_metadata" => (SASI, " WITH OPTIONS = {'mode': 'SPARSE'}"),
+        Indexes::Sasi => (
+            SASI,
+            " WITH OPTIONS = {'analyzer_class': 'org.apache.cassandra.index.sasi.analyzer.NonTokenizingAnalyzer', \
+             'case_sensitive': 'true'}",
+        ),
+        Indexes::Sai | Indexes::None => (SAI, ""),
+    };
+    format!("CREATE CUSTOM INDEX IF NOT EXISTS ON {}.{table} ({column}) USING '{class}'{options};", quoted(keyspace))
 }
 
 /// BigGraphite's windows: about fifty in the life of a row, but no shorter than an hour or than a partition is wide, and
@@ -134,6 +257,63 @@ mod tests {
             let window = format!("'compaction_window_unit': '{unit}', 'compaction_window_size': {size}}}");
             assert!(cql.contains(&window), "{cql}");
         }
+    }
+
+    /// A statement without what a parser passes over.
+    fn bare(cql: &str) -> String {
+        let bare: String = cql.chars().filter(|char| !char.is_whitespace() && *char != '"').collect();
+        bare.replace("PRIMARYKEY((name))", "PRIMARYKEY(name)")
+    }
+
+    /// What is in a statement, whatever its order.
+    fn parts(cql: &str) -> Vec<String> {
+        let mut parts: Vec<String> =
+            bare(cql).replace(")WITH", ",").replace("AND", ",").split(',').map(str::to_owned).collect();
+        parts.sort();
+        parts
+    }
+
+    #[test]
+    fn the_tables_of_points_are_biggraphites() {
+        let mut known = 0;
+        for line in include_str!("../../tests/biggraphite/datapoints.txt").lines().filter(|line| !line.starts_with('#'))
+        {
+            let [name, row_ms, theirs] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            let (stage, kind) = name.split_once('_').unwrap();
+            // One lasts longer than time does here.
+            let Ok(retention) = stage.parse::<metric::Retention>() else { continue };
+            let stage = retention.finest();
+            let ours = datapoints_table("biggraphite", Table { stage, aggregated: kind == "aggr" });
+            assert!(ours.contains(&format!("\"row_size_ms\": {row_ms},")), "{ours}");
+            let theirs = theirs.replace("AND memtable_flush_period_in_ms = 900000", "");
+            let theirs = match kind {
+                "aggr" => theirs.replace("(offset DESC)", "(offset DESC, shard ASC)"),
+                _ => theirs,
+            };
+            assert_eq!(parts(&ours), parts(&theirs), "{name}");
+            known += 1;
+        }
+        assert!(known >= 6);
+    }
+
+    #[test]
+    fn the_tables_of_names_are_biggraphites() {
+        let keyspace = "biggraphite_metadata";
+        let mut ours: Vec<String> = NAME_TABLES.map(|table| name_table(keyspace, table, COMPONENTS)).into();
+        ours.push(metrics_metadata(keyspace));
+        let indexed = indexed(Indexes::Sasi, COMPONENTS).into_iter();
+        ours.extend(indexed.map(|(table, column)| index(keyspace, table, &column, Indexes::Sasi)));
+        // A key may be said beside its column or at the end.
+        let normal = |cql: &str| match bare(cql).replace(",PRIMARYKEY(name)", "") {
+            bare if bare.contains("nametextPRIMARYKEY") => bare.replace("nametextPRIMARYKEY", "nametext"),
+            bare => bare,
+        };
+        let mut ours: Vec<String> = ours.iter().map(|cql| normal(cql)).collect();
+        let theirs = include_str!("../../tests/biggraphite/metadata.txt").lines().filter(|line| !line.starts_with('#'));
+        let mut theirs: Vec<String> = theirs.map(normal).collect();
+        ours.sort();
+        theirs.sort();
+        assert_eq!(ours, theirs);
     }
 
     #[test]

@@ -1,0 +1,166 @@
+//! What new names, scans and globs cost, beside the bare statements. With a Cassandra at PLUMBAGO_TEST_CASSANDRA:
+//! `cargo run --release -p store-cassandra --example names -- sasi|sai|none METRICS`
+
+#[path = "../tests/node/mod.rs"]
+mod node;
+
+use std::{collections::BTreeSet, time::Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use metric::Policy;
+use scylla::statement::batch::{Batch, BatchType};
+use store::{Catalogue, MetricRecord, PolicyChange};
+use store_cassandra::{
+    CassandraDriver, Indexes, Options,
+    schema::{self, Schema},
+};
+use uuid::Uuid;
+
+/// Statements under way at once.
+const IN_FLIGHT: usize = 256;
+
+fn name(part: &str, number: usize) -> String {
+    let (host, rest) = (number / 25, number % 25);
+    let dc = host % 8;
+    format!("{part}.dc{dc}.host{host:05}.cpu.{}.{}", rest / 5, ["user", "system", "idle", "iowait", "nice"][rest % 5])
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let indexes = match arguments.next().as_deref() {
+        Some("sasi") => Indexes::Sasi,
+        Some("sai") => Indexes::Sai,
+        _ => Indexes::None,
+    };
+    let metrics: usize = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(100_000);
+    let keyspace = node::Keyspace::make(node::address().expect("a Cassandra"), "names_bench").await;
+    let options = Options { indexes, in_flight: IN_FLIGHT, glob_rows: 100_000, ..keyspace.options() };
+    let schema = Schema::new(&options, &[]);
+    let begun = Instant::now();
+    schema::apply(&options, &schema, &mut |_| {}).await.unwrap();
+    println!("schema {:.1} s", begun.elapsed().as_secs_f64());
+    let driver = CassandraDriver::connect(options).await.unwrap();
+    driver.verify().await.unwrap();
+
+    // In turns, so that compactions and a warming machine fall on both.
+    const ROUND: usize = 10_000;
+    let (mut ours, mut bares) = (0.0, 0.0);
+    let bare = Bare::new(&keyspace).await;
+    for round in 0..metrics.div_ceil(2 * ROUND) {
+        let numbers = round * ROUND..(round + 1) * ROUND;
+        let policies = vec![PolicyChange { since: 0, policy: Policy::default() }];
+        let records: Vec<MetricRecord> = numbers
+            .clone()
+            .map(|number| MetricRecord {
+                number: number as u32,
+                name: name("servers", number),
+                created_on: 1_700_000_000,
+                policies: policies.clone(),
+            })
+            .collect();
+        let begun = Instant::now();
+        driver.put_names(&records).await.unwrap();
+        let our_seconds = begun.elapsed().as_secs_f64();
+        let names: Vec<String> = numbers.map(|number| name("machines", number)).collect();
+        let begun = Instant::now();
+        bare.put(&names).await;
+        let bare_seconds = begun.elapsed().as_secs_f64();
+        // The first two rounds warm up.
+        if round >= 2 {
+            ours += our_seconds;
+            bares += bare_seconds;
+        }
+    }
+    let counted = (metrics.div_ceil(2 * ROUND).saturating_sub(2) * ROUND) as f64;
+    println!("put: driver {:.0}/s, bare {:.0}/s, ratio {:.2}", counted / ours, counted / bares, bares / ours);
+
+    let begun = Instant::now();
+    let mut scanned = 0;
+    driver.scan(&mut |batch, _| scanned += batch.len()).await.unwrap();
+    println!("scan: {scanned} metrics in {:.1} s", begun.elapsed().as_secs_f64());
+
+    if indexes == Indexes::None {
+        keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+        return keyspace.drop().await;
+    }
+    let host = "servers.*.*.cpu.0.user";
+    let cql = format!(
+        "SELECT name FROM {}_metadata.metrics WHERE component_0 = 'servers' AND component_3 = 'cpu' AND component_4 = '0' AND \
+         component_5 = 'user' AND component_6 = '__END__' LIMIT 100001 ALLOW FILTERING",
+        keyspace.name
+    );
+    let directories = cql.replace("_metadata.metrics", "_metadata.directories");
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let found = driver.find(host, 100_000).await.unwrap().len();
+        let ours = begun.elapsed();
+        let begun = Instant::now();
+        let mut rows = 0;
+        // The same two statements, one after the other.
+        for cql in [&cql, &directories] {
+            let answer = keyspace.session.query_iter(cql.as_str(), ()).await.unwrap();
+            rows +=
+                answer.rows_stream::<(String,)>().unwrap().try_fold(0, |n, _| async move { Ok(n + 1) }).await.unwrap();
+        }
+        println!("find {host}: driver {found} in {ours:.1?}, bare {rows} in {:.1?}", begun.elapsed());
+    }
+    keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+    keyspace.drop().await;
+}
+
+/// The same rows by the statements alone.
+struct Bare<'a> {
+    session: &'a scylla::client::session::Session,
+    directories: Vec<scylla::statement::prepared::PreparedStatement>,
+    metric: Batch,
+}
+
+impl Bare<'_> {
+    async fn new(keyspace: &node::Keyspace) -> Bare<'_> {
+        let session = &keyspace.session;
+        let metadata = format!("{}_metadata", keyspace.name);
+        let insert = |table: &str, components: usize| {
+            let columns: String = (0..=components).map(|at| format!(", component_{at}")).collect();
+            let marks = ", ?".repeat(components + 1);
+            format!("INSERT INTO {metadata}.{table} (name, parent{columns}) VALUES (?, ?{marks})")
+        };
+        let mut directories = Vec::new();
+        for components in 1..6 {
+            directories.push(session.prepare(insert("directories", components)).await.unwrap());
+        }
+        let name = session.prepare(insert("metrics", 6)).await.unwrap();
+        let other = format!(
+            "INSERT INTO {metadata}.metrics_metadata (name, created_on, updated_on, id, config) VALUES (?, now(), now(), ?, ?)"
+        );
+        let other = session.prepare(other).await.unwrap();
+        let metric = Batch::new_with_statements(BatchType::Unlogged, vec![name.into(), other.into()]);
+        Bare { session, directories, metric }
+    }
+
+    async fn put(&self, names: &[String]) {
+        let mut directories: BTreeSet<&str> = BTreeSet::new();
+        for name in names {
+            directories.extend(name.match_indices('.').map(|(dot, _)| &name[..dot]));
+        }
+        let bound = |path: &str| {
+            let mut values =
+                vec![path.to_owned(), format!("{}.", path.rsplit_once('.').map_or("", |(parent, _)| parent))];
+            values.extend(path.split('.').map(str::to_owned));
+            values.push("__END__".to_owned());
+            values
+        };
+        let writes = directories.into_iter().map(|path| {
+            let values = bound(path);
+            async move { self.session.execute_unpaged(&self.directories[values.len() - 4], values).await.map(drop) }
+        });
+        stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await.unwrap();
+        let config = [("aggregator", "average"), ("retention", "10080*60s"), ("carbon_xfilesfactor", "0.500000")];
+        let config = &std::collections::HashMap::from(config);
+        let writes = names.iter().map(|name| async move {
+            let values = (bound(name), (name, Uuid::new_v4(), config));
+            self.session.batch(&self.metric, values).await.map(drop)
+        });
+        stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await.unwrap();
+    }
+}

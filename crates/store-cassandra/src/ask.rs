@@ -1,0 +1,50 @@
+//! Questions whose whole answer is small: asked, tried again within a time limit, and read at once.
+
+use std::time::Duration;
+
+use scylla::{
+    client::session::Session,
+    deserialize::row::DeserializeRow,
+    response::query_result::QueryResult,
+    serialize::row::SerializeRow,
+    statement::{Consistency, unprepared::Statement},
+};
+use store::StoreError;
+
+use crate::failure::{patiently, unavailable};
+
+/// What a question has beside its words.
+pub(crate) struct Asker<'a> {
+    pub(crate) session: &'a Session,
+    /// Named in errors.
+    pub(crate) keyspace: &'a str,
+    pub(crate) consistency: Consistency,
+    /// How long it may take, tried again included.
+    pub(crate) limit: Duration,
+}
+
+impl Asker<'_> {
+    /// Asks; the question must be one that may be asked twice. `what` is what is being done, for the error.
+    pub(crate) async fn rows<R>(&self, what: &str, cql: &str, values: impl SerializeRow) -> Result<Vec<R>, StoreError>
+    where
+        R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+    {
+        let mut statement = Statement::new(cql);
+        statement.set_consistency(self.consistency);
+        statement.set_is_idempotent(true);
+        let asked = patiently(self.limit, || self.session.query_unpaged(statement.clone(), &values)).await;
+        let answer = asked.map_err(|error| unavailable(what, self.keyspace, &error))?;
+        read(what, answer)
+    }
+}
+
+/// The rows of an answer.
+pub(crate) fn read<R>(what: &str, answer: QueryResult) -> Result<Vec<R>, StoreError>
+where
+    R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+{
+    let damaged = |how: String| StoreError::Damaged { what: what.to_owned(), how };
+    let answer = answer.into_rows_result().map_err(|error| damaged(error.to_string()))?;
+    let rows = answer.rows::<R>().map_err(|error| damaged(error.to_string()))?;
+    rows.collect::<Result<Vec<R>, _>>().map_err(|error| damaged(error.to_string()))
+}

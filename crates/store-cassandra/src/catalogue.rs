@@ -1,0 +1,62 @@
+//! The names as the driver offers them, handed to the files that do it.
+
+use store::{Catalogue, DriverFuture, EachBatch, MetricRecord, SharedMetric, SharedNode, StoreError};
+
+use crate::{
+    CassandraDriver,
+    names::{Refused, ScanReport, Touch},
+};
+
+impl CassandraDriver {
+    /// Looks at the tables before anything is written to them: a node calls it when it starts. Adds `spec` and `writers` where
+    /// another program made the tables.
+    ///
+    /// # Errors
+    /// `Spec` where they are kept in a way in which this program would write something wrong: the text says what was found and
+    /// what was expected. `Unavailable` where the keyspaces are not there or cannot be reached.
+    pub async fn verify(&self) -> Result<(), StoreError> {
+        self.names.tables().await.map(drop)
+    }
+
+    /// Writes the rows of metrics and of the directories above them; [`store::Driver::put_metrics`] without the numbers. What
+    /// is there already is written again as it is.
+    ///
+    /// # Errors
+    /// The cluster could not; any part may be written, and the caller writes all of them again.
+    pub async fn put_names(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
+        self.names.put(records).await
+    }
+
+    /// Metrics that the tables cannot hold, since the start.
+    pub fn refused_names(&self) -> Refused {
+        self.names.refused()
+    }
+
+    /// What the latest whole [`Catalogue::scan`] met.
+    pub fn last_scan(&self) -> Option<ScanReport> {
+        self.names.last_scan()
+    }
+}
+
+impl Catalogue for CassandraDriver {
+    fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
+        Box::pin(self.names.scan(each))
+    }
+
+    fn lookup(&self, names: Vec<String>) -> DriverFuture<'_, Vec<SharedMetric>> {
+        Box::pin(async move { self.names.lookup(&names).await })
+    }
+
+    fn touch(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
+        Box::pin(async move { self.names.touch(&names, Touch::Updated).await })
+    }
+
+    fn touch_read(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
+        Box::pin(async move { self.names.touch(&names, Touch::Read).await })
+    }
+
+    fn find(&self, pattern: &str, limit: usize) -> DriverFuture<'_, Vec<SharedNode>> {
+        let pattern = pattern.to_owned();
+        Box::pin(async move { self.names.find(&pattern, limit).await })
+    }
+}

@@ -1,0 +1,332 @@
+//! Who writes under which id: two live nodes with one id would overwrite each other's aggregates.
+//!
+//! 1. A node keeps its id, and a number of its own, in a file beside its data ([`Identity`]).
+//! 2. When it starts it claims the id in the table `writers`, by a lightweight transaction: the only one there is. A node
+//!    without a file takes an id at random that no node ever had.
+//! 3. While it runs it says now and then that it is alive. That has a TTL: a node that is gone is known to be gone when it is
+//!    over. Its id stays its own.
+//!
+//! A crash and a start on the same host and data directory takes the claim up at once.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::TryFutureExt;
+use scylla::{client::session::Session, statement::unprepared::Statement, value::CqlTimestamp};
+use store::StoreError;
+use uuid::Uuid;
+
+use crate::{
+    CassandraDriver, Options,
+    ask::{Asker, read},
+    failure::{patiently, unavailable},
+    rows::WRITERS,
+    schema::{metadata_keyspace, quoted},
+};
+
+/// Seconds after which a node that says nothing is taken for gone.
+const ALIVE_SECONDS: i32 = 120;
+
+/// How often a node says that it is alive.
+const REFRESH: Duration = Duration::from_secs(30);
+
+/// Ids tried by a node that has none. While fewer than half are taken, one in a million million nodes does not find one.
+const TRIES: usize = 40;
+
+/// What a node keeps beside its data: lines `writer NUMBER` and `node UUID`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The writer id, 0 to 16383.
+    pub writer: u16,
+    /// The node's own number. A copy of a data directory has the same: that is how it is told.
+    pub node: Uuid,
+}
+
+impl std::fmt::Display for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "writer {}\nnode {}", self.writer, self.node)
+    }
+}
+
+/// A file that is no identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("it must have the lines 'writer NUMBER', of 0 to 16383, and 'node UUID'")]
+pub struct NoIdentity;
+
+impl std::str::FromStr for Identity {
+    type Err = NoIdentity;
+
+    fn from_str(text: &str) -> Result<Identity, NoIdentity> {
+        let (mut writer, mut node) = (None, None);
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            match line.trim().split_once(' ') {
+                Some(("writer", number)) => writer = number.trim().parse().ok().filter(|&number| number < WRITERS),
+                Some(("node", number)) => node = number.trim().parse().ok(),
+                _ => return Err(NoIdentity),
+            }
+        }
+        writer.zip(node).map(|(writer, node)| Identity { writer, node }).ok_or(NoIdentity)
+    }
+}
+
+/// Where a node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The host's name.
+    pub host: String,
+    /// The data directory's absolute path.
+    pub data_directory: String,
+}
+
+/// A claimed id. While it is kept, a task says that the node is alive.
+#[derive(Debug)]
+pub struct Claim {
+    identity: Identity,
+    is_lost: Arc<AtomicBool>,
+    refresh: tokio::task::JoinHandle<()>,
+    row: Row,
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.refresh.abort();
+    }
+}
+
+impl Claim {
+    /// What to keep beside the data.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether another node was found to have taken the id: this one was away too long, and must not write any more.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Says at a clean stop that the node is gone, so that its data directory may be moved to another host at once.
+    ///
+    /// # Errors
+    /// The cluster could not; the claim is over by itself two minutes later.
+    pub async fn release(self) -> Result<(), StoreError> {
+        self.refresh.abort();
+        self.row.run("releasing the writer id", "alive = null", "").await
+    }
+}
+
+/// The row of an id.
+#[derive(Debug, Clone)]
+struct Row {
+    session: Arc<Session>,
+    options: Options,
+    keyspace: String,
+    writer: u16,
+}
+
+/// What a row says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Holder {
+    node: Option<Uuid>,
+    place: Place,
+    is_alive: bool,
+}
+
+impl CassandraDriver {
+    /// Claims a writer id, the one that was kept or a new one, and writes under it from then on. For the whole life of the node:
+    /// [`Options::writer`] is not looked at any more.
+    ///
+    /// # Errors
+    /// `Refused` where a live node has the id, or one from a copy of this data directory: the text says which. `Unavailable` where
+    /// the cluster cannot be asked.
+    pub async fn claim(&mut self, kept: Option<Identity>, place: &Place) -> Result<Claim, StoreError> {
+        self.verify().await?;
+        let claim = claim(self.names.session.clone(), &self.options, kept, place).await?;
+        self.options.writer = claim.identity.writer;
+        self.points.writer = claim.identity.writer;
+        Ok(claim)
+    }
+}
+
+async fn claim(
+    session: Arc<Session>,
+    options: &Options,
+    kept: Option<Identity>,
+    place: &Place,
+) -> Result<Claim, StoreError> {
+    let keyspace = metadata_keyspace(&options.keyspace);
+    let row = |writer| Row { session: session.clone(), options: options.clone(), keyspace: keyspace.clone(), writer };
+    if let Some(identity) = kept {
+        let row = row(identity.writer);
+        if let Err(holder) = row.take(identity.node, place).await? {
+            row.take_over(identity.node, place, &holder).await?;
+        }
+        return row.keep(identity).await;
+    }
+    let node = Uuid::new_v4();
+    for _ in 0..TRIES {
+        // The random bits of a random UUID.
+        let writer = Uuid::new_v4().as_u128() as u16 % WRITERS;
+        let row = row(writer);
+        // One that is this node's was taken by a try whose answer was lost.
+        let taken = row.take(node, place).await?;
+        if taken.is_ok() || taken.is_err_and(|holder| holder.node == Some(node)) {
+            return row.keep(Identity { writer, node }).await;
+        }
+    }
+    Err(StoreError::Refused(format!(
+        "no writer id was free among {TRIES} of {WRITERS}; delete rows of nodes that will not come back from {keyspace}.writers"
+    )))
+}
+
+impl Row {
+    /// Takes an id that no node has, or says who has it.
+    async fn take(&self, node: Uuid, place: &Place) -> Result<Result<(), Holder>, StoreError> {
+        let cql = format!(
+            "INSERT INTO {}.writers (writer, node, host, data_directory, claimed_on) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
+            quoted(&self.keyspace)
+        );
+        let values = (i32::from(self.writer), node, &place.host, &place.data_directory, self.now());
+        if self.applied(&cql, values).await? {
+            return Ok(Ok(()));
+        }
+        let asker = Asker {
+            session: &self.session,
+            keyspace: &self.keyspace,
+            consistency: scylla::statement::Consistency::LocalQuorum,
+            limit: self.options.data.request_timeout,
+        };
+        let cql = format!(
+            "SELECT node, host, data_directory, alive FROM {}.writers WHERE writer = ?",
+            quoted(&self.keyspace)
+        );
+        type Columns = (Option<Uuid>, Option<String>, Option<String>, Option<bool>);
+        let mut rows: Vec<Columns> = asker.rows("reading table writers", &cql, (i32::from(self.writer),)).await?;
+        let (node, host, data_directory, alive) = rows.pop().unwrap_or_default();
+        let place = Place { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
+        Ok(Err(Holder { node, place, is_alive: alive.is_some() }))
+    }
+
+    /// Takes the id from a holder that is this node itself, or gone.
+    async fn take_over(&self, node: Uuid, place: &Place, holder: &Holder) -> Result<(), StoreError> {
+        let is_itself = holder.node == Some(node) && holder.place == *place;
+        if holder.is_alive && !is_itself {
+            return Err(self.refused(node, holder));
+        }
+        // Only if nobody else did so in the meantime.
+        let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
+        let cql = format!(
+            "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? IF node = ? AND {alive}",
+            quoted(&self.keyspace)
+        );
+        let values = (node, &place.host, &place.data_directory, self.now(), i32::from(self.writer), holder.node);
+        // What was alive just now may be over, and the other way round, for this node itself too.
+        if self.applied(&cql, values).await? || is_itself {
+            return Ok(());
+        }
+        Err(self.refused(node, holder))
+    }
+
+    fn refused(&self, node: Uuid, holder: &Holder) -> StoreError {
+        let Holder { place: Place { host, data_directory }, .. } = holder;
+        let who = match holder.node == Some(node) {
+            true => "a node with a copy of this data directory",
+            false => "another node",
+        };
+        StoreError::Refused(format!(
+            "writer id {} belongs to {who}, on host '{host}' in {data_directory}, that was alive less than {ALIVE_SECONDS} s ago; \
+             stop that one and wait as long, or delete the file 'writer' in this data directory to get an id of its own",
+            self.writer
+        ))
+    }
+
+    /// Says that the node is alive, and goes on saying it.
+    async fn keep(self, identity: Identity) -> Result<Claim, StoreError> {
+        self.say_alive().await?;
+        let is_lost = Arc::new(AtomicBool::new(false));
+        let (row, lost) = (self.clone(), is_lost.clone());
+        let refresh = tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(REFRESH).await;
+                if let Err(error) = row.refresh(identity, &lost).await {
+                    tracing::warn!(%error, writer = identity.writer, "cannot say that this writer is alive");
+                }
+            }
+        });
+        Ok(Claim { identity, is_lost, refresh, row: self })
+    }
+
+    async fn refresh(&self, identity: Identity, is_lost: &AtomicBool) -> Result<(), StoreError> {
+        let asker = Asker {
+            session: &self.session,
+            keyspace: &self.keyspace,
+            consistency: self.options.consistency.meta_read,
+            limit: self.options.data.request_timeout,
+        };
+        let cql = format!("SELECT node FROM {}.writers WHERE writer = ?", quoted(&self.keyspace));
+        let rows: Vec<(Option<Uuid>,)> =
+            asker.rows("reading table writers", &cql, (i32::from(identity.writer),)).await?;
+        if let Some((Some(node),)) = rows.first()
+            && *node != identity.node
+        {
+            is_lost.store(true, Ordering::Relaxed);
+            return Err(StoreError::Refused(format!("node {node} took the writer id while this one was away")));
+        }
+        self.say_alive().await
+    }
+
+    async fn say_alive(&self) -> Result<(), StoreError> {
+        self.run("saying that this writer is alive", "alive = true", &format!("USING TTL {ALIVE_SECONDS}")).await
+    }
+
+    async fn run(&self, what: &str, set: &str, using: &str) -> Result<(), StoreError> {
+        let cql = format!("UPDATE {}.writers {using} SET {set} WHERE writer = ?", quoted(&self.keyspace));
+        let mut statement = Statement::new(cql);
+        statement.set_consistency(self.options.consistency.meta_write);
+        statement.set_is_idempotent(true);
+        let values = (i32::from(self.writer),);
+        let limit = self.options.data.request_timeout;
+        let ran = patiently(limit, || self.session.query_unpaged(statement.clone(), values));
+        ran.map_ok(drop).await.map_err(|error| unavailable(what, &self.keyspace, &error))
+    }
+
+    /// Runs a lightweight transaction; whether its condition held. One that was tried again may find its own first try: whoever
+    /// asks compares what is there with what it wrote.
+    async fn applied(&self, cql: &str, values: impl scylla::serialize::row::SerializeRow) -> Result<bool, StoreError> {
+        const WHAT: &str = "claiming a writer id";
+        let mut statement = Statement::new(cql);
+        statement.set_consistency(scylla::statement::Consistency::LocalQuorum);
+        statement.set_serial_consistency(Some(scylla::statement::SerialConsistency::LocalSerial));
+        let limit = self.options.data.request_timeout;
+        let answer = patiently(limit, || self.session.query_unpaged(statement.clone(), &values)).await;
+        let answer = answer.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
+        let rows: Vec<scylla::value::Row> = read(WHAT, answer)?;
+        let first = rows.first().and_then(|row| row.columns.first()?.as_ref()?.as_boolean());
+        Ok(first.unwrap_or(false))
+    }
+
+    fn now(&self) -> CqlTimestamp {
+        CqlTimestamp((self.options.clock)() * 1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_as_it_was_written() {
+        let identity = Identity { writer: 16383, node: Uuid::from_u128(7) };
+        assert_eq!(identity.to_string(), "writer 16383\nnode 00000000-0000-0000-0000-000000000007\n");
+        assert_eq!(identity.to_string().parse(), Ok(identity));
+        for bad in
+            ["", "writer 1", "writer 16384\nnode 00000000-0000-0000-0000-000000000007", "writer 1\nnode x", "a b c"]
+        {
+            assert_eq!(bad.parse::<Identity>(), Err(NoIdentity), "{bad}");
+        }
+    }
+}

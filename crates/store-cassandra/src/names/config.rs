@@ -1,0 +1,219 @@
+//! What is known of a metric beside its name: a policy as the three words that BigGraphite keeps in `config`, and
+//! back; ids and creation times. Pure.
+//!
+//! BigGraphite knows five of carbon's eight methods. The others are stored under the nearest of the five, with a key of our
+//! own beside, which it passes over. Were BigGraphite to rewrite the map, the nearest is what remains.
+
+use std::collections::BTreeMap;
+
+use metric::{Aggregation, Policy, Timestamp};
+use uuid::Uuid;
+
+/// The keys of `config`, and of what refines its aggregator.
+const AGGREGATOR: &str = "aggregator";
+const RETENTION: &str = "retention";
+const X_FILES_FACTOR: &str = "carbon_xfilesfactor";
+const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
+
+/// Why a `config` is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// BigGraphite does not read it either.
+    #[error("there is no '{0}' in it")]
+    Missing(&'static str),
+    /// A value that cannot be.
+    #[error("'{key}' is '{value}'")]
+    Value {
+        /// Which.
+        key: &'static str,
+        /// As it is stored.
+        value: String,
+    },
+}
+
+/// BigGraphite's name of a method, or of the nearest that it has.
+fn biggraphite_name(method: Aggregation) -> &'static str {
+    match method {
+        // A row of avg_zero holds the sum and the count, as one of average does.
+        Aggregation::Average | Aggregation::AvgZero => "average",
+        Aggregation::Sum => "total",
+        Aggregation::Last => "last",
+        Aggregation::Max | Aggregation::AbsMax => "maximum",
+        Aggregation::Min | Aggregation::AbsMin => "minimum",
+    }
+}
+
+/// A policy as the tables keep it.
+pub(crate) fn config(policy: &Policy) -> BTreeMap<&'static str, String> {
+    let nearest = biggraphite_name(policy.aggregation);
+    let mut config = BTreeMap::from([
+        (AGGREGATOR, nearest.to_owned()),
+        (RETENTION, policy.retention.to_string()),
+        (X_FILES_FACTOR, format!("{:.6}", policy.x_files_factor)),
+    ]);
+    if method(nearest) != Some(policy.aggregation) {
+        config.insert(CARBON_AGGREGATOR, policy.aggregation.name().to_owned());
+    }
+    config
+}
+
+/// A method by the names that BigGraphite takes: its own and carbon's.
+fn method(name: &str) -> Option<Aggregation> {
+    match name {
+        "total" => Some(Aggregation::Sum),
+        "minimum" => Some(Aggregation::Min),
+        "maximum" => Some(Aggregation::Max),
+        _ => name.parse().ok(),
+    }
+}
+
+/// The policy that a `config` stands for. Keys that are not known are passed over.
+pub(crate) fn policy<'a>(config: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Policy, ConfigError> {
+    let (mut aggregator, mut retention, mut x_files_factor, mut carbon) = (None, None, None, None);
+    for (key, value) in config {
+        match key {
+            AGGREGATOR => aggregator = Some(value),
+            RETENTION => retention = Some(value),
+            X_FILES_FACTOR => x_files_factor = Some(value),
+            CARBON_AGGREGATOR => carbon = Some(value),
+            _ => {}
+        }
+    }
+    let wrong = |key, value: &str| ConfigError::Value { key, value: value.to_owned() };
+    let mut aggregation = match aggregator {
+        // As BigGraphite takes it.
+        None | Some("") => Aggregation::Average,
+        Some(name) => method(name).ok_or_else(|| wrong(AGGREGATOR, name))?,
+    };
+    // Another program may have changed what this refines, and kept this.
+    let refined = carbon.and_then(|name| name.parse::<Aggregation>().ok());
+    if let Some(refined) = refined.filter(|refined| method(biggraphite_name(*refined)) == Some(aggregation)) {
+        aggregation = refined;
+    }
+    let retention = retention.filter(|text| !text.is_empty()).ok_or(ConfigError::Missing(RETENTION))?;
+    let retention = retention.parse().map_err(|_| wrong(RETENTION, retention))?;
+    let x_files_factor = x_files_factor.ok_or(ConfigError::Missing(X_FILES_FACTOR))?;
+    let known: f64 = x_files_factor.trim().parse().map_err(|_| wrong(X_FILES_FACTOR, x_files_factor))?;
+    if !(0.0..=1.0).contains(&known) {
+        return Err(wrong(X_FILES_FACTOR, x_files_factor));
+    }
+    Ok(Policy { retention, aggregation, x_files_factor: known })
+}
+
+/// Hundreds of nanoseconds from the beginning of the calendar of time UUIDs, 1582, to 1970.
+const CALENDAR: u64 = 0x01b2_1dd2_1381_4000;
+
+/// A time UUID of a second, the same each time for a metric: a creation that is written twice is written once.
+pub(crate) fn time_uuid(time: Timestamp, metric: Uuid) -> Uuid {
+    let ticks = (u64::try_from(time).unwrap_or(0)).saturating_mul(10_000_000).saturating_add(CALENDAR);
+    let [clock_low, clock_high, node @ ..] = *metric.as_bytes().last_chunk::<8>().expect("a UUID has sixteen bytes");
+    // The bit says that no network card has this number.
+    let node = [node[0] | 1, node[1], node[2], node[3], node[4], node[5]];
+    let clock = [clock_low & 0x3f | 0x80, clock_high];
+    let high = (ticks >> 48) as u16 & 0x0fff | 0x1000;
+    Uuid::from_fields(
+        ticks as u32,
+        (ticks >> 32) as u16,
+        high,
+        &[clock[0], clock[1], node[0], node[1], node[2], node[3], node[4], node[5]],
+    )
+}
+
+/// The second of a time UUID, or `None` where it is not one or of before 1970.
+pub(crate) fn time_of(uuid: Uuid) -> Option<Timestamp> {
+    if uuid.get_version_num() != 1 {
+        return None;
+    }
+    let (low, mid, high, _) = uuid.as_fields();
+    let ticks = u64::from(high & 0x0fff) << 48 | u64::from(mid) << 32 | u64::from(low);
+    Timestamp::try_from(ticks.checked_sub(CALENDAR)? / 10_000_000).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows;
+
+    fn read(config: &[(&'static str, &'static str)]) -> Result<Policy, ConfigError> {
+        policy(config.iter().copied())
+    }
+
+    #[test]
+    fn every_policy_is_read_back() {
+        for aggregation in Aggregation::ALL {
+            for x_files_factor in [0.0, 0.333333, 0.5, 1.0] {
+                let written = Policy { aggregation, x_files_factor, ..Policy::default() };
+                let config = config(&written);
+                assert_eq!(policy(config.iter().map(|(key, value)| (*key, value.as_str()))), Ok(written));
+            }
+        }
+    }
+
+    #[test]
+    fn a_config_has_biggraphites_three_keys() {
+        let config = config(&Policy { aggregation: Aggregation::Sum, ..Policy::default() });
+        let config: Vec<_> = config.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let expected = [("aggregator", "total"), ("carbon_xfilesfactor", "0.500000"), ("retention", "10080*60s")];
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn a_method_that_biggraphite_has_not_is_kept_beside_the_nearest() {
+        let config = config(&Policy { aggregation: Aggregation::AbsMin, ..Policy::default() });
+        assert_eq!((config["aggregator"].as_str(), config["plumbago_aggregator"].as_str()), ("minimum", "absmin"));
+        // BigGraphite's own word holds where it says something else.
+        let changed = [
+            ("aggregator", "total"),
+            ("retention", "1*1s"),
+            ("carbon_xfilesfactor", "0"),
+            ("plumbago_aggregator", "absmin"),
+        ];
+        assert_eq!(read(&changed).unwrap().aggregation, Aggregation::Sum);
+    }
+
+    #[test]
+    fn both_programs_names_are_read() {
+        for (name, method) in [
+            ("average", Aggregation::Average),
+            ("total", Aggregation::Sum),
+            ("sum", Aggregation::Sum),
+            ("minimum", Aggregation::Min),
+            ("min", Aggregation::Min),
+            ("maximum", Aggregation::Max),
+            ("max", Aggregation::Max),
+            ("last", Aggregation::Last),
+            ("absmax", Aggregation::AbsMax),
+            ("", Aggregation::Average),
+        ] {
+            let config = [("aggregator", name), ("retention", "60*60s:24*3600s"), ("carbon_xfilesfactor", "0.5")];
+            assert_eq!(read(&config).unwrap().aggregation, method, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        assert_eq!(read(&[("aggregator", "last")]), Err(ConfigError::Missing("retention")));
+        assert_eq!(read(&[("retention", "1*1s")]), Err(ConfigError::Missing("carbon_xfilesfactor")));
+        let wrong = |key, value: &str| Err(ConfigError::Value { key, value: value.to_owned() });
+        let check = |aggregator, retention, factor| {
+            read(&[("aggregator", aggregator), ("retention", retention), ("carbon_xfilesfactor", factor)])
+        };
+        assert_eq!(check("median", "1*1s", "0.5"), wrong("aggregator", "median"));
+        assert_eq!(check("last", "60s:1d", "0.5"), wrong("retention", "60s:1d"));
+        assert_eq!(check("last", "1*1s", "NaN"), wrong("carbon_xfilesfactor", "NaN"));
+        assert_eq!(check("last", "1*1s", "1.5"), wrong("carbon_xfilesfactor", "1.5"));
+    }
+
+    #[test]
+    fn a_time_uuid_holds_its_second() {
+        let id = rows::metric_id("a.b");
+        for time in [0, 1, 1_700_000_000, 4_000_000_000] {
+            let uuid = time_uuid(time, id);
+            assert_eq!((uuid.get_version_num(), time_of(uuid)), (1, Some(time)));
+            assert_eq!(uuid.get_variant(), uuid::Variant::RFC4122);
+        }
+        // Read with Python's uuid.
+        assert_eq!(time_of("4e5bd6f0-c67f-11f0-8de9-0242ac120002".parse().unwrap()), Some(1_763_691_052));
+        assert_eq!(time_of(id), None);
+    }
+}

@@ -1,0 +1,249 @@
+//! Every metric of the tables, read from many ranges of the token ring at once.
+//!
+//! 1. The ring is cut into equal ranges. A range is read as a whole: first the names in `metrics`, then the rows of
+//!    `metrics_metadata`, which lie at the same tokens.
+//! 2. A name that is in both, with an id and a config that can be read, is a metric. Everything else is counted.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::{StreamExt, stream};
+use metric::Policy;
+use scylla::{
+    deserialize::value::MapIterator,
+    response::{PagingState, query_result::QueryRowsResult},
+    statement::prepared::PreparedStatement,
+    value::CqlTimeuuid,
+};
+use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
+use uuid::Uuid;
+
+use super::{Names, config};
+use crate::{
+    failure::{patiently, unavailable},
+    rows,
+    schema::quoted,
+};
+
+/// Parts of the ring. Ten million metrics are twenty thousand in each.
+const RANGES: u64 = 512;
+
+/// Ranges read at once. Cassandra is busy with four; eight hide the way there and back.
+const AT_ONCE: usize = 8;
+
+/// Rows of a page.
+const PAGE_ROWS: i32 = 5000;
+
+const WHAT: &str = "reading the tables of names";
+
+/// What a scan met.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanReport {
+    /// Metrics with whole rows.
+    pub metrics: u64,
+    /// Names in `metrics` that `metrics_metadata` does not have.
+    pub without_metadata: u64,
+    /// Names in `metrics_metadata` that `metrics` does not have: what is left of deleted ones.
+    pub unlisted: u64,
+    /// Names in both without id or config.
+    pub partial: u64,
+    /// Configs that say nothing that can be done, and one of them, with what is wrong.
+    pub unreadable: u64,
+    /// A name of those, and what is wrong with it.
+    pub example: Option<String>,
+    /// Metrics whose id is not the one that belongs to their name: their points are not found.
+    pub other_ids: u64,
+}
+
+impl ScanReport {
+    /// Rows that are no metrics.
+    pub fn left_out(&self) -> u64 {
+        self.without_metadata + self.unlisted + self.partial + self.unreadable
+    }
+
+    fn add(&mut self, other: ScanReport) {
+        self.metrics += other.metrics;
+        self.without_metadata += other.without_metadata;
+        self.unlisted += other.unlisted;
+        self.partial += other.partial;
+        self.unreadable += other.unreadable;
+        self.example = self.example.take().or(other.example);
+        self.other_ids += other.other_ids;
+    }
+}
+
+/// A row of `metrics_metadata` where it lies in the frame.
+type Row<'a> =
+    (&'a str, Option<Uuid>, Option<MapIterator<'a, 'a, &'a str, &'a str>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
+
+/// The statements of a scan; each binds the tokens between which it reads, the second included.
+struct Statements {
+    names: PreparedStatement,
+    metadata: PreparedStatement,
+}
+
+/// What a range holds.
+#[derive(Default)]
+struct Range {
+    metrics: Vec<SharedMetric>,
+    report: ScanReport,
+    rows: u64,
+}
+
+impl Names {
+    /// Reads every metric. `each` is called with those of one range at a time.
+    pub(crate) async fn scan(&self, each: EachBatch<'_>) -> Result<(), StoreError> {
+        self.tables().await?;
+        let keyspace = quoted(&self.keyspace);
+        let of_range = "WHERE token(name) > ? AND token(name) <= ?";
+        let names = format!("SELECT name FROM {keyspace}.metrics {of_range}");
+        let metadata =
+            format!("SELECT name, id, config, created_on, updated_on FROM {keyspace}.metrics_metadata {of_range}");
+        let statements = Statements { names: self.reading(&names).await?, metadata: self.reading(&metadata).await? };
+
+        let mut report = ScanReport::default();
+        let mut progress = ScanProgress::default();
+        let mut done = 0;
+        let reads = ranges(RANGES).map(|range| self.range(&statements, range));
+        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE.min(self.in_flight));
+        while let Some(range) = reads.next().await {
+            let range = range?;
+            done += 1;
+            report.add(range.report);
+            progress.rows += range.rows;
+            progress.part = done as f64 / RANGES as f64;
+            each(range.metrics, progress);
+        }
+        drop(reads);
+        if report.left_out() > 0 || report.other_ids > 0 {
+            tracing::warn!(
+                metrics = report.metrics,
+                without_metadata = report.without_metadata,
+                unlisted = report.unlisted,
+                partial = report.partial,
+                unreadable = report.unreadable,
+                other_ids = report.other_ids,
+                example = report.example,
+                "the tables of names have rows that are not whole; they are passed over"
+            );
+        }
+        *self.last_scan.lock() = Some(report);
+        Ok(())
+    }
+
+    async fn reading(&self, cql: &str) -> Result<PreparedStatement, StoreError> {
+        let mut statement = self.prepare(cql).await?;
+        statement.set_consistency(self.consistency.meta_read);
+        statement.set_page_size(PAGE_ROWS);
+        statement.set_use_cached_result_metadata(true);
+        Ok(statement)
+    }
+
+    async fn range(&self, statements: &Statements, range: (i64, i64)) -> Result<Range, StoreError> {
+        let mut found = Range::default();
+        let mut listed: HashSet<String> = HashSet::new();
+        self.pages(&statements.names, range, |page| {
+            for row in page.rows::<(&str,)>().map_err(damaged)? {
+                listed.insert(row.map_err(damaged)?.0.to_owned());
+            }
+            Ok(())
+        })
+        .await?;
+        found.rows += listed.len() as u64;
+        // Most metrics share a few configs.
+        let mut policies: HashMap<String, Policy> = HashMap::new();
+        self.pages(&statements.metadata, range, |page| {
+            for row in page.rows::<Row<'_>>().map_err(damaged)? {
+                found.rows += 1;
+                found.take(row.map_err(damaged)?, &mut listed, &mut policies)?;
+            }
+            Ok(())
+        })
+        .await?;
+        found.report.without_metadata += listed.len() as u64;
+        Ok(found)
+    }
+
+    async fn pages(
+        &self,
+        statement: &PreparedStatement,
+        range: (i64, i64),
+        mut each: impl FnMut(QueryRowsResult) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let mut state = PagingState::start();
+        loop {
+            let asked =
+                patiently(self.limit, || self.session.execute_single_page(statement, range, state.clone())).await;
+            let (page, paging) = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
+            each(page.into_rows_result().map_err(damaged)?)?;
+            match paging.into_paging_control_flow() {
+                std::ops::ControlFlow::Break(()) => return Ok(()),
+                std::ops::ControlFlow::Continue(next) => state = next,
+            }
+        }
+    }
+}
+
+impl Range {
+    fn take(
+        &mut self,
+        (name, id, config, created_on, updated_on): Row<'_>,
+        listed: &mut HashSet<String>,
+        policies: &mut HashMap<String, Policy>,
+    ) -> Result<(), StoreError> {
+        let Some(name) = listed.take(name) else {
+            self.report.unlisted += 1;
+            return Ok(());
+        };
+        let (Some(id), Some(config)) = (id, config) else {
+            self.report.partial += 1;
+            return Ok(());
+        };
+        let config: Vec<(&str, &str)> = config.collect::<Result<_, _>>().map_err(damaged)?;
+        // Neither keys nor values that can be read have these in them.
+        let key: String = config.iter().flat_map(|(key, value)| [*key, "\u{0}", *value, "\u{1}"]).collect();
+        let policy = match policies.get(&key) {
+            Some(policy) => policy.clone(),
+            None => match config::policy(config) {
+                Ok(policy) => policies.entry(key).or_insert(policy).clone(),
+                Err(error) => {
+                    self.report.unreadable += 1;
+                    self.report.example.get_or_insert_with(|| format!("{name}: {error}"));
+                    return Ok(());
+                }
+            },
+        };
+        self.report.other_ids += u64::from(id != rows::metric_id(&name));
+        self.report.metrics += 1;
+        let time = |uuid: Option<CqlTimeuuid>| config::time_of(uuid?.into());
+        self.metrics.push(SharedMetric { name, policy, created_on: time(created_on), updated_on: time(updated_on) });
+        Ok(())
+    }
+}
+
+fn damaged(error: impl std::fmt::Display) -> StoreError {
+    StoreError::Damaged { what: "an answer from the tables of names".to_owned(), how: error.to_string() }
+}
+
+/// The ring as so many ranges, each from after its first token to its second. No key has the smallest token.
+fn ranges(number: u64) -> impl Iterator<Item = (i64, i64)> {
+    let at = move |part: u64| match part {
+        part if part == number => i64::MAX,
+        part => (i128::from(i64::MIN) + i128::from(u64::MAX) * i128::from(part) / i128::from(number)) as i64,
+    };
+    (0..number).map(move |part| (at(part), at(part + 1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ranges_cover_the_ring_once() {
+        for number in [1, 2, 3, 512] {
+            let ranges: Vec<(i64, i64)> = ranges(number).collect();
+            assert_eq!((ranges[0].0, ranges[ranges.len() - 1].1), (i64::MIN, i64::MAX));
+            assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].0));
+            assert!(ranges.iter().all(|(from, until)| from < until));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What is asked and said of metrics by name: their rows, and that points came for them or were read.
+
+use std::collections::HashMap;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use scylla::{statement::prepared::PreparedStatement, value::CqlTimeuuid};
+use store::{SharedMetric, StoreError};
+use uuid::Uuid;
+
+use super::{Names, Tables, config};
+use crate::{
+    ask::read,
+    failure::{patiently, unavailable},
+};
+
+/// A row of `metrics_metadata` without its key.
+type Row = (Option<Uuid>, Option<HashMap<String, String>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
+
+/// Which of a metric's times becomes now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    /// Points came.
+    Updated,
+    /// It was read.
+    Read,
+}
+
+impl Names {
+    /// The metrics with these names that have whole rows.
+    pub(crate) async fn lookup(&self, names: &[String]) -> Result<Vec<SharedMetric>, StoreError> {
+        let tables = self.tables().await?;
+        let lookups = (0..names.len()).map(|at| self.one(tables, &names[at]));
+        let found: Vec<Option<SharedMetric>> = stream::iter(lookups).buffered(self.in_flight).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    async fn one(&self, tables: &Tables, name: &str) -> Result<Option<SharedMetric>, StoreError> {
+        const WHAT: &str = "looking a metric up";
+        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let asked = patiently(self.limit, || self.session.execute_unpaged(&tables.known, (name,))).await;
+        let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
+        let Some((Some(_), Some(config), created_on, updated_on)) = read::<Row>(WHAT, answer)?.pop() else {
+            return Ok(None);
+        };
+        let Ok(policy) = config::policy(config.iter().map(|(key, value)| (key.as_str(), value.as_str()))) else {
+            return Ok(None);
+        };
+        let time = |uuid: Option<CqlTimeuuid>| config::time_of(uuid?.into());
+        Ok(Some(SharedMetric {
+            name: name.to_owned(),
+            policy,
+            created_on: time(created_on),
+            updated_on: time(updated_on),
+        }))
+    }
+
+    /// Says of metrics that points came, or were read. One that the tables do not have, or not whole, is left alone: a row made by
+    /// this would have no id, and BigGraphite fails on such.
+    pub(crate) async fn touch(&self, names: &[String], touch: Touch) -> Result<(), StoreError> {
+        let tables = self.tables().await?;
+        let statement = match touch {
+            Touch::Updated => &tables.updated,
+            Touch::Read => &tables.read,
+        };
+        let touches = (0..names.len()).map(|at| self.touch_one(tables, &names[at], statement));
+        stream::iter(touches).buffer_unordered(self.in_flight).try_collect::<()>().await
+    }
+
+    async fn touch_one(&self, tables: &Tables, name: &str, statement: &PreparedStatement) -> Result<(), StoreError> {
+        if self.one(tables, name).await?.is_none() {
+            return Ok(());
+        }
+        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let written = patiently(self.limit, || self.session.execute_unpaged(statement, (name,))).await;
+        written.map(drop).map_err(|error| unavailable("touching a metric", &self.keyspace, &error))
+    }
+}

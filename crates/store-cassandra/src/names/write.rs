@@ -1,0 +1,99 @@
+//! New metrics and changed policies on their way to the tables: first the directories above them, then their own
+//! rows.
+
+use std::collections::BTreeSet;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use metric::is_tagged;
+use store::{MetricRecord, StoreError};
+
+use super::{Names, Tables, bound, config};
+use crate::{
+    failure::{patiently, unavailable},
+    rows,
+};
+
+/// Metrics that the tables cannot hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many, since the start.
+    pub metrics: u64,
+    /// The latest of them.
+    pub example: Option<String>,
+}
+
+impl Names {
+    /// Writes the rows of metrics, with those of every directory above them. What is there already is written again as it
+    /// is; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
+    /// several nodes at once.
+    ///
+    /// A metric with more components than the tables have columns is left out, counted and told.
+    pub(crate) async fn put(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
+        let tables = self.tables().await?;
+        let (records, refused): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
+            records.iter().partition(|record| components(&record.name) < tables.opened.components);
+        self.refuse(&refused, tables);
+
+        let untagged = records.iter().filter(|record| !is_tagged(&record.name));
+        let mut directories: BTreeSet<&str> = BTreeSet::new();
+        for record in untagged {
+            // Upwards, and no farther than to one whose ancestors are all there.
+            let mut path = record.name.as_str();
+            while let Some(dot) = path.rfind('.') {
+                path = &path[..dot];
+                if self.directories.has(path) || !directories.insert(path) {
+                    break;
+                }
+            }
+        }
+        // By their places: of closures over references the compiler cannot tell that they may be sent.
+        let directories: Vec<&str> = directories.into_iter().collect();
+        let writes = (0..directories.len()).map(|at| self.put_directory(tables, directories[at]));
+        stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await?;
+        self.directories.add(directories.iter().copied());
+
+        let writes = (0..records.len()).map(|at| self.put_metric(tables, records[at]));
+        stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await
+    }
+
+    fn refuse(&self, refused: &[&MetricRecord], tables: &Tables) {
+        let Some(latest) = refused.last() else { return };
+        let mut all = self.refused.lock();
+        all.metrics += refused.len() as u64;
+        all.example = Some(latest.name.clone());
+        tracing::warn!(
+            metrics = refused.len(),
+            example = latest.name,
+            most_components = tables.opened.components.saturating_sub(1),
+            keyspace = self.keyspace,
+            "metrics have more components than the tables of names have columns; they are not listed in Cassandra"
+        );
+    }
+
+    async fn put_directory(&self, tables: &Tables, path: &str) -> Result<(), StoreError> {
+        let statement = self.directory_statement(tables, components(path)).await?;
+        let values = bound(path);
+        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let written = patiently(self.limit, || self.session.execute_unpaged(&statement, &values)).await;
+        written.map(drop).map_err(|error| unavailable("writing a directory", &self.keyspace, &error))
+    }
+
+    async fn put_metric(&self, tables: &Tables, record: &MetricRecord) -> Result<(), StoreError> {
+        let Some(change) = record.policies.last() else { return Ok(()) };
+        let name = record.name.as_str();
+        let batch = self.metric_batch(tables, components(name)).await?;
+        let of_name = if is_tagged(name) { vec![name] } else { bound(name) };
+        let id = rows::metric_id(name);
+        let created_on = scylla::value::CqlTimeuuid::from(config::time_uuid(record.created_on, id));
+        let config = config::config(&change.policy);
+        let values = (of_name, (name, created_on, id, config));
+        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let written = patiently(self.limit, || self.session.batch(&batch, &values)).await;
+        written.map(drop).map_err(|error| unavailable("writing a metric", &self.keyspace, &error))
+    }
+}
+
+/// Components of a path. A tagged metric is found by its tags: it is in no tree, and has none.
+fn components(path: &str) -> usize {
+    if is_tagged(path) { 0 } else { path.split('.').count() }
+}

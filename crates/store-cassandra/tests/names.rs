@@ -1,0 +1,364 @@
+//! The tables of names on a real Cassandra: made, found as another program left them, written, scanned, and asked
+//! for globs.
+
+mod node;
+
+use std::collections::BTreeSet;
+
+use metadata::{FindLimits, Registry};
+use metric::{Aggregation, Policy, Timestamp};
+use store::{Catalogue, MetricRecord, PolicyChange, SharedMetric, SharedNode, StoreError};
+use store_cassandra::{
+    CassandraDriver, Identity, Indexes, Options, Place,
+    schema::{self, Schema},
+};
+
+/// Columns for components in these tests: 134 indexes take too long.
+const COMPONENTS: usize = 6;
+
+/// Both keyspaces of a test.
+struct Keyspaces {
+    keyspace: node::Keyspace,
+    options: Options,
+}
+
+impl Keyspaces {
+    /// Made by `apply`, or `None` where there is no Cassandra.
+    async fn apply(test: &str, indexes: Indexes) -> Option<Keyspaces> {
+        let keyspaces = Keyspaces::empty(test, indexes).await?;
+        keyspaces.applied().await.unwrap();
+        Some(keyspaces)
+    }
+
+    async fn empty(test: &str, indexes: Indexes) -> Option<Keyspaces> {
+        let keyspace = node::Keyspace::make(node::address()?, test).await;
+        let options = Options { indexes, ..keyspace.options() };
+        Some(Keyspaces { keyspace, options })
+    }
+
+    fn schema(&self) -> Schema {
+        Schema::new(&self.options, &[Policy::default().retention]).with_components(COMPONENTS)
+    }
+
+    /// Applies the schema; what it said.
+    async fn applied(&self) -> Result<Vec<String>, StoreError> {
+        let mut said = Vec::new();
+        schema::apply(&self.options, &self.schema(), &mut |text| said.push(text.to_owned())).await?;
+        Ok(said)
+    }
+
+    async fn driver(&self) -> CassandraDriver {
+        CassandraDriver::connect(self.options.clone()).await.expect("the node answers")
+    }
+
+    async fn run(&self, cql: &str) {
+        self.keyspace.run(&cql.replace("META", &format!("{}_metadata", self.keyspace.name))).await;
+    }
+
+    async fn drop(self) {
+        self.run("DROP KEYSPACE IF EXISTS META").await;
+        self.keyspace.drop().await;
+    }
+}
+
+fn record(number: u32, name: &str, policy: &Policy, created_on: Timestamp) -> MetricRecord {
+    let policies = vec![PolicyChange { since: 0, policy: policy.clone() }];
+    MetricRecord { number, name: name.to_owned(), created_on, policies }
+}
+
+async fn put(driver: &CassandraDriver, names: &[&str]) {
+    let records: Vec<MetricRecord> =
+        names.iter().enumerate().map(|(at, name)| record(at as u32, name, &Policy::default(), 1_700_000_000)).collect();
+    driver.put_names(&records).await.unwrap();
+}
+
+async fn scanned(driver: &CassandraDriver) -> Vec<SharedMetric> {
+    let mut metrics = Vec::new();
+    let mut part = 0.0;
+    driver
+        .scan(&mut |batch, progress| {
+            metrics.extend(batch);
+            part = progress.part;
+        })
+        .await
+        .unwrap();
+    assert_eq!(part, 1.0);
+    metrics.sort_by(|a, b| a.name.cmp(&b.name));
+    metrics
+}
+
+/// The nodes found, a branch as `a.b+`.
+async fn found(driver: &CassandraDriver, pattern: &str) -> Vec<String> {
+    let nodes = driver.find(pattern, 5000).await.unwrap_or_else(|error| panic!("{pattern}: {error}"));
+    text(nodes.iter().map(|SharedNode { path, is_leaf, is_branch }| (path.as_str(), *is_leaf, *is_branch)))
+}
+
+fn text<'a>(nodes: impl Iterator<Item = (&'a str, bool, bool)>) -> Vec<String> {
+    let mut texts = Vec::new();
+    for (path, is_leaf, is_branch) in nodes {
+        texts.extend(is_leaf.then(|| path.to_owned()));
+        texts.extend(is_branch.then(|| format!("{path}+")));
+    }
+    texts
+}
+
+#[tokio::test]
+async fn a_schema_is_made_once_and_then_found_fine() {
+    let Some(keyspaces) = Keyspaces::empty("schema", Indexes::Sasi).await else { return };
+    let missing = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
+    assert!(!missing.is_fine(), "{missing}");
+    let said = keyspaces.applied().await.unwrap();
+    assert!(said.iter().any(|text| text == "made the keyspace of the names"), "{said:?}");
+    assert!(said.iter().any(|text| text == "made the index over directories.component_5"), "{said:?}");
+    let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
+    assert!(report.is_fine(), "{report}");
+    assert!(report.to_string().contains("ok       SASI indexes over the names\n"), "{report}");
+    assert_eq!(keyspaces.applied().await.unwrap(), ["nothing was missing"]);
+    // Another kind is not put beside.
+    let other =
+        Keyspaces { keyspace: keyspaces.keyspace, options: Options { indexes: Indexes::Sai, ..keyspaces.options } };
+    let said = other.applied().await.unwrap();
+    assert!(said[0].contains("left as it is: the tables of names carry SASI indexes"), "{said:?}");
+    let report = schema::check(&other.options, &other.schema()).await.unwrap();
+    assert!(report.to_string().contains("differs  SASI indexes over the names; the setting says SAI\n"), "{report}");
+    other.drop().await;
+}
+
+#[tokio::test]
+async fn another_programs_tables_are_opened_as_they_are_and_others_refused() {
+    let Some(keyspaces) = Keyspaces::empty("found", Indexes::Sasi).await else { return };
+    let driver = keyspaces.driver().await;
+    let error = driver.verify().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("no keyspace '{}_metadata'", keyspaces.keyspace.name)), "{error}");
+
+    keyspaces.applied().await.unwrap();
+    keyspaces.run("DROP TABLE META.spec").await;
+    keyspaces.run("DROP TABLE META.writers").await;
+    driver.verify().await.unwrap();
+    let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
+    assert!(report.is_fine(), "spec and writers were added: {report}");
+
+    keyspaces.run("UPDATE META.spec SET value = '2' WHERE name = 'schema_version'").await;
+    let error = keyspaces.driver().await.verify().await.unwrap_err();
+    assert!(matches!(error, StoreError::Spec { .. }), "{error}");
+    assert!(error.to_string().contains("schema_version 2, this program expects schema_version 1"), "{error}");
+    keyspaces.run("UPDATE META.spec SET value = '1' WHERE name = 'schema_version'").await;
+
+    let table = format!("{}.datapoints_10080p_60s_0", keyspaces.keyspace.name);
+    keyspaces.run(&format!("ALTER TABLE {table} WITH comment = '{{\"row_size\": 25000.0}}'")).await;
+    let error = keyspaces.driver().await.verify().await.unwrap_err().to_string();
+    assert!(error.contains("keeps 25000 points in a partition, this program expects 2000"), "{error}");
+    assert!(keyspaces.applied().await.is_err());
+    keyspaces.drop().await;
+}
+
+#[tokio::test]
+async fn what_is_put_is_scanned_and_looked_up() {
+    let Some(keyspaces) = Keyspaces::apply("put", Indexes::None).await else { return };
+    let driver = keyspaces.driver().await;
+    let policies = [Aggregation::Sum, Aggregation::AvgZero, Aggregation::Last].map(|aggregation| Policy {
+        aggregation,
+        x_files_factor: 0.25,
+        ..Policy::default()
+    });
+    let names = ["a.b.c", "a.b.d", "x", "é.b", "cpu;host=a.b", "a.b"];
+    let records: Vec<MetricRecord> = names
+        .iter()
+        .enumerate()
+        .map(|(at, name)| record(at as u32, name, &policies[at % 3], 1_600_000_000 + at as Timestamp))
+        .collect();
+    driver.put_names(&records).await.unwrap();
+    // Again, with another policy for one.
+    let mut changed = records[0].clone();
+    changed.policies.push(PolicyChange { since: 1_700_000_000, policy: policies[2].clone() });
+    driver.put_names(&[changed]).await.unwrap();
+
+    let metrics = scanned(&driver).await;
+    let mut expected: Vec<(&str, Policy, Option<Timestamp>)> = records
+        .iter()
+        .map(|record| (record.name.as_str(), record.policies[0].policy.clone(), Some(record.created_on)))
+        .collect();
+    expected[0].1 = policies[2].clone();
+    expected.sort_by_key(|(name, ..)| *name);
+    let got: Vec<_> =
+        metrics.iter().map(|metric| (metric.name.as_str(), metric.policy.clone(), metric.created_on)).collect();
+    assert_eq!(got, expected);
+    assert!(metrics.iter().all(|metric| metric.updated_on.is_some_and(|time| (node::now() - time).abs() < 60)));
+
+    let looked_up = driver.lookup(vec!["x".into(), "nothing".into(), "a.b.c".into()]).await.unwrap();
+    let expected: Vec<&SharedMetric> =
+        ["x", "a.b.c"].map(|name| metrics.iter().find(|metric| metric.name == name).unwrap()).into();
+    assert_eq!(looked_up.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(found(&driver, "**").await, ["a+", "a.b", "a.b+", "a.b.c", "a.b.d", "x", "é+", "é.b"]);
+    keyspaces.drop().await;
+}
+
+#[tokio::test]
+async fn rows_that_are_not_whole_are_counted_and_passed_over() {
+    let Some(keyspaces) = Keyspaces::apply("partial", Indexes::None).await else { return };
+    let driver = keyspaces.driver().await;
+    put(&driver, &["good.a", "listed.only", "metadata.only", "no.id", "bad.config", "other.id"]).await;
+    for cql in [
+        "DELETE FROM META.metrics_metadata WHERE name = 'listed.only'",
+        "DELETE FROM META.metrics WHERE name = 'metadata.only'",
+        "DELETE id FROM META.metrics_metadata WHERE name = 'no.id'",
+        "UPDATE META.metrics_metadata SET config['aggregator'] = 'median' WHERE name = 'bad.config'",
+        "UPDATE META.metrics_metadata SET id = 7a870c4c-6df3-56f6-a60b-e9ee2f955ac1 WHERE name = 'other.id'",
+    ] {
+        keyspaces.run(cql).await;
+    }
+    let metrics = scanned(&driver).await;
+    assert_eq!(metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(), ["good.a", "other.id"]);
+    let report = driver.last_scan().unwrap();
+    assert_eq!((report.metrics, report.without_metadata, report.unlisted), (2, 1, 1));
+    assert_eq!((report.partial, report.unreadable, report.other_ids), (1, 1, 1));
+    assert_eq!(report.example.as_deref(), Some("bad.config: 'aggregator' is 'median'"));
+
+    // Touching makes no row: one without an id would break BigGraphite.
+    driver.touch(vec!["gone".into(), "good.a".into()]).await.unwrap();
+    driver.touch_read(vec!["gone".into(), "good.a".into()]).await.unwrap();
+    scanned(&driver).await;
+    assert_eq!(driver.last_scan().unwrap().unlisted, 1);
+    keyspaces.drop().await;
+}
+
+#[tokio::test]
+async fn a_name_deeper_than_the_tables_is_refused_and_the_others_are_written() {
+    let Some(keyspaces) = Keyspaces::apply("deep", Indexes::None).await else { return };
+    let driver = keyspaces.driver().await;
+    put(&driver, &["a.b.c.d.e", "a.b.c.d.e.f", "a.b"]).await;
+    let refused = driver.refused_names();
+    assert_eq!((refused.metrics, refused.example.as_deref()), (1, Some("a.b.c.d.e.f")));
+    assert_eq!(found(&driver, "a.**").await, ["a.b", "a.b+", "a.b.c+", "a.b.c.d+", "a.b.c.d.e"]);
+    keyspaces.drop().await;
+}
+
+#[tokio::test]
+async fn too_many_rows_are_an_error_and_not_a_cut_answer() {
+    for indexes in [Indexes::Sasi, Indexes::None] {
+        let Some(keyspaces) = Keyspaces::apply("many", indexes).await else { return };
+        let driver = keyspaces.driver().await;
+        let names: Vec<String> = (0..20).map(|number| format!("a.n{number:02}")).collect();
+        put(&driver, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        assert_eq!(driver.find("a.*", 20).await.unwrap().len(), 20);
+        let error = driver.find("a.*", 19).await.unwrap_err();
+        assert!(matches!(error, StoreError::Refused(_)), "{error}");
+        assert!(error.to_string().contains("more than 19"), "{error}");
+        assert_eq!(driver.find("a.n07", 1).await.unwrap().len(), 1);
+        keyspaces.drop().await;
+    }
+}
+
+/// A generator of small numbers, the same each time for a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as usize) % end
+    }
+
+    fn one_of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+}
+
+const COMPONENT: &[&str] = &["a", "b", "ab", "abc", "b1", "é", "a%", "%b", "it's", "a-b", "c", "__END__"];
+const WILD: &[&str] = &[
+    "*",
+    "?",
+    "a*",
+    "*b",
+    "a?",
+    "[ab]",
+    "[!a]*",
+    "{a,b}",
+    "{ab,b*}",
+    "a{b,c,}",
+    "{a,}",
+    "**",
+    "{a,**}",
+    "a%*",
+    "%*",
+    "é*",
+    "a{,b{1,c}}",
+    "{abc,ab,a}",
+    "[a-c]*",
+    "*'*",
+];
+
+#[tokio::test]
+async fn every_kind_of_index_and_the_local_one_give_the_same_answers() {
+    let mut all = Vec::new();
+    for (test, indexes) in [("g_sasi", Indexes::Sasi), ("g_sai", Indexes::Sai), ("g_none", Indexes::None)] {
+        let Some(keyspaces) = Keyspaces::apply(test, indexes).await else { return };
+        let driver = keyspaces.driver().await;
+        all.push((keyspaces, driver));
+    }
+    let seed = node::now() as u64;
+    eprintln!("seed {seed}");
+    let mut dice = Dice(seed);
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    while names.len() < 120 {
+        let components: Vec<&str> = (0..=dice.below(COMPONENTS - 1)).map(|_| dice.one_of(COMPONENT)).collect();
+        names.insert(components.join("."));
+    }
+    names.insert("a.b;tag=x.y".to_owned());
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let registry = Registry::new();
+    let policy = registry.intern(&Policy::default());
+    for name in &names {
+        registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+    }
+    for (_, driver) in &all {
+        put(driver, &names).await;
+    }
+    for _ in 0..150 {
+        let components: Vec<&str> = (0..=dice.below(COMPONENTS - 1))
+            .map(|_| if dice.below(2) == 0 { dice.one_of(COMPONENT) } else { dice.one_of(WILD) })
+            .collect();
+        let pattern = components.join(".");
+        let local = registry.find(&pattern, &FindLimits::default()).unwrap();
+        let local = text(local.iter().map(|node| (node.path, node.is_leaf, node.is_branch)));
+        for (keyspaces, driver) in &all {
+            assert_eq!(
+                found(driver, &pattern).await,
+                local,
+                "{pattern} with {:?}, seed {seed}",
+                keyspaces.options.indexes
+            );
+        }
+    }
+    for (keyspaces, _) in all {
+        keyspaces.drop().await;
+    }
+}
+
+fn place(host: &str) -> Place {
+    Place { host: host.to_owned(), data_directory: "/data".to_owned() }
+}
+
+#[tokio::test]
+async fn a_writer_id_belongs_to_one_live_node() {
+    let Some(keyspaces) = Keyspaces::apply("claim", Indexes::None).await else { return };
+    let mut driver = keyspaces.driver().await;
+    let claim = driver.claim(None, &place("one")).await.unwrap();
+    let identity: Identity = claim.identity().to_string().parse().unwrap();
+    // A crash: nothing is released.
+    drop(claim);
+    let claim = driver.claim(Some(identity), &place("one")).await.unwrap();
+    assert_eq!(claim.identity(), identity);
+
+    let copy = driver.claim(Some(identity), &place("two")).await.unwrap_err();
+    assert!(matches!(copy, StoreError::Refused(_)), "{copy}");
+    assert!(copy.to_string().contains("a copy of this data directory, on host 'one' in /data"), "{copy}");
+    let other = Identity { node: driver.claim(None, &place("three")).await.unwrap().identity().node, ..identity };
+    let error = driver.claim(Some(other), &place("three")).await.unwrap_err().to_string();
+    assert!(error.contains("belongs to another node, on host 'one'"), "{error}");
+
+    // After a clean stop the data directory may be moved at once.
+    claim.release().await.unwrap();
+    let moved = driver.claim(Some(identity), &place("two")).await.unwrap();
+    assert_eq!((moved.identity(), moved.is_lost()), (identity, false));
+    keyspaces.drop().await;
+}
