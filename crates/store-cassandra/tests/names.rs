@@ -291,7 +291,11 @@ const WILD: &[&str] = &[
 async fn every_kind_of_index_and_the_local_one_give_the_same_answers() {
     let mut all = Vec::new();
     for (test, indexes) in [("g_sasi", Indexes::Sasi), ("g_sai", Indexes::Sai), ("g_none", Indexes::None)] {
-        let Some(keyspaces) = Keyspaces::apply(test, indexes).await else { return };
+        let Some(mut keyspaces) = Keyspaces::apply(test, indexes).await else { return };
+        if indexes == Indexes::Sai {
+            // So few that most braces and depths become something wider.
+            keyspaces.options.glob_queries = 4;
+        }
         let driver = keyspaces.driver().await;
         all.push((keyspaces, driver));
     }
@@ -313,7 +317,7 @@ async fn every_kind_of_index_and_the_local_one_give_the_same_answers() {
     for (_, driver) in &all {
         put(driver, &names).await;
     }
-    for _ in 0..150 {
+    for _ in 0..100 {
         let components: Vec<&str> = (0..=dice.below(COMPONENTS - 1))
             .map(|_| if dice.below(2) == 0 { dice.one_of(COMPONENT) } else { dice.one_of(WILD) })
             .collect();

@@ -168,8 +168,8 @@ async fn keyspace(asker: &Asker<'_>) -> Result<Option<FoundKeyspace>, StoreError
         }
     }
     let cql = "SELECT table_name, index_name, options FROM system_schema.indexes WHERE keyspace_name = ?";
-    let rows: Vec<(String, String, Option<HashMap<String, String>>)> =
-        asker.rows(&what, cql, (asker.keyspace,)).await?;
+    type Index = (String, String, Option<HashMap<String, String>>);
+    let rows: Vec<Index> = asker.rows(&what, cql, (asker.keyspace,)).await?;
     for (table, index, options) in rows {
         let options = options.unwrap_or_default();
         let class = options.get("class_name").cloned().unwrap_or_default();
