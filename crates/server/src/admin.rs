@@ -101,6 +101,7 @@ impl Admin {
 
     fn status(&self) -> Value {
         let counts = self.ingest.counters();
+        let flush = self.ingest.flush_progress();
         let points: serde_json::Map<String, Value> =
             counts.points.iter().map(|(protocol, points)| (protocol.name().to_owned(), (*points).into())).collect();
         let rejected: serde_json::Map<String, Value> = counts
@@ -120,6 +121,13 @@ impl Admin {
             "stalled": counts.stalled,
             "stalled_seconds": counts.stalled_seconds,
             "flush_cycles": counts.cycles,
+            "parked_points": counts.parked_points,
+            "store_failing": counts.store_failing,
+            "flush": {
+                "waiting": flush.waiting,
+                "metrics": flush.metrics,
+                "metrics_done": flush.metrics_done,
+            },
         })
     }
 

@@ -25,6 +25,10 @@ pub enum Command {
     CheckConfig(CheckOptions),
     /// Tell which rules hold for a metric name, and why
     Explain(ExplainOptions),
+    /// Have a running server write out everything it holds, and wait until it is in the store
+    Flush(FlushOptions),
+    /// Show, apply or check the tables in Cassandra
+    Schema(SchemaOptions),
     /// Load and measure any Graphite server, known by its addresses
     Bench(bench::Args),
     /// Print every setting with its documentation, as a file to start from
@@ -71,6 +75,29 @@ pub struct ServeOptions {
     /// HTTP [default: 0.0.0.0:8080]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
+    /// The cluster to keep points and names in.
+    #[command(flatten)]
+    pub cluster: ClusterOption,
+}
+
+/// Which Cassandra, in every subcommand that speaks with one.
+#[derive(Args, Default)]
+pub struct ClusterOption {
+    /// Keep points and names in Cassandra, in BigGraphite's tables [default: off]
+    #[arg(long, value_name = "HOST[:PORT],…")]
+    pub cassandra: Option<String>,
+    /// Keyspace of the points; names are in NAME_metadata [default: biggraphite]
+    #[arg(long, value_name = "NAME")]
+    pub keyspace: Option<String>,
+}
+
+impl ClusterOption {
+    fn all(&self) -> [(&'static str, &'static str, &Option<String>); 2] {
+        [
+            ("cassandra.contact_points", "--cassandra", &self.cassandra),
+            ("cassandra.keyspace", "--keyspace", &self.keyspace),
+        ]
+    }
 }
 
 impl ServeOptions {
@@ -84,7 +111,9 @@ impl ServeOptions {
             ("listen.protobuf", "--protobuf", &self.protobuf),
             ("listen.http", "--http", &self.http),
         ];
-        given(all)
+        let mut given_here = given(all);
+        given_here.extend(given(self.cluster.all()));
+        given_here
     }
 }
 
@@ -113,6 +142,66 @@ pub struct ExplainOptions {
     /// Answer in JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of `plumbago flush`.
+#[derive(Args)]
+pub struct FlushOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// HTTP address of the server [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+}
+
+impl FlushOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+        given([("listen.http", "--http", &self.http)])
+    }
+}
+
+/// Options of `plumbago schema`.
+#[derive(Args)]
+pub struct SchemaOptions {
+    /// What to do.
+    #[command(subcommand)]
+    pub action: SchemaAction,
+}
+
+/// What to do with the tables.
+#[derive(Subcommand)]
+pub enum SchemaAction {
+    /// Print the CQL of all tables that the settings and storage-schemas.conf ask for
+    Show(SchemaActionOptions),
+    /// Create what is missing; nothing that exists is altered or dropped
+    Apply(SchemaActionOptions),
+    /// Compare what exists with what is asked for; exits 1 where the program would not start
+    Check(SchemaActionOptions),
+}
+
+/// Options of each action of `plumbago schema`.
+#[derive(Args)]
+pub struct SchemaActionOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// Carbon's folder.
+    #[command(flatten)]
+    pub conf_dir: ConfDirOption,
+    /// The cluster.
+    #[command(flatten)]
+    pub cluster: ClusterOption,
+}
+
+impl SchemaActionOptions {
+    /// The settings these options override.
+    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+        let mut all = self.conf_dir.overrides();
+        all.extend(given(self.cluster.all()));
+        all
+    }
 }
 
 /// Options of `plumbago settings`.
@@ -168,6 +257,7 @@ mod tests {
             pickle: all(),
             protobuf: all(),
             http: all(),
+            cluster: ClusterOption { cassandra: all(), keyspace: all() },
             ..ServeOptions::default()
         };
         let command = Cli::command();

@@ -2,15 +2,21 @@
 
 mod admin;
 mod cli;
+mod cluster;
+mod flush;
 mod log;
 mod memory;
 mod metrics;
 mod own;
 mod process;
 mod rules;
+mod schema;
 mod serve;
 mod settings;
+mod shared_names;
 mod timed;
+mod touches;
+mod writer;
 
 use std::{
     io::{self, Write},
@@ -30,6 +36,8 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(&options).map(|()| ExitCode::SUCCESS),
         Command::CheckConfig(options) => rules::check(&options),
         Command::Explain(options) => rules::explain(&options),
+        Command::Flush(options) => flush::flush(&options),
+        Command::Schema(options) => schema::schema(&options),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Settings(options) => print_settings(&options),
     };

@@ -270,6 +270,14 @@ fn ingest_families(counts: &CountersSnapshot) -> Vec<MetricFamily> {
             counts.damaged_bytes as f64,
         ),
         gauge("plumbago_held_slots", "Slots of points held in memory, not stored yet.", counts.held_slots as f64),
+        gauge(
+            "plumbago_parked_points",
+            "Points that are in the journal alone, because memory was full while the store was away.",
+            counts.parked_points as f64,
+        ),
+        gauge("plumbago_parked_bytes", "Bytes of the journal's records of those points.", counts.parked_bytes as f64),
+        counter("plumbago_parked_points_total", "Points that were parked.", counts.parked_points_total as f64),
+        gauge("plumbago_store_failing", "1 while the store does not take points.", flag(counts.store_failing)),
         gauge("plumbago_flushing_metrics", "Metrics on their way to the store.", counts.flushing_metrics as f64),
         counter(
             "plumbago_store_errors_total",

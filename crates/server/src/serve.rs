@@ -33,12 +33,14 @@ use tokio::{
 use crate::{
     admin::Admin,
     cli::ServeOptions,
+    cluster::{self, Cluster, Link},
     load_settings, log,
     metrics::Metrics,
     own, process,
     rules::{Texts, Watched},
     say,
     settings::{Address, Fsync, Settings},
+    shared_names::SharedNames,
     timed::TimedDriver,
 };
 
@@ -74,7 +76,22 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     std::fs::create_dir_all(&data).with_context(|| {
         format!("the data folder {} cannot be made; name one that can be written with --data", data.display())
     })?;
-    let (driver, events) = open_store(&settings, &metrics)?;
+    let (embedded, events) = open_store(&settings)?;
+    let cluster = match cluster::options(&settings)? {
+        Some(options) => {
+            let connecting = Cluster::begin(options, &settings, &data, rules.policies(), embedded.clone());
+            tokio::select! {
+                cluster = connecting => Some(cluster?),
+                _ = signals.next() => return Ok(()),
+            }
+        }
+        None => None,
+    };
+    let store: Arc<dyn Driver> = match &cluster {
+        Some(cluster) => cluster.driver.clone(),
+        None => embedded.clone(),
+    };
+    let driver: Arc<dyn Driver> = Arc::new(TimedDriver::new(store, &metrics.registry)?);
     let registry = Arc::new(open_registry(&data, &*driver).await?);
     let ingest_options = IngestOptions {
         journal_dir: data.join("journal"),
@@ -137,10 +154,31 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
             let _ = stopped.wait_for(|&stop| stop).await;
         }));
     }
+    let mut background = JoinSet::new();
+    let mut link = None;
+    if let Some(cluster) = cluster {
+        let every = settings.cassandra.reconcile_every;
+        let names = SharedNames {
+            link: cluster.link.clone(),
+            local: embedded,
+            ingest: ingest.clone(),
+            registry: registry.clone(),
+        };
+        background.spawn(cluster.driver.clone().say_touches());
+        // A node that knows no names yet would answer as if there were none.
+        if registry.is_empty() && cluster.link.is_up() {
+            tokio::select! {
+                done = names.reconcile() => drop(done.context("the names in the tables could not be read")?),
+                _ = signals.next() => return Ok(()),
+            }
+        }
+        background.spawn(names.follow(every));
+        link = Some(cluster.link.clone());
+        background.spawn(cluster.go_on());
+    }
     is_ready.store(true, Relaxed);
     listeners.print(&settings);
 
-    let mut background = JoinSet::new();
     background.spawn(watched.follow(ingest.clone(), settings.rules.reload_every));
     background.spawn(compact(registry.clone()));
     background.spawn(expire(driver.clone(), settings.data.expire_every));
@@ -152,7 +190,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     signals.next().await;
     tracing::info!("stopping: listeners are closed and what is held is written out; a second signal stops at once");
     is_ready.store(false, Relaxed);
-    let stopped = stop_all(stop, listeners, background, &ingest, &registry, &data);
+    let stopped = stop_all(stop, listeners, background, &ingest, &registry, &data, link.as_deref());
     tokio::select! {
         result = tokio::time::timeout(settings.stop.timeout, stopped) => match result {
             Ok(result) => result,
@@ -176,6 +214,7 @@ async fn stop_all(
     ingest: &Ingest,
     registry: &Registry,
     data: &Path,
+    link: Option<&Link>,
 ) -> anyhow::Result<()> {
     stop.send_replace(true);
     while listeners.tasks.join_next().await.is_some() {}
@@ -184,6 +223,9 @@ async fn stop_all(
         .close()
         .await
         .context("what is held could not be written out; it is in the journal and is replayed by the next start")?;
+    if let Some(link) = link {
+        link.release().await;
+    }
     registry
         .save(&data.join(SAVED))
         .context("the names could not be saved; the next start reads them from the store")?;
@@ -194,10 +236,10 @@ async fn stop_all(
 /// Names saved by a clean stop: they are all there are. After a crash they are read from the metrics table.
 const SAVED: &str = "names";
 
-fn open_store(settings: &Settings, metrics: &Metrics) -> anyhow::Result<(Arc<dyn Driver>, Arc<dyn Events>)> {
+fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Driver>, Arc<dyn Events>)> {
     let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
     let driver = Arc::new(EmbeddedDriver::open(&settings.data.dir.join("store"), options)?);
-    Ok((Arc::new(TimedDriver::new(driver.clone(), &metrics.registry)?), driver))
+    Ok((driver.clone(), driver))
 }
 
 /// The names, from the saved file where it is whole, and from the metrics table where that may have more.

@@ -17,7 +17,8 @@ pub trait Kind: Sized {
     fn write(&self) -> String;
 }
 
-fn must_be<T: Kind>(text: &str) -> String {
+/// The clause that says what a value must be.
+pub(super) fn must_be<T: Kind>(text: &str) -> String {
     format!("must be {}, got '{text}'", T::TAKES)
 }
 

@@ -3,15 +3,19 @@
 //! The list below is the only place that names a setting. The struct the program reads, the file and
 //! environment loaders, the errors, `plumbago settings` and docs/settings.md are all made from it.
 
+mod cluster_kinds;
 mod kinds;
 mod load;
 mod show;
 
+pub use cluster_kinds::{Globs, Hosts, Replica, Secret, Share};
 pub use kinds::{Address, Fsync, Kind, LogFormat, LogLevel, Zone};
 pub use load::{Problem, Sources, load};
 pub use show::{documented_toml, markdown};
 
 use std::{path::PathBuf, time::Duration};
+
+use store_cassandra::{Consistency, Indexes};
 
 /// One setting, as documentation and loaders see it.
 pub struct Definition {
@@ -145,6 +149,89 @@ settings! {
         /// How long a metric's points may wait in memory before they are written to the store together.
         /// Longer makes fuller rows, a smaller disk and less work; and a longer replay after a crash.
         flush_after: Duration = "1h";
+    }
+
+    /// Apache Cassandra or ScyllaDB, in BigGraphite's tables, in place of the embedded store. The journal and this
+    /// node's own numbers of metrics stay in the data folder.
+    cassandra: Cassandra {
+        /// Hosts of the cluster, HOST or HOST:PORT, commas between them; one that answers is enough. "off" keeps
+        /// points in the embedded store.
+        contact_points: Option<Hosts> = "off";
+        /// Keyspace of the points. Names are in the keyspace of this name with "_metadata" behind it.
+        keyspace: String = "biggraphite";
+        /// The role to log in as, where the cluster asks for one.
+        user: Option<String> = "off";
+        /// Its password; better in a file (password_file) or in this setting's environment variable.
+        password: Secret = "off";
+        /// A file that holds the password, and nothing else.
+        password_file: Option<PathBuf> = "off";
+        /// The data centre this node is in: its replicas are asked first, and LOCAL levels mean it.
+        datacenter: Option<String> = "off";
+        /// PEM file of the authorities that sign the cluster's certificates; naming one turns TLS on.
+        tls_ca: Option<PathBuf> = "off";
+        /// PEM file of this node's certificate, where the cluster asks for one.
+        tls_certificate: Option<PathBuf> = "off";
+        /// PEM file of its key.
+        tls_key: Option<PathBuf> = "off";
+        /// Whether a certificate must bear the host it was met at.
+        tls_verify_host: bool = "true";
+        /// Replication of keyspaces that `plumbago schema apply` or a first start creates, in CQL:
+        /// "{'class': 'NetworkTopologyStrategy', 'dc1': 3}". "off" takes three replicas, or as many as there are nodes.
+        replication: Option<String> = "off";
+        /// How many replicas must have taken points.
+        data_write_consistency: Consistency = "local_one";
+        /// How many replicas must answer for points.
+        data_read_consistency: Consistency = "local_one";
+        /// How many replicas must have taken names.
+        meta_write_consistency: Consistency = "local_one";
+        /// How many replicas must answer for names.
+        meta_read_consistency: Consistency = "local_one";
+        /// What the tables of names carry when they are created: "sasi", as BigGraphite has and needs it, "sai"
+        /// (Cassandra 5) or "none" (ScyllaDB, or cheaper new metrics).
+        indexes: Indexes = "sasi";
+        /// Who answers globs: "local", the path index of this process, or "cassandra", the tables' indexes.
+        globs: Globs = "local";
+        /// Rows that a glob may read where Cassandra answers it; more is an error that says so.
+        glob_rows: usize = "100000";
+        /// Statements that a glob may become where Cassandra answers it.
+        glob_queries: usize = "42";
+        /// Which of BigGraphite's four replicas of aggregates this node writes. Give it another than
+        /// BigGraphite's while both are sent the same points.
+        replica: Replica = "0";
+        /// Statements under way at once.
+        in_flight: usize = "256";
+        /// How long a connection to a node may take.
+        connect_timeout: Duration = "5s";
+        /// How long a statement may take, its retries included.
+        request_timeout: Duration = "10s";
+        /// How often the tables are read for names that others created or deleted.
+        reconcile_every: Duration = "1h";
+        /// How often a metric that gets points says so in the tables (updated_on), by which BigGraphite's clean goes.
+        touch_every: Duration = "1d";
+        /// The share of reads that say so in the tables (read_on).
+        read_sample: Share = "0.1";
+    }
+
+    /// The cluster of the names, where it is not that of the points.
+    cassandra_metadata: CassandraMetadata {
+        /// Its hosts; "off" keeps names where the points are.
+        contact_points: Option<Hosts> = "off";
+        /// The role to log in as, where the cluster asks for one.
+        user: Option<String> = "off";
+        /// Its password; better in a file or in the environment.
+        password: Secret = "off";
+        /// A file that holds the password, and nothing else.
+        password_file: Option<PathBuf> = "off";
+        /// The data centre this node is in.
+        datacenter: Option<String> = "off";
+        /// PEM file of the authorities that sign its certificates; naming one turns TLS on.
+        tls_ca: Option<PathBuf> = "off";
+        /// PEM file of this node's certificate, where the cluster asks for one.
+        tls_certificate: Option<PathBuf> = "off";
+        /// PEM file of its key.
+        tls_key: Option<PathBuf> = "off";
+        /// Whether a certificate must bear the host it was met at.
+        tls_verify_host: bool = "true";
     }
 
     /// Carbon's own configuration.

@@ -1,0 +1,447 @@
+//! A node over Cassandra: points and names in its tables, numbers of metrics in the data folder.
+//!
+//! 1. [`options`] turns settings into what the driver must be told.
+//! 2. [`ClusterDriver`] is the [`Driver`] that ingestion writes to. It works before Cassandra answers: every
+//!    call that needs it then fails as one that may be tried again, and points wait in the journal.
+//! 3. [`Link`] is the connection, made as soon as Cassandra can be reached.
+
+use std::{
+    path::Path,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use anyhow::Context;
+use metric::{Policy, Retention, Timestamp};
+use parking_lot::Mutex;
+use store::{Catalogue, Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
+use store_cassandra::{
+    CassandraDriver, Claim, ClusterOptions, Consistencies, Credentials, Options, TlsOptions,
+    schema::{self, Schema},
+};
+
+use crate::{
+    serve::now,
+    settings::{Hosts, Secret, Settings},
+    touches::Touches,
+    writer::WriterFile,
+};
+
+/// What the driver is told, or `None` where points stay in the embedded store.
+pub fn options(settings: &Settings) -> anyhow::Result<Option<Options>> {
+    let cassandra = &settings.cassandra;
+    let Some(hosts) = &cassandra.contact_points else { return Ok(None) };
+    let data = Named {
+        section: "cassandra",
+        hosts,
+        user: cassandra.user.as_deref(),
+        password: &cassandra.password,
+        password_file: cassandra.password_file.as_deref(),
+        datacenter: cassandra.datacenter.as_deref(),
+        tls_ca: cassandra.tls_ca.as_deref(),
+        tls_certificate: cassandra.tls_certificate.as_deref(),
+        tls_key: cassandra.tls_key.as_deref(),
+        tls_verify_host: cassandra.tls_verify_host,
+    };
+    let names = &settings.cassandra_metadata;
+    let metadata = names.contact_points.as_ref().map(|hosts| Named {
+        section: "cassandra_metadata",
+        hosts,
+        user: names.user.as_deref(),
+        password: &names.password,
+        password_file: names.password_file.as_deref(),
+        datacenter: names.datacenter.as_deref(),
+        tls_ca: names.tls_ca.as_deref(),
+        tls_certificate: names.tls_certificate.as_deref(),
+        tls_key: names.tls_key.as_deref(),
+        tls_verify_host: names.tls_verify_host,
+    });
+    let times = (cassandra.connect_timeout, cassandra.request_timeout);
+    Ok(Some(Options {
+        data: data.options(times)?,
+        metadata: metadata.map(|cluster| cluster.options(times)).transpose()?,
+        keyspace: cassandra.keyspace.clone(),
+        replication: cassandra.replication.clone(),
+        consistency: Consistencies {
+            data_write: cassandra.data_write_consistency,
+            data_read: cassandra.data_read_consistency,
+            meta_write: cassandra.meta_write_consistency,
+            meta_read: cassandra.meta_read_consistency,
+        },
+        indexes: cassandra.indexes,
+        writer: 0,
+        replica: cassandra.replica.0,
+        in_flight: cassandra.in_flight,
+        glob_rows: cassandra.glob_rows,
+        glob_queries: cassandra.glob_queries,
+        clock: now,
+    }))
+}
+
+/// The settings of one cluster.
+struct Named<'a> {
+    section: &'static str,
+    hosts: &'a Hosts,
+    user: Option<&'a str>,
+    password: &'a Secret,
+    password_file: Option<&'a Path>,
+    datacenter: Option<&'a str>,
+    tls_ca: Option<&'a Path>,
+    tls_certificate: Option<&'a Path>,
+    tls_key: Option<&'a Path>,
+    tls_verify_host: bool,
+}
+
+impl Named<'_> {
+    fn options(&self, (connect_timeout, request_timeout): (Duration, Duration)) -> anyhow::Result<ClusterOptions> {
+        Ok(ClusterOptions {
+            contact_points: self.hosts.all().to_vec(),
+            credentials: self.credentials()?,
+            tls: self.tls()?,
+            datacenter: self.datacenter.map(str::to_owned),
+            connect_timeout,
+            request_timeout,
+        })
+    }
+
+    fn credentials(&self) -> anyhow::Result<Option<Credentials>> {
+        let section = self.section;
+        let password = match (self.password.reveal(), self.password_file) {
+            (Some(_), Some(_)) => {
+                anyhow::bail!("{section}.password and {section}.password_file are both given; leave one out")
+            }
+            (Some(password), None) => Some(password.to_owned()),
+            (None, Some(path)) => {
+                let text = std::fs::read_to_string(path)
+                    .with_context(|| format!("cannot read {section}.password_file, {}", path.display()))?;
+                Some(text.trim_end_matches(['\r', '\n']).to_owned())
+            }
+            (None, None) => None,
+        };
+        match (self.user, password) {
+            (Some(user), Some(password)) => Ok(Some(Credentials { user: user.to_owned(), password })),
+            (None, None) => Ok(None),
+            (Some(user), None) => anyhow::bail!(
+                "{section}.user is '{user}', but there is no password; give {section}.password_file, or set \
+                 PLUMBAGO_{}_PASSWORD",
+                section.to_uppercase()
+            ),
+            (None, Some(_)) => anyhow::bail!("there is a password for {section}, but no {section}.user"),
+        }
+    }
+
+    fn tls(&self) -> anyhow::Result<Option<TlsOptions>> {
+        let section = self.section;
+        let identity = match (self.tls_certificate, self.tls_key) {
+            (Some(certificate), Some(key)) => Some((certificate.to_owned(), key.to_owned())),
+            (None, None) => None,
+            _ => anyhow::bail!("{section}.tls_certificate and {section}.tls_key go together; one is missing"),
+        };
+        match (self.tls_ca, identity) {
+            (Some(ca), identity) => {
+                Ok(Some(TlsOptions { ca: ca.to_owned(), identity, verify_host: self.tls_verify_host }))
+            }
+            (None, Some(_)) => anyhow::bail!(
+                "{section}.tls_certificate is given, but {section}.tls_ca is not: name the file of the authorities that \
+                 sign the cluster's certificates"
+            ),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// The connection to the cluster, once there is one.
+#[derive(Default)]
+pub struct Link {
+    driver: OnceLock<Arc<CassandraDriver>>,
+    claim: Mutex<Option<Claim>>,
+    // Why there is none yet.
+    problem: Mutex<String>,
+}
+
+impl Link {
+    /// The driver, or the error that says why there is none.
+    pub fn driver(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
+        self.driver.get().ok_or_else(|| StoreError::Unavailable(self.problem.lock().clone()))
+    }
+
+    /// Whether Cassandra was reached.
+    pub fn is_up(&self) -> bool {
+        self.driver.get().is_some()
+    }
+
+    /// Lets go of the writer id at a clean stop, so that the data folder may be moved at once.
+    pub async fn release(&self) {
+        let claim = self.claim.lock().take();
+        if let Some(claim) = claim
+            && let Err(error) = claim.release().await
+        {
+            tracing::warn!(%error, "the writer id could not be let go of; it is free in two minutes");
+        }
+    }
+
+    /// The driver for writing: not when another node has taken this one's id.
+    fn writer(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
+        let driver = self.driver()?;
+        match self.claim.lock().as_ref().is_some_and(Claim::is_lost) {
+            true => Err(StoreError::Refused(
+                "another node has taken this one's writer id while it was away; stop this node, and give one of the two a data \
+                 folder of its own"
+                    .to_owned(),
+            )),
+            false => Ok(driver),
+        }
+    }
+
+    fn connected(&self, driver: CassandraDriver, claim: Claim) {
+        *self.claim.lock() = Some(claim);
+        // A second one is never made.
+        let _ = self.driver.set(Arc::new(driver));
+    }
+}
+
+/// Pauses between two tries to connect.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A cluster that is connected, or will be.
+pub struct Cluster {
+    /// What ingestion writes to.
+    pub driver: Arc<ClusterDriver>,
+    /// The connection.
+    pub link: Arc<Link>,
+    options: Options,
+    retentions: Vec<Retention>,
+    writer: WriterFile,
+}
+
+impl Cluster {
+    /// Connects once. A cluster that cannot be used now is no error: [`Cluster::go_on`] tries again.
+    ///
+    /// # Errors
+    /// The tables are kept in a way that this program would damage, or another node that lives writes under this one's id.
+    pub async fn begin(
+        options: Options,
+        settings: &Settings,
+        data: &Path,
+        policies: &[Policy],
+        local: Arc<dyn Driver>,
+    ) -> anyhow::Result<Cluster> {
+        let mut retentions: Vec<Retention> = Vec::new();
+        for policy in policies {
+            if !retentions.contains(&policy.retention) {
+                retentions.push(policy.retention.clone());
+            }
+        }
+        let link = Arc::new(Link::default());
+        let driver = Arc::new(ClusterDriver::new(link.clone(), local, settings));
+        let cluster = Cluster { driver, link, options, retentions, writer: WriterFile::of(data)? };
+        match cluster.connect().await {
+            Ok(()) => {}
+            Err(error) => match error.downcast_ref::<StoreError>() {
+                Some(StoreError::Spec { .. } | StoreError::Refused(_)) => return Err(error),
+                _ => cluster.failed(&error),
+            },
+        }
+        Ok(cluster)
+    }
+
+    /// Goes on trying until it is connected.
+    pub async fn go_on(self) {
+        let mut pause = FIRST_PAUSE;
+        while !self.link.is_up() {
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(LONGEST_PAUSE);
+            if let Err(error) = self.connect().await {
+                self.failed(&error);
+            }
+        }
+    }
+
+    /// Says why there is no connection, each reason once.
+    fn failed(&self, error: &anyhow::Error) {
+        let why = format!("{error:#}");
+        let mut problem = self.link.problem.lock();
+        if *problem != why {
+            tracing::error!(
+                error = why,
+                "Cassandra cannot be used yet; points are accepted into the journal, and it is tried again"
+            );
+            *problem = why;
+        }
+    }
+
+    async fn connect(&self) -> anyhow::Result<()> {
+        let kept = self.writer.read()?;
+        let schema = Schema::new(&self.options, &self.retentions);
+        if schema::check(&self.options, &schema).await?.is_unmade() {
+            tracing::info!(keyspace = self.options.keyspace, "the tables are made");
+            schema::apply(&self.options, &schema, &mut |done| tracing::debug!(done, "schema")).await?;
+        }
+        let mut driver = CassandraDriver::connect(self.options.clone()).await?;
+        let claim = driver.claim(kept, &self.writer.place()).await?;
+        self.writer.keep(&claim.identity())?;
+        tracing::info!(keyspace = self.options.keyspace, writer = claim.identity().writer, "Cassandra is connected");
+        self.link.connected(driver, claim);
+        Ok(())
+    }
+}
+
+/// Metrics in one statement that says points came for them.
+const TOUCHED_AT_ONCE: usize = 500;
+
+/// Names that wait to be said; more are said later, when their metric is due again.
+const TOUCHES_WAITING: usize = 100_000;
+
+/// Points and names in Cassandra, numbers in the embedded store.
+pub struct ClusterDriver {
+    link: Arc<Link>,
+    local: Arc<dyn Driver>,
+    written: Mutex<Touches>,
+    read: Mutex<Touches>,
+    read_sample: f64,
+    // What is due, for the task that says it: names of metrics that got points, and of those that were read.
+    due: Mutex<(Vec<String>, Vec<String>)>,
+}
+
+impl ClusterDriver {
+    /// Over a link that may be up later, and the embedded store of the data folder.
+    pub fn new(link: Arc<Link>, local: Arc<dyn Driver>, settings: &Settings) -> ClusterDriver {
+        let every = u32::try_from(settings.cassandra.touch_every.as_secs()).unwrap_or(u32::MAX);
+        let touches = || Mutex::new(Touches::new(every, now()));
+        ClusterDriver {
+            link,
+            local,
+            written: touches(),
+            read: touches(),
+            read_sample: settings.cassandra.read_sample.0,
+            due: Mutex::default(),
+        }
+    }
+
+    /// Says in the tables what is due, now and then, for as long as it is polled.
+    pub async fn say_touches(self: Arc<ClusterDriver>) {
+        loop {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            let (written, read) = std::mem::take(&mut *self.due.lock());
+            let Ok(driver) = self.link.driver() else { continue };
+            for some in written.chunks(TOUCHED_AT_ONCE) {
+                if let Err(error) = driver.touch(some.to_vec()).await {
+                    tracing::warn!(%error, metrics = some.len(), "updated_on could not be written; it is when they are due again");
+                    break;
+                }
+            }
+            for some in read.chunks(TOUCHED_AT_ONCE) {
+                if let Err(error) = driver.touch_read(some.to_vec()).await {
+                    tracing::warn!(%error, metrics = some.len(), "read_on could not be written; it is when they are due again");
+                    break;
+                }
+            }
+        }
+    }
+
+    fn note_written(&self, names: Vec<(u32, String)>) {
+        let mut due = self.due.lock();
+        let room = TOUCHES_WAITING.saturating_sub(due.0.len());
+        due.0.extend(names.into_iter().map(|(_, name)| name).take(room));
+    }
+
+    /// Metrics of these runs that are due. Before the write, which takes the runs.
+    fn due_of(&self, runs: &[Run]) -> Vec<(u32, String)> {
+        let now = now();
+        let mut written = self.written.lock();
+        let points = runs.iter().filter(|run| !run.table.aggregated);
+        points.filter(|run| written.is_due(run.metric, now)).map(|run| (run.metric, run.name.clone())).collect()
+    }
+
+    fn note_read(&self, fetches: &[Fetch]) {
+        if self.read_sample <= 0.0 {
+            return;
+        }
+        let now = now();
+        let mut read = self.read.lock();
+        let mut due = self.due.lock();
+        for fetch in fetches {
+            if due.1.len() < TOUCHES_WAITING && sampled(self.read_sample) && read.is_due(fetch.metric, now) {
+                due.1.push(fetch.name.clone());
+            }
+        }
+    }
+}
+
+/// True for this share of the calls.
+fn sampled(share: f64) -> bool {
+    // Weyl's sequence of the golden ratio: spread evenly, and needs no generator.
+    static CALLS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    let call = CALLS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    (call as f64 * 0.618_033_988_749_894_9).fract() < share
+}
+
+impl Driver for ClusterDriver {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            let driver = self.link.writer()?;
+            let due = self.due_of(&runs);
+            driver.write(runs).await?;
+            self.note_written(due);
+            Ok(())
+        })
+    }
+
+    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(async move { self.link.writer()?.own_part(wholes).await })
+    }
+
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        Box::pin(async move {
+            let driver = self.link.driver()?;
+            self.note_read(&fetches);
+            driver.fetch(fetches).await
+        })
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.link.driver()?.sync().await?;
+            self.local.sync().await
+        })
+    }
+
+    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            // What was kept here before there was a cluster goes on expiring.
+            self.local.expire(now).await?;
+            match self.link.driver() {
+                Ok(driver) => driver.expire(now).await,
+                Err(_) => Ok(()),
+            }
+        })
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            // Numbers first: they are this node's own, and must not wait for a cluster that is away.
+            self.local.put_metrics(records.clone()).await?;
+            let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+            self.link.driver()?.put_metrics(records).await?;
+            let (now, mut written) = (now(), self.written.lock());
+            numbers.into_iter().for_each(|number| written.said(number, now));
+            Ok(())
+        })
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.local.scan_metrics(each)
+    }
+
+    fn usage(&self) -> Usage {
+        match self.link.driver() {
+            Ok(driver) => Usage { disk_bytes: self.local.usage().disk_bytes, ..driver.usage() },
+            Err(_) => self.local.usage(),
+        }
+    }
+}

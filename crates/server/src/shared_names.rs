@@ -1,0 +1,145 @@
+//! Names that others created in the shared tables, or deleted from them, brought into this node's registry.
+//!
+//! 1. The tables are scanned. Names that are not known get numbers, and are kept by the policy the tables tell.
+//! 2. Their numbers are remembered in the data folder, for a quick start.
+//! 3. What this node knows and the tables no longer have is taken out of sight. A point that comes for it
+//!    afterwards creates it again.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use ingest::Ingest;
+use metadata::Registry;
+use store::{Catalogue, Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
+
+use crate::cluster::Link;
+
+/// Metrics adopted at once: their numbers are made durable together.
+const ADOPTED: usize = 1 << 16;
+
+/// How often somebody who reads the log is told how far a scan is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// How long to wait before a scan that failed is tried again.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// What a scan changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reconciled {
+    /// Names in the tables.
+    pub rows: u64,
+    /// Names that this node did not know.
+    pub added: usize,
+    /// Names that the tables no longer have.
+    pub hidden: usize,
+}
+
+/// Gives numbers to metrics that this node does not know, remembers them, and takes them in. Those that are known by
+/// now keep the number they have. Returns how many were not.
+pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn Driver, ingest: &Ingest) -> Result<usize, StoreError> {
+    let registry = ingest.registry();
+    // One that was hidden is there again under its old number.
+    let metrics = registry.show_known(metrics, |metric| &metric.name);
+    let count = u32::try_from(metrics.len()).expect("they come in parts");
+    let first = registry.reserve(count);
+    let record = |(number, metric): (u32, SharedMetric)| MetricRecord {
+        number,
+        name: metric.name,
+        created_on: metric.created_on.unwrap_or(0),
+        policies: vec![PolicyChange { since: 0, policy: metric.policy }],
+    };
+    let records: Vec<MetricRecord> = (first..).zip(metrics).map(record).collect();
+    // Before they can be found: a point that comes for one is in the journal by its number alone.
+    local.put_metrics(records.clone()).await?;
+    local.sync().await?;
+    Ok(ingest.adopt(records))
+}
+
+/// Everything that takes part.
+pub struct SharedNames {
+    /// The tables.
+    pub link: Arc<Link>,
+    /// Numbers in the data folder.
+    pub local: Arc<dyn Driver>,
+    /// Who keeps points of what is found.
+    pub ingest: Arc<Ingest>,
+    /// What this node knows.
+    pub registry: Arc<Registry>,
+}
+
+impl SharedNames {
+    /// Reconciles, as soon as there is a cluster, and again and again.
+    pub async fn follow(self, every: Duration) {
+        loop {
+            let wait = match self.reconcile().await {
+                Ok(_) => every,
+                Err(StoreError::Unavailable(_)) if !self.link.is_up() => Duration::from_secs(1),
+                Err(error) => {
+                    tracing::warn!(%error, "the names in the tables could not be read; it is tried again");
+                    RETRY.min(every)
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Reads the tables once.
+    pub async fn reconcile(&self) -> Result<Reconciled, StoreError> {
+        let driver = self.link.driver()?;
+        let began = Instant::now();
+        // What is not in the tables yet cannot be missed there, nor what is created from now on.
+        let unlisted = self.ingest.unlisted();
+        let end = self.registry.read().end();
+        let mut is_there = vec![false; end as usize];
+        unlisted.iter().filter_map(|&number| is_there.get_mut(number as usize).map(|there| *there = true)).count();
+        let mut done = Reconciled::default();
+        let mut unknown: Vec<SharedMetric> = Vec::new();
+        let mut told = Instant::now();
+        driver
+            .scan(&mut |batch, progress| {
+                let names = self.registry.read();
+                for metric in batch {
+                    let name = metric.name.as_bytes();
+                    match names.find(self.registry.hash(name), name) {
+                        Some(number) => _ = is_there.get_mut(number as usize).map(|there| *there = true),
+                        None => unknown.push(metric),
+                    }
+                }
+                drop(names);
+                done.rows = progress.rows;
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    let percent = (100.0 * progress.part).round();
+                    tracing::info!(rows = progress.rows, percent, "reading the names in the tables");
+                }
+            })
+            .await?;
+        while !unknown.is_empty() {
+            let some = unknown.split_off(unknown.len().saturating_sub(ADOPTED));
+            done.added += adopt(some, &*self.local, &self.ingest).await?;
+        }
+        let gone: Vec<u32> = {
+            let names = self.registry.read();
+            let missed = (0..end).filter(|&number| !is_there[number as usize]);
+            missed.filter(|&number| names.is_shown(number)).collect()
+        };
+        if !gone.is_empty() {
+            let (registry, gone) = (self.registry.clone(), gone.clone());
+            let _ = tokio::task::spawn_blocking(move || registry.hide(&gone)).await;
+        }
+        done.hidden = gone.len();
+        if done.added + done.hidden > 0 {
+            let seconds = began.elapsed().as_secs_f64();
+            tracing::info!(
+                rows = done.rows,
+                added = done.added,
+                hidden = done.hidden,
+                seconds,
+                "the names are those of the tables"
+            );
+        }
+        Ok(done)
+    }
+}
