@@ -89,7 +89,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
             // One line says it for 130 indexes.
             (Thing::Index(table, _), false) => *absent.entry(table).or_default() += 1,
             (Thing::Index(..) | Thing::Spec(..), true) => {}
-            (Thing::Spec(..), false) if found.metadata.is_some() => {
+            (Thing::Spec(..) | Thing::MetadataTable("spec" | "writers"), false) if found.metadata.is_some() => {
                 findings.push(Finding::Missing(format!("{}; a node adds it when it starts", creation.thing)));
             }
             (thing, true) => findings.push(Finding::Fine(thing.to_string())),
