@@ -63,6 +63,7 @@ fn server() -> SocketAddr {
             ..Limits::default()
         };
         let api = Api::new(ApiOptions {
+            finder: registry.clone(),
             registry,
             series: Arc::new(Synthetic),
             events: Arc::new(store::MemoryDriver::new()),

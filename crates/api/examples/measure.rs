@@ -96,6 +96,7 @@ fn main() {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
     let address = listener.local_addr().expect("a port");
     let api = Api::new(ApiOptions {
+        finder: registry.clone(),
         registry,
         series: Arc::new(Synthetic),
         events: Arc::new(store::MemoryDriver::new()),

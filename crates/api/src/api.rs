@@ -28,6 +28,8 @@ use crate::{
 pub struct ApiOptions {
     /// The names there are.
     pub registry: Arc<metadata::Registry>,
+    /// Who answers globs; the registry, unless something else knows more.
+    pub finder: Arc<dyn metadata::Finder>,
     /// Their points.
     pub series: Arc<dyn store::SeriesSource>,
     /// What happened.
@@ -50,6 +52,7 @@ pub struct ApiOptions {
 /// Graphite over HTTP.
 pub struct Api {
     pub(crate) registry: Arc<metadata::Registry>,
+    pub(crate) finder: Arc<dyn metadata::Finder>,
     pub(crate) series: Arc<dyn store::SeriesSource>,
     pub(crate) events: Arc<dyn store::Events>,
     pub(crate) limits: Limits,
@@ -156,10 +159,24 @@ fn scrapes(method: &Method, path: &str, uri: &Uri) -> bool {
 impl Api {
     /// An API over names and points. Call [`Api::serve`] to have it answer.
     pub fn new(options: ApiOptions) -> Arc<Api> {
-        let ApiOptions { registry, series, events, limits, clock, time_zone, about, extension, observer } = options;
+        let ApiOptions { registry, finder, series, events, limits, clock, time_zone, about, extension, observer } =
+            options;
         let turns = Arc::new(Semaphore::new(limits.concurrent_queries));
         let waiting = AtomicUsize::new(0);
-        Arc::new(Api { registry, series, events, limits, clock, time_zone, about, observer, extension, turns, waiting })
+        Arc::new(Api {
+            registry,
+            finder,
+            series,
+            events,
+            limits,
+            clock,
+            time_zone,
+            about,
+            observer,
+            extension,
+            turns,
+            waiting,
+        })
     }
 
     /// What is under way, for gauges.

@@ -292,7 +292,7 @@ impl Names {
         let registry = &self.api.registry;
         let leaves = match path.starts_with("seriesByTag(") {
             true => tag_expressions(path).map_err(FindError::from).and_then(|tags| registry.tagged(&tags, &limits)),
-            false => registry.leaves(path, &limits),
+            false => self.api.finder.leaves(path, &limits),
         };
         match leaves {
             Ok(leaves) => Ok(each(entry.insert(leaves))),

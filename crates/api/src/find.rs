@@ -70,7 +70,7 @@ pub(crate) async fn find(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal
     // A front end that gets anything but 200 leaves us out for a minute, over one user's pattern.
     let to_front_end = matches!(format, "pickle" | "msgpack") && params.last("local").is_some_and(|local| local != "0");
     let response = find_work(api, query, move |api, limits, permit, headers| {
-        let found = match api.registry.find(&pattern, limits) {
+        let found = match api.finder.find(&pattern, limits) {
             Ok(found) => found,
             Err(error) if to_front_end && is_users(&error) => {
                 tracing::warn!(%error, "a front end is sent no names");
@@ -111,7 +111,7 @@ async fn find_all(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusal> {
 
 /// Finds one of several patterns, and takes what it found from what the next ones may find.
 fn find_next(api: &Api, pattern: &str, left: &mut FindLimits, limits: &FindLimits) -> Result<Found, Refusal> {
-    let found = api.registry.find(pattern, left).map_err(|error| match error {
+    let found = api.finder.find(pattern, left).map_err(|error| match error {
         FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
         other => other,
     });
@@ -200,7 +200,7 @@ fn check_patterns(api: &Api, patterns: &[impl AsRef<str>]) -> Result<(), Refusal
 
 /// Whether the pattern is to blame.
 pub(crate) fn is_users(error: &FindError) -> bool {
-    !matches!(error, FindError::Cancelled)
+    !matches!(error, FindError::Cancelled | FindError::Elsewhere(_))
 }
 
 /// A find that failed, as an answer.
@@ -212,7 +212,10 @@ pub(crate) fn refusal(error: FindError) -> Refusal {
             limit,
             setting: "query.max_find_results",
         },
-        FindError::TooMuchWork | FindError::TooManyTagged { .. } => Refusal::TooHard(error.to_string()),
+        FindError::TooMuchWork | FindError::TooManyTagged { .. } | FindError::TooManyRows(_) => {
+            Refusal::TooHard(error.to_string())
+        }
+        FindError::Elsewhere(problem) => Refusal::Names(problem),
         other => Refusal::parameters(other.to_string()),
     }
 }

@@ -65,6 +65,9 @@ pub(crate) enum Refusal {
     /// A format that is not made here, in full.
     #[error("{0}")]
     Format(String),
+    /// The store of the names could not answer.
+    #[error("the names could not be read: {0}")]
+    Names(String),
     /// The store could not answer.
     #[error("the store could not be read: {0}")]
     Store(#[from] store::FetchError),
@@ -104,7 +107,7 @@ impl Refusal {
             Refusal::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
             Refusal::NoSuchPath(_) | Refusal::NoSuchMetric(_) => StatusCode::NOT_FOUND,
             Refusal::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Store(_) | Refusal::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Refusal::Store(_) | Refusal::Names(_) | Refusal::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
             Refusal::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -27,6 +27,33 @@ impl Default for FindLimits {
     }
 }
 
+/// Who answers globs: the registry's path index, or something beside that knows more names.
+///
+/// A call may take as long as the names are far; it is made where blocking is allowed.
+pub trait Finder: Send + Sync + 'static {
+    /// The nodes that a pattern names, as [`Registry::find`](crate::Registry::find) has them.
+    ///
+    /// # Errors
+    /// As there; [`FindError::Elsewhere`] where names are asked of a store that cannot answer.
+    fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError>;
+
+    /// The metrics that a pattern names, as [`Registry::leaves`](crate::Registry::leaves) has them.
+    ///
+    /// # Errors
+    /// As for [`Finder::find`].
+    fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError>;
+}
+
+impl Finder for crate::Registry {
+    fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        crate::Registry::find(self, pattern, limits)
+    }
+
+    fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        crate::Registry::leaves(self, pattern, limits)
+    }
+}
+
 /// Why a find was refused or ended early.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
@@ -51,6 +78,12 @@ pub enum FindError {
     /// A question about tags that cannot be answered.
     #[error(transparent)]
     Tags(#[from] TagError),
+    /// The tables of names refuse the pattern: it reads more rows of them than it may.
+    #[error("{0}")]
+    TooManyRows(String),
+    /// The store of the names does not answer.
+    #[error("{0}")]
+    Elsewhere(String),
     /// The caller gave up.
     #[error("the request was cancelled")]
     Cancelled,
@@ -91,6 +124,18 @@ struct Entry {
 pub(crate) const NO_METRIC: u32 = u32::MAX;
 
 impl Found {
+    /// Nodes in any order: path, number of the metric, whether there is something beneath.
+    ///
+    /// # Errors
+    /// [`FindError::TooManyNodes`] where their paths are longer than 4 GiB together.
+    pub fn of<'a>(nodes: impl IntoIterator<Item = (&'a str, Option<u32>, bool)>) -> Result<Found, FindError> {
+        let mut found = Found::default();
+        for (path, number, is_branch) in nodes {
+            found.push(path, number.unwrap_or(NO_METRIC), is_branch)?;
+        }
+        found.sorted()
+    }
+
     /// Nodes found.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -18,7 +18,7 @@ mod segment;
 mod tags;
 mod walk;
 
-pub use find::{FindError, FindLimits, Found, Node};
+pub use find::{FindError, FindLimits, Finder, Found, Node};
 pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};

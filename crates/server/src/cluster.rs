@@ -8,7 +8,7 @@
 use std::{
     path::Path,
     sync::{Arc, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::Context;
@@ -200,6 +200,9 @@ impl Link {
     }
 }
 
+/// How often somebody who reads the log is told how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
 /// Pauses between two tries to connect.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
@@ -275,8 +278,19 @@ impl Cluster {
         let kept = self.writer.read()?;
         let schema = Schema::new(&self.options, &self.retentions);
         if schema::check(&self.options, &schema).await?.is_unmade() {
-            tracing::info!(keyspace = self.options.keyspace, "the tables are made");
-            schema::apply(&self.options, &schema, &mut |done| tracing::debug!(done, "schema")).await?;
+            tracing::info!(
+                keyspace = self.options.keyspace,
+                "there are no tables yet; they are made, which takes half a minute"
+            );
+            let (mut made, mut told) = (0, Instant::now());
+            let mut tell = |done: &str| {
+                made += 1;
+                if told.elapsed() >= TELL_EVERY {
+                    told = Instant::now();
+                    tracing::info!(made, done, "making the tables");
+                }
+            };
+            schema::apply(&self.options, &schema, &mut tell).await?;
         }
         let mut driver = CassandraDriver::connect(self.options.clone()).await?;
         let claim = driver.claim(kept, &self.writer.place()).await?;

@@ -14,6 +14,7 @@ mod schema;
 mod serve;
 mod settings;
 mod shared_names;
+mod table_globs;
 mod timed;
 mod touches;
 mod writer;

@@ -20,11 +20,12 @@ use ingest::{
     Ingest, IngestOptions,
     receivers::{Connections, FrameFormat, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
 };
-use metadata::Registry;
+use metadata::{Finder, Registry};
 use store::{Driver, Events};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 use tokio::{
     net::{TcpListener, UdpSocket},
+    runtime::Handle,
     signal::unix::{Signal, SignalKind, signal},
     sync::watch,
     task::JoinSet,
@@ -39,8 +40,9 @@ use crate::{
     own, process,
     rules::{Texts, Watched},
     say,
-    settings::{Address, Fsync, Settings},
+    settings::{Address, Fsync, Globs, Settings},
     shared_names::SharedNames,
+    table_globs::TableGlobs,
     timed::TimedDriver,
 };
 
@@ -137,8 +139,20 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
             is_ready: is_ready.clone(),
             body_limit: settings.receive.max_body.as_usize(),
         };
+        let finder: Arc<dyn Finder> = match &cluster {
+            Some(cluster) if settings.cassandra.globs == Globs::Cassandra => Arc::new(TableGlobs {
+                link: cluster.link.clone(),
+                local: embedded.clone(),
+                ingest: ingest.clone(),
+                registry: registry.clone(),
+                rows: settings.cassandra.glob_rows,
+                runtime: Handle::current(),
+            }),
+            _ => registry.clone(),
+        };
         let api = Api::new(ApiOptions {
             registry: registry.clone(),
+            finder,
             series: ingest.series(),
             events,
             limits: query_limits(&settings),

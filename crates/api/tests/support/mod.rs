@@ -144,6 +144,7 @@ impl Setup {
         let points = || Arc::new(Points { metrics: self.metrics.clone(), asked: Mutex::default() });
         let series = self.series.clone().unwrap_or_else(|| points());
         let api = Api::new(ApiOptions {
+            finder: registry.clone(),
             registry,
             series,
             events: Arc::new(store::MemoryDriver::new()),

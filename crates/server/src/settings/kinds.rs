@@ -269,10 +269,14 @@ pub struct LogLevel {
 impl LogLevel {
     /// The filter.
     pub fn filter(&self) -> EnvFilter {
-        // The storage library tells of every file it opens, which is for its own developers; a filter that names
-        // it still decides.
-        let quiet = if self.text.contains("lsm_tree") { "" } else { ",lsm_tree=warn" };
-        EnvFilter::try_new(format!("{}{quiet}", self.text)).expect("it was read once")
+        // The storage library tells of every file it opens, and the cluster's driver of every connection and every
+        // index that Cassandra finds experimental, which is for their own developers; a filter that names one of
+        // them still decides.
+        let quiet = [("lsm_tree", "warn"), ("scylla", "error")]
+            .into_iter()
+            .filter(|(library, _)| !self.text.contains(library))
+            .map(|(library, level)| format!(",{library}={level}"));
+        EnvFilter::try_new(format!("{}{}", self.text, quiet.collect::<String>())).expect("it was read once")
     }
 }
 
