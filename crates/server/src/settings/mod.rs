@@ -194,7 +194,7 @@ settings! {
         /// Rows that a glob may read where Cassandra answers it; more is an error that says so.
         glob_rows: usize = "100000";
         /// Statements that a glob may become where Cassandra answers it.
-        glob_queries: usize = "42";
+        glob_queries: usize = "128";
         /// Which of BigGraphite's four replicas of aggregates this node writes. Give it another than
         /// BigGraphite's while both are sent the same points.
         replica: Replica = "0";
