@@ -24,8 +24,8 @@ use crate::{
 
 /// Rows of a batch, at most: about thirteen kilobytes.
 ///
-/// Measured: from 60 rows on Cassandra's cost of a row hardly falls any more, and what a replica is given at once
-/// grows; see `examples/bare.rs`.
+/// From 60 rows on Cassandra's cost of a row hardly falls any more (docs/benchmarks.md), and what a replica is given at once
+/// grows; `examples/points.rs` measures it.
 const BATCH_ROWS: usize = 120;
 
 /// Rows of one partition, to be written at once.
