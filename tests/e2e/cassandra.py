@@ -22,7 +22,7 @@ class OverCassandra:
         self.contact_points = contact_points
         self.keyspace = keyspace or new_keyspace()
         # 130 indexes take Cassandra a while to make, and none of these tests asks them anything.
-        self.settings = QUIET + f'[cassandra]\nindexes = "none"\n{cassandra}\n{more}'
+        self.settings = QUIET + f'[stop]\ntimeout = "10s"\n[cassandra]\nindexes = "none"\n{cassandra}\n{more}'
 
     def server(self, settings=None, **kwargs):
         """A server with a folder of its own: what it knows, it has from the tables."""
