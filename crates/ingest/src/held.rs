@@ -270,6 +270,11 @@ impl Held {
                 None if is_current => self.owns.until_looked(state.own),
                 _ => Slot::MAX,
             },
+            whole_from: match taken {
+                Some(taken) => taken.own.as_ref().map_or(Slot::MAX, Own::until),
+                None if is_current => self.owns.until_looked(state.own),
+                None => Slot::MAX,
+            },
         }
     }
 }
@@ -283,6 +288,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) unstored_from: Slot,
     /// From this stage-0 slot on what waits is in no stored row.
     unwritten_from: Slot,
+    /// From this stage-0 slot on all that came here waits: what a reader is given when the store is away.
+    pub(crate) whole_from: Slot,
 }
 
 impl Waiting<'_> {

@@ -11,7 +11,7 @@ use std::{future::Future, ops::Range, pin::Pin, sync::Arc, sync::atomic::Orderin
 use downsample::{Derivation, Moment, Pending};
 use metadata::PolicyHistory;
 use metric::{Partial, Policy, Slot, Stage, Table, Timestamp};
-use store::{Cells, Fetch, FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+use store::{Cells, Fetch, FetchError, FetchedSeries, SeriesRequest, SeriesSource, StoreError};
 
 use crate::{Ingest, policies::PolicyTable};
 
@@ -61,6 +61,8 @@ struct Reading {
     /// What of `choice.slots` may be stored.
     stored: Range<Slot>,
     moment: Moment,
+    /// Whether all that came here for the window is held: the answer when the store is away.
+    is_held: bool,
 }
 
 impl Reading {
@@ -124,6 +126,7 @@ impl Ingest {
                 pending: Pending::default(),
                 stored,
                 moment,
+                is_held: false,
             })
         };
         requests.iter().map(reading).collect()
@@ -134,6 +137,9 @@ impl Ingest {
             let held = self.held.lock();
             for reading in some.iter_mut().flatten() {
                 let waiting = held.waiting(reading.metric, reading.history.current());
+                let finest = i64::from(reading.policy.retention.finest().resolution());
+                let begin = reading.stage().time(reading.choice.slots.start) / finest;
+                reading.is_held = !waiting.is_empty() && begin >= i64::from(waiting.whole_from);
                 if reading.choice.stage == 0 {
                     if !waiting.is_empty() {
                         let mut values = vec![f64::NAN; reading.choice.slots.len()];
@@ -192,7 +198,18 @@ impl Ingest {
                 }
             }
         }
-        let cells = if fetches.is_empty() { Vec::new() } else { self.driver.fetch(fetches).await? };
+        // What others stored is not known then; what came here is what there is to tell.
+        let is_held = readings.iter().flatten().all(|reading| reading.is_held);
+        let count = fetches.len();
+        let cells = match count {
+            0 => Vec::new(),
+            _ if is_held && self.health.is_failing() => vec![Cells::default(); count],
+            _ => match self.driver.fetch(fetches).await {
+                Ok(cells) => cells,
+                Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if is_held => vec![Cells::default(); count],
+                Err(error) => return Err(error.into()),
+            },
+        };
         let mut cells = cells.into_iter();
         let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {

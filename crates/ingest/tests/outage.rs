@@ -24,6 +24,7 @@ struct Shaky {
     is_down: AtomicBool,
     hangs: AtomicBool,
     panics: AtomicBool,
+    has_others: AtomicBool,
     tries: AtomicU32,
 }
 
@@ -61,7 +62,7 @@ impl Driver for Shaky {
     }
 
     fn is_alone(&self) -> bool {
-        true
+        !self.has_others.load(SeqCst)
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
@@ -330,6 +331,39 @@ fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is
         for cells in driver.inner.fetch(fetches.collect()).await.unwrap() {
             assert_eq!(cells.values.iter().filter(|value| !value.is_nan()).count(), 81);
         }
+    });
+}
+
+#[test]
+fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is_not_is_an_error() {
+    runtime().block_on(async {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+        driver.has_others.store(true, SeqCst);
+        let ingest = open(dir.path(), &driver).await;
+        let (base, mut model) = (now() - 1000, Model::new());
+        send(&ingest, &mut model, base, 5, 1.0).await;
+        driver.is_down.store(true, SeqCst);
+        // Whatever the stage: nothing of these was ever stored here.
+        in_time(check(&ingest, &model, "down, nothing stored")).await;
+        driver.is_down.store(false, SeqCst);
+        in_time(ingest.flush()).await.unwrap();
+
+        driver.is_down.store(true, SeqCst);
+        send(&ingest, &mut model, base + 10, 900, 2.0).await;
+        let registry = ingest.registry();
+        let metric = registry.read().find(registry.hash(b"m1"), b"m1").unwrap();
+        let request = |age: i64| SeriesRequest {
+            metric,
+            window: Window::between(now() - age, now()),
+            now: now(),
+            max_points: 1 << 20,
+        };
+        let recent = in_time(ingest.series().fetch(vec![request(now() - base - 20)])).await.unwrap();
+        assert!(recent[0].as_ref().unwrap().values.contains(&3.0), "what came since is in memory");
+        assert!(in_time(ingest.series().fetch(vec![request(1100)])).await.is_err(), "the rest is stored");
+        driver.is_down.store(false, SeqCst);
+        in_time(ingest.flush()).await.unwrap();
+        in_time(check(&ingest, &model, "up again")).await;
     });
 }
 

@@ -263,7 +263,11 @@ impl Cluster {
 
     /// Says why there is no connection, each reason once.
     fn failed(&self, error: &anyhow::Error) {
-        let why = format!("{error:#}");
+        let why = match error.downcast_ref::<StoreError>() {
+            // Whoever reads it is told "unavailable" already.
+            Some(StoreError::Unavailable(why)) => why.clone(),
+            _ => format!("{error:#}"),
+        };
         let mut problem = self.link.problem.lock();
         if *problem != why {
             tracing::error!(
