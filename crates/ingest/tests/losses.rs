@@ -313,7 +313,8 @@ fn new_metrics_and_new_rules_at_once_harm_nobody() {
                 let (ingest, done) = (ingest.clone(), done.clone());
                 tokio::spawn(async move {
                     let mut i = 0;
-                    while !done.load(SeqCst) {
+                    // Each sends something, however busy the machine is.
+                    while i == 0 || !done.load(SeqCst) {
                         let name = format!("s{sender}.m{i}");
                         send(&ingest, &[(&name, now(), 1.0), ("shared", now(), 1.0)]).await;
                         i += 1;
@@ -325,6 +326,7 @@ fn new_metrics_and_new_rules_at_once_harm_nobody() {
             .collect();
         for i in 0..60 {
             ingest.set_rules(rules(&format!("1s:{}m", 60 + i))).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
         done.store(true, SeqCst);
         for sender in senders {
