@@ -34,3 +34,13 @@ def flush(server):
     """Writes out everything held, now; returns when it is done."""
     answer = server.post("/admin/flush")
     assert answer.status_code == 200, answer.text
+
+
+def listens(server):
+    """Whether the line receiver is there; readiness is another matter."""
+    assert server.process.poll() is None, f"the server left: {server.logs()[-2000:]}"
+    try:
+        server._is_ready()
+        return "line" in server.ports
+    except OSError:
+        return False

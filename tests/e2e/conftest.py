@@ -88,3 +88,21 @@ def seeded():
     seed = int(os.environ.get("SEED", time.time_ns() % 1_000_000))
     print(f"SEED={seed}")
     return random.Random(seed)
+
+
+@pytest.fixture
+def keyspace_of(tmp_path):
+    """Gives a way to run CQL beside a server."""
+    from biggraphite import BigGraphite
+
+    made = []
+
+    def make(over, **kwargs):
+        host = over.contact_points.split(",")[0]
+        address = host if ":" in host else host + ":9042"
+        made.append(BigGraphite(tmp_path / f"cql{len(made)}", address, over.keyspace, **kwargs))
+        return made[-1].cql
+
+    yield make
+    for one in made:
+        one.close()

@@ -5,7 +5,6 @@ import random
 import pytest
 from cassandra import OverCassandra, flush
 from plumbago import aligned_now, eventually
-from test_cassandra_faults import keyspace_of  # noqa: F401, a fixture
 
 GLOBS = ["*", "**", "a.*", "a.b*", "a.*.c", "*.b1.*", "a.{b1,b2}.c", "a.b[12].?", "x.**", "no.such.*", "a.b1.c", "*.*.{c,d}", "a.b1"]
 

@@ -9,10 +9,9 @@ import pytest
 import requests
 
 from biggraphite import BigGraphite
-from cassandra import OverCassandra, flush
+from cassandra import OverCassandra, flush, listens
 from nodes import Cluster
 from plumbago import aligned_now, wait_until
-from test_cassandra_faults import listens
 
 GUARDED = "127.0.0.15"
 MISNAMED = "127.0.0.16"

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from cassandra import OverCassandra, flush
+from cassandra import OverCassandra, flush, listens
 from load import Steady
 from nodes import THREE, Cluster
 from plumbago import aligned_now, eventually, wait_until
@@ -105,16 +105,6 @@ def test_cassandra_is_absent_at_start_and_comes_later(make_server, node):
     flush(new)
     expected |= by_name(some_points("second.new", start, metrics=20, points=10))
     the_tables_hold(over, "second.*.*", expected, start - 1, start + 60)
-
-
-def listens(server):
-    """Whether the line receiver is there; readiness is another matter."""
-    assert server.process.poll() is None, f"the server left: {server.logs()[-2000:]}"
-    try:
-        server._is_ready()
-        return "line" in server.ports
-    except OSError:
-        return False
 
 
 def test_cassandra_stops_under_load_and_starts_again(make_server, node):
@@ -255,24 +245,6 @@ def test_a_table_that_is_dropped_comes_back_with_what_was_not_written(make_serve
     wait_until(lambda: server.post("/admin/flush").status_code == 200, 60, "the table did not come back")
     later = by_name(some_points("second.dropped", start + 10, metrics=20, points=10))
     the_tables_hold(over, "second.dropped.*", later, start - 1, start + 60)
-
-
-@pytest.fixture
-def keyspace_of(tmp_path):
-    """Gives a way to run CQL beside a server."""
-    from biggraphite import BigGraphite
-
-    made = []
-
-    def make(over, **kwargs):
-        host = over.contact_points.split(",")[0]
-        address = host if ":" in host else host + ":9042"
-        made.append(BigGraphite(tmp_path / f"cql{len(made)}", address, over.keyspace, **kwargs))
-        return made[-1].cql
-
-    yield make
-    for one in made:
-        one.close()
 
 
 # Three nodes.
