@@ -1,10 +1,11 @@
-"""Names in Cassandra: whoever answers a glob, the answer is the same."""
+"""Names in Cassandra: whoever answers a glob, the answer is the same; what others create and delete is followed."""
 
 import random
+import time
 
 import pytest
 from cassandra import OverCassandra, flush
-from plumbago import aligned_now
+from plumbago import aligned_now, eventually
 
 GLOBS = ["*", "**", "a.*", "a.b*", "a.*.c", "*.b1.*", "a.{b1,b2}.c", "a.b[12].?", "x.**", "no.such.*", "a.b1.c", "*.*.{c,d}", "a.b1"]
 
@@ -36,3 +37,24 @@ def test_the_tables_and_the_path_index_answer_alike(make_server, cassandra, inde
         assert listed(other, glob) == listed(server, glob), glob
     answer = other.get("/render", target="countSeries(**)", **{"from": now - 60, "until": now + 60, "format": "json"}).json()
     assert max(value for value, _ in answer[0]["datapoints"] if value is not None) == len(names)
+
+
+def test_what_another_node_creates_and_deletes_is_followed(make_server, cassandra, keyspace_of):
+    over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
+    one, other = over.server(), over.server()
+    now = aligned_now()
+    one.send([("second.here", now, 1.0), ("second.gone", now, 2.0)])
+    flush(one)
+    eventually(lambda: listed(other, "second.*"), [("second.gone", True), ("second.here", True)], 20)
+    cql = keyspace_of(over)
+    cql(f"DELETE FROM \"{over.keyspace}_metadata\".metrics WHERE name = 'second.gone'")
+    cql(f"DELETE FROM \"{over.keyspace}_metadata\".metrics_metadata WHERE name = 'second.gone'")
+    eventually(lambda: listed(other, "second.*"), [("second.here", True)], 20)
+    # It is still sent: it is there again at once, and soon for everybody.
+    other.send([("second.gone", now, 3.0)])
+    assert listed(other, "second.gone") == [("second.gone", True)]
+    eventually(lambda: listed(one, "second.*"), [("second.gone", True), ("second.here", True)], 20)
+    # And stays: neither node hides again what it brought back.
+    for _ in range(20):
+        time.sleep(0.2)
+        assert [listed(node, "second.gone") for node in [one, other]] == [[("second.gone", True)]] * 2

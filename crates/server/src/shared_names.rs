@@ -92,7 +92,11 @@ impl SharedNames {
         // What is not in the tables yet cannot be missed there, nor what is created from now on.
         let unlisted = self.ingest.unlisted();
         let end = self.registry.read().end();
-        let mut is_there = vec![false; end as usize];
+        // Nor what is out of sight now: a point, or this scan, may bring it back meanwhile.
+        let mut is_there: Vec<bool> = {
+            let names = self.registry.read();
+            (0..end).map(|number| !names.is_shown(number)).collect()
+        };
         unlisted.iter().filter_map(|&number| is_there.get_mut(number as usize).map(|there| *there = true)).count();
         let mut done = Reconciled::default();
         let mut unknown: Vec<SharedMetric> = Vec::new();
