@@ -78,6 +78,17 @@ pub fn options(settings: &Settings) -> anyhow::Result<Option<Options>> {
     }))
 }
 
+/// What storage-schemas.conf asks for, each once.
+pub fn retentions(policies: &[Policy]) -> Vec<Retention> {
+    let mut retentions: Vec<Retention> = Vec::new();
+    for policy in policies {
+        if !retentions.contains(&policy.retention) {
+            retentions.push(policy.retention.clone());
+        }
+    }
+    retentions
+}
+
 /// The settings of one cluster.
 struct Named<'a> {
     section: &'static str,
@@ -230,12 +241,7 @@ impl Cluster {
         policies: &[Policy],
         local: Arc<dyn Driver>,
     ) -> anyhow::Result<Cluster> {
-        let mut retentions: Vec<Retention> = Vec::new();
-        for policy in policies {
-            if !retentions.contains(&policy.retention) {
-                retentions.push(policy.retention.clone());
-            }
-        }
+        let retentions = retentions(policies);
         let link = Arc::new(Link::default());
         let driver = Arc::new(ClusterDriver::new(link.clone(), local, settings));
         let cluster = Cluster { driver, link, options, retentions, writer: WriterFile::of(data)? };

@@ -58,14 +58,7 @@ fn cluster_options(settings: &Settings) -> anyhow::Result<Options> {
         .context("no cluster is named; give --cassandra HOST[:PORT], or cassandra.contact_points")
 }
 
-/// What storage-schemas.conf asks for, each once.
-pub fn retentions(settings: &Settings) -> anyhow::Result<Vec<Retention>> {
+fn retentions(settings: &Settings) -> anyhow::Result<Vec<Retention>> {
     let (rules, _) = Texts::read(settings.rules.conf_dir.as_deref())?.rules()?;
-    let mut retentions: Vec<Retention> = Vec::new();
-    for policy in rules.policies() {
-        if !retentions.contains(&policy.retention) {
-            retentions.push(policy.retention.clone());
-        }
-    }
-    Ok(retentions)
+    Ok(cluster::retentions(rules.policies()))
 }
