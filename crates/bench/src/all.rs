@@ -10,9 +10,10 @@ use crate::{
     encode::Protocol,
     find::{Format, find},
     http::Server,
-    ingest::{Measured, Outcome, Plan, ending, measure, now},
+    ingest::{Measured, Plan, ending, idle_timeout, measure, now, stores},
     latency::Latency,
     names::{Names, Pattern},
+    outcome::Outcome,
     process::Process,
     render::{Asked, render},
     report,
@@ -31,8 +32,12 @@ const BUDGET: Duration = Duration::from_secs(40);
 /// Which servers stand in the table.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AllArgs {
-    /// A server: NAME=line:ADDR,http:ADDR,pid:PID,disk:FOLDER,flush:URL with what is known of it; may be given
-    /// several times, and each measure is then made of all of them by turns
+    /// A server: NAME=line:ADDR,http:ADDR,pid:PID,store:PID,disk:FOLDER,flush:URL,readable:METRICS with what is known of it;
+    /// may be given several times, and each measure is then made of all of them by turns
+    ///
+    /// store is the process of a Cassandra that the server writes to, and may be repeated; readable is how many metrics are
+    /// read back to know when points are stored. `plumbago bench ingest --help` says more, at --store-pid and
+    /// --until-readable.
     #[arg(long, required = true)]
     server: Vec<Spec>,
     /// The server that the others are compared with
@@ -57,9 +62,16 @@ pub(crate) struct AllArgs {
     /// Mebibytes of points made before the clock starts
     #[arg(long, default_value_t = 1_024)]
     ahead: u64,
-    /// Seconds to wait for an answer, or for a server to become idle
+    /// Have every server that has a flush address write everything out as soon as points are accepted, and count points a
+    /// second until it has
+    #[arg(long)]
+    flush_at_once: bool,
+    /// Seconds to wait for an answer, for points to become readable, and for a server to become idle
     #[arg(long, default_value_t = 300)]
     timeout: u64,
+    /// Seconds to wait for a server and its stores to become idle; --timeout when absent, or 30 for a server with readable
+    #[arg(long)]
+    idle_timeout: Option<u64>,
 }
 
 /// Measures that share a load.
@@ -82,8 +94,11 @@ struct Spec {
     line: Option<String>,
     http: Option<String>,
     pid: Option<u32>,
+    stores: Vec<u32>,
     disk: Option<PathBuf>,
     flush: Option<String>,
+    /// Metrics.
+    readable: u64,
 }
 
 impl FromStr for Spec {
@@ -95,14 +110,23 @@ impl FromStr for Spec {
         for field in fields.split(',') {
             let (key, value) = field.split_once(':').ok_or_else(|| format!("{field} must be KEY:VALUE"))?;
             let value = value.to_owned();
+            let pid = || value.parse().map_err(|_| format!("{key} must be a process number, got {value}"));
             match key {
                 "line" => spec.line = Some(value),
                 "http" => spec.http = Some(value),
-                "pid" => spec.pid = Some(value.parse().map_err(|_| format!("pid must be a number, got {value}"))?),
+                "pid" => spec.pid = Some(pid()?),
+                "store" => spec.stores.push(pid()?),
                 "disk" => spec.disk = Some(value.into()),
                 "flush" => spec.flush = Some(value),
-                _ => return Err(format!("{key} must be line, http, pid, disk or flush")),
+                "readable" => {
+                    spec.readable =
+                        value.parse().map_err(|_| format!("readable must be a number of metrics, got {value}"))?;
+                }
+                _ => return Err(format!("{key} must be line, http, pid, store, disk, flush or readable")),
             }
+        }
+        if 0 < spec.readable && spec.http.is_none() {
+            return Err("readable needs http:ADDR, where points are read".into());
         }
         Ok(spec)
     }
@@ -116,6 +140,8 @@ enum Bound {
     TimesAtMost(f64),
     /// So many times the baseline's, at least.
     TimesAtLeast(f64),
+    /// To be known, not to be judged.
+    Any,
 }
 
 impl Bound {
@@ -125,6 +151,7 @@ impl Bound {
             Bound::Most(most) => Some(value <= most),
             Bound::TimesAtMost(times) => baseline.map(|baseline| value <= times * baseline),
             Bound::TimesAtLeast(times) => baseline.map(|baseline| times * baseline <= value),
+            Bound::Any => None,
         }
     }
 
@@ -133,6 +160,7 @@ impl Bound {
             Bound::Most(most) => format!("≤ {most}"),
             Bound::TimesAtMost(times) => format!("≤ {times} ×"),
             Bound::TimesAtLeast(times) => format!("≥ {times} ×"),
+            Bound::Any => "–".into(),
         }
     }
 }
@@ -219,6 +247,9 @@ pub(crate) fn run(args: &AllArgs, json: bool) -> Result<(), Error> {
     } else {
         print!("{}", run.report.table());
     }
+    for load in run.report.loads.iter().filter(|load| load.outcome.readable.is_some_and(|found| !found.complete())) {
+        load.outcome.faithful()?;
+    }
     let mut found = Verified::default();
     for verified in run.report.loads.iter().filter_map(|load| load.outcome.verified) {
         found.series += verified.series;
@@ -237,10 +268,14 @@ impl Spec {
             receiver: line,
             protocol: Protocol::Line,
             process: self.pid.map(Process::new).transpose()?,
+            stores: stores(self.pid, &self.stores)?,
             disk: self.disk.clone(),
             http: self.http.clone(),
             flush: self.flush.clone(),
+            flush_at_once: args.flush_at_once && self.flush.is_some(),
+            readable: self.readable,
             timeout: Duration::from_secs(args.timeout),
+            idle_timeout: idle_timeout(args.idle_timeout, self.readable, args.timeout),
         })
     }
 }
@@ -254,36 +289,40 @@ struct Run<'a> {
 impl Run<'_> {
     fn known(&mut self) -> Result<(), Error> {
         let rounds = self.args.rounds.max(1);
-        let (mut cpu, mut rate) = (vec![Vec::new(); self.servers.len()], vec![Vec::new(); self.servers.len()]);
+        let mut outcomes = vec![Vec::new(); self.servers.len()];
         let until = now();
         for round in 0..rounds {
             // Each round is the half hour behind the one before, with a row that is not measured in front, and apart
             // from it by more than reading back looks beyond what was sent.
             let until = until - (rounds - 1 - round) * (31 + 2 * MARGIN_ROWS) * INTERVAL;
             let plan = self.plan("fleet", 100_000, 31, u64::from(round), Some(until))?;
-            for (place, (cpu, rate)) in cpu.iter_mut().zip(&mut rate).enumerate() {
-                let outcome = self.load(place, "100 k known metrics × 30", &plan)?;
-                cpu.push(outcome.cpu_per_point);
-                rate.push(outcome.accepted_per_second);
+            for (place, outcomes) in outcomes.iter_mut().enumerate() {
+                outcomes.push(self.load(place, "100 k known metrics × 30", &plan)?);
             }
         }
-        let cpu = cpu.into_iter().map(median).collect();
+        let cpu = medians(&outcomes, |outcome| outcome.cpu_per_point);
         self.add("CPU per point, 100 k known metrics × 30 points", "µs", Bound::TimesAtMost(0.4), cpu);
-        let rate = rate.into_iter().map(median).collect();
+        let rate = medians(&outcomes, |outcome| outcome.accepted_per_second);
         self.add("accepted points, 100 k known metrics", "1/s", Bound::TimesAtLeast(2.0), rate);
+        let cpu = medians(&outcomes, |outcome| outcome.store_cpu_per_point);
+        self.add_if_any("store's CPU per point, 100 k known metrics × 30 points", "µs", Bound::Most(9.0), cpu);
+        let rate = medians(&outcomes, |outcome| outcome.stored_per_second);
+        self.add_if_any("stored points, 100 k known metrics", "1/s", Bound::Any, rate);
         Ok(())
     }
 
     fn history(&mut self) -> Result<(), Error> {
         let plan = self.plan("history", 10_000, 1_441, 0, None)?;
-        let (mut cpu, mut disk) = (Vec::new(), Vec::new());
+        let (mut cpu, mut disk, mut store) = (Vec::new(), Vec::new(), Vec::new());
         for place in 0..self.servers.len() {
             let outcome = self.load(place, "10 k known metrics × 1440", &plan)?;
             cpu.push(Figure::new(outcome.cpu_per_point, "no pid"));
             disk.push(Figure::new(outcome.disk_per_point, "no folder"));
+            store.push(Figure::new(outcome.store_cpu_per_point, "no store"));
         }
         self.add("CPU per point, 10 k known metrics × 1440 points", "µs", Bound::TimesAtMost(0.4), cpu);
         self.add("disk per point, 10 k × 1440, everything included", "B", Bound::Most(1.0), disk);
+        self.add_if_any("store's CPU per point, 10 k known metrics × 1440 points", "µs", Bound::Any, store);
 
         // The window (from, until] holds the 1,440 points after the first.
         let asked = Asked {
@@ -310,14 +349,16 @@ impl Run<'_> {
     fn new_metrics(&mut self) -> Result<(), Error> {
         let mut plan = self.plan("servers", 1_000_000, 3, 0, None)?;
         plan.new = true;
-        let (mut cpu, mut memory) = (Vec::new(), Vec::new());
+        let (mut cpu, mut memory, mut store) = (Vec::new(), Vec::new(), Vec::new());
         for place in 0..self.servers.len() {
             let outcome = self.load(place, "1 M new metrics × 3", &plan)?;
             cpu.push(Figure::new(outcome.cpu_per_metric, "no pid"));
             memory.push(Figure::new(outcome.resident_per_metric, "no pid"));
+            store.push(Figure::new(outcome.store_cpu_per_metric, "no store"));
         }
         self.add("CPU per new metric, 1 M × 3 points", "µs", Bound::Most(8.0), cpu);
         self.add("resident memory per metric at 1 M", "B", Bound::Most(400.0), memory);
+        self.add_if_any("store's CPU per new metric, 1 M × 3 points", "µs", Bound::Any, store);
         for (query, most) in [("*.*.*.cpu.*.user", 80.0), ("servers.dc1.*.loadavg.01", 5.0), ("*.*.*.*.*.nosuch", 2.0)]
         {
             let figures = self.each(|server| {
@@ -380,6 +421,13 @@ impl Run<'_> {
         self.servers.iter().map(ask).collect()
     }
 
+    /// Adds a measure that most servers do not have, if one of these has it.
+    fn add_if_any(&mut self, title: &str, unit: &'static str, bound: Bound, figures: Vec<Figure>) {
+        if figures.iter().any(|figure| figure.value.is_some()) {
+            self.add(title, unit, bound, figures);
+        }
+    }
+
     fn add(&mut self, title: &str, unit: &'static str, bound: Bound, figures: Vec<Figure>) {
         let named: Vec<(&str, Figure)> = self.servers.iter().map(|(name, _)| name.as_str()).zip(figures).collect();
         let measure = compare(title, unit, bound, &named, self.args.baseline.as_deref());
@@ -438,6 +486,11 @@ fn figure(measured: Result<(Latency, String), String>) -> Figure {
     }
 }
 
+/// The median of each server's rounds.
+fn medians(outcomes: &[Vec<Outcome>], value: impl Fn(&Outcome) -> Option<f64>) -> Vec<Figure> {
+    outcomes.iter().map(|rounds| median(rounds.iter().map(&value).collect())).collect()
+}
+
 /// The middle one of those that were measured.
 fn median(mut values: Vec<Option<f64>>) -> Figure {
     values.sort_by(|one, other| one.partial_cmp(other).expect("figures are numbers"));
@@ -482,6 +535,11 @@ impl Report {
                 }
             }
         }
+        for Loaded { server, load, outcome } in &self.loads {
+            for note in &outcome.notes {
+                _ = writeln!(out, "- {load}, {server}: {note}");
+            }
+        }
         out
     }
 }
@@ -501,6 +559,15 @@ mod tests {
     }
 
     #[test]
+    fn a_server_may_have_a_store_of_several_processes_and_be_read_to_know_when_points_are_stored() {
+        let spec: Spec = "a=line:l,http:h,store:8,store:9,readable:50".parse().expect("it is one");
+        assert_eq!((spec.stores, spec.readable), (vec![8, 9], 50));
+        assert!("a=line:l,store:x".parse::<Spec>().is_err());
+        assert!("a=line:l,http:h,readable:-1".parse::<Spec>().is_err());
+        assert!("a=line:l,readable:50".parse::<Spec>().is_err(), "there is nobody to ask");
+    }
+
+    #[test]
     fn bounds_hold_against_the_baseline_of_the_same_run() {
         let figures = [
             ("we", Figure::new(Some(3.0), "")),
@@ -514,12 +581,22 @@ mod tests {
         assert_eq!(check(Bound::TimesAtMost(0.4)), [(Some(0.3), Some(true)), (None, None), (None, None)]);
         assert_eq!(check(Bound::TimesAtLeast(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
         assert_eq!(check(Bound::Most(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
+        assert_eq!(check(Bound::Any), [(Some(0.3), None), (None, None), (None, None)]);
     }
 
     #[test]
     fn a_ratio_needs_a_baseline() {
         let measure = compare("m", "s", Bound::TimesAtMost(0.4), &[("we", Figure::new(Some(3.0), ""))], None);
         assert_eq!((measure.servers[0].ratio, measure.servers[0].met), (None, None));
+    }
+
+    #[test]
+    fn what_to_know_of_a_load_stands_below_the_table() {
+        let outcome = Outcome { notes: vec!["it never rested".into()], ..Outcome::default() };
+        let measure = compare("m", "s", Bound::Any, &[("we", Figure::new(Some(3.0), ""))], None);
+        let loads = vec![Loaded { server: "we".into(), load: "much", outcome }];
+        let report = Report { measures: vec![measure], loads, ..Report::default() };
+        assert!(report.table().ends_with("\n- much, we: it never rested\n"), "{}", report.table());
     }
 
     #[test]

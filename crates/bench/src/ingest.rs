@@ -1,12 +1,11 @@
 //! Sending points, and what that costs the server.
 
 use std::{
+    ops::Range,
     path::PathBuf,
     thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
-
-use serde::Serialize;
 
 use crate::{
     Error,
@@ -15,17 +14,24 @@ use crate::{
     http::Server,
     load::{Load, Part},
     names::{Names, Pattern},
-    process::{Memory, Process},
+    outcome::{Outcome, Until},
+    process::Process,
+    readable::{self, Readable},
     report,
+    rest::{self, Rest},
     send::{Prepared, Sent},
     values::Values,
-    verify::{Verified, verify},
+    verify::verify,
 };
 
 /// A folder is settled when it has kept its size for so long. VictoriaMetrics writes what it holds after five seconds.
 const SETTLED: Duration = Duration::from_secs(7);
 /// … and is looked at for no longer than this, because some servers write a little all the time.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a server may take to become idle when nobody says, and reading back tells when its points are stored.
+const IDLE_TIMEOUT_WHEN_READABLE: Duration = Duration::from_secs(30);
+/// What servers without a process to look at are given instead, for what they do within a second or two.
+const IDLE_UNSEEN: Duration = Duration::from_secs(3);
 
 /// What to send, and to whom.
 #[derive(Debug, clap::Args)]
@@ -62,6 +68,13 @@ pub(crate) struct IngestArgs {
     /// Process of the server: its processor time and memory are measured
     #[arg(long)]
     pid: Option<u32>,
+    /// Process of a store that the server writes to, such as a Cassandra; may be given several times, for the nodes of a
+    /// cluster on this machine. Its processor time is reported apart from the server's
+    ///
+    /// Processor time counts until server and stores are idle at once, which is: until each uses less than 3 % of a
+    /// processor for 2.5 s. What a JVM does by itself meanwhile is counted too: make the load large.
+    #[arg(long, value_name = "PID")]
+    store_pid: Vec<u32>,
     /// Folder of the server: its room is measured
     #[arg(long)]
     disk: Option<PathBuf>,
@@ -74,12 +87,37 @@ pub(crate) struct IngestArgs {
     /// Posted to after the points are sent: lets the server write out all it holds, so that this is measured too
     #[arg(long)]
     flush_url: Option<String>,
+    /// Post to --flush-url as soon as the points are accepted, not when the server is idle, and count points a second until
+    /// it has answered
+    #[arg(long, requires = "flush_url")]
+    flush_at_once: bool,
+    /// Points are stored when those of so many metrics can be read over --http, whole and as they were sent: for servers
+    /// that write by themselves and do not say when, such as bg-carbon-cache. 0 does not wait for that
+    ///
+    /// The metrics are spread evenly over all, and the last is one of them. The first is asked for with pauses that grow to a
+    /// fiftieth of the time waited, then the others together. The answers' time is in the figure, and what they cost the
+    /// store is in its processor time: make the load large.
+    ///
+    /// Whoever answers at --http must know what is stored and nothing else. For bg-carbon-cache that is a graphite-web
+    /// with BigGraphite's Finder (STORAGE_FINDERS = ['biggraphite.plugins.graphite.Finder']) and CARBONLINK_HOSTS = [],
+    /// because otherwise it shows what carbon still holds in memory; or another Plumbago over the same keyspace. A server
+    /// whose own points are readable before they are stored, such as the Plumbago that receives them, wants
+    /// --flush-at-once instead.
+    ///
+    /// Points not readable after --timeout are a failure; bg-carbon-cache may need minutes for a large load.
+    #[arg(long, value_name = "METRICS", default_value_t = 0, requires = "http")]
+    until_readable: u64,
     /// Mebibytes of points made before the clock starts
     #[arg(long, default_value_t = 1_024)]
     ahead: u64,
-    /// Seconds to wait for an answer, or for the server to become idle
+    /// Seconds to wait for an answer, for points to become readable, and for the server to become idle
     #[arg(long, default_value_t = 300)]
     timeout: u64,
+    /// Seconds to wait for server and stores to become idle; --timeout when absent, or 30 with --until-readable, because
+    /// then a server that never is idle, such as bg-carbon-cache, has its processor time counted until the points were
+    /// readable. The output says where that was so
+    #[arg(long)]
+    idle_timeout: Option<u64>,
 }
 
 /// Where points go.
@@ -112,10 +150,25 @@ pub(crate) struct Measured {
     pub(crate) receiver: String,
     pub(crate) protocol: Protocol,
     pub(crate) process: Option<Process>,
+    /// What it writes to, if those are processes of their own.
+    pub(crate) stores: Vec<Process>,
     pub(crate) disk: Option<PathBuf>,
     pub(crate) http: Option<String>,
     pub(crate) flush: Option<String>,
+    /// Whether everything is written out at once, or when the server is idle.
+    pub(crate) flush_at_once: bool,
+    /// Metrics whose points must be readable before they count as stored; 0 for none.
+    pub(crate) readable: u64,
     pub(crate) timeout: Duration,
+    /// How long it may take to become idle.
+    pub(crate) idle_timeout: Duration,
+}
+
+/// The same of a server and of its stores.
+#[derive(Debug, Clone, Copy)]
+struct Both<T> {
+    server: T,
+    stores: T,
 }
 
 /// What is sent to it.
@@ -131,51 +184,20 @@ pub(crate) struct Plan {
     pub(crate) ahead: u64,
 }
 
-/// What it cost. Times are in seconds, sizes in bytes.
-#[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Outcome {
-    pub(crate) names: u64,
-    /// Points measured; those that made the metrics known are not among them.
-    pub(crate) points: u64,
-    pub(crate) connections: u64,
-    pub(crate) bytes: u64,
-    pub(crate) written_seconds: f64,
-    /// Until the server had read everything.
-    pub(crate) accepted_seconds: Option<f64>,
-    pub(crate) accepted_per_second: Option<f64>,
-    /// How long the server went on working afterwards.
-    pub(crate) idle_after_seconds: Option<f64>,
-    /// Of the server, until it was idle.
-    pub(crate) cpu_seconds: Option<f64>,
-    /// Of the server, to write out what it still held, when asked to.
-    pub(crate) flush_cpu_seconds: Option<f64>,
-    /// Both together, in microseconds.
-    pub(crate) cpu_per_point: Option<f64>,
-    pub(crate) cpu_per_metric: Option<f64>,
-    /// Of ourselves, while sending.
-    pub(crate) client_cpu_seconds: f64,
-    pub(crate) memory_before: Option<Memory>,
-    pub(crate) memory: Option<Memory>,
-    pub(crate) resident_per_metric: Option<f64>,
-    pub(crate) peak_per_metric: Option<f64>,
-    pub(crate) disk_before: Option<Disk>,
-    pub(crate) disk: Option<Disk>,
-    /// All that the folder grew by, over all points sent, those that made the metrics known included.
-    pub(crate) disk_per_point: Option<f64>,
-    pub(crate) apparent_per_point: Option<f64>,
-    pub(crate) verified: Option<Verified>,
-}
-
 pub(crate) fn run(args: &IngestArgs, json: bool) -> Result<(), Error> {
     let (receiver, protocol) = args.receiver.chosen();
     let measured = Measured {
         receiver: receiver.to_owned(),
         protocol,
         process: args.pid.map(Process::new).transpose()?,
+        stores: stores(args.pid, &args.store_pid)?,
         disk: args.disk.clone(),
         http: args.http.clone(),
         flush: args.flush_url.clone(),
+        flush_at_once: args.flush_at_once,
+        readable: args.until_readable,
         timeout: Duration::from_secs(args.timeout),
+        idle_timeout: idle_timeout(args.idle_timeout, args.until_readable, args.timeout),
     };
     let names = Names { root: args.root.clone(), pattern: args.pattern, seed: args.seed };
     let rows = args.points.saturating_add(u32::from(!args.new));
@@ -191,7 +213,25 @@ pub(crate) fn run(args: &IngestArgs, json: bool) -> Result<(), Error> {
     } else {
         print!("{}", outcome.table());
     }
-    outcome.verified.map_or(Ok(()), |verified| verified.faithful())
+    outcome.faithful()
+}
+
+/// The processes of a store, each once and none of them the server's: they would be counted twice.
+pub(crate) fn stores(server: Option<u32>, stores: &[u32]) -> Result<Vec<Process>, Error> {
+    for (place, store) in stores.iter().enumerate() {
+        if server == Some(*store) || stores.iter().take(place).any(|other| other == store) {
+            return Err(Error::Usage(format!("process {store} is given twice, and its time would be counted twice")));
+        }
+    }
+    stores.iter().map(|store| Process::new(*store)).collect()
+}
+
+/// How long to wait for a server to become idle, in whole seconds when the user says; `readable` is how many metrics are
+/// read back to know when points are stored.
+pub(crate) fn idle_timeout(said: Option<u64>, readable: u64, timeout: u64) -> Duration {
+    let otherwise = Duration::from_secs(timeout);
+    let otherwise = if 0 < readable { otherwise.min(IDLE_TIMEOUT_WHEN_READABLE) } else { otherwise };
+    said.map_or(otherwise, Duration::from_secs)
 }
 
 /// A load whose last row is at `until`, or now.
@@ -217,18 +257,16 @@ pub(crate) fn now() -> u32 {
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// 1. Waits until the server is idle.
+/// 1. Waits until the server and its stores are idle.
 /// 2. Sends the row that makes the metrics known.
-/// 3. Sends the rest.
-/// 4. Waits until the server is idle, has it write everything out, and waits again.
+/// 3. Sends the rest, and waits until it is stored, where that can be told.
+/// 4. Waits until the server and its stores are idle, has everything written out if that is still to do, and waits again.
 /// 5. Reads points back.
 pub(crate) fn measure(server: &Measured, plan: &Plan) -> Result<Outcome, Error> {
     let load = &plan.load;
     let mut outcome = Outcome { names: load.series, connections: plan.connections, ..Outcome::default() };
     let parts = make_parts(plan, server.protocol);
-    if server.idle()?.is_none() {
-        eprintln!("the server is busy before anything was sent; its figures hold that work, too");
-    }
+    let mut resting = server.rest()?;
     outcome.disk_before = server.room()?;
     outcome.memory_before = server.process.map(Process::memory).transpose()?;
 
@@ -237,9 +275,20 @@ pub(crate) fn measure(server: &Measured, plan: &Plan) -> Result<Outcome, Error> 
     } else {
         eprintln!("sending one point to each of {} metrics, so that they are known", load.series);
         let parts = Prepared::new(&server.receiver, parts, 0..1, plan.ahead)?.send()?.parts;
-        server.idle()?;
+        // Known to the store, too: creating a metric there is another measure.
+        if !server.stores.is_empty() || server.flush_at_once {
+            server.write_out()?;
+        }
+        if let Some(Readable { metrics, whole, lacking, seconds, .. }) =
+            server.until_readable(load, 0..1)?.filter(|readable| !readable.complete())
+        {
+            return Err(Error::Unreadable { metrics, whole, lacking, seconds });
+        }
+        resting = server.rest()?;
         (parts, 1)
     };
+    outcome.notes.extend(busy_before("the server", resting.server));
+    outcome.notes.extend(busy_before("the store", resting.stores));
     outcome.points = load.series * u64::from(load.rows - first);
 
     eprintln!("making {} points of {} metrics", outcome.points, load.series);
@@ -249,27 +298,49 @@ pub(crate) fn measure(server: &Measured, plan: &Plan) -> Result<Outcome, Error> 
     }
     let client = Process::new(std::process::id())?;
     let client_before = client.cpu()?;
-    let before = server.cpu()?;
+    let before = server.used()?;
     eprintln!("sending them to {} over {} connections", server.receiver, plan.connections);
+    let begun = Instant::now();
     let Sent { written, accepted, bytes, parts: _ } = prepared.send()?;
     outcome.client_cpu_seconds = (client.cpu()? - client_before).as_secs_f64();
     outcome.bytes = bytes;
     outcome.written_seconds = written.as_secs_f64();
     outcome.accepted_seconds = accepted.map(|took| took.as_secs_f64());
-    outcome.accepted_per_second = outcome.accepted_seconds.map(|seconds| outcome.points as f64 / seconds);
+    let sent = Instant::now();
 
-    outcome.idle_after_seconds = server.idle()?.map(|took| took.as_secs_f64());
-    let idle = server.cpu()?;
-    outcome.cpu_seconds = idle.zip(before).map(|(idle, before)| (idle - before).as_secs_f64());
-    if let Some(flush) = &server.flush {
-        eprintln!("asking the server to write everything out");
-        let answer = Server::new(flush, server.timeout)?.post()?;
-        if !(200..300).contains(&answer.status) {
-            answer.success()?;
-        }
-        server.idle()?;
-        let flushed = server.cpu()?;
-        outcome.flush_cpu_seconds = flushed.zip(idle).map(|(flushed, idle)| (flushed - idle).as_secs_f64());
+    if server.flush_at_once {
+        server.write_out()?;
+    }
+    outcome.readable = server.until_readable(load, first..load.rows)?;
+    let told = server.flush_at_once || outcome.readable.is_some();
+    let stored = told && outcome.readable.is_none_or(|readable| readable.complete());
+    outcome.stored_seconds = stored.then(|| begun.elapsed().as_secs_f64());
+    let used = if stored { Some(server.used()?) } else { None };
+
+    let waited = sent.elapsed();
+    let resting = server.rest()?;
+    let idle_after = |rest: Option<Rest>| Some((waited + rest?.after?).as_secs_f64());
+    outcome.idle_after_seconds = idle_after(resting.server);
+    outcome.store_idle_after_seconds = idle_after(resting.stores);
+    let mut counted = resting.counted(used);
+    let spent = counted.since(before);
+    (outcome.cpu_seconds, outcome.store_cpu_seconds) = (spent.server, spent.stores);
+    let mut resting_last = resting;
+    if server.flush.is_some() && !server.flush_at_once {
+        server.write_out()?;
+        let used = server.used()?;
+        resting_last = server.rest()?;
+        let flushed = resting_last.counted(Some(used));
+        let spent = flushed.since(counted.cpu());
+        (outcome.flush_cpu_seconds, outcome.store_flush_cpu_seconds) = (spent.server, spent.stores);
+        counted = flushed;
+    }
+    outcome.cpu_until = counted.server.map(|counted| counted.until);
+    outcome.store_cpu_until = counted.stores.map(|counted| counted.until);
+    for (who, rest, counted) in
+        [("the server", resting_last.server, counted.server), ("the store", resting_last.stores, counted.stores)]
+    {
+        outcome.notes.extend(busy_after(who, rest, counted, server.idle_timeout));
     }
     outcome.memory = server.process.map(Process::memory).transpose()?;
     outcome.disk = server.settled_room()?;
@@ -283,27 +354,109 @@ pub(crate) fn measure(server: &Measured, plan: &Plan) -> Result<Outcome, Error> 
     Ok(outcome)
 }
 
+/// Processor time, and up to when it was counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Counted {
+    cpu: Duration,
+    until: Until,
+}
+
+impl Both<Option<Rest>> {
+    /// Counts until each was idle. What never was so counts until everything was stored, for which `stored` is what was used
+    /// by then; or else until the wait was over.
+    fn counted(self, stored: Option<Both<Option<Duration>>>) -> Both<Option<Counted>> {
+        let count = |rest: Option<Rest>, stored: Option<Duration>| {
+            let rest = rest?;
+            Some(match (rest.after, stored) {
+                (Some(_), _) => Counted { cpu: rest.cpu, until: Until::Idle },
+                (None, Some(cpu)) => Counted { cpu, until: Until::Stored },
+                (None, None) => Counted { cpu: rest.cpu, until: Until::Timeout },
+            })
+        };
+        Both {
+            server: count(self.server, stored.and_then(|stored| stored.server)),
+            stores: count(self.stores, stored.and_then(|stored| stored.stores)),
+        }
+    }
+}
+
+impl Both<Option<Counted>> {
+    fn cpu(self) -> Both<Option<Duration>> {
+        Both { server: self.server.map(|counted| counted.cpu), stores: self.stores.map(|counted| counted.cpu) }
+    }
+
+    /// Seconds of processor time since then.
+    fn since(self, before: Both<Option<Duration>>) -> Both<Option<f64>> {
+        let spent = |counted: Option<Counted>, before: Option<Duration>| {
+            Some(counted?.cpu.saturating_sub(before?).as_secs_f64())
+        };
+        Both { server: spent(self.server, before.server), stores: spent(self.stores, before.stores) }
+    }
+}
+
+/// What to know of a server or store that did not rest before the clock started.
+fn busy_before(who: &str, rest: Option<Rest>) -> Option<String> {
+    let rest = rest.filter(|rest| rest.after.is_none())?;
+    let share = report::number(rest.share * 100.0);
+    Some(format!(
+        "{who} used {share} % of a processor before the points were sent: its processor time holds that work, too"
+    ))
+}
+
+/// What to know of a server or store that did not rest afterwards: up to when its time is counted.
+fn busy_after(who: &str, rest: Option<Rest>, counted: Option<Counted>, waited: Duration) -> Option<String> {
+    let share = report::number(rest?.share * 100.0);
+    let waited = waited.as_secs();
+    match counted?.until {
+        Until::Idle => None,
+        Until::Stored => Some(format!(
+            "{who} was not idle within {waited} s after all points were stored, and still used {share} % of a processor: \
+             its processor time counts until they were stored"
+        )),
+        Until::Timeout => Some(format!(
+            "{who} was not idle within {waited} s, and still used {share} % of a processor: its processor time counts until \
+             then, and holds whatever else it did"
+        )),
+    }
+}
+
 fn make_parts(plan: &Plan, protocol: Protocol) -> Vec<Part> {
     let connections = plan.connections.min(plan.load.series);
     (0..connections).map(|part| plan.load.part(part, connections, protocol)).collect()
 }
 
 impl Measured {
-    pub(crate) fn cpu(&self) -> Result<Option<Duration>, Error> {
-        self.process.map(Process::cpu).transpose()
+    /// Processor time so far.
+    fn used(&self) -> Result<Both<Option<Duration>>, Error> {
+        Ok(Both { server: rest::cpu(self.process.as_slice())?, stores: rest::cpu(&self.stores)? })
     }
 
-    /// Waits until the server is idle and returns how long it was not, as far as its process is known.
-    pub(crate) fn idle(&self) -> Result<Option<Duration>, Error> {
-        match self.process {
-            Some(process) => process.wait_idle(self.timeout),
-            None => {
-                // Nothing to look at: time for what servers do within a second or two.
-                let started = Instant::now();
-                thread::sleep(Duration::from_secs(3));
-                Ok(Some(started.elapsed()))
-            }
+    /// Waits until the server and its stores are idle, as far as their processes are known, and for a bounded time.
+    fn rest(&self) -> Result<Both<Option<Rest>>, Error> {
+        if self.process.is_none() && self.stores.is_empty() {
+            thread::sleep(IDLE_UNSEEN);
         }
+        let [server, stores] = rest::wait([self.process.as_slice(), &self.stores], self.idle_timeout)?;
+        Ok(Both { server, stores })
+    }
+
+    /// Has the server write out all it holds, where there is an address for that.
+    fn write_out(&self) -> Result<(), Error> {
+        let Some(flush) = &self.flush else { return Ok(()) };
+        eprintln!("asking the server to write everything out");
+        let answer = Server::new(flush, self.timeout)?.post()?;
+        if !(200..300).contains(&answer.status) {
+            answer.success()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until these rows can be read, where that was asked for.
+    fn until_readable(&self, load: &Load, rows: Range<u32>) -> Result<Option<Readable>, Error> {
+        let Some(http) = self.http.as_deref().filter(|_| 0 < self.readable) else { return Ok(None) };
+        eprintln!("waiting until the points of {} metrics can be read", self.readable.min(load.series));
+        let mut server = Server::new(http, self.timeout)?;
+        readable::wait(&mut server, load, &rows, self.readable, self.timeout).map(Some)
     }
 
     /// The room when nothing has changed for a while: idle servers may hold what they have not written yet.
@@ -326,62 +479,6 @@ impl Measured {
     }
 }
 
-impl Outcome {
-    /// Fills in what follows from the rest. `sent` counts all points, measured or not.
-    fn divide(&mut self, sent: u64) {
-        let cpu = self.cpu_seconds.map(|cpu| (cpu + self.flush_cpu_seconds.unwrap_or(0.0)) * 1e6);
-        self.cpu_per_point = cpu.map(|cpu| cpu / self.points as f64);
-        self.cpu_per_metric = cpu.map(|cpu| cpu / self.names as f64);
-        self.resident_per_metric = self.memory.map(|memory| memory.resident as f64 / self.names as f64);
-        self.peak_per_metric = self.memory.map(|memory| memory.peak as f64 / self.names as f64);
-        if let Some((before, after)) = self.disk_before.zip(self.disk) {
-            let grown = |before: u64, after: u64| (after as f64 - before as f64) / sent as f64;
-            self.disk_per_point = Some(grown(before.allocated, after.allocated));
-            self.apparent_per_point = Some(grown(before.apparent, after.apparent));
-        }
-    }
-
-    fn table(&self) -> String {
-        let mega = |bytes: u64| bytes as f64 / 1e6;
-        let mut rows = vec![
-            ("metrics", Some(self.names as f64)),
-            ("points", Some(self.points as f64)),
-            ("bytes a point sent", Some(self.bytes as f64 / self.points as f64)),
-            ("s until written", Some(self.written_seconds)),
-            ("s until accepted", self.accepted_seconds),
-            ("points/s accepted", self.accepted_per_second),
-            ("s until idle after that", self.idle_after_seconds),
-            ("s of the server's processors", self.cpu_seconds),
-            ("s of them to write out", self.flush_cpu_seconds),
-            ("µs of them a point", self.cpu_per_point),
-            ("µs of them a metric", self.cpu_per_metric),
-            ("s of the client's processors", Some(self.client_cpu_seconds)),
-            ("MB resident before", self.memory_before.map(|memory| mega(memory.resident))),
-            ("MB resident", self.memory.map(|memory| mega(memory.resident))),
-            ("MB of that in no file", self.memory.map(|memory| mega(memory.anonymous))),
-            ("MB resident at most", self.memory.map(|memory| mega(memory.peak))),
-            ("bytes resident a metric", self.resident_per_metric),
-            ("bytes at most a metric", self.peak_per_metric),
-            ("MB of disk allocated", self.disk.map(|disk| mega(disk.allocated))),
-            ("MB of disk apparent", self.disk.map(|disk| mega(disk.apparent))),
-            ("bytes of disk a point", self.disk_per_point),
-            ("bytes of disk a point, apparent", self.apparent_per_point),
-        ];
-        if let Some(Verified { series, checked, missing, wrong, extra }) = self.verified {
-            rows.extend([
-                ("metrics read back", Some(series as f64)),
-                ("points read back", Some(checked as f64)),
-                ("of them missing", Some(missing as f64)),
-                ("of them wrong", Some(wrong as f64)),
-                ("never sent", Some(extra as f64)),
-            ]);
-        }
-        let rows: Vec<Vec<String>> =
-            rows.into_iter().map(|(what, value)| vec![what.to_owned(), report::optional(value)]).collect();
-        report::table(&report::row(["measure", "value"]), &rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,21 +495,58 @@ mod tests {
         assert!(ending(names(), Values::Mixed, 10, 30, 0, Some(100)).is_err());
     }
 
+    fn resting(after: Option<u64>, cpu: u64) -> Option<Rest> {
+        Some(Rest { after: after.map(Duration::from_secs), cpu: Duration::from_secs(cpu), share: 0.25 })
+    }
+
     #[test]
-    fn costs_are_divided_by_what_was_measured_and_disk_by_all_that_was_sent() {
-        let disk = |allocated| Some(Disk { allocated, ..Disk::default() });
-        let mut outcome = Outcome {
-            names: 100,
-            points: 1_000,
-            cpu_seconds: Some(0.75),
-            flush_cpu_seconds: Some(0.25),
-            disk_before: disk(5_000),
-            disk: disk(6_100),
-            ..Outcome::default()
-        };
-        outcome.divide(1_100);
-        assert_eq!(outcome.cpu_per_point, Some(1_000.0));
-        assert_eq!(outcome.cpu_per_metric, Some(10_000.0));
-        assert_eq!(outcome.disk_per_point, Some(1.0));
+    fn time_counts_until_idle_or_else_until_stored_or_else_until_the_wait_was_over() {
+        let rest = Both { server: resting(None, 30), stores: resting(Some(1), 9) };
+        let seconds = Duration::from_secs;
+        let used = Both { server: Some(seconds(20)), stores: Some(seconds(8)) };
+        let before = Both { server: Some(seconds(10)), stores: Some(seconds(5)) };
+        let counted = rest.counted(Some(used));
+        assert_eq!(counted.server, Some(Counted { cpu: seconds(20), until: Until::Stored }));
+        assert_eq!(counted.stores, Some(Counted { cpu: seconds(9), until: Until::Idle }));
+        let spent = counted.since(before);
+        assert_eq!((spent.server, spent.stores), (Some(10.0), Some(4.0)));
+        let counted = rest.counted(None);
+        assert_eq!(counted.server, Some(Counted { cpu: seconds(30), until: Until::Timeout }));
+        assert_eq!(Both { server: None, stores: None }.counted(Some(used)).server, None);
+    }
+
+    #[test]
+    fn a_server_that_never_rests_is_named_with_the_moment_it_counts_to() {
+        let stored = busy_after(
+            "the server",
+            resting(None, 1),
+            Some(Counted { cpu: Duration::ZERO, until: Until::Stored }),
+            Duration::from_secs(30),
+        );
+        let expected = "the server was not idle within 30 s after all points were stored, and still used 25.0 % of a \
+                        processor: its processor time counts until they were stored";
+        assert_eq!(stored.as_deref(), Some(expected));
+        let idle = Some(Counted { cpu: Duration::ZERO, until: Until::Idle });
+        assert_eq!(busy_after("the server", resting(Some(1), 1), idle, Duration::ZERO), None);
+        assert_eq!(busy_before("the store", resting(Some(1), 1)), None);
+        assert!(busy_before("the store", resting(None, 1)).is_some_and(|note| note.contains("the store used 25.0 %")));
+    }
+
+    #[test]
+    fn no_process_is_counted_twice() {
+        let me = std::process::id();
+        assert_eq!(stores(None, &[me]).map(|stores| stores.len()).ok(), Some(1));
+        assert!(matches!(stores(Some(me), &[me]), Err(Error::Usage(_))));
+        assert!(matches!(stores(None, &[me, me]), Err(Error::Usage(_))));
+        assert!(matches!(stores(None, &[u32::MAX]), Err(Error::Process { .. })));
+    }
+
+    #[test]
+    fn a_server_whose_points_are_waited_for_is_idled_for_half_a_minute_unless_told_otherwise() {
+        let seconds = Duration::from_secs;
+        assert_eq!(idle_timeout(None, 0, 300), seconds(300));
+        assert_eq!(idle_timeout(None, 50, 300), seconds(30));
+        assert_eq!(idle_timeout(None, 50, 10), seconds(10));
+        assert_eq!(idle_timeout(Some(120), 50, 300), seconds(120));
     }
 }

@@ -13,14 +13,17 @@ mod send;
 
 mod disk;
 mod process;
+mod rest;
 
 mod http;
 mod latency;
+mod readable;
 mod verify;
 
 mod all;
 mod find;
 mod ingest;
+mod outcome;
 mod render;
 mod report;
 mod visible;
@@ -92,6 +95,22 @@ pub enum Error {
         folder: String,
         /// The system's reason.
         source: std::io::Error,
+    },
+    /// Points sent did not become readable in time. The table has been printed by then, unless those were the points that
+    /// make metrics known.
+    #[error(
+        "after {seconds:.1} s the points of {whole} of {metrics} metrics could be read, and of the next one {lacking} could \
+         not; --timeout gives them longer"
+    )]
+    Unreadable {
+        /// Metrics looked at.
+        metrics: u64,
+        /// Those whose points were all there.
+        whole: u64,
+        /// Points that the metric behind them lacked.
+        lacking: u64,
+        /// How long it was waited.
+        seconds: f64,
     },
     /// Points read back are not the points sent. The table has been printed by then.
     #[error("of {checked} points read back, {missing} were missing, {wrong} wrong and {extra} never sent")]

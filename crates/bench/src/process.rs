@@ -1,9 +1,6 @@
 //! The processor time and the memory of another process, from /proc.
 
-use std::{
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -12,13 +9,8 @@ use crate::Error;
 /// Ticks a second in /proc/PID/stat. It is USER_HZ, which is 100 on every Linux that matters here.
 const TICKS: u64 = 100;
 
-/// A process is idle when it used less than this share of one processor …
-const IDLE_SHARE: f64 = 0.03;
-/// … for so long.
-const IDLE_WINDOW: Duration = Duration::from_millis(2_500);
-
 /// A process that is measured.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: u32,
 }
@@ -54,24 +46,6 @@ impl Process {
         _ = std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5");
     }
 
-    /// Waits until the process has been idle for a while, and returns how long it went on working; `None` if it
-    /// never stopped within `timeout`.
-    pub(crate) fn wait_idle(self, timeout: Duration) -> Result<Option<Duration>, Error> {
-        let started = Instant::now();
-        let mut seen = vec![(Duration::ZERO, self.cpu()?)];
-        loop {
-            sleep(Duration::from_millis(100));
-            let (now, cpu) = (started.elapsed(), self.cpu()?);
-            seen.push((now, cpu));
-            if let Some(since) = idle_since(&seen) {
-                return Ok(Some(since));
-            }
-            if timeout < now {
-                return Ok(None);
-            }
-        }
-    }
-
     fn read(self, file: &str) -> Result<String, Error> {
         std::fs::read_to_string(format!("/proc/{}/{file}", self.pid))
             .map_err(|error| Error::Process { pid: self.pid, why: error.to_string() })
@@ -80,15 +54,6 @@ impl Process {
     fn unlike(self, file: &str) -> Error {
         Error::Process { pid: self.pid, why: format!("its {file} does not look like one") }
     }
-}
-
-/// The beginning of the idle window that ends with the last sample, if there is one. Samples are (time, processor
-/// time used until then).
-fn idle_since(seen: &[(Duration, Duration)]) -> Option<Duration> {
-    let &(now, cpu) = seen.last()?;
-    let &(then, used) = seen.iter().rev().find(|(then, _)| *then + IDLE_WINDOW <= now)?;
-    let share = (cpu - used).as_secs_f64() / (now - then).as_secs_f64();
-    (share < IDLE_SHARE).then_some(then)
 }
 
 fn parse_cpu(stat: &str) -> Option<Duration> {
@@ -133,16 +98,5 @@ mod tests {
         let myself = Process::new(std::process::id()).expect("we are here");
         assert!(0 < myself.memory().expect("we have memory").resident);
         assert!(Process::new(u32::MAX).is_err());
-    }
-
-    #[test]
-    fn idle_begins_where_the_work_ended() {
-        let at = Duration::from_millis;
-        let mut seen: Vec<_> = (0..10).map(|i| (at(100 * i), at(80 * i))).collect();
-        assert_eq!(idle_since(&seen), None);
-        seen.extend((10..34).map(|i| (at(100 * i), at(720))));
-        assert_eq!(idle_since(&seen), None, "2.4 s since the last work");
-        seen.push((at(3_400), at(720)));
-        assert_eq!(idle_since(&seen), Some(at(900)));
     }
 }

@@ -1,6 +1,6 @@
 //! Reading points back over /render and comparing each with what was sent, to the last bit.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, ops::Range};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -65,32 +65,62 @@ pub(crate) const MARGIN_ROWS: u32 = 5;
 pub(crate) fn verify(server: &mut Server, load: &Load, count: u64) -> Result<Verified, Error> {
     let mut verified = Verified::default();
     let count = count.min(load.series);
-    // The window is (from, until].
-    let margin = u64::from(MARGIN_ROWS * load.interval);
-    let from = u64::from(load.start).saturating_sub(margin + 1).to_string();
-    let until = (u64::from(load.time(load.rows - 1)) + margin).to_string();
+    let rows = 0..load.rows;
     for place in 0..count {
         let index = load.series * place / count;
-        let name = load.names.name(index);
-        let parameters = [("target", &*name), ("format", "json"), ("from", &from), ("until", &until)];
-        let answer = server.get("/render", &parameters)?.success()?;
-        let mut found = BTreeMap::new();
-        for series in series(&answer)? {
-            if series.target != name {
-                return Err(answer.unlike(format!("{} was not asked for", series.target)));
-            }
-            found.extend(series.values());
+        for found in read(server, load, &[index], &rows, |_| false)?.unwrap_or_default() {
+            compare(load, index, &rows, found, &mut verified);
         }
-        compare(load, index, found, &mut verified);
     }
     Ok(verified)
 }
 
-fn compare(load: &Load, index: u64, mut found: BTreeMap<i64, f64>, verified: &mut Verified) {
+/// Reads the points of these series around these rows in one request, each by time; or `None` when the answer is one that
+/// the caller `forgives`.
+pub(crate) fn read(
+    server: &mut Server,
+    load: &Load,
+    indices: &[u64],
+    rows: &Range<u32>,
+    forgives: impl Fn(&Answer) -> bool,
+) -> Result<Option<Vec<BTreeMap<i64, f64>>>, Error> {
+    debug_assert!(rows.start < rows.end && rows.end <= load.rows, "there are such rows");
+    // The window is (from, until].
+    let margin = u64::from(MARGIN_ROWS * load.interval);
+    let from = u64::from(load.time(rows.start)).saturating_sub(margin + 1).to_string();
+    let until = (u64::from(load.time(rows.end - 1)) + margin).to_string();
+    let names: Vec<String> = indices.iter().map(|index| load.names.name(*index)).collect();
+    let mut parameters: Vec<(&str, &str)> = names.iter().map(|name| ("target", name.as_str())).collect();
+    // What graphite-web answered a moment ago is no news.
+    parameters.extend([("format", "json"), ("from", &from), ("until", &until), ("noCache", "1")]);
+    let answer = server.get("/render", &parameters)?;
+    if forgives(&answer) {
+        return Ok(None);
+    }
+    let answer = answer.success()?;
+    let mut found = vec![BTreeMap::new(); names.len()];
+    for series in series(&answer)? {
+        let Some(place) = names.iter().position(|name| *name == series.target) else {
+            return Err(answer.unlike(format!("{} was not asked for", series.target)));
+        };
+        found[place].extend(series.values());
+    }
+    Ok(Some(found))
+}
+
+/// Adds what was found of these rows of a series.
+pub(crate) fn compare(
+    load: &Load,
+    index: u64,
+    rows: &Range<u32>,
+    mut found: BTreeMap<i64, f64>,
+    verified: &mut Verified,
+) {
     verified.series += 1;
-    for (row, value) in load.expected(index).into_iter().enumerate() {
+    let expected = load.expected(index).into_iter().zip(0..);
+    for (value, row) in expected.filter(|(_, row)| rows.contains(row)) {
         verified.checked += 1;
-        match found.remove(&i64::from(load.time(row as u32))) {
+        match found.remove(&i64::from(load.time(row))) {
             None => verified.missing += 1,
             Some(read) if read.to_bits() != value.number().to_bits() => verified.wrong += 1,
             Some(_) => {}

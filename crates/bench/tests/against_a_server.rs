@@ -4,8 +4,10 @@ use std::{
     collections::{BTreeMap, HashMap},
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    process::{Child, Command},
     sync::{Arc, Mutex},
     thread,
+    time::{Duration, Instant},
 };
 
 use clap::Parser;
@@ -26,8 +28,11 @@ fn run(arguments: &[&str]) -> Result<(), bench::Error> {
 /// Addresses for lines and for HTTP. Every `forgotten`-th line is lost; none if it is 0.
 fn server(forgotten: usize) -> (String, String) {
     let points = Points::default();
-    let (taken, kept) = (points.clone(), points);
-    let line = serve(move |stream| {
+    (receiver(points.clone(), forgotten), reader(points))
+}
+
+fn receiver(taken: Points, forgotten: usize) -> String {
+    serve(move |stream| {
         for (count, line) in BufReader::new(stream).lines().map_while(Result::ok).enumerate() {
             let mut fields = line.split(' ').map(str::to_owned);
             if let (Some(name), Some(value), Some(time)) = (fields.next(), fields.next(), fields.next())
@@ -37,8 +42,11 @@ fn server(forgotten: usize) -> (String, String) {
                 taken.lock().expect("nobody panics with it").entry(name).or_default().insert(time, value);
             }
         }
-    });
-    let http = serve(move |stream| {
+    })
+}
+
+fn reader(kept: Points) -> String {
+    serve(move |stream| {
         let mut reader = BufReader::new(stream);
         loop {
             let mut request = String::new();
@@ -54,8 +62,47 @@ fn server(forgotten: usize) -> (String, String) {
                 return;
             }
         }
+    })
+}
+
+/// A server that writes by itself: what it has taken can be read after `delay`, in one go. Also an address to post to, which
+/// answers when all is written.
+fn slow_server(delay: Duration) -> (String, String, String) {
+    let (taken, written) = (Points::default(), Points::default());
+    let (from, to) = (taken.clone(), written.clone());
+    thread::spawn(move || {
+        loop {
+            thread::sleep(delay);
+            to.lock().expect("nobody panics with it").clone_from(&from.lock().expect("nobody panics with it"));
+        }
     });
-    (line, http)
+    let flush = serve(move |mut stream| {
+        _ = stream.read(&mut [0; 1024]);
+        thread::sleep(2 * delay);
+        _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    });
+    (receiver(taken, 0), reader(written), flush)
+}
+
+/// A process that stands for one that is measured. It ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn new(script: &str) -> Running {
+        Running(Command::new("sh").args(["-c", script]).spawn().expect("there is a shell"))
+    }
+
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.0.kill();
+        _ = self.0.wait();
+    }
 }
 
 fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
@@ -71,7 +118,7 @@ fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
     address
 }
 
-/// `/render` of one name, and `/metrics/find` that finds everything.
+/// `/render` of names, and `/metrics/find` that finds everything.
 fn answer(url: &str, points: &Points) -> String {
     let points = points.lock().expect("nobody panics with it");
     let (path, parameters) = url.split_once('?').unwrap_or((url, ""));
@@ -79,12 +126,17 @@ fn answer(url: &str, points: &Points) -> String {
         let found: Vec<String> = points.keys().map(|name| format!(r#"{{"path": "{name}"}}"#)).collect();
         return format!(r#"{{"metrics": [{}]}}"#, found.join(", "));
     }
-    let parameters: HashMap<&str, &str> = parameters.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let pairs: Vec<(&str, &str)> = parameters.split('&').filter_map(|pair| pair.split_once('=')).collect();
+    let parameters: HashMap<&str, &str> = pairs.iter().copied().collect();
     let time = |name: &str| parameters[name].parse::<u64>().expect("the bench asks with epoch seconds");
-    let Some(series) = points.get(parameters["target"]) else { return "[]".into() };
-    let window = series.range(time("from") + 1..=time("until"));
-    let window: Vec<String> = window.map(|(time, value)| format!("[{value}, {time}]")).collect();
-    format!(r#"[{{"target": "{}", "datapoints": [{}]}}]"#, parameters["target"], window.join(", "))
+    let mut found = Vec::new();
+    for (_, target) in pairs.iter().filter(|(name, _)| *name == "target") {
+        let Some(series) = points.get(*target) else { continue };
+        let window = series.range(time("from") + 1..=time("until"));
+        let window: Vec<String> = window.map(|(time, value)| format!("[{value}, {time}]")).collect();
+        found.push(format!(r#"{{"target": "{target}", "datapoints": [{}]}}"#, window.join(", ")));
+    }
+    format!("[{}]", found.join(", "))
 }
 
 #[test]
@@ -122,4 +174,42 @@ fn a_server_that_is_not_graphite_is_not_measured() {
     });
     assert!(run(&["find", "--http", &http, "--query", "*"]).is_err());
     assert!(run(&["render", "--http", &http, "--target", "a"]).is_err());
+}
+
+const SMALL: [&str; 6] = ["--names", "20", "--points", "5", "--idle-timeout", "4"];
+
+#[test]
+fn points_that_are_written_late_are_waited_for_with_a_store_beside_a_server_that_never_rests() {
+    let (line, http, _) = slow_server(Duration::from_millis(700));
+    let (busy, store) = (Running::new("while :; do :; done"), Running::new("exec sleep 600"));
+    let arguments = ["ingest", "--line", &line, "--http", &http, "--until-readable", "20", "--verify", "20"];
+    let processes = ["--pid", &busy.id(), "--store-pid", &store.id()];
+    let started = Instant::now();
+    run(&[&arguments[..], &processes, &SMALL].concat()).expect("everything is readable in the end");
+    assert!(started.elapsed() < Duration::from_secs(60), "what never rests is not waited for for ever");
+}
+
+#[test]
+fn points_that_never_become_readable_fail_in_time() {
+    let (line, http, _) = slow_server(Duration::from_secs(3_600));
+    let arguments = ["ingest", "--line", &line, "--http", &http, "--until-readable", "20", "--timeout", "1"];
+    match run(&[&arguments[..], &SMALL].concat()) {
+        Err(bench::Error::Unreadable { metrics: 20, whole: 0, lacking: 1, .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn points_are_stored_when_a_server_that_is_asked_at_once_has_written_them() {
+    let (line, _, flush) = slow_server(Duration::from_millis(100));
+    let flush = format!("http://{flush}/admin/flush");
+    run(&[&["ingest", "--line", &line, "--flush-url", &flush, "--flush-at-once"][..], &SMALL].concat())
+        .expect("it writes everything");
+}
+
+#[test]
+fn a_process_given_twice_is_refused() {
+    let me = std::process::id().to_string();
+    let error = run(&["ingest", "--line", "127.0.0.1:1", "--pid", &me, "--store-pid", &me]).expect_err("it is one");
+    assert!(error.to_string().contains("is given twice"), "{error}");
 }
