@@ -28,7 +28,7 @@ use tokio::{sync::watch, task::JoinHandle};
 use crate::{
     Batch, CountersSnapshot, Protocol, RejectExample, Restored,
     counters::Counters,
-    health::Health,
+    health::{Health, Outage},
     held::{Held, NO_POLICY, Refused},
     journal::{Journal, NumberedPoint, RECORD_POINTS},
     parked::Parked,
@@ -117,6 +117,10 @@ pub struct Ingest {
     pub(crate) pressure: Pressure,
     pub(crate) counters: Counters,
     pub(crate) rejects: Rejects,
+    /// What of the following three fails, told as one.
+    pub(crate) outage: Arc<Outage>,
+    /// Whether the store can be reached, where somebody says so.
+    pub(crate) reach: Health,
     /// Whether the store takes points.
     pub(crate) health: Health,
     /// Whether the store takes new metrics, and says that all is on the disk.
@@ -182,6 +186,7 @@ impl Ingest {
         pressure.set_parks(left.parked.segment.is_some());
         pressure.grew(opens.map(|open| open.slots() as u64).sum(), journal.bytes());
         let rules = RwLock::new(Arc::new(name_policies(rules, &registry, &journal, &policies)));
+        let outage = Arc::new(Outage::default());
         let ingest = Arc::new_cyclic(|me| Ingest {
             options,
             driver,
@@ -193,8 +198,10 @@ impl Ingest {
             pressure,
             counters,
             rejects: Rejects::default(),
-            health: Health::default(),
-            listing: Health::default(),
+            reach: Health::of(&outage),
+            health: Health::of(&outage),
+            listing: Health::of(&outage),
+            outage,
             parked: Parked::new(left.parked),
             replayed: watch::Sender::new(left.taken.is_empty()),
             unlisted: Mutex::new(left.unlisted.into()),
@@ -219,6 +226,7 @@ impl Ingest {
             ingest.clone().spawn_listing(),
             ingest.clone().spawn_cycles(),
             ingest.clone().spawn_drain(),
+            ingest.clone().spawn_telling(),
             ingest.clone().spawn_rules(),
         ];
         ingest.tasks.lock().extend(tasks);
@@ -242,9 +250,8 @@ impl Ingest {
             self.park_if_full();
         }
         if self.pressure.is_closed() {
-            let began = Instant::now();
+            let _stall = self.counters.stalls.begin();
             self.pressure.wait().await;
-            self.stalled(began.elapsed());
         }
         let mut resolved = false;
         loop {
@@ -263,8 +270,8 @@ impl Ingest {
                         tracing::error!(%error, dir = %self.options.journal_dir.display(),
                             "the journal cannot be written: no points are accepted until it can");
                     }
+                    let _stall = self.counters.stalls.begin();
                     tokio::time::sleep(RETRY).await;
-                    self.stalled(RETRY);
                 }
             }
         }
@@ -287,10 +294,6 @@ impl Ingest {
         let (time, protocol) = (now(), batch.protocol);
         let examples = batch.examples.drain(..);
         self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
-    }
-
-    pub(crate) fn stalled(&self, time: Duration) {
-        self.counters.stalled_nanoseconds.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
     /// Steps 2 to 4. After an error the batch may be given again as it is.
@@ -524,7 +527,8 @@ impl Ingest {
             parked_points: self.parked.points(),
             parked_bytes: self.parked.bytes(),
             parked_points_total: self.parked.total(),
-            store_failing: self.health.is_failing(),
+            store_failing: self.is_store_away(),
+            store_problem: self.problem().map(|problem| problem.why),
             flushing_metrics: self.held.lock().flushing.len() as u64,
             stalled: self.pressure.is_closed(),
             journal_failing: self.failing.load(Relaxed),
@@ -608,12 +612,13 @@ impl Ingest {
 
     /// Where others write the store too: judges the metrics whose first points were taken out since the last time.
     pub(crate) async fn judge_newcomers(&self) {
-        let newcomers = std::mem::take(&mut self.held.lock().newcomers);
+        let newcomers = self.held.lock().newcomers.clone();
         if newcomers.is_empty() {
             return;
         }
-        if self.judge(newcomers.len() as u32, |place| newcomers[place as usize]).await {
-            self.held.lock().newcomers.extend(newcomers);
+        if !self.judge(newcomers.len() as u32, |place| newcomers[place as usize]).await {
+            // Only now: whoever waits for this may go away in the middle of it. Others came behind them.
+            self.held.lock().newcomers.drain(..newcomers.len());
         }
     }
 
@@ -683,11 +688,8 @@ impl Ingest {
                 // it is: what was named is still to be written.
                 drop(self.journal.append(&[]));
             }
-            if !taken.is_empty() {
-                // As at the beginning of a flush cycle: names before rows.
-                self.synced().await;
-            }
-            self.write_taken(taken).await;
+            // As at the beginning of a flush cycle: names before rows.
+            self.write_taken_after_names(taken).await;
             tokio::task::yield_now().await;
         }
         unfinished

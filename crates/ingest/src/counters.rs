@@ -2,10 +2,11 @@
 
 use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use carbon::Reject;
+use parking_lot::Mutex;
 
 /// How points came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -88,13 +89,64 @@ impl Histogram {
     pub const BOUNDS: [f64; BUCKETS.len()] = BUCKETS;
 }
 
+/// The time that receivers wait, all of them together, those included that wait now: a stall that lasts must be
+/// seen while it lasts.
+#[derive(Debug, Default)]
+pub(crate) struct Stalls {
+    waits: Mutex<Waits>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    /// How long they waited until `at`.
+    until: Duration,
+    at: Option<Instant>,
+    /// How many wait since then.
+    now: u32,
+}
+
+impl Waits {
+    fn reckon(&mut self, now: Instant) -> Duration {
+        let since = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.at = Some(now);
+        self.until += since * self.now;
+        self.until
+    }
+}
+
+/// A receiver that waits, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Stall<'a>(&'a Stalls);
+
+impl Stalls {
+    /// Somebody begins to wait.
+    pub(crate) fn begin(&self) -> Stall<'_> {
+        let mut waits = self.waits.lock();
+        waits.reckon(Instant::now());
+        waits.now += 1;
+        Stall(self)
+    }
+
+    fn so_far(&self) -> Duration {
+        self.waits.lock().reckon(Instant::now())
+    }
+}
+
+impl Drop for Stall<'_> {
+    fn drop(&mut self) {
+        let mut waits = self.0.waits.lock();
+        waits.reckon(Instant::now());
+        waits.now -= 1;
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     points: [AtomicU64; Protocol::ALL.len()],
     rejects: [AtomicU64; Reject::ALL.len()],
     pub(crate) batches: AtomicU64,
     pub(crate) created: AtomicU64,
-    pub(crate) stalled_nanoseconds: AtomicU64,
+    pub(crate) stalls: Stalls,
     pub(crate) journal_errors: AtomicU64,
     pub(crate) store_errors: AtomicU64,
     pub(crate) cycles: AtomicU64,
@@ -123,7 +175,7 @@ impl Counters {
             rejects: Reject::ALL.map(|reason| (reason, self.rejects[reason as usize].load(Relaxed))),
             batches: self.batches.load(Relaxed),
             created: self.created.load(Relaxed),
-            stalled_seconds: self.stalled_nanoseconds.load(Relaxed) as f64 / 1e9,
+            stalled_seconds: self.stalls.so_far().as_secs_f64(),
             journal_errors: self.journal_errors.load(Relaxed),
             store_errors: self.store_errors.load(Relaxed),
             cycles: self.cycles.load(Relaxed),
@@ -151,7 +203,8 @@ pub struct CountersSnapshot {
     pub batches: u64,
     /// Metrics created.
     pub created: u64,
-    /// Seconds that receivers waited because the pipeline was full, all connections together.
+    /// Seconds that receivers waited because the pipeline was full, all connections together, those that wait now
+    /// included.
     pub stalled_seconds: f64,
     /// Failed appends and syncs of the journal.
     pub journal_errors: u64,
@@ -189,6 +242,8 @@ pub struct CountersSnapshot {
     pub parked_points_total: u64,
     /// Now: whether the store does not take points, so that they are kept here.
     pub store_failing: bool,
+    /// Now: why it does not.
+    pub store_problem: Option<String>,
     /// Now: metrics that are being written out.
     pub flushing_metrics: u64,
     /// Now: whether receivers are made to wait.
@@ -223,9 +278,38 @@ impl CountersSnapshot {
             parked_bytes: 0,
             parked_points_total: 0,
             store_failing: false,
+            store_problem: None,
             flushing_metrics: 0,
             stalled: false,
             journal_failing: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_wait_are_counted_while_they_wait_each_of_them() {
+        let waits = |until: u64, at: Instant, now: u32| Waits { until: Duration::from_secs(until), at: Some(at), now };
+        let (before, second) = (Instant::now(), Duration::from_secs(1));
+        assert_eq!(waits(5, before, 0).reckon(before + 10 * second), 5 * second);
+        assert_eq!(waits(5, before, 2).reckon(before + 10 * second), 25 * second);
+        let mut waits = waits(0, before, 3);
+        waits.reckon(before + second);
+        assert_eq!(waits.reckon(before + 2 * second), 6 * second);
+    }
+
+    #[test]
+    fn a_stall_that_ends_is_counted_no_further() {
+        let stalls = Stalls::default();
+        let stall = stalls.begin();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(stalls.so_far() >= Duration::from_millis(2));
+        drop(stall);
+        let waited = stalls.so_far();
+        std::thread::sleep(Duration::from_millis(2));
+        assert_eq!(stalls.so_far(), waited);
     }
 }

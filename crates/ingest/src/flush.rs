@@ -89,6 +89,27 @@ pub struct FlushProgress {
     pub waiting: u32,
 }
 
+/// Why not everything was written out. Nothing is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum FlushError {
+    /// The store takes nothing.
+    #[error(
+        "{why}; {held_points} points are held in memory and {parked_points} are in the journal alone; all of them are safe \
+         in the journal, and they are written when the store takes them"
+    )]
+    Store {
+        /// What the store, or the way to it, says.
+        why: String,
+        /// Slots of points held in memory.
+        held_points: u64,
+        /// Points that cannot be read before the store has taken others.
+        parked_points: u64,
+    },
+    /// The journal cannot begin a segment, or delete one.
+    #[error("the journal: {0}")]
+    Journal(io::Error),
+}
+
 /// A caller who waits: while there is one, cycles are not spread.
 struct Hurry<'a>(&'a Ingest);
 
@@ -112,7 +133,8 @@ impl Ingest {
                 match self.cycle(pace).await {
                     Ok(()) => (wait, is_failing) = (Backoff::default(), false),
                     Err(error) => {
-                        if !is_failing {
+                        // A store that is away is told of by whoever meets it first.
+                        if !is_failing && self.outage.since().is_none() {
                             tracing::error!(%error, "a flush cycle did not end; its points stay in the journal, and the next one takes them again");
                         }
                         is_failing = true;
@@ -124,7 +146,8 @@ impl Ingest {
     }
 
     /// Writes out everything that was accepted before this call, at once, also what is parked. On `Ok` it is durable
-    /// in the store; while the store takes nothing this waits. See [`Ingest::flush_progress`].
+    /// in the store; while the store takes nothing this waits. See [`Ingest::flush_progress`] and
+    /// [`Ingest::flush_patiently`].
     pub async fn flush(&self) -> io::Result<()> {
         self.hurried.fetch_add(1, SeqCst);
         let _hurry = Hurry(self);
@@ -135,6 +158,30 @@ impl Ingest {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.cycle(Pace::AtOnce).await
+    }
+
+    /// As [`Ingest::flush`], for as long as the store takes points: when it has taken none for `patience`, this ends.
+    /// A store that is away is tried at once, not when its turn comes.
+    ///
+    /// # Errors
+    /// [`FlushError::Store`] says what the store said and what waits for it.
+    pub async fn flush_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.try_again();
+        tokio::select! {
+            flushed = self.flush() => flushed.map_err(|error| self.unflushed(error)),
+            why = self.given_up(patience) => Err(self.away(why)),
+        }
+    }
+
+    fn unflushed(&self, error: io::Error) -> FlushError {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
+            Some(said) => self.away(said.to_string()),
+            None => FlushError::Journal(error),
+        }
+    }
+
+    fn away(&self, why: String) -> FlushError {
+        FlushError::Store { why, held_points: self.pressure.held_slots(), parked_points: self.parked.points() }
     }
 
     /// How far a flush is, for people who wait for it.
@@ -149,9 +196,38 @@ impl Ingest {
         }
     }
 
+    /// For a stop, before the receivers are waited for: none of them waits for room any more. What they hold and what
+    /// their sockets hold is taken into the journal, beyond its limit.
+    pub fn release_receivers(&self) {
+        self.pressure.release();
+    }
+
     /// Ends ingestion: what is held is written out, and the background tasks end. What is parked stays in the
     /// journal, and so do points accepted later.
     pub async fn close(&self) -> io::Result<()> {
+        self.end_tasks().await;
+        // What a cycle was writing when it was cut off is still being written; this one waits for it.
+        self.cycle(Pace::AtOnce).await?;
+        self.timed_sync()
+    }
+
+    /// As [`Ingest::close`], for as long as the store takes points: when it has taken none for `patience`, what is held
+    /// stays in the journal, which is on the disk when this returns, and is replayed by the next start.
+    ///
+    /// # Errors
+    /// [`FlushError::Store`] says what the store said and what stays.
+    pub async fn close_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.end_tasks().await;
+        self.try_again();
+        let written = tokio::select! {
+            written = self.cycle(Pace::AtOnce) => written.map_err(|error| self.unflushed(error)),
+            why = self.given_up(patience) => Err(self.away(why)),
+        };
+        self.timed_sync().map_err(FlushError::Journal)?;
+        written
+    }
+
+    async fn end_tasks(&self) {
         let tasks: Vec<JoinHandle<()>> = self.tasks.lock().drain(..).collect();
         for task in &tasks {
             task.abort();
@@ -160,9 +236,6 @@ impl Ingest {
         for task in tasks {
             let _ = task.await;
         }
-        // What a cycle was writing when it was cut off is still being written; this one waits for it.
-        self.cycle(Pace::AtOnce).await?;
-        self.timed_sync()
     }
 
     async fn cycle(&self, pace: Pace) -> io::Result<()> {
@@ -265,11 +338,27 @@ impl Ingest {
     /// Stores what was taken, trying until the driver does, and lets go of it. In a task of its own, so that
     /// it comes to its end when nobody waits for it any more.
     pub(crate) async fn write_taken(&self, taken: Vec<Arc<Taken>>) {
+        self.to_its_end(taken, |me, taken| async move { me.write_until_taken(taken).await }).await;
+    }
+
+    /// The same, once the disk has the names that rows must not precede.
+    pub(crate) async fn write_taken_after_names(&self, taken: Vec<Arc<Taken>>) {
+        let write = |me: Arc<Ingest>, taken| async move {
+            me.synced().await;
+            me.write_until_taken(taken).await;
+        };
+        self.to_its_end(taken, write).await;
+    }
+
+    async fn to_its_end<F>(&self, taken: Vec<Arc<Taken>>, write: impl FnOnce(Arc<Ingest>, Vec<Arc<Taken>>) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
         if taken.is_empty() {
             return;
         }
         let me = self.me.upgrade().expect("somebody calls this");
-        let written = tokio::spawn(async move { me.write_until_taken(taken).await }).await;
+        let written = tokio::spawn(write(me, taken)).await;
         if let Err(error) = written
             && let Ok(panic) = error.try_into_panic()
         {

@@ -118,7 +118,7 @@ impl Parked {
 impl Ingest {
     /// Begins to park points if memory is full and the store does not take what is there.
     pub(crate) fn park_if_full(&self) {
-        if !self.health.is_failing() || !self.pressure.asks_for_parking() {
+        if !self.is_store_away() || !self.pressure.asks_for_parking() {
             return;
         }
         let _one = self.parked.beginning.lock();

@@ -18,6 +18,8 @@ pub(crate) struct Pressure {
     closed: AtomicBool,
     /// Whether points go to the journal alone. Changed only while nobody appends.
     parks: AtomicBool,
+    /// Whether nobody waits any more, because the program stops.
+    released: AtomicBool,
     opened: Notify,
     /// Wakes the flush cycle.
     pub(crate) flush: Notify,
@@ -32,6 +34,7 @@ impl Pressure {
             journal_bytes: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             parks: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             opened: Notify::new(),
             flush: Notify::new(),
         }
@@ -121,6 +124,12 @@ impl Pressure {
         true
     }
 
+    /// Nobody waits from now on.
+    pub(crate) fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
+        self.opened.notify_waiters();
+    }
+
     /// Returns when points may be accepted.
     pub(crate) async fn wait(&self) {
         loop {
@@ -128,7 +137,8 @@ impl Pressure {
             tokio::pin!(opened);
             // Registered before the look, so that an opening in between is not missed.
             opened.as_mut().enable();
-            if !self.closed.load(Ordering::Acquire) || self.open_if_not_full() {
+            let is_released = self.released.load(Ordering::SeqCst);
+            if is_released || !self.closed.load(Ordering::Acquire) || self.open_if_not_full() {
                 return;
             }
             self.flush.notify_one();
@@ -150,6 +160,21 @@ mod tests {
         pressure.closed.store(true, Ordering::Release);
         let waited = tokio::time::timeout(std::time::Duration::from_secs(5), pressure.wait()).await;
         assert!(waited.is_ok() && !pressure.is_closed());
+    }
+
+    #[tokio::test]
+    async fn nobody_waits_when_the_program_stops() {
+        let pressure = std::sync::Arc::new(Pressure::new(8, 100));
+        pressure.grew(2, 0);
+        let waiting = tokio::spawn({
+            let pressure = pressure.clone();
+            async move { pressure.wait().await }
+        });
+        tokio::task::yield_now().await;
+        pressure.release();
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(5), waiting).await;
+        assert!(waited.is_ok() && pressure.is_closed());
+        assert!(tokio::time::timeout(std::time::Duration::from_secs(5), pressure.wait()).await.is_ok());
     }
 
     #[tokio::test]

@@ -203,7 +203,7 @@ impl Ingest {
         let count = fetches.len();
         let cells = match count {
             0 => Vec::new(),
-            _ if is_held && self.health.is_failing() => vec![Cells::default(); count],
+            _ if is_held && self.is_store_away() => vec![Cells::default(); count],
             _ => match self.driver.fetch(fetches).await {
                 Ok(cells) => cells,
                 Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if is_held => vec![Cells::default(); count],

@@ -281,6 +281,117 @@ fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
 }
 
 #[test]
+fn the_time_that_senders_wait_is_counted_while_they_wait() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let mut model = Model::new();
+        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        let sending: Vec<_> = (0..2)
+            .map(|_| {
+                let (ingest, mut model) = (ingest.clone(), model.clone());
+                tokio::spawn(async move { send(&ingest, &mut model, next + 60, 1, 3.0).await })
+            })
+            .collect();
+        until("both are counted", || ingest.counters().stalled_seconds > 0.2).await;
+        assert!(sending.iter().all(|sending| !sending.is_finished()));
+        driver.is_down.store(false, SeqCst);
+        for sending in sending {
+            in_time(sending).await.unwrap();
+        }
+        let waited = ingest.counters().stalled_seconds;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(ingest.counters().stalled_seconds, waited);
+    });
+}
+
+#[test]
+fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        let patience = Duration::from_millis(200);
+        let began = Instant::now();
+        let said = in_time(ingest.flush_patiently(patience)).await.expect_err("nothing is written");
+        assert!(patience <= began.elapsed());
+        assert!(matches!(&said, ingest::FlushError::Store { held_points: 2100, parked_points: 6000, .. }), "{said:?}");
+        assert_eq!(
+            said.to_string(),
+            "it is down; 2100 points are held in memory and 6000 are in the journal alone; all of them are safe in the \
+             journal, and they are written when the store takes them"
+        );
+        // Also when somebody else knows it first.
+        ingest.store_is_away("it is too far");
+        let said = in_time(ingest.flush_patiently(patience)).await.expect_err("nothing is written");
+        assert!(said.to_string().starts_with("it is too far; "), "{said}");
+        assert_eq!(ingest.flush_progress().waiting, 0);
+        driver.is_down.store(false, SeqCst);
+        ingest.store_is_back();
+        in_time(ingest.flush_patiently(Duration::from_secs(10))).await.unwrap();
+        check(&ingest, &model, "after the outage").await;
+    });
+}
+
+#[test]
+fn a_flush_tries_a_store_that_was_down_at_once() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    runtime().block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        park(&ingest, &driver, &mut model).await;
+        // After one, two and four seconds; the next try would be in eight.
+        let tries = driver.tries.load(SeqCst);
+        until("it is tried rarely", || driver.tries.load(SeqCst) >= tries + 4).await;
+        driver.is_down.store(false, SeqCst);
+        let began = Instant::now();
+        in_time(ingest.flush_patiently(Duration::from_secs(10))).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    });
+}
+
+#[test]
+fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let mut model = Model::new();
+    let life = runtime();
+    let next = life.block_on(async {
+        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let next = park(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
+        // One sender waits for room in the journal, with points in its hands.
+        assert!(ingest.counters().stalled, "the journal is full");
+        let sending = tokio::spawn({
+            let (ingest, mut model) = (ingest.clone(), model.clone());
+            async move {
+                send(&ingest, &mut model, next + 60, 10, 3.0).await;
+                model
+            }
+        });
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!sending.is_finished());
+        ingest.release_receivers();
+        model = in_time(sending).await.unwrap();
+        let began = Instant::now();
+        let said = in_time(ingest.close_patiently(Duration::from_millis(200))).await.expect_err("nothing is written");
+        assert!(matches!(&said, ingest::FlushError::Store { parked_points: 7000, .. }), "{said:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        next
+    });
+    life.shutdown_timeout(Duration::from_secs(1));
+    driver.is_down.store(false, SeqCst);
+    runtime().block_on(async {
+        let ingest = open(dir.path(), &driver).await;
+        in_time(send(&ingest, &mut model, next + 70, 5, 4.0)).await;
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after the stop").await;
+        in_time(ingest.close_patiently(Duration::from_secs(10))).await.unwrap();
+        assert!(ingest.counters().journal_bytes <= 8, "nothing is left of the journal");
+    });
+}
+
+#[test]
 fn a_store_that_does_not_answer_is_down_too() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
     runtime().block_on(async {

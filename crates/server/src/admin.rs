@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use api::{Answer, Body, Extension, ExtensionRequest, Response};
@@ -14,7 +15,7 @@ use hyper::{
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 use ingest::{
-    Ingest,
+    FlushError, Ingest,
     receivers::{BodyFormat, take_body},
 };
 use serde_json::{Value, json};
@@ -32,6 +33,9 @@ pub struct Admin {
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
 }
+
+/// How long a flush waits for a store that takes nothing. While it takes points, a flush takes as long as it takes.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
 const PATHS: [(&str, &str); 7] = [
@@ -92,11 +96,19 @@ impl Admin {
         if !self.is_ready.load(Relaxed) {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n".to_owned());
         }
-        if self.ingest.counters().journal_failing {
+        let counts = self.ingest.counters();
+        if counts.journal_failing {
             let text = "the journal cannot be written, so no points are accepted; is the disk full?\n";
             return plain(StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
         }
-        plain(StatusCode::OK, "ready\n".to_owned())
+        let Some(why) = counts.store_problem.filter(|_| counts.store_failing) else {
+            return plain(StatusCode::OK, "ready\n".to_owned());
+        };
+        // It does what it can do; another instance, or a restart, could do no more.
+        let does =
+            if counts.stalled { "senders wait, because memory or the journal is full" } else { "points are accepted" };
+        let text = format!("ready, but the store takes no points: {why}; {does}, and what is in memory is served\n");
+        plain(StatusCode::OK, text)
     }
 
     fn status(&self) -> Value {
@@ -123,6 +135,7 @@ impl Admin {
             "flush_cycles": counts.cycles,
             "parked_points": counts.parked_points,
             "store_failing": counts.store_failing,
+            "store_problem": counts.store_problem,
             "flush": {
                 "waiting": flush.waiting,
                 "metrics": flush.metrics,
@@ -145,11 +158,16 @@ impl Admin {
     }
 }
 
-/// Writes out everything that is held; answers when it is durable in the store.
+/// Writes out everything that is held; answers when it is durable in the store, or when the store has taken nothing for
+/// [`FLUSH_PATIENCE`].
 async fn flush(ingest: Arc<Ingest>) -> Response {
     // Goes on when the client does not wait: a cycle that is cut off would be done again for nothing.
-    match tokio::spawn(async move { ingest.flush().await }).await {
+    match tokio::spawn(async move { ingest.flush_patiently(FLUSH_PATIENCE).await }).await {
         Ok(Ok(())) => json_answer(StatusCode::OK, &json!({"flushed": true})),
+        Ok(Err(error @ FlushError::Store { held_points, parked_points, .. })) => {
+            let said = json!({"error": error.to_string(), "held_points": held_points, "parked_points": parked_points});
+            json_answer(StatusCode::SERVICE_UNAVAILABLE, &said)
+        }
         Ok(Err(error)) => json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),
         Err(error) => json_answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({"error": error.to_string()})),
     }

@@ -3,15 +3,18 @@
 //! 1. [`options`] turns settings into what the driver must be told.
 //! 2. [`ClusterDriver`] is the [`Driver`] that ingestion writes to. It works before Cassandra answers: every
 //!    call that needs it then fails as one that may be tried again, and points wait in the journal.
-//! 3. [`Link`] is the connection, made as soon as Cassandra can be reached.
+//! 3. [`Link`] is the connection, made as soon as Cassandra can be reached. While no node can be, calls fail at once with
+//!    what is wrong, and points wait as before there was a connection.
 
 use std::{
+    collections::HashSet,
     path::Path,
     sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
 use anyhow::Context;
+use ingest::Ingest;
 use metric::{Policy, Retention, Timestamp};
 use parking_lot::Mutex;
 use store::{Catalogue, Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
@@ -166,29 +169,62 @@ impl Named<'_> {
 pub struct Link {
     driver: OnceLock<Arc<CassandraDriver>>,
     claim: Mutex<Option<Claim>>,
-    // Why there is none yet.
-    problem: Mutex<String>,
+    // Why there is none yet, or no node can be reached now.
+    problem: Mutex<Option<String>>,
 }
 
 impl Link {
-    /// The driver, or the error that says why there is none.
+    /// The driver, or the error that says why there is none, or why it would be asked in vain.
     pub fn driver(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
-        self.driver.get().ok_or_else(|| StoreError::Unavailable(self.problem.lock().clone()))
+        if let Some(problem) = &*self.problem.lock() {
+            return Err(StoreError::Unavailable(problem.clone()));
+        }
+        self.driver.get().ok_or_else(|| StoreError::Unavailable("Cassandra was not asked yet".to_owned()))
     }
 
-    /// Whether Cassandra was reached.
+    /// Whether Cassandra was reached, and can be.
     pub fn is_up(&self) -> bool {
+        self.driver().is_ok()
+    }
+
+    /// Whether Cassandra was reached once; a driver that was made finds its nodes again by itself.
+    fn is_made(&self) -> bool {
         self.driver.get().is_some()
+    }
+
+    /// Notices when no node can be reached any more, and when one can be again, for as long as it is polled.
+    pub async fn watch(self: Arc<Link>, ingest: Arc<Ingest>) {
+        loop {
+            match self.driver.get() {
+                Some(driver) => {
+                    let problem = driver.away().await;
+                    (*self.problem.lock()).clone_from(&problem);
+                    match problem {
+                        Some(why) => ingest.store_is_away(&why),
+                        None => ingest.store_is_back(),
+                    }
+                }
+                // Whoever tries to make one has said why.
+                None => {
+                    let problem = self.problem.lock().clone();
+                    ingest.store_was_told_to_be_away(&problem.unwrap_or_default());
+                }
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 
     /// Lets go of the writer id at a clean stop, so that the data folder may be moved at once.
     pub async fn release(&self) {
         let claim = self.claim.lock().take();
-        if let Some(claim) = claim
-            && let Err(error) = claim.release().await
-        {
-            tracing::warn!(%error, "the writer id could not be let go of; it is free in two minutes");
-        }
+        let Some(claim) = claim.filter(|_| self.is_up()) else { return };
+        let released = tokio::time::timeout(RELEASE, claim.release()).await;
+        let error = match released {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("Cassandra did not answer within {} s", RELEASE.as_secs()),
+        };
+        tracing::warn!(error, "the writer id could not be let go of; it is free in two minutes");
     }
 
     /// The driver for writing: not when another node has taken this one's id.
@@ -208,8 +244,18 @@ impl Link {
         *self.claim.lock() = Some(claim);
         // A second one is never made.
         let _ = self.driver.set(Arc::new(driver));
+        *self.problem.lock() = None;
     }
 }
+
+/// How often it is looked whether any node can be reached. A look costs nothing while one can.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for the writer id to be let go of.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// How many reasons why there is no connection are each said once; more are not said.
+const REASONS: usize = 100;
 
 /// How often somebody who reads the log is told how far it is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -227,6 +273,8 @@ pub struct Cluster {
     options: Options,
     retentions: Vec<Retention>,
     writer: WriterFile,
+    // Why there is no connection, as far as it was said.
+    said: Mutex<HashSet<String>>,
 }
 
 impl Cluster {
@@ -244,7 +292,8 @@ impl Cluster {
         let retentions = retentions(policies);
         let link = Arc::new(Link::default());
         let driver = Arc::new(ClusterDriver::new(link.clone(), local, settings));
-        let cluster = Cluster { driver, link, options, retentions, writer: WriterFile::of(data)? };
+        let cluster =
+            Cluster { driver, link, options, retentions, writer: WriterFile::of(data)?, said: Mutex::default() };
         match cluster.connect().await {
             Ok(()) => {}
             Err(error) => match error.downcast_ref::<StoreError>() {
@@ -258,7 +307,7 @@ impl Cluster {
     /// Goes on trying until it is connected.
     pub async fn go_on(self) {
         let mut pause = FIRST_PAUSE;
-        while !self.link.is_up() {
+        while !self.link.is_made() {
             tokio::time::sleep(pause).await;
             pause = (2 * pause).min(LONGEST_PAUSE);
             if let Err(error) = self.connect().await {
@@ -269,19 +318,15 @@ impl Cluster {
 
     /// Says why there is no connection, each reason once.
     fn failed(&self, error: &anyhow::Error) {
-        let why = match error.downcast_ref::<StoreError>() {
-            // Whoever reads it is told "unavailable" already.
-            Some(StoreError::Unavailable(why)) => why.clone(),
-            _ => format!("{error:#}"),
-        };
-        let mut problem = self.link.problem.lock();
-        if *problem != why {
+        let why = format!("{error:#}");
+        let mut said = self.said.lock();
+        if said.len() < REASONS && said.insert(why.clone()) {
             tracing::error!(
                 error = why,
                 "Cassandra cannot be used yet; points are accepted into the journal, and it is tried again"
             );
-            *problem = why;
         }
+        *self.link.problem.lock() = Some(why);
     }
 
     async fn connect(&self) -> anyhow::Result<()> {
@@ -347,8 +392,9 @@ impl ClusterDriver {
     pub async fn say_touches(self: Arc<ClusterDriver>) {
         loop {
             tokio::time::sleep(Duration::from_secs(5)).await;
-            let (written, read) = std::mem::take(&mut *self.due.lock());
+            // While Cassandra is away they stay due.
             let Ok(driver) = self.link.driver() else { continue };
+            let (written, read) = std::mem::take(&mut *self.due.lock());
             for some in written.chunks(TOUCHED_AT_ONCE) {
                 if let Err(error) = driver.touch(some.to_vec()).await {
                     tracing::warn!(%error, metrics = some.len(), "updated_on could not be written; it is when they are due again");

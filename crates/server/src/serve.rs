@@ -17,7 +17,7 @@ use std::{
 use anyhow::Context;
 use api::{Api, ApiOptions};
 use ingest::{
-    Ingest, IngestOptions,
+    FlushError, Ingest, IngestOptions,
     receivers::{Connections, FrameFormat, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
 };
 use metadata::{Finder, Registry};
@@ -48,6 +48,9 @@ use crate::{
 
 /// How often new names are merged into the path index when there are enough of them.
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
+
+/// How long a stop waits for a store that takes nothing. What it would take is in the journal.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Unix seconds.
 pub fn now() -> metric::Timestamp {
@@ -188,6 +191,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         }
         background.spawn(names.follow(every));
         link = Some(cluster.link.clone());
+        background.spawn(cluster.link.clone().watch(ingest.clone()));
         background.spawn(cluster.go_on());
     }
     is_ready.store(true, Relaxed);
@@ -231,12 +235,27 @@ async fn stop_all(
     link: Option<&Link>,
 ) -> anyhow::Result<()> {
     stop.send_replace(true);
+    // Senders that wait for room in a full journal would be waited for until the store is back.
+    ingest.release_receivers();
     while listeners.tasks.join_next().await.is_some() {}
     background.shutdown().await;
-    ingest
-        .close()
-        .await
-        .context("what is held could not be written out; it is in the journal and is replayed by the next start")?;
+    match ingest.close_patiently(STOP_PATIENCE).await {
+        Ok(()) => {}
+        Err(FlushError::Store { why, held_points, parked_points }) => {
+            tracing::warn!(
+                error = why,
+                held_points,
+                parked_points,
+                "stopped while the store takes nothing; what was not written out is in the journal and is replayed by the next start"
+            );
+            return Ok(());
+        }
+        Err(error) => {
+            return Err(error).context(
+                "what is held could not be written out; it is in the journal and is replayed by the next start",
+            );
+        }
+    }
     if let Some(link) = link {
         link.release().await;
     }

@@ -252,8 +252,13 @@ impl Row {
         let refresh = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
-                if let Err(error) = row.refresh(identity, &lost).await {
-                    tracing::warn!(%error, writer = identity.writer, "cannot say that this writer is alive");
+                match row.refresh(identity, &lost).await {
+                    Ok(()) => {}
+                    // Whoever has points to write tells of a cluster that is away.
+                    Err(error @ StoreError::Unavailable(_)) => {
+                        tracing::debug!(%error, writer = identity.writer, "cannot say that this writer is alive");
+                    }
+                    Err(error) => tracing::warn!(%error, writer = identity.writer, "this writer is not known to be alive"),
                 }
             }
         });

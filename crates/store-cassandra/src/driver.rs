@@ -27,6 +27,12 @@ impl CassandraDriver {
         let names = Names::new(data, meta, &options);
         Ok(CassandraDriver { options, points, names })
     }
+
+    /// Why no node of the points' cluster can be reached; `None` while there is a connection to any, whatever that
+    /// node can do for us. Asks nobody as long as there is one.
+    pub async fn away(&self) -> Option<String> {
+        session::away(&self.points.session, &self.options.data).await
+    }
 }
 
 /// Numbers of metrics are a node's own: whoever composes a store over this driver keeps them elsewhere.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use scylla::errors::{DbError, ExecutionError, PrepareError, RequestAttemptError};
+use scylla::errors::{ConnectionPoolError, DbError, ExecutionError, PrepareError, RequestAttemptError};
 use store::StoreError;
 
 /// The pause before a statement is tried again; it doubles up to [`LONGEST_PAUSE`].
@@ -31,6 +31,9 @@ pub(crate) enum Failure {
 pub(crate) trait Classify: std::fmt::Display {
     /// What it comes to.
     fn failure(&self) -> Failure;
+
+    /// What it says to an operator.
+    fn told(&self) -> String;
 }
 
 impl Classify for ExecutionError {
@@ -46,6 +49,19 @@ impl Classify for ExecutionError {
             _ => Failure::Permanent,
         }
     }
+
+    fn told(&self) -> String {
+        match self {
+            ExecutionError::LastAttemptError(error) => error.told(),
+            ExecutionError::PrepareError(error) => error.told(),
+            ExecutionError::ConnectionPoolError(error) => of_pool(error),
+            ExecutionError::EmptyPlan => "Cassandra cannot be reached: no node of it is known to be up".to_owned(),
+            ExecutionError::RequestTimeout(limit) => {
+                format!("Cassandra did not answer within {} s (cassandra.request_timeout)", limit.as_secs_f64())
+            }
+            other => other.to_string(),
+        }
+    }
 }
 
 impl Classify for PrepareError {
@@ -54,6 +70,14 @@ impl Classify for PrepareError {
             PrepareError::ConnectionPoolError(_) => Failure::Transient,
             PrepareError::AllAttemptsFailed { first_attempt } => first_attempt.failure(),
             _ => Failure::Permanent,
+        }
+    }
+
+    fn told(&self) -> String {
+        match self {
+            PrepareError::ConnectionPoolError(error) => of_pool(error),
+            PrepareError::AllAttemptsFailed { first_attempt } => first_attempt.told(),
+            other => other.to_string(),
         }
     }
 }
@@ -67,6 +91,28 @@ impl Classify for RequestAttemptError {
             }
             _ => Failure::Permanent,
         }
+    }
+
+    fn told(&self) -> String {
+        match self {
+            RequestAttemptError::DbError(DbError::Unavailable { consistency, required, alive }, _) => format!(
+                "too few nodes of Cassandra are up: {consistency} needs {required} of the nodes that have it, and {alive} \
+                 can be reached"
+            ),
+            RequestAttemptError::DbError(error, text) if text.is_empty() => format!("Cassandra says: {error}"),
+            RequestAttemptError::DbError(error, text) => format!("Cassandra says: {error}: {text}"),
+            RequestAttemptError::BrokenConnectionError(error) => format!("the connection to Cassandra broke: {error}"),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn of_pool(error: &ConnectionPoolError) -> String {
+    match error {
+        ConnectionPoolError::Broken { last_connection_error } => {
+            format!("Cassandra cannot be reached: {last_connection_error}")
+        }
+        other => format!("Cassandra cannot be reached: {other}"),
     }
 }
 
@@ -129,19 +175,53 @@ pub(crate) fn unavailable(what: &str, keyspace: &str, error: &impl Classify) -> 
             "{what}: Cassandra has no keyspace '{keyspace}'; make it with 'plumbago schema apply', or name another one"
         ),
         Failure::Unauthorized => {
-            format!("{what}: Cassandra does not let this role do it: {error}; grant it the right, or take another role")
+            let told = error.told();
+            format!("{what}: Cassandra does not let this role do it: {told}; grant it the right, or take another role")
         }
-        _ => format!("{what}: {error}"),
+        _ => format!("{what}: {}", error.told()),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use scylla::errors::ConnectionError;
+
     use super::*;
 
     fn check(error: DbError, text: &str, failure: Failure) {
         let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, text.to_owned()));
         assert_eq!(error.failure(), failure, "{error}");
+    }
+
+    #[test]
+    fn an_operator_is_told_once_and_in_words() {
+        let of = |error: DbError, text: &str| {
+            let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, text.to_owned()));
+            unavailable("reading", "k", &error).to_string()
+        };
+        let consistency = scylla::statement::Consistency::LocalQuorum;
+        assert_eq!(
+            of(
+                DbError::Unavailable { consistency, required: 2, alive: 1 },
+                "Cannot achieve consistency level LOCAL_QUORUM"
+            ),
+            "reading: too few nodes of Cassandra are up: LocalQuorum needs 2 of the nodes that have it, and 1 can be reached"
+        );
+        assert_eq!(
+            of(DbError::TruncateError, "no"),
+            format!("reading: Cassandra says: {}: no", DbError::TruncateError)
+        );
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let pool = ConnectionPoolError::Broken { last_connection_error: ConnectionError::IoError(refused.into()) };
+        assert_eq!(
+            unavailable("reading", "k", &ExecutionError::ConnectionPoolError(pool)).to_string(),
+            "reading: Cassandra cannot be reached: connection refused"
+        );
+        let late = ExecutionError::RequestTimeout(Duration::from_millis(2500));
+        assert_eq!(
+            unavailable("reading", "k", &late).to_string(),
+            "reading: Cassandra did not answer within 2.5 s (cassandra.request_timeout)"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
     errors::{
         BrokenConnectionErrorKind, ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError,
-        MetadataError, NewSessionError,
+        ExecutionError, MetadataError, NewSessionError,
     },
     frame::frame_errors::FrameHeaderParseError,
     policies::{
@@ -17,7 +17,7 @@ use scylla::{
 };
 use store::StoreError;
 
-use crate::{ClusterOptions, tls};
+use crate::{ClusterOptions, failure::Classify, tls};
 
 /// The port of CQL.
 const PORT: u16 = 9042;
@@ -101,6 +101,24 @@ pub(crate) async fn connect(options: &ClusterOptions) -> Result<Arc<Session>, Co
         Ok(Err(error)) => Err(explain(&error, options)),
         Err(_) => Err(ConnectError { text: said_by(options, &silent(options)), is_transient: true }),
     }
+}
+
+/// Why no node can be reached; `None` while there is a connection to any. Costs nothing then.
+pub(crate) async fn away(session: &Session, options: &ClusterOptions) -> Option<String> {
+    let is_connected = || session.get_cluster_state().get_nodes_info().iter().any(|node| node.is_connected());
+    if is_connected() {
+        return None;
+    }
+    // Without a connection it fails at once, with what the last try to make one met.
+    let why = match session.query_unpaged("SELECT key FROM system.local", ()).await {
+        Ok(_) => return None,
+        Err(ExecutionError::ConnectionPoolError(ConnectionPoolError::Broken { last_connection_error })) => {
+            of_connection(&last_connection_error, options).0
+        }
+        Err(error) => error.told(),
+    };
+    // A pool is also without connections while it makes its first.
+    (!is_connected()).then(|| said_by(options, &why))
 }
 
 /// `host`, `host:port`, an IPv6 address with or without brackets, as the resolver takes it.
@@ -215,9 +233,9 @@ fn closed(what: &str, options: &ClusterOptions) -> (String, bool) {
             "the connection is closed before it is used ({what}); if it wants a client certificate, give one \
              (tls_certificate and tls_key)"
         ),
-        Some(_) => {
-            format!("the connection is closed before it is used ({what}); does it believe our client certificate")
-        }
+        Some(_) => format!(
+            "the connection is closed before it is used ({what}); does it believe our client certificate (tls_certificate)"
+        ),
     };
     (why, true)
 }
@@ -242,6 +260,8 @@ fn of_io(error: &io::Error, options: &ClusterOptions) -> (String, bool) {
 
 fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
     let ca = options.tls.as_ref().map(|tls| tls.ca.display().to_string()).unwrap_or_default();
+    let identity =
+        options.tls.as_ref().and_then(|tls| tls.identity.as_ref()).map(|(path, _)| path.display().to_string());
     let why = match error {
         _ if tls::is_of_the_name(error) => format!(
             "its certificate does not bear the address or name we reach it by ({error}); reach it by the name it bears, give it \
@@ -255,20 +275,32 @@ fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
             format!("it does not speak TLS there ({error}); leave tls_ca out, or take its port for TLS")
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure)
-            if options.tls.as_ref().is_some_and(|tls| tls.identity.is_none()) =>
+            if identity.is_none() =>
         {
             format!("it wants a client certificate ({error}); give one (tls_certificate and tls_key)")
         }
         rustls::Error::AlertReceived(
             AlertDescription::UnknownCA
             | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
             | AlertDescription::CertificateUnknown
             | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
             | AlertDescription::AccessDenied,
-        ) => format!(
-            "it does not believe our client certificate ({error}); is it signed by an authority of the cluster's"
+        ) if identity.is_some() => format!(
+            "it does not believe our client certificate ({error}); is {} signed by an authority of the cluster's, and not \
+             expired (tls_certificate)",
+            identity.unwrap_or_default()
         ),
-        other => format!("no TLS connection can be made: {other}"),
+        // Java says "internal error" of a certificate that it does not trust, and of much else.
+        other => match identity {
+            Some(identity) => format!(
+                "no TLS connection can be made: {other}; perhaps it does not believe our client certificate: is {identity} \
+                 signed by an authority of the cluster's (tls_certificate)"
+            ),
+            None => format!("no TLS connection can be made: {other}"),
+        },
     };
     (why, false)
 }

@@ -121,7 +121,7 @@ pub enum StoreError {
     #[error("{0}")]
     Refused(String),
     /// The store is not there, or not yet.
-    #[error("the store is unavailable: {0}")]
+    #[error("{0}")]
     Unavailable(String),
 }
 

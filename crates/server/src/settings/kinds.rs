@@ -269,10 +269,11 @@ pub struct LogLevel {
 impl LogLevel {
     /// The filter.
     pub fn filter(&self) -> EnvFilter {
-        // The storage library tells of every file it opens, and the cluster's driver of every connection and every
-        // index that Cassandra finds experimental, which is for their own developers; a filter that names one of
-        // them still decides.
-        let quiet = [("lsm_tree", "warn"), ("scylla", "error")]
+        // The storage library tells of every file it opens, and the cluster's driver of every connection, every
+        // index that Cassandra finds experimental, and every second of an outage, which is for their own developers: what
+        // an operator must know of it, we say. A filter that names one of them still decides, and so does asking for all.
+        let asks_for_all = self.text.parse::<tracing::Level>().is_ok_and(|level| tracing::Level::DEBUG <= level);
+        let quiet = [("lsm_tree", "warn"), ("scylla", if asks_for_all { "warn" } else { "off" })]
             .into_iter()
             .filter(|(library, _)| !self.text.contains(library))
             .map(|(library, level)| format!(",{library}={level}"));
