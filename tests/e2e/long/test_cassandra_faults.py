@@ -11,7 +11,7 @@ import pytest
 from cassandra import OverCassandra, flush, listens
 from load import Steady
 from nodes import THREE, Cluster
-from plumbago import aligned_now, eventually, wait_until
+from plumbago import aligned_now, eventually, run, wait_until
 from test_pressure import Flood
 from test_restart import by_name, coarse_stages_are_exact, kill_in_a_loop, some_points
 
@@ -144,6 +144,116 @@ def test_cassandra_stops_under_load_and_starts_again(make_server, node):
     assert reader.columns("second.memory.m", start - 1, start + 30) == memory
 
 
+def test_what_is_said_while_cassandra_is_away(make_server, node):
+    """Who asks is told within a bounded time why, and what waits; who reads the log is told once."""
+    over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "2s"\n')
+    server = over.server()
+    start = aligned_now() - 600
+    server.send(some_points("second.stored", start, metrics=20, points=10))
+    flush(server)
+    assert server.get("/ready").text == "ready\n"
+    node.kill()
+    server.send(some_points("second.held", start, metrics=20, points=10))
+    wait_until(lambda: server.get("/ready").text != "ready\n", 60, "it did not notice")
+    why = f"Cassandra at {ALONE}: nothing listens there; is it running, and is the port that of CQL (9042)"
+    is_ready = server.get("/ready")
+    assert (is_ready.status_code, is_ready.text) == (
+        200,
+        f"ready, but the store takes no points: {why}; points are accepted, and what is in memory is served\n",
+    )
+    # What is in memory is served at once, and what is not is refused at once.
+    window = {"from": start - 1, "until": start + 60}
+    began = time.monotonic()
+    expected = by_name(some_points("second.held", start, metrics=20, points=10))
+    assert server.columns("second.held.*", window["from"], window["until"]) == expected
+    answer = server.get("/render", target="second.stored.*", format="json", **window)
+    assert (answer.status_code, answer.text.strip()) == (503, f"the store could not be read: {why}")
+    assert server.find("second.*") == ["second.held", "second.stored"]
+    assert time.monotonic() - began < 5, "reads wait for a store that is known to be away"
+    # A flush gives up, and says what waits.
+    waits = "200 points are held in memory and 0 are in the journal alone; all of them are safe in the journal, and they are written"
+    began = time.monotonic()
+    answer = server.post("/admin/flush")
+    assert answer.status_code == 503 and answer.json()["held_points"] == 200, answer.text
+    assert f"{why}; {waits}" in answer.json()["error"] and time.monotonic() - began < 30
+    asked = run("flush", "--http", f"127.0.0.1:{server.ports['http']}")
+    assert asked.returncode != 0 and f"{why}; {waits}" in asked.stderr and asked.stdout == "", asked
+    status = server.get("/admin/status").json()
+    assert (status["store_failing"], status["store_problem"]) == (True, why)
+    assert server.counter("plumbago_store_failing") == 1
+
+    node.start()
+    wait_until(lambda: server.get("/ready").text == "ready\n", 60, "it did not find Cassandra again")
+    # It is tried when it is back, and not when its turn comes.
+    wait_until(lambda: server.counter("plumbago_held_slots") == 0, 20, "the backlog waits")
+    flush(server)
+    the_tables_hold(over, "second.held.*", expected, window["from"], window["until"]).stop()
+    lines = server.logs().splitlines()
+    away = [line for line in lines if "ERROR" in line and "a request failed" not in line]
+    assert len(away) == 1 and "the store cannot be reached" in away[0] and why in away[0], away
+    back = [line for line in lines if "again" in line and "INFO" in line]
+    assert len(back) == 1, back
+
+
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_goes_on(make_server, node, how):
+    # In flight before anybody knows: a stop is no reason to wait for what a statement may take.
+    over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "2s"\n')
+    over.settings = over.settings.replace('timeout = "10s"', 'timeout = "10min"')
+    server = over.server()
+    start = aligned_now() - 600
+    server.send(some_points("second.stop", start, metrics=20, points=10))
+    flush(server)
+    node.kill() if how == "killed" else node.pause()
+    server.send(some_points("second.stop", start + 10, metrics=20, points=10))
+    server.send(some_points("second.new", start, metrics=20, points=10))
+    time.sleep(1)
+    began = time.monotonic()
+    assert server.stop() == 0
+    # Five seconds without an answer are an answer; then two more, and the rest is a busy machine.
+    assert time.monotonic() - began < 15, f"the stop took {time.monotonic() - began:.1f} s"
+    logged = [line for line in server.logs().splitlines() if "stopped while the store takes nothing" in line]
+    assert len(logged) == 1 and "held_points=400" in logged[0], server.logs()[-2000:]
+
+    # A second start while it is away, and a second stop.
+    server.spawn()
+    wait_until(lambda: listens(server), 60, "no receiver listened while Cassandra was away")
+    server.send(some_points("second.new", start + 10, metrics=20, points=10))
+    assert server.stop() == 0
+    node.start() if how == "killed" else node.resume()
+    server.start()
+    sent = [some_points(f"second.{name}", at, metrics=20, points=10) for name in ["stop", "new"] for at in [start, start + 10]]
+    expected = by_name(point for points in sent for point in points)
+    eventually(lambda: served(server, "second.*.*", start - 1, start + 60), expected, 30)
+    flush(server)
+    reader = the_tables_hold(over, "second.*.*", expected, start - 1, start + 60)
+    coarse_stages_are_exact(reader, "second.*.*", expected, aligned_now(60))
+
+
+def test_a_stop_while_the_journal_is_full_keeps_what_senders_got_rid_of(make_server, node):
+    over = OverCassandra(make_server, ALONE, more='[ingest]\njournal_limit = "1MiB"\nmemory_limit = "4MiB"\n')
+    server = over.server()
+    node.kill()
+    flood = Flood(server, "second.full", aligned_now() - 3000, metrics=300, points=1500)
+    wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender was made to wait")
+    began = time.monotonic()
+    assert server.stop() == 0
+    assert time.monotonic() - began < 15, f"the stop took {time.monotonic() - began:.1f} s"
+    flood.thread.join(30)
+    node.start()
+    server.start()
+    flush(server)
+    there = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)
+    # It was cut off in the middle of a batch, and before that nothing is missing.
+    whole = min(len(column) for column in there.values())
+    assert 0 < whole and max(len(column) for column in there.values()) - whole <= 1
+    assert len(there) == flood.metrics
+    for name, column in flood.expected().items():
+        assert there[name] == {time: column[time] for time in there[name]}
+        assert set(list(column)[:whole]) <= set(there[name])
+    the_tables_hold(over, "second.full.*", there, flood.start - 1, flood.start + flood.points)
+
+
 def test_a_full_journal_slows_senders_and_loses_nothing(make_server, node):
     over = OverCassandra(make_server, ALONE, more='[ingest]\njournal_limit = "1MiB"\nmemory_limit = "4MiB"\n')
     server = over.server()
@@ -152,9 +262,12 @@ def test_a_full_journal_slows_senders_and_loses_nothing(make_server, node):
     wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender was made to wait")
     # What is on its way fills the sockets' buffers.
     time.sleep(3)
-    stuck_at = flood.sent
+    stuck_at, stalled = flood.sent, server.stalled_seconds()
     time.sleep(3)
     assert flood.sent == stuck_at < flood.points, "more was taken than the journal may hold"
+    # One sender waits: its seconds are counted while they pass.
+    assert 2.5 < server.stalled_seconds() - stalled < 6
+    assert "senders wait" in server.get("/ready").text
     node.start()
     flood.everything_arrives(120)
     flush(server)
