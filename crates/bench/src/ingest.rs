@@ -100,9 +100,12 @@ pub(crate) struct IngestArgs {
     ///
     /// Whoever answers at --http must know what is stored and nothing else. For bg-carbon-cache that is a graphite-web
     /// with BigGraphite's Finder (STORAGE_FINDERS = ['biggraphite.plugins.graphite.Finder']) and CARBONLINK_HOSTS = [],
-    /// because otherwise it shows what carbon still holds in memory; or another Plumbago over the same keyspace. A server
-    /// whose own points are readable before they are stored, such as the Plumbago that receives them, wants
-    /// --flush-at-once instead.
+    /// because otherwise it shows what carbon still holds in memory; or a second Plumbago over the same keyspace, with
+    /// globs = "cassandra" so that it sees new names at once. A server whose own points are readable before they are
+    /// stored, such as the Plumbago that receives them, wants --flush-at-once instead.
+    ///
+    /// carbon's CARBON_METRIC_INTERVAL must not be 0 for bg-carbon-cache: its plugin then never rests but spins, and has
+    /// most of a processor and a part of Cassandra's in its figures. The output says where somebody did not rest.
     ///
     /// Points not readable after --timeout are a failure; bg-carbon-cache may need minutes for a large load.
     #[arg(long, value_name = "METRICS", default_value_t = 0, requires = "http")]
