@@ -381,12 +381,16 @@ impl Ingest {
         }
         let mut created = Vec::new();
         if !wanted.is_empty() {
+            // In this order; and before the names: whoever finds one there finds its state with it.
+            let mut held = self.held.lock();
             let mut names = self.registry.write();
             for (i, name, hash, policy) in &wanted {
                 numbered[*i].metric = names.find(*hash, name.as_bytes()).unwrap_or_else(|| {
                     let number = names.create(*hash, name, *policy, now);
                     // Under the same lock: whoever finds the metric appends after this.
                     self.journal.name_metric(number, *policy, name, now);
+                    // A number that was reserved may have a state already.
+                    held.begin(number, *policy);
                     created.push(number);
                     number
                 });
@@ -460,9 +464,9 @@ impl Ingest {
         }
     }
 
-    /// Takes in metrics that others created in a store that is shared. Their numbers must have been reserved in the
-    /// registry, and be remembered where the registry is opened from: the journal does not name them. They are kept by
-    /// the policy they come with until points of theirs come here. Returns how many were not known.
+    /// Takes in metrics that others created in a store that is shared. Their numbers must have been given by
+    /// [`Registry::reserve`], and be remembered where the registry is opened from: the journal does not name them. They are
+    /// kept by the policy they come with until points of theirs come here. Returns how many were not known.
     pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
         {
             // As for new rules: a metric may be kept by a policy only when the journal and the table have it. Under the
@@ -480,18 +484,16 @@ impl Ingest {
                 self.policies.refresh(&self.registry);
             }
         }
-        let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
-        let added = self.registry.restore(records).added;
+        // Held from before the first can be found: a point that comes for it finds its state.
         let mut held = self.held.lock();
+        let taken = self.registry.take_in(&records);
         let names = self.registry.read();
-        for number in numbers {
-            // A state there is was made while the number was reserved.
-            let is_known = !names.name(number).is_empty();
-            if let Some(state) = held.states.get_mut(number as usize).filter(|s| is_known && s.policy == NO_POLICY) {
-                state.policy = names.policy_id(number);
-            }
+        for number in records.iter().map(|record| record.number).filter(|&number| names.is_shown(number)) {
+            held.begin(number, names.policy_id(number));
         }
-        added
+        // Their rows may have been written over by what was remembered of the others' policy.
+        self.unlisted.lock().extend(taken.overtaken);
+        taken.added
     }
 
     /// Metrics that are not in the metrics table yet.
@@ -578,7 +580,8 @@ impl Ingest {
     }
 
     /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the
-    /// background. Points from then on are kept by the new policy; what is stored stays readable.
+    /// background. Points from then on are kept by the new policy; what is stored stays readable. Rules without a schema
+    /// leave every metric that exists as it is kept: carbon's default, unasked, would drop the coarse stages of a store.
     pub async fn set_rules(&self, rules: Rules) {
         {
             // One after the other, so that none puts a table in place that lacks the other's policies.
@@ -663,7 +666,7 @@ impl Ingest {
                     };
                     let Decision::Keep(index) = decision else { continue };
                     let policy = rules.ids[index.get()];
-                    if state.policy == policy || !is_judged {
+                    if state.policy == policy || !is_judged || !rules.rules.has_schemas() {
                         continue;
                     }
                     // What it holds is stored by the policy it came under.

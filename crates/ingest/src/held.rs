@@ -99,6 +99,13 @@ impl Held {
         }
     }
 
+    /// A number that was reserved has a metric now: its state, if it has one already, gets that one's policy.
+    pub(crate) fn begin(&mut self, number: u32, policy: PolicyId) {
+        if let Some(state) = self.states.get_mut(number as usize).filter(|state| state.policy == NO_POLICY) {
+            state.policy = policy;
+        }
+    }
+
     /// Takes points that the journal holds. Every number has a state. Returns by how many slots the memory
     /// held grew; a point that is refused goes to `refused` by its place.
     pub(crate) fn apply(

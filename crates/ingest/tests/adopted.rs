@@ -71,6 +71,10 @@ fn theirs(number: u32, name: &str) -> MetricRecord {
     }
 }
 
+fn reserve(ingest: &Ingest, names: &[&str]) -> Vec<u32> {
+    ingest.registry().reserve(names.to_vec(), |name| name).into_iter().map(|(number, _)| number).collect()
+}
+
 async fn send(ingest: &Ingest, name: &str, value: f64) {
     let mut batch = ingest.batch(Protocol::LineTcp);
     batch.point(name.as_bytes(), now(), value);
@@ -87,7 +91,7 @@ fn resolution(ingest: &Ingest, number: u32) -> u32 {
 async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
     let ingest = open(dir.path(), &driver).await;
-    let first = ingest.registry().reserve(2);
+    let first = reserve(&ingest, &["theirs.read", "theirs.sent"])[0];
     // Created while the numbers were reserved: states are made for all up to its own.
     send(&ingest, "ours", 1.0).await;
     assert_eq!(ingest.adopt(vec![theirs(first, "theirs.read"), theirs(first + 1, "theirs.sent")]), 2);
@@ -114,10 +118,32 @@ async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
 }
 
 #[tokio::test]
+async fn rules_without_a_schema_change_no_metrics_policy() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let ingest = open(dir.path(), &driver).await;
+    ingest.set_rules(carbon::Rules::default()).await;
+    let first = reserve(&ingest, &["theirs"])[0];
+    driver.put_metrics(vec![theirs(first, "theirs")]).await.unwrap();
+    ingest.adopt(vec![theirs(first, "theirs")]);
+    for name in ["theirs", "new"] {
+        send(&ingest, name, 2.0).await;
+    }
+    ingest.flush().await.unwrap();
+    assert_eq!(
+        (resolution(&ingest, first), resolution(&ingest, first + 1)),
+        (10, 60),
+        "carbon's default is for new ones"
+    );
+    ingest.set_rules(rules("30s:1d")).await;
+    assert_eq!(resolution(&ingest, first), 30);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
     let ingest = open(dir.path(), &driver).await;
-    let first = ingest.registry().reserve(1);
+    let first = reserve(&ingest, &["theirs"])[0];
     driver.put_metrics(vec![theirs(first, "theirs")]).await.unwrap();
     ingest.adopt(vec![theirs(first, "theirs")]);
     send(&ingest, "theirs", 2.5).await;
@@ -138,4 +164,28 @@ async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
     };
     let cells = driver.fetch(vec![fetch]).await.unwrap().remove(0);
     assert!(cells.values.contains(&2.5), "{cells:?}");
+}
+
+#[tokio::test]
+async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let ingest = open(dir.path(), &driver).await;
+    let theirs_is = reserve(&ingest, &["theirs"])[0];
+    // States are made for all numbers up to this one's.
+    send(&ingest, "ours", 1.0).await;
+    driver.put_metrics(vec![theirs(theirs_is, "theirs")]).await.unwrap();
+    send(&ingest, "theirs", 2.5).await;
+    ingest.adopt(vec![theirs(theirs_is, "theirs")]);
+    send(&ingest, "theirs", 3.5).await;
+    ingest.flush().await.unwrap();
+    let mut rows = Vec::new();
+    driver.scan_metrics(&mut |records| rows.extend(records.into_iter().map(|record| record.name))).await.unwrap();
+    rows.sort();
+    assert_eq!(rows, ["ours", "theirs"]);
+    // What comes now is named by its number alone.
+    send(&ingest, "theirs", 4.5).await;
+    drop(ingest);
+    let again = open(dir.path(), &driver).await;
+    assert_eq!((again.restored().points, again.restored().nameless_points), (1, 0));
+    again.close().await.unwrap();
 }

@@ -22,6 +22,6 @@ pub use find::{FindError, FindLimits, Finder, Found, Node};
 pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
-pub use registry::{Names, NamesMut, Registry, Restored};
+pub use registry::{Names, NamesMut, Registry, Restored, TakenIn};
 pub use saved::OpenError;
 pub use tags::{Matcher, TagError, TagExpressions};

@@ -1,7 +1,7 @@
 //! The registry: numbers, names and policies of metrics.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     hash::{BuildHasher, Hasher},
     sync::Arc,
 };
@@ -52,6 +52,8 @@ pub(crate) struct Table {
     pub tagged: Vec<u32>,
     // Metrics that are no more, though their numbers are: see `Registry::hide`.
     pub hidden: HashSet<u32>,
+    // Names that have a number and are no metrics yet: see `Registry::reserve`. Few, and not for long.
+    pub reserved: HashMap<Box<str>, u32>,
 }
 
 /// What a restore did.
@@ -64,6 +66,15 @@ pub struct Restored {
     /// Records left out: the number has another name, the name has another number, or the name
     /// is longer than names may be. None in a store that is whole and that belongs to this registry.
     pub conflicts: usize,
+}
+
+/// What [`Registry::take_in`] did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TakenIn {
+    /// Metrics that were not known.
+    pub added: usize,
+    /// Numbers of those that were created meanwhile, and are kept by another policy than their record says.
+    pub overtaken: Vec<u32>,
 }
 
 impl Default for Registry {
@@ -200,29 +211,58 @@ impl Registry {
         policies.change(number, old, policy, since);
     }
 
-    /// Takes that many numbers for metrics that will be given to [`Registry::restore`], and returns the first. Numbers that
-    /// are then not used are never used.
-    pub fn reserve(&self, count: u32) -> u32 {
-        let mut table = self.names.write();
-        let first = table.places.len() as u32;
-        assert!(count < NO_METRIC - first, "a registry numbers at most 2^32 - 1 metrics");
-        table.places.resize((first + count) as usize, NOWHERE);
-        first
-    }
-
-    /// Brings back those that are known and hidden; returns the others that are not known at all. For what was found in
-    /// tables that are shared.
-    pub fn show_known<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<T> {
+    /// Gives numbers to metrics that were found in tables that are shared; [`Registry::take_in`] makes them known. Brings
+    /// back those that are known and hidden, and leaves out all that are known, and names longer than names may be.
+    ///
+    /// A number belongs to its name from here on, whoever comes first: [`NamesMut::create`] of the same name takes it, and
+    /// so does the next call of this. So no name ever has two, though the caller has yet to remember them.
+    pub fn reserve<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<(u32, T)> {
         let mut table = self.names.write();
         let mut unknown = Vec::with_capacity(found.len());
         for one in found {
-            let name = name_of(&one).as_bytes();
-            match table.find(self.hash(name), name) {
-                Some(number) => _ = table.show(number),
-                None => unknown.push(one),
+            let name = name_of(&one);
+            // Whoever made such a name, this program cannot keep it.
+            if name.is_empty() || name.len() > MAX_NAME_BYTES {
+                continue;
             }
+            if let Some(number) = table.find(self.hash(name.as_bytes()), name.as_bytes()) {
+                table.show(number);
+                continue;
+            }
+            let number = match table.reserved.get(name) {
+                Some(&number) => number,
+                None => {
+                    let number = table.places.len() as u32;
+                    assert!(number != NO_METRIC, "a registry numbers at most 2^32 - 1 metrics");
+                    table.places.push(NOWHERE);
+                    table.reserved.insert(name.into(), number);
+                    number
+                }
+            };
+            unknown.push((number, one));
         }
         unknown
+    }
+
+    /// Makes metrics known under the numbers that [`Registry::reserve`] gave them. Those that were created meanwhile stay as
+    /// they are.
+    pub fn take_in(&self, records: &[MetricRecord]) -> TakenIn {
+        let mut taken = TakenIn::default();
+        let mut table = self.names.write();
+        let mut policies = self.policies.write();
+        for record in records {
+            let Some(last) = record.policies.last() else { continue };
+            let policy = policies.intern(&last.policy);
+            if table.reserved.get(&*record.name) == Some(&record.number) {
+                table.reserved.remove(&*record.name);
+                let hash = self.hash(record.name.as_bytes());
+                table.insert(hash, record.number, &record.name, policy, record.created_on);
+                taken.added += 1;
+            } else if table.record(record.number).is_some_and(|known| known.policy != policy) {
+                taken.overtaken.push(record.number);
+            }
+        }
+        taken
     }
 
     /// Takes metrics out of sight: somebody deleted them from tables that are shared. Their numbers, names and
@@ -287,6 +327,7 @@ impl Table {
             tail: Vec::new(),
             tagged: Vec::new(),
             hidden: HashSet::new(),
+            reserved: HashMap::new(),
         }
     }
 
@@ -431,7 +472,8 @@ impl NamesMut<'_> {
             self.table.show(number);
             return number;
         }
-        let number = self.table.places.len() as u32;
+        let reserved = if self.table.reserved.is_empty() { None } else { self.table.reserved.remove(name) };
+        let number = reserved.unwrap_or(self.table.places.len() as u32);
         assert!(number != NO_METRIC, "a registry numbers at most 2^32 - 1 metrics");
         self.table.insert(hash, number, name, policy, now);
         number
@@ -465,6 +507,40 @@ mod tests {
         assert_eq!(paths("a.*"), ["a.b", "a.c"]);
         registry.hide(&numbers);
         assert_eq!((paths("**"), registry.len()), (vec![], 0));
+    }
+
+    #[test]
+    fn a_name_has_one_number_whoever_comes_first() {
+        let registry = Registry::new();
+        let own = registry.intern(&Policy::default());
+        let theirs = Policy { x_files_factor: 0.25, ..Policy::default() };
+        let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, own, 7);
+        let known = create("a");
+        let reserve = |names: &[&'static str]| registry.reserve(names.to_vec(), |name| name);
+        assert_eq!(reserve(&["a", "b", "c;t=v", "d"]), [(1, "b"), (2, "c;t=v"), (3, "d")]);
+        assert_eq!((reserve(&["d", "e", "d"]), registry.len()), (vec![(3, "d"), (4, "e"), (3, "d")], 1));
+        assert_eq!(registry.read().find(registry.hash(b"b"), b"b"), None);
+        // A point comes for one of them, and for a new one.
+        assert_eq!((create("d"), create("f")), (3, 5));
+
+        let record = |number: u32, name: &str| MetricRecord {
+            number,
+            name: name.to_owned(),
+            created_on: 3,
+            policies: vec![PolicyChange { since: 0, policy: theirs.clone() }],
+        };
+        let records = [record(1, "b"), record(2, "c;t=v"), record(3, "d")];
+        assert_eq!(registry.take_in(&records), TakenIn { added: 2, overtaken: vec![3] });
+        assert_eq!(registry.take_in(&records), TakenIn { added: 0, overtaken: vec![3] });
+        let names = registry.read();
+        let found: Vec<Option<u32>> = ["a", "b", "c;t=v", "d", "e"]
+            .map(|name| names.find(registry.hash(name.as_bytes()), name.as_bytes()))
+            .into();
+        assert_eq!(found, [Some(known), Some(1), Some(2), Some(3), None]);
+        assert_eq!((names.policy_id(3), names.policy_id(1) != own, names.created_on(1)), (own, true, 3));
+        drop(names);
+        registry.hide(&[1]);
+        assert_eq!((reserve(&["b"]), registry.len()), (vec![], 5));
     }
 
     #[test]

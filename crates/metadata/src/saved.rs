@@ -66,7 +66,16 @@ impl Registry {
     /// the file is the old or the new one, whole. Metrics created or changed meanwhile may be missing in it.
     ///
     /// Creation goes on beside it: the lock is held for one chunk of a mebibyte at a time.
+    ///
+    /// While numbers are reserved ([`Registry::reserve`]) there is no file afterwards: whoever reserved them may have
+    /// remembered them in the metrics table or not, and only who reads that gives none of them to another name.
     pub fn save(&self, path: &Path) -> io::Result<()> {
+        if !self.names.read().reserved.is_empty() {
+            return match std::fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
         let unfinished = path.with_extension("unfinished");
         let file = File::create(&unfinished)?;
         let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };

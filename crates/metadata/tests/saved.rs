@@ -278,3 +278,20 @@ fn policies_may_be_asked_for_while_names_are_held() {
         }
     });
 }
+
+#[test]
+fn nothing_is_saved_while_numbers_are_reserved() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("names");
+    let registry = Registry::new();
+    registry.restore(some_records());
+    registry.save(&path).unwrap();
+    let reserved = registry.reserve(vec!["x.y"], |name| name);
+    registry.save(&path).unwrap();
+    assert!(!path.exists());
+    let records: Vec<MetricRecord> =
+        reserved.iter().map(|(number, name)| record(*number, name, &[(0, &Policy::default())])).collect();
+    registry.take_in(&records);
+    registry.save(&path).unwrap();
+    assert_eq!(Registry::open(&path).unwrap().records(&[6]), records);
+}

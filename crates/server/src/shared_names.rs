@@ -19,6 +19,9 @@ use crate::cluster::Link;
 /// Metrics adopted at once: their numbers are made durable together.
 const ADOPTED: usize = 1 << 16;
 
+/// Metrics taken in at once: points wait for as long.
+const TAKEN_IN: usize = 1 << 12;
+
 /// How often somebody who reads the log is told how far a scan is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
@@ -40,21 +43,22 @@ pub struct Reconciled {
 /// now keep the number they have. Returns how many were not.
 pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn Driver, ingest: &Ingest) -> Result<usize, StoreError> {
     let registry = ingest.registry();
-    // One that was hidden is there again under its old number.
-    let metrics = registry.show_known(metrics, |metric| &metric.name);
-    let count = u32::try_from(metrics.len()).expect("they come in parts");
-    let first = registry.reserve(count);
     let record = |(number, metric): (u32, SharedMetric)| MetricRecord {
         number,
         name: metric.name,
         created_on: metric.created_on.unwrap_or(0),
         policies: vec![PolicyChange { since: 0, policy: metric.policy }],
     };
-    let records: Vec<MetricRecord> = (first..).zip(metrics).map(record).collect();
+    // One that was hidden is there again under its old number.
+    let reserved = registry.reserve(metrics, |metric| &metric.name);
+    let records: Vec<MetricRecord> = reserved.into_iter().map(record).collect();
+    if records.is_empty() {
+        return Ok(0);
+    }
     // Before they can be found: a point that comes for one is in the journal by its number alone.
     local.put_metrics(records.clone()).await?;
     local.sync().await?;
-    Ok(ingest.adopt(records))
+    Ok(records.chunks(TAKEN_IN).map(|some| ingest.adopt(some.to_vec())).sum())
 }
 
 /// Everything that takes part.
@@ -89,9 +93,10 @@ impl SharedNames {
     pub async fn reconcile(&self) -> Result<Reconciled, StoreError> {
         let driver = self.link.driver()?;
         let began = Instant::now();
-        // What is not in the tables yet cannot be missed there, nor what is created from now on.
-        let unlisted = self.ingest.unlisted();
+        // What is not in the tables yet cannot be missed there, nor what is created from now on. In this order: what is
+        // created in between is in neither.
         let end = self.registry.read().end();
+        let unlisted = self.ingest.unlisted();
         // Nor what is out of sight now: a point, or this scan, may bring it back meanwhile.
         let mut is_there: Vec<bool> = {
             let names = self.registry.read();
