@@ -189,3 +189,22 @@ async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
     assert_eq!((again.restored().points, again.restored().nameless_points), (1, 0));
     again.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn more_policies_than_anybody_means_to_have_are_left_out() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let ingest = open(dir.path(), &driver).await;
+    let names: Vec<String> = (0..6_000).map(|number| format!("theirs.{number}")).collect();
+    let numbers = reserve(&ingest, &names.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut records: Vec<MetricRecord> =
+        numbers.iter().zip(&names).map(|(number, name)| theirs(*number, name)).collect();
+    for (number, record) in records.iter_mut().enumerate() {
+        record.policies[0].policy.x_files_factor = number as f64 / 6_000.0;
+    }
+    let added = ingest.adopt(records);
+    assert!((4000..=4096).contains(&added), "{added}");
+    send(&ingest, "theirs.5999", 1.0).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(resolution(&ingest, numbers[5_999]), 60);
+    ingest.close().await.unwrap();
+}

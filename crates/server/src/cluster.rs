@@ -59,7 +59,7 @@ pub fn options(settings: &Settings) -> anyhow::Result<Option<Options>> {
         tls_key: names.tls_key.as_deref(),
         tls_verify_host: names.tls_verify_host,
     });
-    let times = (cassandra.connect_timeout, cassandra.request_timeout);
+    let times = (cassandra.connect_timeout.0, cassandra.request_timeout.0);
     Ok(Some(Options {
         data: data.options(times)?,
         metadata: metadata.map(|cluster| cluster.options(times)).transpose()?,
@@ -67,14 +67,14 @@ pub fn options(settings: &Settings) -> anyhow::Result<Option<Options>> {
         replication: cassandra.replication.clone(),
         consistency: Consistencies {
             data_write: cassandra.data_write_consistency,
-            data_read: cassandra.data_read_consistency,
+            data_read: cassandra.data_read_consistency.0,
             meta_write: cassandra.meta_write_consistency,
-            meta_read: cassandra.meta_read_consistency,
+            meta_read: cassandra.meta_read_consistency.0,
         },
         indexes: cassandra.indexes,
         writer: 0,
         replica: cassandra.replica.0,
-        in_flight: cassandra.in_flight,
+        in_flight: cassandra.in_flight.0,
         glob_rows: cassandra.glob_rows,
         glob_queries: cassandra.glob_queries,
         clock: now,
@@ -329,23 +329,34 @@ impl Cluster {
         *self.link.problem.lock() = Some(why);
     }
 
+    /// Makes what is missing, and says how far it is.
+    async fn make(&self, schema: &Schema) -> Result<(), StoreError> {
+        let (mut made, mut told) = (0, Instant::now());
+        let mut tell = |done: &str| {
+            made += 1;
+            if told.elapsed() >= TELL_EVERY {
+                told = Instant::now();
+                tracing::info!(made, done, "making the tables");
+            }
+        };
+        schema::apply(&self.options, schema, &mut tell).await
+    }
+
     async fn connect(&self) -> anyhow::Result<()> {
         let kept = self.writer.read()?;
         let schema = Schema::new(&self.options, &self.retentions);
-        if schema::check(&self.options, &schema).await?.is_unmade() {
+        let report = schema::check(&self.options, &schema).await?;
+        if report.is_unmade() {
             tracing::info!(
                 keyspace = self.options.keyspace,
-                "there are no tables yet; they are made, which takes half a minute"
+                "there are no tables yet; they are made, which takes up to a minute"
             );
-            let (mut made, mut told) = (0, Instant::now());
-            let mut tell = |done: &str| {
-                made += 1;
-                if told.elapsed() >= TELL_EVERY {
-                    told = Instant::now();
-                    tracing::info!(made, done, "making the tables");
-                }
-            };
-            schema::apply(&self.options, &schema, &mut tell).await?;
+            self.make(&schema).await?;
+        } else if report.is_unfinished() {
+            tracing::info!(keyspace = self.options.keyspace, "some indexes over the names are missing; they are made");
+            if let Err(error) = self.make(&schema).await {
+                tracing::warn!(%error, "some indexes over the names are missing; make them with 'plumbago schema apply'");
+            }
         }
         let mut driver = CassandraDriver::connect(self.options.clone()).await?;
         let claim = driver.claim(kept, &self.writer.place()).await?;

@@ -1,10 +1,12 @@
 //! What Cassandra and its driver cost by themselves: points written and read with nothing of ours in between.
 //!
-//! `bare HOST:PORT write METRICS POINTS BATCH` writes POINTS of each of METRICS, BATCH rows of one partition at a time, into
-//! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0. `bare HOST:PORT read METRICS POINTS` reads them
-//! back, all metrics at once and then one alone. Both print one line of JSON. tests/bench/cassandra stands it beside servers.
+//! `bare HOST:PORT write METRICS POINTS FIRST BATCH` writes POINTS of each of METRICS, BATCH rows of one partition at a time, into
+//! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0. `bare HOST:PORT read METRICS POINTS FIRST` reads them
+//! back, all metrics at once and then one alone. Both print one line of JSON. FIRST is the number of the first point, 0
+//! unless told: points that a server keeps in two partitions are read from two here as well. tests/bench/cassandra stands
+//! it beside servers.
 
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 use futures::{StreamExt, stream};
 use scylla::{
@@ -12,6 +14,8 @@ use scylla::{
     statement::batch::{Batch, BatchType},
 };
 use uuid::Uuid;
+
+const USAGE: &str = "bare HOST:PORT write|read METRICS POINTS FIRST [BATCH]";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -26,17 +30,19 @@ const TTL_SECONDS: i32 = 692_100;
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let word = |at: usize| words.get(at).ok_or("bare HOST:PORT write|read METRICS POINTS [BATCH]");
+    let word = |at: usize| words.get(at).ok_or(USAGE);
     let session = SessionBuilder::new().known_node(word(0)?).build().await?;
-    let (metrics, points): (u128, i64) = (word(2)?.parse()?, word(3)?.parse()?);
+    let metrics: u128 = word(2)?.parse()?;
+    let first: i64 = word(4)?.parse()?;
+    let points = first..first + word(3)?.parse::<i64>()?;
     match word(1)?.as_str() {
-        "write" => write(&session, metrics, points, word(4)?.parse()?).await,
+        "write" => write(&session, metrics, points, word(5)?.parse()?).await,
         "read" => read(&session, metrics, points).await,
-        _ => Err("bare HOST:PORT write|read METRICS POINTS [BATCH]".into()),
+        _ => Err(USAGE.into()),
     }
 }
 
-async fn write(session: &Session, metrics: u128, points: i64, rows: usize) -> Result<(), Failure> {
+async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize) -> Result<(), Failure> {
     let schema = [
         "CREATE KEYSPACE IF NOT EXISTS bare WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE IF NOT EXISTS bare.points (metric uuid, time_start_ms bigint, offset smallint, value double, \
@@ -58,8 +64,9 @@ async fn write(session: &Session, metrics: u128, points: i64, rows: usize) -> Re
     let batch = session.prepare_batch(&batch).await?;
 
     let begun = Instant::now();
-    let batches = points as usize / rows;
-    let work = (0..batches).flat_map(|nth| (0..metrics).map(move |metric| (metric, nth * rows)));
+    let batches = (points.end - points.start) as usize / rows;
+    let first = points.start as usize;
+    let work = (0..batches).flat_map(|nth| (0..metrics).map(move |metric| (metric, first + nth * rows)));
     let mut results = stream::iter(work)
         .map(|(metric, first)| {
             let values: Vec<_> = (first..first + rows)
@@ -82,20 +89,21 @@ async fn write(session: &Session, metrics: u128, points: i64, rows: usize) -> Re
     Ok(())
 }
 
-async fn read(session: &Session, metrics: u128, points: i64) -> Result<(), Failure> {
+async fn read(session: &Session, metrics: u128, points: Range<i64>) -> Result<(), Failure> {
     let select = session
         .prepare(
             "SELECT offset, value FROM bare.points WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
         )
         .await?;
-    let partitions = (points + PARTITION - 1) / PARTITION;
+    let partitions = points.start / PARTITION..(points.end + PARTITION - 1) / PARTITION;
     let one = |metric: u128| {
-        let select = &select;
+        let (select, points, partitions) = (&select, points.clone(), partitions.clone());
         async move {
             let mut read = 0;
-            for partition in 0..partitions {
-                let until = (points - partition * PARTITION).min(PARTITION) as i16;
-                let key = (Uuid::from_u128(metric), partition * PARTITION * STEP_MS, 0_i16, until);
+            for partition in partitions {
+                let begin = partition * PARTITION;
+                let within = (points.start - begin).max(0) as i16..(points.end - begin).min(PARTITION) as i16;
+                let key = (Uuid::from_u128(metric), begin * STEP_MS, within.start, within.end);
                 let mut rows = session.execute_iter(select.clone(), key).await?.rows_stream::<(i16, f64)>()?;
                 while let Some(row) = rows.next().await {
                     row?;

@@ -111,9 +111,22 @@ async fn a_schema_is_made_once_and_then_found_fine() {
     assert!(said.iter().any(|text| text == "made the keyspace of the names"), "{said:?}");
     assert!(said.iter().any(|text| text == "made the index over directories.component_5"), "{said:?}");
     let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
-    assert!(report.is_fine(), "{report}");
+    assert!(report.is_fine() && !report.is_unfinished(), "{report}");
     assert!(report.to_string().contains("ok       SASI indexes over the names\n"), "{report}");
     assert_eq!(keyspaces.applied().await.unwrap(), ["nothing was missing"]);
+    // As if whoever made them was ended before the last.
+    let index = keyspaces.keyspace.session.query_unpaged(
+        format!(
+            "SELECT index_name FROM system_schema.indexes WHERE keyspace_name = '{}_metadata' LIMIT 1 ALLOW FILTERING",
+            keyspaces.keyspace.name
+        ),
+        (),
+    );
+    let index = index.await.unwrap().into_rows_result().unwrap().single_row::<(String,)>().unwrap().0;
+    keyspaces.run(&format!("DROP INDEX META.\"{index}\"")).await;
+    let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
+    assert!(!report.is_fine() && report.is_unfinished() && !report.is_unmade(), "{report}");
+    assert_eq!(keyspaces.applied().await.unwrap().len(), 1);
     // Another kind is not put beside.
     let other =
         Keyspaces { keyspace: keyspaces.keyspace, options: Options { indexes: Indexes::Sai, ..keyspaces.options } };
@@ -134,6 +147,8 @@ async fn another_programs_tables_are_opened_as_they_are_and_others_refused() {
     keyspaces.applied().await.unwrap();
     keyspaces.run("DROP TABLE META.spec").await;
     keyspaces.run("DROP TABLE META.writers").await;
+    let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
+    assert!(report.is_fine() && report.to_string().contains("added    table writers"), "a node would start: {report}");
     driver.verify().await.unwrap();
     let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
     assert!(report.is_fine(), "spec and writers were added: {report}");

@@ -110,6 +110,12 @@ impl Rules {
         &self.policies
     }
 
+    /// Whether `storage-schemas.conf` has any section. Without one, carbon's default holds for new metrics, and nobody has
+    /// said that others are to be kept differently from now on.
+    pub fn has_schemas(&self) -> bool {
+        !self.schemas.is_empty()
+    }
+
     /// What is done with a canonical name, and which lines of which files say so.
     pub fn explain(&self, name: &str) -> Explanation<'_> {
         let schema = self.schema(name);

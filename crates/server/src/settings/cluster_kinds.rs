@@ -1,5 +1,7 @@
 //! The kinds of value that only the settings of a cluster have.
 
+use std::time::Duration;
+
 use store_cassandra::{Consistency, Indexes};
 
 use super::kinds::{Kind, Optional, must_be};
@@ -102,6 +104,59 @@ const LEVELS: [(&str, Consistency); 9] = [
     ("each_quorum", Consistency::EachQuorum),
     ("local_one", Consistency::LocalOne),
 ];
+
+/// How many replicas must answer a read. "any" is for writes alone: it means a hint that nobody can read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadConsistency(pub Consistency);
+
+impl Kind for ReadConsistency {
+    const TAKES: &'static str = "\"one\", \"two\", \"three\", \"quorum\", \"all\", \"local_quorum\", \"each_quorum\" or \
+                                 \"local_one\"";
+
+    fn read(text: &str) -> Result<ReadConsistency, String> {
+        let level = Consistency::read(text).ok().filter(|level| *level != Consistency::Any);
+        level.map(ReadConsistency).ok_or_else(|| must_be::<ReadConsistency>(text))
+    }
+
+    fn write(&self) -> String {
+        self.0.write()
+    }
+}
+
+/// How long something may take that takes time: a thousandth of a second or more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience(pub Duration);
+
+impl Kind for Patience {
+    const TAKES: &'static str = "a time above zero such as \"500ms\" or \"10s\"";
+
+    fn read(text: &str) -> Result<Patience, String> {
+        let time = Duration::read(text).ok().filter(|time| !time.is_zero());
+        time.map(Patience).ok_or_else(|| must_be::<Patience>(text))
+    }
+
+    fn write(&self) -> String {
+        self.0.write()
+    }
+}
+
+/// How many statements may be under way: at least one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InFlight(pub usize);
+
+impl Kind for InFlight {
+    const TAKES: &'static str = "a whole number from 1 to 32768";
+    const QUOTED: bool = false;
+
+    fn read(text: &str) -> Result<InFlight, String> {
+        let number = text.parse().ok().filter(|number| (1..=32_768).contains(number));
+        number.map(InFlight).ok_or_else(|| must_be::<InFlight>(text))
+    }
+
+    fn write(&self) -> String {
+        self.0.to_string()
+    }
+}
 
 impl Kind for Indexes {
     const TAKES: &'static str = "\"sasi\", \"sai\" or \"none\"";
@@ -214,9 +269,17 @@ mod tests {
     }
 
     #[test]
+    fn what_no_statement_could_ever_do_is_refused() {
+        assert!(Patience::read("0s").is_err() && Patience::read("1ms").is_ok());
+        assert!(ReadConsistency::read("any").is_err() && Consistency::read("any").is_ok());
+        assert_eq!(ReadConsistency::read("LOCAL_QUORUM").unwrap().write(), "local_quorum");
+    }
+
+    #[test]
     fn a_replica_and_a_share_have_bounds() {
         assert!(Replica::read("4").is_err() && Replica::read("3").is_ok());
         assert!(Share::read("1.5").is_err() && Share::read("0.1").is_ok() && Share::read("NaN").is_err());
+        assert!(InFlight::read("0").is_err() && InFlight::read("1").is_ok());
         assert!(Consistency::read("LOCAL_QUORUM").is_ok() && Consistency::read("some").is_err());
     }
 }

@@ -8,7 +8,7 @@ mod kinds;
 mod load;
 mod show;
 
-pub use cluster_kinds::{Globs, Hosts, Replica, Secret, Share};
+pub use cluster_kinds::{Globs, Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share};
 pub use kinds::{Address, Fsync, Kind, LogFormat, LogLevel, Zone};
 pub use load::{Problem, Sources, load};
 pub use show::{documented_toml, markdown};
@@ -181,11 +181,11 @@ settings! {
         /// How many replicas must have taken points.
         data_write_consistency: Consistency = "local_one";
         /// How many replicas must answer for points.
-        data_read_consistency: Consistency = "local_one";
+        data_read_consistency: ReadConsistency = "local_one";
         /// How many replicas must have taken names.
         meta_write_consistency: Consistency = "local_one";
         /// How many replicas must answer for names.
-        meta_read_consistency: Consistency = "local_one";
+        meta_read_consistency: ReadConsistency = "local_one";
         /// What the tables of names carry when they are created: "sasi", as BigGraphite has and needs it, "sai"
         /// (Cassandra 5) or "none" (ScyllaDB, or cheaper new metrics).
         indexes: Indexes = "sasi";
@@ -199,11 +199,11 @@ settings! {
         /// BigGraphite's while both are sent the same points.
         replica: Replica = "0";
         /// Statements under way at once.
-        in_flight: usize = "256";
+        in_flight: InFlight = "256";
         /// How long a connection to a node may take.
-        connect_timeout: Duration = "5s";
+        connect_timeout: Patience = "5s";
         /// How long a statement may take, its retries included.
-        request_timeout: Duration = "10s";
+        request_timeout: Patience = "10s";
         /// How often the tables are read for names that others created or deleted.
         reconcile_every: Duration = "1h";
         /// How often a metric that gets points says so in the tables (updated_on), by which BigGraphite's clean goes.
@@ -298,7 +298,7 @@ settings! {
     /// How the program stops.
     stop: Stop {
         /// Time for a stop to write out what is held. What is left then stays in the journal and is
-        /// replayed by the next start.
+        /// replayed by the next start. A store that takes nothing is not waited for.
         timeout: Duration = "60s";
     }
 }

@@ -23,6 +23,8 @@ pub enum Finding {
     Differs(String),
     /// It is not there; `plumbago schema apply` makes it.
     Missing(String),
+    /// It is not there, and a node that starts adds it by itself.
+    Added(String),
     /// A node refuses to start on it.
     Refused(String),
 }
@@ -32,6 +34,7 @@ pub enum Finding {
 pub struct Report {
     /// In the order in which they were looked at.
     pub findings: Vec<Finding>,
+    has_some_indexes: bool,
 }
 
 impl Report {
@@ -49,6 +52,12 @@ impl Report {
         let needed = needed.map(|thing| Finding::Missing(thing.to_string()));
         self.findings.iter().any(|finding| needed.contains(finding))
     }
+
+    /// Whether some indexes of the kind that is asked for are there and others are not: whoever made them did not get to
+    /// the end.
+    pub fn is_unfinished(&self) -> bool {
+        self.has_some_indexes
+    }
 }
 
 /// A line for each finding.
@@ -59,6 +68,7 @@ impl std::fmt::Display for Report {
                 Finding::Fine(text) => ("ok      ", text),
                 Finding::Differs(text) => ("differs ", text),
                 Finding::Missing(text) => ("missing ", text),
+                Finding::Added(text) => ("added   ", text),
                 Finding::Refused(text) => ("refused ", text),
             };
             writeln!(f, "{word} {text}")?;
@@ -90,7 +100,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
             (Thing::Index(table, _), false) => *absent.entry(table).or_default() += 1,
             (Thing::Index(..) | Thing::Spec(..), true) => {}
             (Thing::Spec(..) | Thing::MetadataTable("spec" | "writers"), false) if found.metadata.is_some() => {
-                findings.push(Finding::Missing(format!("{}; a node adds it when it starts", creation.thing)));
+                findings.push(Finding::Added(format!("{}: a node adds it when it starts", creation.thing)));
             }
             (thing, true) => findings.push(Finding::Fine(thing.to_string())),
             (thing, false) => findings.push(Finding::Missing(thing.to_string())),
@@ -108,8 +118,11 @@ fn report(found: &Found, schema: &Schema) -> Report {
             )));
         }
     }
+    let mut has_some_indexes = false;
     if found.metadata.is_some() {
-        findings.push(indexes(found, schema, &absent));
+        let finding = indexes(found, schema, &absent);
+        has_some_indexes = matches!(finding, Finding::Missing(_)) && found.indexes() != FoundIndexes::None;
+        findings.push(finding);
     }
     if let Some(components) = found.components() {
         let text =
@@ -120,7 +133,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
         });
     }
     findings.extend(refusals(found).into_iter().map(|refusal| Finding::Refused(refusal.to_string())));
-    Report { findings }
+    Report { findings, has_some_indexes }
 }
 
 fn indexes(found: &Found, schema: &Schema, absent: &BTreeMap<&str, usize>) -> Finding {
