@@ -19,7 +19,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{
     Answered, Extension, ExtensionRequest, Limits, Observer, Refusal, RequestBody, Response,
     carbonapi::{self, Protocol},
-    events, find, functions, metric_info, page,
+    events,
+    failures::Failures,
+    find, functions, metric_info, page,
     params::Params,
     render_request, tags,
 };
@@ -65,6 +67,7 @@ pub struct Api {
     turns: Arc<Semaphore>,
     // Queries that hold no permit yet.
     waiting: AtomicUsize,
+    failures: Failures,
 }
 
 /// Queries under way.
@@ -176,6 +179,7 @@ impl Api {
             extension,
             turns,
             waiting,
+            failures: Failures::default(),
         })
     }
 
@@ -214,7 +218,12 @@ impl Api {
             None => Err(Refusal::NoSuchPath(head.uri.path().to_owned())),
         };
         let reply = reply.unwrap_or_else(|refusal| {
-            if refusal.status().is_server_error() {
+            if refusal.is_of_the_store() {
+                if let Some(untold) = self.failures.is_due(Instant::now()) {
+                    tracing::error!(%peer, path = record.path, untold, error = %refusal,
+                        "a request failed; further ones are told once a minute");
+                }
+            } else if refusal.status().is_server_error() {
                 tracing::error!(%peer, path = record.path, error = %refusal, "a request failed");
             }
             refusal.response().into()

@@ -5,6 +5,7 @@
 mod api;
 mod body;
 mod extension;
+mod failures;
 mod limits;
 mod observe;
 mod params;

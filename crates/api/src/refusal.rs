@@ -96,6 +96,11 @@ impl Refusal {
         Refusal::Parameters { message: message.into(), context: String::new() }
     }
 
+    /// Whether the store is to blame.
+    pub fn is_of_the_store(&self) -> bool {
+        matches!(self, Refusal::Store(_) | Refusal::Names(_) | Refusal::Events(_))
+    }
+
     /// The status that goes with it: below 500 for everything a user can mend.
     pub fn status(&self) -> StatusCode {
         match self {
