@@ -10,8 +10,8 @@ use crate::{
     health::{Backoff, NoPanic},
 };
 
-/// Rows given to the driver together.
-const GROUP: usize = 512;
+/// Metrics given to the driver together: enough that what is under way at once does not run dry at the end of each group.
+const GROUP: usize = 4096;
 
 /// How often it is looked for new metrics.
 const EVERY: Duration = Duration::from_millis(500);

@@ -20,7 +20,7 @@ use ingest::{
 };
 use serde_json::{Value, json};
 
-use crate::metrics::Metrics;
+use crate::{cluster::Link, metrics::Metrics, unread_names::NamesRead};
 
 /// Answers what is not Graphite's.
 pub struct Admin {
@@ -30,6 +30,10 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether the start has ended and the stop has not begun.
     pub is_ready: Arc<AtomicBool>,
+    /// Where points are in Cassandra: the connection.
+    pub link: Option<Arc<Link>>,
+    /// Where the names are in shared tables and globs are answered here: whether they were read.
+    pub names: Option<Arc<NamesRead>>,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
 }
@@ -96,19 +100,33 @@ impl Admin {
         if !self.is_ready.load(Relaxed) {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n".to_owned());
         }
+        if self.names.as_ref().is_some_and(|names| !names.are_read()) {
+            let why = self.away().map(|why| format!(": {why}")).unwrap_or_default();
+            let text = format!("points are accepted, but the names in Cassandra have not been read yet{why}\n");
+            return plain(StatusCode::SERVICE_UNAVAILABLE, text);
+        }
         let counts = self.ingest.counters();
         if counts.journal_failing {
             let text = "the journal cannot be written, so no points are accepted; is the disk full?\n";
             return plain(StatusCode::SERVICE_UNAVAILABLE, text.to_owned());
         }
         let Some(why) = counts.store_problem.filter(|_| counts.store_failing) else {
-            return plain(StatusCode::OK, "ready\n".to_owned());
+            let text = match self.away() {
+                Some(why) => format!("ready, but {why}; points are accepted, and what is in memory is served\n"),
+                None => "ready\n".to_owned(),
+            };
+            return plain(StatusCode::OK, text);
         };
         // It does what it can do; another instance, or a restart, could do no more.
         let does =
             if counts.stalled { "senders wait, because memory or the journal is full" } else { "points are accepted" };
         let text = format!("ready, but the store takes no points: {why}; {does}, and what is in memory is served\n");
         plain(StatusCode::OK, text)
+    }
+
+    /// Why Cassandra cannot be asked, where it should be.
+    fn away(&self) -> Option<String> {
+        self.link.as_ref()?.driver().err().map(|error| error.to_string())
     }
 
     fn status(&self) -> Value {

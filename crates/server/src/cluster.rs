@@ -25,7 +25,7 @@ use store_cassandra::{
 
 use crate::{
     serve::now,
-    settings::{Hosts, Secret, Settings},
+    settings::{Globs, Hosts, Secret, Settings},
     touches::Touches,
     writer::WriterFile,
 };
@@ -272,6 +272,8 @@ pub struct Cluster {
     pub link: Arc<Link>,
     options: Options,
     retentions: Vec<Retention>,
+    // Whether globs are asked of the tables.
+    needs_indexes: bool,
     writer: WriterFile,
     // Why there is no connection, as far as it was said.
     said: Mutex<HashSet<String>>,
@@ -281,7 +283,8 @@ impl Cluster {
     /// Connects once. A cluster that cannot be used now is no error: [`Cluster::go_on`] tries again.
     ///
     /// # Errors
-    /// The tables are kept in a way that this program would damage, or another node that lives writes under this one's id.
+    /// The tables are kept in a way that this program would damage, another node that lives writes under this one's id, or
+    /// the data folder does not say which id that is.
     pub async fn begin(
         options: Options,
         settings: &Settings,
@@ -290,15 +293,24 @@ impl Cluster {
         local: Arc<dyn Driver>,
     ) -> anyhow::Result<Cluster> {
         let retentions = retentions(policies);
+        let needs_indexes = settings.cassandra.globs == Globs::Cassandra;
         let link = Arc::new(Link::default());
         let driver = Arc::new(ClusterDriver::new(link.clone(), local, settings));
-        let cluster =
-            Cluster { driver, link, options, retentions, writer: WriterFile::of(data)?, said: Mutex::default() };
+        let cluster = Cluster {
+            driver,
+            link,
+            options,
+            retentions,
+            needs_indexes,
+            writer: WriterFile::of(data)?,
+            said: Mutex::default(),
+        };
         match cluster.connect().await {
             Ok(()) => {}
             Err(error) => match error.downcast_ref::<StoreError>() {
-                Some(StoreError::Spec { .. } | StoreError::Refused(_)) => return Err(error),
-                _ => cluster.failed(&error),
+                Some(StoreError::Unavailable(_)) => cluster.failed(&error),
+                // What no waiting mends: tables of another kind, a data folder that cannot be used.
+                _ => return Err(error),
             },
         }
         Ok(cluster)
@@ -351,7 +363,21 @@ impl Cluster {
                 keyspace = self.options.keyspace,
                 "there are no tables yet; they are made, which takes up to a minute"
             );
-            self.make(&schema).await?;
+            match self.make(&schema).await {
+                Err(StoreError::Refused(why)) if !self.needs_indexes => {
+                    tracing::warn!(
+                        why,
+                        "the tables of names carry no indexes: globs are answered by this node, and BigGraphite finds nothing"
+                    );
+                }
+                made => made?,
+            }
+        } else if report.has_no_indexes() {
+            tracing::warn!(
+                keyspace = self.options.keyspace,
+                "the tables of names carry no indexes: BigGraphite finds nothing there; 'plumbago schema apply' makes them, \
+                 and cassandra.indexes = \"none\" says that it is meant"
+            );
         } else if report.is_unfinished() {
             tracing::info!(keyspace = self.options.keyspace, "some indexes over the names are missing; they are made");
             if let Err(error) = self.make(&schema).await {

@@ -17,6 +17,7 @@ mod shared_names;
 mod table_globs;
 mod timed;
 mod touches;
+mod unread_names;
 mod writer;
 
 use std::{

@@ -17,7 +17,7 @@ use prometheus::{
 };
 use store::Driver;
 
-use crate::process::Process;
+use crate::{cluster::Link, process::Process};
 
 /// Seconds: from a find in memory to a query that runs into its timeout.
 const REQUEST_BUCKETS: [f64; 11] = [0.000_5, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
@@ -45,6 +45,7 @@ struct Watched {
     names: Arc<metadata::Registry>,
     driver: Arc<dyn Driver>,
     rules_refused: Arc<AtomicBool>,
+    link: Option<Arc<Link>>,
 }
 
 impl Metrics {
@@ -117,9 +118,10 @@ impl Metrics {
         names: Arc<metadata::Registry>,
         driver: Arc<dyn Driver>,
         rules_refused: Arc<AtomicBool>,
+        link: Option<Arc<Link>>,
     ) {
         // Set once, by the start.
-        let _ = self.watched.set(Watched { ingest, names, driver, rules_refused });
+        let _ = self.watched.set(Watched { ingest, names, driver, rules_refused, link });
     }
 
     /// Whose queries are told at each scrape from now on.
@@ -203,7 +205,11 @@ impl Metrics {
 impl Watched {
     fn families(&self) -> Vec<MetricFamily> {
         let usage = self.driver.usage();
-        vec![
+        let connected = self.link.iter().map(|link| {
+            let is_up = f64::from(u8::from(link.is_up()));
+            gauge("plumbago_cassandra_connected", "1 while any node of Cassandra can be asked.", is_up)
+        });
+        let families = vec![
             gauge("plumbago_metrics", "Metrics known.", self.names.len() as f64),
             gauge("plumbago_index_bytes", "Memory of names and path index.", self.names.memory_bytes() as f64),
             gauge(
@@ -218,7 +224,8 @@ impl Watched {
                 "1 while carbon's files that are there now cannot be used.",
                 f64::from(u8::from(self.rules_refused.load(Relaxed))),
             ),
-        ]
+        ];
+        connected.chain(families).collect()
     }
 }
 

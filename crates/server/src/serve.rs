@@ -44,6 +44,7 @@ use crate::{
     shared_names::SharedNames,
     table_globs::TableGlobs,
     timed::TimedDriver,
+    unread_names::{NamesRead, UnreadNames},
 };
 
 /// How often new names are merged into the path index when there are enough of them.
@@ -84,6 +85,10 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     let (embedded, events) = open_store(&settings)?;
     let cluster = match cluster::options(&settings)? {
         Some(options) => {
+            if embedded.usage().tables > 0 {
+                tracing::warn!(data = %data.display(),
+                    "the data folder holds points of a time without Cassandra; they are kept there, and are not read with --cassandra");
+            }
             let connecting = Cluster::begin(options, &settings, &data, rules.policies(), embedded.clone());
             tokio::select! {
                 cluster = connecting => Some(cluster?),
@@ -120,6 +125,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         seconds = began.elapsed().as_secs_f64(), data = %data.display(), "the data folder is open"
     );
 
+    let names_read = Arc::new(NamesRead::of(&data));
     let watched = Watched::new(settings.rules.conf_dir.clone(), texts);
     let is_ready = Arc::new(AtomicBool::new(false));
     let (stop, stopping) = watch::channel(false);
@@ -131,12 +137,20 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     };
     let receivers = Receivers { ingest: ingest.clone(), limits, stopping: stopping.clone(), metrics: metrics.clone() };
     receivers.listen(&settings, &mut listeners).await?;
-    metrics.watch(ingest.clone(), registry.clone(), driver.clone(), watched.refused.clone());
+    metrics.watch(
+        ingest.clone(),
+        registry.clone(),
+        driver.clone(),
+        watched.refused.clone(),
+        cluster.as_ref().map(|cluster| cluster.link.clone()),
+    );
 
     if let Some(address) = &settings.listen.http {
         let listener = bind(address, "listen.http", "--http").await?;
         listeners.said.push(("http", listener.local_addr()?.to_string()));
         let admin = Admin {
+            link: cluster.as_ref().map(|cluster| cluster.link.clone()),
+            names: cluster.is_some().then(|| names_read.clone()).filter(|_| settings.cassandra.globs == Globs::Local),
             ingest: ingest.clone(),
             metrics: metrics.clone(),
             is_ready: is_ready.clone(),
@@ -151,7 +165,12 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
                 rows: settings.cassandra.glob_rows,
                 runtime: Handle::current(),
             }),
-            _ => registry.clone(),
+            Some(cluster) => Arc::new(UnreadNames {
+                names: names_read.clone(),
+                link: cluster.link.clone(),
+                registry: registry.clone(),
+            }),
+            None => registry.clone(),
         };
         let api = Api::new(ApiOptions {
             registry: registry.clone(),
@@ -180,12 +199,15 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
             local: embedded,
             ingest: ingest.clone(),
             registry: registry.clone(),
+            read: names_read.clone(),
         };
         background.spawn(cluster.driver.clone().say_touches());
-        // A node that knows no names yet would answer as if there were none.
-        if registry.is_empty() && cluster.link.is_up() {
+        // Until then globs are an error. One that fails now is tried again.
+        if !names_read.are_read() && cluster.link.is_up() {
             tokio::select! {
-                done = names.reconcile() => drop(done.context("the names in the tables could not be read")?),
+                done = names.reconcile() => if let Err(error) = done {
+                    tracing::error!(%error, "the names in the tables could not be read; it is tried again");
+                },
                 _ = signals.next() => return Ok(()),
             }
         }

@@ -2,10 +2,11 @@
 //!
 //! 1. The tables are scanned. Names that are not known get numbers, and are kept by the policy the tables tell.
 //! 2. Their numbers are remembered in the data folder, for a quick start.
-//! 3. What this node knows and the tables no longer have is taken out of sight. A point that comes for it
-//!    afterwards creates it again.
+//! 3. What this node knows and the tables no longer have, asked once more by name, is taken out of sight. A point that
+//!    comes for it afterwards creates it again.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,14 +14,18 @@ use std::{
 use ingest::Ingest;
 use metadata::Registry;
 use store::{Catalogue, Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
+use store_cassandra::CassandraDriver;
 
-use crate::cluster::Link;
+use crate::{cluster::Link, unread_names::NamesRead};
 
 /// Metrics adopted at once: their numbers are made durable together.
 const ADOPTED: usize = 1 << 16;
 
 /// Metrics taken in at once: points wait for as long.
 const TAKEN_IN: usize = 1 << 12;
+
+/// Missed metrics whose names are asked for at once.
+const ASKED: usize = 1 << 12;
 
 /// How often somebody who reads the log is told how far a scan is.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -71,6 +76,8 @@ pub struct SharedNames {
     pub ingest: Arc<Ingest>,
     /// What this node knows.
     pub registry: Arc<Registry>,
+    /// Whether that is all.
+    pub read: Arc<NamesRead>,
 }
 
 impl SharedNames {
@@ -134,11 +141,13 @@ impl SharedNames {
             let missed = (0..end).filter(|&number| !is_there[number as usize]);
             missed.filter(|&number| names.is_shown(number)).collect()
         };
+        let gone = self.deleted(driver, gone).await?;
         if !gone.is_empty() {
             let (registry, gone) = (self.registry.clone(), gone.clone());
             let _ = tokio::task::spawn_blocking(move || registry.hide(&gone)).await;
         }
         done.hidden = gone.len();
+        self.read.say();
         if done.added + done.hidden > 0 {
             let seconds = began.elapsed().as_secs_f64();
             tracing::info!(
@@ -150,5 +159,19 @@ impl SharedNames {
             );
         }
         Ok(done)
+    }
+
+    /// Those of the metrics that a scan missed which nobody has any more.
+    async fn deleted(&self, driver: &CassandraDriver, missed: Vec<u32>) -> Result<Vec<u32>, StoreError> {
+        let mut gone = Vec::new();
+        for some in missed.chunks(ASKED) {
+            let mut numbers: HashMap<String, u32> = {
+                let names = self.registry.read();
+                some.iter().map(|&number| (names.name(number).to_owned(), number)).collect()
+            };
+            let deleted = driver.deleted(numbers.keys().cloned().collect()).await?;
+            gone.extend(deleted.iter().filter_map(|name| numbers.remove(name)));
+        }
+        Ok(gone)
     }
 }

@@ -43,6 +43,10 @@ impl TableGlobs {
         if metric::is_tagged(pattern) {
             return Finder::find(&*self.registry, pattern, limits);
         }
+        // What is wrong with a pattern is said alike by whoever answers.
+        if globs::Matcher::new(pattern)?.is_none() {
+            return Found::of(std::iter::empty());
+        }
         let nodes = self.nodes(pattern, limits)?;
         let shown = nodes.iter().filter(|node| node.is_leaf || !leaves_only);
         if shown.clone().count() > limits.nodes {

@@ -28,8 +28,8 @@ impl WriterFile {
         };
         let identity = text.parse().with_context(|| {
             format!(
-                "{} cannot be used. Deleting it gives this node a new id: aggregates that are under way are then added \
-                 up from the rows of both",
+                "{} says under which id this node writes, and cannot be read. Put back a copy, or delete it: the node then \
+                 gets a new id, and aggregates that are under way are added up from the rows of both",
                 self.path.display()
             )
         })?;

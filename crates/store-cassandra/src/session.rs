@@ -1,6 +1,13 @@
 //! Connections to a cluster, and why there are none.
 
-use std::{collections::HashMap, error::Error as _, io, num::NonZeroUsize, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeSet, HashMap},
+    error::Error as _,
+    io,
+    num::NonZeroUsize,
+    sync::Arc,
+    time::Duration,
+};
 
 use rustls::{AlertDescription, CertificateError, pki_types::ServerName};
 use scylla::{
@@ -97,10 +104,26 @@ pub(crate) async fn connect(options: &ClusterOptions) -> Result<Arc<Session>, Co
     // A node that takes a connection and says nothing on it would be waited for until its keepalive fails.
     let limit = options.connect_timeout.saturating_mul(2 * points.len() as u32 + 1);
     match tokio::time::timeout(limit, builder.build()).await {
-        Ok(Ok(session)) => Ok(Arc::new(session)),
+        Ok(Ok(session)) => {
+            is_in_a_datacenter(&session, options)?;
+            Ok(Arc::new(session))
+        }
         Ok(Err(error)) => Err(explain(&error, options)),
         Err(_) => Err(ConnectError { text: said_by(options, &silent(options)), is_transient: true }),
     }
+}
+
+/// With a data centre that no node is in, every statement would fail for want of somebody to ask.
+fn is_in_a_datacenter(session: &Session, options: &ClusterOptions) -> Result<(), ConnectError> {
+    let Some(wanted) = &options.datacenter else { return Ok(()) };
+    let state = session.get_cluster_state();
+    let there: BTreeSet<&str> = state.get_nodes_info().iter().filter_map(|node| node.datacenter.as_deref()).collect();
+    if there.contains(wanted.as_str()) {
+        return Ok(());
+    }
+    let there = there.into_iter().collect::<Vec<_>>().join("', '");
+    let why = format!("no node is in the data centre '{wanted}' (datacenter); its nodes are in '{there}'");
+    Err(ConnectError { text: said_by(options, &why), is_transient: false })
 }
 
 /// Why no node can be reached; `None` while there is a connection to any. Costs nothing then.

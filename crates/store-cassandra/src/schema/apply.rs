@@ -16,7 +16,8 @@ use crate::{
 ///
 /// # Errors
 /// `Spec` where what is there is kept in another way (nothing is made then); `Unavailable` where something cannot be made: the
-/// text says what would do, and has the CQL where a role with more rights must run it.
+/// text says what would do, and has the CQL where a role with more rights must run it. `Refused` where the servers do not know
+/// the kind of index: everything else is there by then.
 pub async fn apply(
     options: &Options,
     schema: &Schema,
@@ -87,7 +88,7 @@ pub(super) async fn make(session: &Session, options: &Options, creation: &Creati
     let text = error.to_string();
     let Creation { thing, cql } = creation;
     Err(match refused_index(thing, cql, &text) {
-        Some(advice) => StoreError::Unavailable(format!("cannot make {thing}: {advice} (Cassandra said: {text})")),
+        Some(advice) => StoreError::Refused(format!("cannot make {thing}: {advice} (Cassandra said: {text})")),
         None if error.failure() == Failure::Unauthorized => StoreError::Unavailable(format!(
             "there is no {}, and this role may not make it ({text}); run this with one that may:\n{cql}",
             thing.to_string().trim_start_matches("the ")

@@ -34,7 +34,8 @@ pub enum Finding {
 pub struct Report {
     /// In the order in which they were looked at.
     pub findings: Vec<Finding>,
-    has_some_indexes: bool,
+    // Those that are there, where those that are asked for are not, or not all.
+    lacking: Option<FoundIndexes>,
 }
 
 impl Report {
@@ -56,7 +57,12 @@ impl Report {
     /// Whether some indexes of the kind that is asked for are there and others are not: whoever made them did not get to
     /// the end.
     pub fn is_unfinished(&self) -> bool {
-        self.has_some_indexes
+        self.lacking.is_some_and(|found| found != FoundIndexes::None)
+    }
+
+    /// Whether the tables of names carry no indexes, though some are asked for.
+    pub fn has_no_indexes(&self) -> bool {
+        self.lacking == Some(FoundIndexes::None)
     }
 }
 
@@ -118,10 +124,10 @@ fn report(found: &Found, schema: &Schema) -> Report {
             )));
         }
     }
-    let mut has_some_indexes = false;
+    let mut lacking = None;
     if found.metadata.is_some() {
         let finding = indexes(found, schema, &absent);
-        has_some_indexes = matches!(finding, Finding::Missing(_)) && found.indexes() != FoundIndexes::None;
+        lacking = matches!(finding, Finding::Missing(_)).then(|| found.indexes());
         findings.push(finding);
     }
     if let Some(components) = found.components() {
@@ -133,7 +139,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
         });
     }
     findings.extend(refusals(found).into_iter().map(|refusal| Finding::Refused(refusal.to_string())));
-    Report { findings, has_some_indexes }
+    Report { findings, lacking }
 }
 
 fn indexes(found: &Found, schema: &Schema, absent: &BTreeMap<&str, usize>) -> Finding {
