@@ -20,7 +20,7 @@ use std::{
 
 use carbon::{Decision, Reject, Rules};
 use metadata::{PolicyId, Registry};
-use metric::{Timestamp, canonical_name};
+use metric::{Policy, Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
 use store::{Driver, MetricRecord, StoreError};
 use tokio::{sync::watch, task::JoinHandle};
@@ -467,14 +467,23 @@ impl Ingest {
     /// Takes in metrics that others created in a store that is shared. Their numbers must have been given by
     /// [`Registry::reserve`], and be remembered where the registry is opened from: the journal does not name them. They are
     /// kept by the policy they come with until points of theirs come here. Returns how many were not known.
-    pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
+    ///
+    /// Of thousands of distinct policies those that come last are not taken in, nor their metrics: that is told.
+    pub fn adopt(&self, mut records: Vec<MetricRecord>) -> usize {
         {
             // As for new rules: a metric may be kept by a policy only when the journal and the table have it. Under the
             // lock of the rules, so that none puts a table in place that lacks the other's policies.
             let _rules = self.rules.write();
             let known = self.registry.policy_count();
-            for change in records.iter().filter_map(|record| record.policies.last()) {
-                self.registry.intern(&change.policy);
+            let before = records.len();
+            let can_be_kept = |policy: &Policy| self.registry.try_intern(policy).is_some();
+            records.retain(|record| record.policies.last().is_some_and(|change| can_be_kept(&change.policy)));
+            if records.len() < before {
+                tracing::error!(
+                    metrics = before - records.len(),
+                    policies = self.registry.policy_count(),
+                    "the shared tables have metrics of too many different policies; these cannot be read here until points come for them"
+                );
             }
             for id in known..self.registry.policy_count() {
                 let id = id as PolicyId;

@@ -15,6 +15,9 @@ pub type PolicyId = u16;
 /// what it left in stages that no later policy has.
 const MAX_CHANGES: usize = 32;
 
+/// Distinct policies from which on none is taken in that shared tables have and no schema file.
+const MOST_DISTINCT: usize = 4096;
+
 /// Distinct histories from which on unused ones are looked for.
 const FIRST_SHARED_LIMIT: usize = 1024;
 
@@ -83,23 +86,34 @@ impl Policies {
         }
     }
 
+    /// As `intern`, for a policy that somebody else made: `None` when it is new and there are [`MOST_DISTINCT`].
+    pub(crate) fn try_intern(&mut self, policy: &Policy) -> Option<PolicyId> {
+        match self.known(policy) {
+            None if self.distinct.len() >= MOST_DISTINCT => None,
+            _ => Some(self.intern(policy)),
+        }
+    }
+
     /// The number of a policy, which is given one when it is new.
     ///
     /// # Panics
     /// At 65,536 distinct policies, more than a schema file has rules.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
-        // A few dozen at most, and asked for once a new metric's rule, so a scan is quick enough.
+        let number = self.known(policy).unwrap_or_else(|| {
+            self.distinct.push(Arc::new(policy.clone()));
+            self.distinct.len() - 1
+        });
+        PolicyId::try_from(number).expect("schema files have fewer than 65,536 distinct policies")
+    }
+
+    fn known(&self, policy: &Policy) -> Option<usize> {
+        // A few dozen most often, and asked for once a new metric's rule, so a scan is quick enough.
         let same = |known: &Arc<Policy>| {
             known.retention == policy.retention
                 && known.aggregation == policy.aggregation
                 && known.x_files_factor.to_bits() == policy.x_files_factor.to_bits()
         };
-        let known = self.distinct.iter().position(same);
-        let number = known.unwrap_or_else(|| {
-            self.distinct.push(Arc::new(policy.clone()));
-            self.distinct.len() - 1
-        });
-        PolicyId::try_from(number).expect("schema files have fewer than 65,536 distinct policies")
+        self.distinct.iter().position(same)
     }
 
     /// The policy with this number, if any has it.

@@ -124,6 +124,12 @@ impl Registry {
         self.policies.write().intern(policy)
     }
 
+    /// As [`Registry::intern`], for a policy of tables that are shared: `None` when it is new and there are 4,096, far more than
+    /// anybody means to have.
+    pub fn try_intern(&self, policy: &Policy) -> Option<PolicyId> {
+        self.policies.write().try_intern(policy)
+    }
+
     /// The policy with a number that [`Registry::intern`] gave.
     ///
     /// # Panics
