@@ -4,9 +4,9 @@
 //! counts most is believed (the lowest of equals), and its rows are added up. What the results must be is
 //! recorded from BigGraphite under `tests/biggraphite/merges.txt`.
 
-use metric::{Aggregation, Partial};
+use metric::{Aggregation, Partial, SATURATED_COUNT};
 
-use crate::rows::replica_of;
+use crate::rows::{replica_of, saturated};
 
 /// What a row of an aggregated table says.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +25,9 @@ pub(crate) struct Row {
 /// Values are folded from the highest signed shard down, as BigGraphite does. So `last` of several writers is the
 /// value of the highest shard that has one: nothing in a row says which is the latest, and both programs must
 /// say the same.
+///
+/// Where a row of them has the largest count that a row can have, nobody knows how many points it stands for, nor then
+/// how many they all do: together they are as one row with that count, which counts as complete.
 pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
     match rows {
         [] => Partial::NONE,
@@ -32,11 +35,20 @@ pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
             Ok(count) if count > 0 && !row.value.is_nan() => Partial { value: row.value, count },
             _ => Partial::NONE,
         },
-        _ => merge_several(aggregation, rows),
+        _ => {
+            let (replica, merged) = merge_several(aggregation, rows);
+            let is_full = |row: &Row| row.count == i16::MAX && replica_of(row.shard) == replica && !row.value.is_nan();
+            if merged.count <= SATURATED_COUNT || !rows.iter().any(is_full) {
+                return merged;
+            }
+            let (value, _) = saturated(aggregation, merged.value, merged.count);
+            Partial { value, count: SATURATED_COUNT }
+        }
     }
 }
 
-fn merge_several(aggregation: Aggregation, rows: &[Row]) -> Partial {
+/// As BigGraphite merges them; and the replica that was believed.
+fn merge_several(aggregation: Aggregation, rows: &[Row]) -> (u8, Partial) {
     let mut counts = [0i64; 4];
     for row in rows {
         counts[usize::from(replica_of(row.shard))] += i64::from(row.count);
@@ -64,10 +76,11 @@ fn merge_several(aggregation: Aggregation, rows: &[Row]) -> Partial {
         Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero => counted,
         _ => counts[best],
     };
-    match u32::try_from(count) {
+    let merged = match u32::try_from(count) {
         Ok(count) if count > 0 && !value.is_nan() => Partial { value, count },
         _ => Partial::NONE,
-    }
+    };
+    (best as u8, merged)
 }
 
 #[cfg(test)]
@@ -80,10 +93,14 @@ mod tests {
         Row { shard: next().parse().unwrap(), value: next().parse().unwrap(), count: next().parse().unwrap() }
     }
 
-    fn merged(aggregation: Aggregation, rows: &str) -> Partial {
-        let mut rows: Vec<Row> = rows.split_whitespace().map(row).collect();
+    fn rows(text: &str) -> Vec<Row> {
+        let mut rows: Vec<Row> = text.split_whitespace().map(row).collect();
         rows.sort_by_key(|row| row.shard);
-        merge(aggregation, &rows)
+        rows
+    }
+
+    fn merged(aggregation: Aggregation, text: &str) -> Partial {
+        merge(aggregation, &rows(text))
     }
 
     #[test]
@@ -99,10 +116,18 @@ mod tests {
                 "last" => Aggregation::Last,
                 other => panic!("no such aggregator: {other}"),
             };
-            let got = merged(aggregation, fields[1]);
+            let (_, got) = merge_several(aggregation, &rows(fields[1]));
             let value = aggregation.finish(got, got.count, 0.0);
             let wanted: f64 = fields[2].parse().unwrap();
             assert!(value == wanted || value.is_nan() && wanted.is_nan(), "{value} of {line}");
+            // What a count that is full is made of rounds a mean, and nothing else.
+            let ours = merged(aggregation, fields[1]);
+            let ours = aggregation.finish(ours, ours.count, 0.0);
+            let is_near = (ours - wanted).abs() <= 1e-12 * wanted.abs();
+            assert!(
+                ours == wanted || wanted.is_nan() || aggregation == Aggregation::Average && is_near,
+                "{ours} of {line}"
+            );
             if !wanted.is_nan() {
                 let (value, count) = fields[3].split_once(':').unwrap();
                 let (value, count): (f64, f64) = (value.parse().unwrap(), count.parse().unwrap());
@@ -111,6 +136,20 @@ mod tests {
             known += 1;
         }
         assert!(known > 900);
+    }
+
+    #[test]
+    fn writers_of_whom_one_cannot_count_on_are_complete_together() {
+        let day = 86_400;
+        let read = |method: Aggregation, rows: &str| method.finish(merged(method, rows), day, 1.0);
+        assert_eq!(read(Aggregation::Sum, "7:5:32767 3:2:2"), 7.0);
+        assert_eq!(read(Aggregation::Max, "7:5:32767 3:9:32767"), 9.0);
+        assert_eq!(read(Aggregation::Average, "7:32767:32767 3:98301:32767"), 2.0);
+        // All of them can count on: there are 40,000 points, and no more.
+        assert_eq!(merged(Aggregation::Sum, "7:5:20000 3:2:20000"), Partial { value: 7.0, count: 40_000 });
+        // Another replica's row is nothing to us, nor one that says nothing.
+        assert_eq!(merged(Aggregation::Sum, "16384:9:32767 1:5:20000 0:2:20000").count, 40_000);
+        assert_eq!(merged(Aggregation::Sum, "7:NaN:32767 1:5:20000 0:2:20000").count, 40_000);
     }
 
     #[test]
