@@ -109,13 +109,25 @@ impl Claim {
         self.is_lost.load(Ordering::Relaxed)
     }
 
+    /// Says that the node is alive, as is done by itself twice a minute, unless another one took the id.
+    ///
+    /// # Errors
+    /// `Refused` where one did; [`Claim::is_lost`] from then on. `Unavailable` where the cluster cannot be asked.
+    pub async fn refresh(&self) -> Result<(), StoreError> {
+        self.row.refresh(self.identity, &self.is_lost).await
+    }
+
     /// Says at a clean stop that the node is gone, so that its data directory may be moved to another host at once.
     ///
     /// # Errors
     /// The cluster could not; the claim is over by itself two minutes later.
     pub async fn release(self) -> Result<(), StoreError> {
         self.refresh.abort();
-        self.row.run("releasing the writer id", "alive = null", "").await
+        match self.row.holder_unless(self.identity.node).await? {
+            None => self.row.run("releasing the writer id", "alive = null", "").await,
+            // Whoever has it now is alive.
+            Some(_) => Ok(()),
+        }
     }
 }
 
@@ -126,6 +138,8 @@ struct Row {
     options: Options,
     keyspace: String,
     writer: u16,
+    /// Where this node is.
+    place: Place,
 }
 
 /// What a row says.
@@ -159,11 +173,17 @@ async fn claim(
     place: &Place,
 ) -> Result<Claim, StoreError> {
     let keyspace = metadata_keyspace(&options.keyspace);
-    let row = |writer| Row { session: session.clone(), options: options.clone(), keyspace: keyspace.clone(), writer };
+    let row = |writer| Row {
+        session: session.clone(),
+        options: options.clone(),
+        keyspace: keyspace.clone(),
+        writer,
+        place: place.clone(),
+    };
     if let Some(identity) = kept {
         let row = row(identity.writer);
-        if let Err(holder) = row.take(identity.node, place).await? {
-            row.take_over(identity.node, place, &holder).await?;
+        if let Err(holder) = row.take(identity.node).await? {
+            row.take_over(identity.node, &holder).await?;
         }
         return row.keep(identity).await;
     }
@@ -173,7 +193,7 @@ async fn claim(
         let writer = Uuid::new_v4().as_u128() as u16 % WRITERS;
         let row = row(writer);
         // One that is this node's was taken by a try whose answer was lost.
-        let taken = row.take(node, place).await?;
+        let taken = row.take(node).await?;
         if taken.is_ok() || taken.is_err_and(|holder| holder.node == Some(node)) {
             return row.keep(Identity { writer, node }).await;
         }
@@ -185,19 +205,25 @@ async fn claim(
 
 impl Row {
     /// Takes an id that no node has, or says who has it.
-    async fn take(&self, node: Uuid, place: &Place) -> Result<Result<(), Holder>, StoreError> {
+    async fn take(&self, node: Uuid) -> Result<Result<(), Holder>, StoreError> {
         let cql = format!(
             "INSERT INTO {}.writers (writer, node, host, data_directory, claimed_on) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
             quoted(&self.keyspace)
         );
-        let values = (i32::from(self.writer), node, &place.host, &place.data_directory, self.now());
+        let Place { host, data_directory } = &self.place;
+        let values = (i32::from(self.writer), node, host, data_directory, self.now());
         if self.applied(&cql, values).await? {
             return Ok(Ok(()));
         }
+        Ok(Err(self.holder(scylla::statement::Consistency::LocalQuorum).await?))
+    }
+
+    /// Who has the id; nobody where there is no row.
+    async fn holder(&self, consistency: scylla::statement::Consistency) -> Result<Holder, StoreError> {
         let asker = Asker {
             session: &self.session,
             keyspace: &self.keyspace,
-            consistency: scylla::statement::Consistency::LocalQuorum,
+            consistency,
             limit: self.options.data.request_timeout,
         };
         let cql = format!(
@@ -208,12 +234,12 @@ impl Row {
         let mut rows: Vec<Columns> = asker.rows("reading table writers", &cql, (i32::from(self.writer),)).await?;
         let (node, host, data_directory, alive) = rows.pop().unwrap_or_default();
         let place = Place { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
-        Ok(Err(Holder { node, place, is_alive: alive.is_some() }))
+        Ok(Holder { node, place, is_alive: alive.is_some() })
     }
 
     /// Takes the id from a holder that is this node itself, or gone.
-    async fn take_over(&self, node: Uuid, place: &Place, holder: &Holder) -> Result<(), StoreError> {
-        let is_itself = holder.node == Some(node) && holder.place == *place;
+    async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
+        let is_itself = holder.node == Some(node) && holder.place == self.place;
         if holder.is_alive && !is_itself {
             return Err(self.refused(node, holder));
         }
@@ -223,7 +249,8 @@ impl Row {
             "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? IF node = ? AND {alive}",
             quoted(&self.keyspace)
         );
-        let values = (node, &place.host, &place.data_directory, self.now(), i32::from(self.writer), holder.node);
+        let Place { host, data_directory } = &self.place;
+        let values = (node, host, data_directory, self.now(), i32::from(self.writer), holder.node);
         // What was alive just now may be over, and the other way round, for this node itself too.
         if self.applied(&cql, values).await? || is_itself {
             return Ok(());
@@ -258,7 +285,9 @@ impl Row {
                     Err(error @ StoreError::Unavailable(_)) => {
                         tracing::debug!(%error, writer = identity.writer, "cannot say that this writer is alive");
                     }
-                    Err(error) => tracing::warn!(%error, writer = identity.writer, "this writer is not known to be alive"),
+                    Err(error) => {
+                        tracing::warn!(%error, writer = identity.writer, "this writer is not known to be alive")
+                    }
                 }
             }
         });
@@ -266,22 +295,28 @@ impl Row {
     }
 
     async fn refresh(&self, identity: Identity, is_lost: &AtomicBool) -> Result<(), StoreError> {
-        let asker = Asker {
-            session: &self.session,
-            keyspace: &self.keyspace,
-            consistency: self.options.consistency.meta_read,
-            limit: self.options.data.request_timeout,
-        };
-        let cql = format!("SELECT node FROM {}.writers WHERE writer = ?", quoted(&self.keyspace));
-        let rows: Vec<(Option<Uuid>,)> =
-            asker.rows("reading table writers", &cql, (i32::from(identity.writer),)).await?;
-        if let Some((Some(node),)) = rows.first()
-            && *node != identity.node
-        {
+        let holder = self.holder_unless(identity.node).await?;
+        if let Some(holder) = holder {
             is_lost.store(true, Ordering::Relaxed);
-            return Err(StoreError::Refused(format!("node {node} took the writer id while this one was away")));
+            let Place { host, data_directory } = &holder.place;
+            return Err(StoreError::Refused(format!(
+                "a node on host '{host}' in {data_directory} took the writer id while this one was away"
+            )));
         }
         self.say_alive().await
+    }
+
+    /// Who has the id, unless it is this node. A copy of its data directory has its number, and another place. Where there is
+    /// no number, the row was deleted.
+    async fn holder_unless(&self, node: Uuid) -> Result<Option<Holder>, StoreError> {
+        let is_ours =
+            |holder: &Holder| holder.node.is_none() || holder.node == Some(node) && holder.place == self.place;
+        if is_ours(&self.holder(self.options.consistency.meta_read).await?) {
+            return Ok(None);
+        }
+        // One replica may still have who had it before.
+        let holder = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
+        Ok(Some(holder).filter(|holder| !is_ours(holder)))
     }
 
     async fn say_alive(&self) -> Result<(), StoreError> {

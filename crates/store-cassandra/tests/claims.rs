@@ -1,0 +1,52 @@
+//! Writer ids that change hands while a node is away, on a real Cassandra.
+
+mod node;
+
+use metric::Policy;
+use store::StoreError;
+use store_cassandra::{
+    CassandraDriver, Place,
+    schema::{self, Schema},
+};
+
+fn place(host: &str) -> Place {
+    Place { host: host.to_owned(), data_directory: "/data".to_owned() }
+}
+
+#[tokio::test]
+async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id() {
+    let Some(address) = node::address() else { return };
+    let keyspace = node::Keyspace::make(address, "claims").await;
+    let options = keyspace.options();
+    let schema = Schema::new(&options, &[Policy::default().retention]).with_components(6);
+    schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
+    let mut driver = CassandraDriver::connect(options.clone()).await.unwrap();
+
+    let away = driver.claim(None, &place("one")).await.unwrap();
+    away.refresh().await.unwrap();
+    // It says nothing for two minutes, and somebody starts its node from a copy.
+    let writers = format!("{}_metadata.writers", keyspace.name);
+    let writer = away.identity().writer;
+    keyspace.run(&format!("DELETE alive FROM {writers} WHERE writer = {writer}")).await;
+    let copy = driver.claim(Some(away.identity()), &place("two")).await.unwrap();
+    assert_eq!(copy.identity(), away.identity());
+
+    assert!(!away.is_lost());
+    let error = away.refresh().await.unwrap_err();
+    assert!(matches!(error, StoreError::Refused(_)), "{error}");
+    assert!(error.to_string().contains("a node on host 'two' in /data took the writer id"), "{error}");
+    assert!(away.is_lost());
+    copy.refresh().await.unwrap();
+
+    // It stops, and does not let go of what is not its own.
+    away.release().await.unwrap();
+    let error = driver.claim(Some(copy.identity()), &place("three")).await.unwrap_err().to_string();
+    assert!(error.contains("on host 'two' in /data"), "{error}");
+
+    // The row is deleted by hand: the node that lives keeps its id.
+    keyspace.run(&format!("DELETE FROM {writers} WHERE writer = {writer}")).await;
+    copy.refresh().await.unwrap();
+    assert!(!copy.is_lost());
+    keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+    keyspace.drop().await;
+}
