@@ -6,19 +6,21 @@
 
 use std::collections::{HashMap, HashSet};
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use metric::Policy;
 use scylla::{
     deserialize::value::MapIterator,
     response::{PagingState, query_result::QueryRowsResult},
-    statement::prepared::PreparedStatement,
+    statement::{Consistency, prepared::PreparedStatement},
     value::CqlTimeuuid,
 };
 use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
 use uuid::Uuid;
 
-use super::{Names, config};
+use super::{Names, config, write::components};
 use crate::{
+    CassandraDriver,
+    ask::read,
     failure::{patiently, unavailable},
     rows,
     schema::quoted,
@@ -89,7 +91,43 @@ struct Range {
     rows: u64,
 }
 
+impl CassandraDriver {
+    /// Of names that a scan did not meet, the ones that somebody deleted. A scan asks as few replicas as it is set to, and
+    /// one of them may have missed a name: here a majority is asked. A name with more components than the tables have
+    /// columns is never in them, and not deleted.
+    ///
+    /// # Errors
+    /// The cluster could not say it of all of them.
+    pub async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+        self.names.deleted(names).await
+    }
+}
+
 impl Names {
+    async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+        let tables = self.tables().await?;
+        let keyspace = quoted(&self.keyspace);
+        let mut listed = self.reading(&format!("SELECT name FROM {keyspace}.metrics WHERE name = ?")).await?;
+        let mut known = self.reading(&format!("SELECT name FROM {keyspace}.metrics_metadata WHERE name = ?")).await?;
+        listed.set_consistency(Consistency::LocalQuorum);
+        known.set_consistency(Consistency::LocalQuorum);
+        let (listed, known) = (&listed, &known);
+        let is_there = |name: String| async move {
+            let is_there = components(&name) >= tables.opened.components
+                || self.has(listed, &name).await? && self.has(known, &name).await?;
+            Ok::<_, StoreError>(Some(name).filter(|_| !is_there))
+        };
+        let asked = stream::iter(names).map(is_there).buffered(self.in_flight);
+        asked.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await
+    }
+
+    async fn has(&self, statement: &PreparedStatement, name: &str) -> Result<bool, StoreError> {
+        let _permit = self.permits.acquire().await.expect("it is never closed");
+        let asked = patiently(self.limit, || self.session.execute_unpaged(statement, (name,))).await;
+        let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
+        Ok(!read::<(String,)>(WHAT, answer)?.is_empty())
+    }
+
     /// Reads every metric. `each` is called with those of one range at a time.
     pub(crate) async fn scan(&self, each: EachBatch<'_>) -> Result<(), StoreError> {
         self.tables().await?;

@@ -94,6 +94,6 @@ impl Names {
 }
 
 /// Components of a path. A tagged metric is found by its tags: it is in no tree, and has none.
-fn components(path: &str) -> usize {
+pub(super) fn components(path: &str) -> usize {
     if is_tagged(path) { 0 } else { path.split('.').count() }
 }
