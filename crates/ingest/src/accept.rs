@@ -121,6 +121,8 @@ pub struct Ingest {
     pub(crate) outage: Arc<Outage>,
     /// Whether the store can be reached, where somebody says so.
     pub(crate) reach: Health,
+    /// When the store was last known to have taken something, where somebody says so.
+    pub(crate) taken: Mutex<Option<Instant>>,
     /// Whether the store takes points.
     pub(crate) health: Health,
     /// Whether the store takes new metrics, and says that all is on the disk.
@@ -199,6 +201,7 @@ impl Ingest {
             counters,
             rejects: Rejects::default(),
             reach: Health::of(&outage),
+            taken: Mutex::default(),
             health: Health::of(&outage),
             listing: Health::of(&outage),
             outage,

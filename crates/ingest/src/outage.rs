@@ -40,6 +40,11 @@ impl Ingest {
         }
     }
 
+    /// Says that the store has taken some of what is being written: a write that is slow does not stand still.
+    pub fn store_takes_points(&self) {
+        *self.taken.lock() = Some(Instant::now());
+    }
+
     /// Whether the store takes no points, as far as is known.
     pub(crate) fn is_store_away(&self) -> bool {
         self.health.is_failing() || self.reach.is_failing()
@@ -61,8 +66,9 @@ impl Ingest {
         let began = Instant::now();
         loop {
             tokio::time::sleep(LOOK.min(patience)).await;
+            let last = self.taken.lock().unwrap_or(began).max(began);
             for problem in [&self.reach, &self.health].into_iter().filter_map(|health| health.problem()) {
-                if patience <= problem.since.max(began).elapsed() {
+                if patience <= problem.since.max(last).elapsed() {
                     return problem.why;
                 }
             }

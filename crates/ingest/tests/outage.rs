@@ -323,6 +323,18 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
             "it is down; 2100 points are held in memory and 6000 are in the journal alone; all of them are safe in the \
              journal, and they are written when the store takes them"
         );
+        // Not while some of it is taken, although no write has come to its end.
+        let taken = async {
+            loop {
+                ingest.store_takes_points();
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::select! {
+            said = ingest.flush_patiently(patience) => panic!("{said:?}"),
+            () = taken => {}
+            () = tokio::time::sleep(5 * patience) => {}
+        }
         // Also when somebody else knows it first.
         ingest.store_is_away("it is too far");
         let said = in_time(ingest.flush_patiently(patience)).await.expect_err("nothing is written");

@@ -192,13 +192,19 @@ impl Link {
         self.driver.get().is_some()
     }
 
-    /// Notices when no node can be reached any more, and when one can be again, for as long as it is polled.
-    pub async fn watch(self: Arc<Link>, ingest: Arc<Ingest>) {
+    /// Notices when no node can be reached any more, when one can be again, and that points are taken, for as long as it is
+    /// polled.
+    pub async fn watch(&self, ingest: &Ingest) {
+        let mut acknowledged = 0;
         loop {
             match self.driver.get() {
                 Some(driver) => {
                     let problem = driver.away().await;
                     (*self.problem.lock()).clone_from(&problem);
+                    let before = std::mem::replace(&mut acknowledged, driver.acknowledged());
+                    if before < acknowledged {
+                        ingest.store_takes_points();
+                    }
                     match problem {
                         Some(why) => ingest.store_is_away(&why),
                         None => ingest.store_is_back(),

@@ -51,7 +51,7 @@ use crate::{
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
 
 /// How long a stop waits for a store that takes nothing. What it would take is in the journal.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
 /// Unix seconds.
 pub fn now() -> metric::Timestamp {
@@ -213,7 +213,8 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         }
         background.spawn(names.follow(every));
         link = Some(cluster.link.clone());
-        background.spawn(cluster.link.clone().watch(ingest.clone()));
+        let (watched, pipeline) = (cluster.link.clone(), ingest.clone());
+        background.spawn(async move { watched.watch(&pipeline).await });
         background.spawn(cluster.go_on());
     }
     is_ready.store(true, Relaxed);
@@ -261,7 +262,17 @@ async fn stop_all(
     ingest.release_receivers();
     while listeners.tasks.join_next().await.is_some() {}
     background.shutdown().await;
-    match ingest.close_patiently(STOP_PATIENCE).await {
+    let watching = async {
+        match link {
+            Some(link) => link.watch(ingest).await,
+            None => std::future::pending().await,
+        }
+    };
+    let closed = tokio::select! {
+        closed = ingest.close_patiently(STOP_PATIENCE) => closed,
+        () = watching => unreachable!("it is watched until it is closed"),
+    };
+    match closed {
         Ok(()) => {}
         Err(FlushError::Store { why, held_points, parked_points }) => {
             tracing::warn!(

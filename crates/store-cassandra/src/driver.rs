@@ -1,5 +1,7 @@
 //! The driver: what `store` asks for, handed to the files that do it.
 
+use std::sync::atomic::Ordering;
+
 use metric::Timestamp;
 use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
 
@@ -26,6 +28,12 @@ impl CassandraDriver {
         let points = Points::new(data.clone(), &options);
         let names = Names::new(data, meta, &options);
         Ok(CassandraDriver { options, points, names })
+    }
+
+    /// How many batches of points were acknowledged since the start: a large write that is slow is told by it from one
+    /// that stands still.
+    pub fn acknowledged(&self) -> u64 {
+        self.points.acknowledged.load(Ordering::Relaxed)
     }
 
     /// Why no node of the points' cluster can be reached; `None` while there is a connection to any, whatever that

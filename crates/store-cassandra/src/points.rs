@@ -1,6 +1,9 @@
 //! What writing and reading points share: the session, the tables, the bounds.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use metric::Timestamp;
 use scylla::client::session::Session;
@@ -24,6 +27,8 @@ pub(crate) struct Points {
     /// Unix seconds.
     pub(crate) clock: fn() -> Timestamp,
     pub(crate) timestamps: WriteClock,
+    /// Batches that were acknowledged since the start.
+    pub(crate) acknowledged: AtomicU64,
 }
 
 impl Points {
@@ -42,6 +47,7 @@ impl Points {
             reads: Semaphore::new(in_flight),
             clock: options.clock,
             timestamps: WriteClock::default(),
+            acknowledged: AtomicU64::new(0),
         }
     }
 

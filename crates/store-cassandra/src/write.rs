@@ -154,7 +154,10 @@ impl Points {
     async fn send(&self, statements: &Arc<Statements>, batch: RowBatch) -> Result<(), StoreError> {
         let table = batch.table;
         let error = match self.try_to_send(statements, &batch.rows).await {
-            Ok(()) => return Ok(()),
+            Ok(()) => {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
             Err(error) => error,
         };
         if error.failure() == Failure::NoTable {
