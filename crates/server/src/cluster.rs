@@ -27,6 +27,7 @@ use crate::{
     serve::now,
     settings::{Globs, Hosts, Secret, Settings},
     touches::Touches,
+    write_clock::WriteClock,
     writer::WriterFile,
 };
 
@@ -169,6 +170,7 @@ impl Named<'_> {
 pub struct Link {
     driver: OnceLock<Arc<CassandraDriver>>,
     claim: Mutex<Option<Claim>>,
+    write_clock: OnceLock<WriteClock>,
     // Why there is none yet, or no node can be reached now.
     problem: Mutex<Option<String>>,
 }
@@ -199,6 +201,7 @@ impl Link {
         loop {
             match self.driver.get() {
                 Some(driver) => {
+                    self.keep_clock();
                     let problem = driver.away().await;
                     (*self.problem.lock()).clone_from(&problem);
                     let before = std::mem::replace(&mut acknowledged, driver.acknowledged());
@@ -220,8 +223,15 @@ impl Link {
         }
     }
 
+    fn keep_clock(&self) {
+        if let (Some(driver), Some(clock)) = (self.driver.get(), self.write_clock.get()) {
+            clock.keep(driver.last_timestamp());
+        }
+    }
+
     /// Lets go of the writer id at a clean stop, so that the data folder may be moved at once.
     pub async fn release(&self) {
+        self.keep_clock();
         let claim = self.claim.lock().take();
         let Some(claim) = claim.filter(|_| self.is_up()) else { return };
         let released = tokio::time::timeout(RELEASE, claim.release()).await;
@@ -301,6 +311,7 @@ impl Cluster {
         let retentions = retentions(policies);
         let needs_indexes = settings.cassandra.globs == Globs::Cassandra;
         let link = Arc::new(Link::default());
+        let _ = link.write_clock.set(WriteClock::of(data));
         let driver = Arc::new(ClusterDriver::new(link.clone(), local, settings));
         let cluster = Cluster {
             driver,
@@ -392,6 +403,7 @@ impl Cluster {
         }
         let mut driver = CassandraDriver::connect(self.options.clone()).await?;
         let claim = driver.claim(kept, &self.writer.place()).await?;
+        driver.go_on_after(self.link.write_clock.get().map_or(0, WriteClock::kept));
         self.writer.keep(&claim.identity())?;
         tracing::info!(keyspace = self.options.keyspace, writer = claim.identity().writer, "Cassandra is connected");
         self.link.connected(driver, claim);
@@ -438,9 +450,11 @@ impl ClusterDriver {
             // While Cassandra is away they stay due.
             let Ok(driver) = self.link.driver() else { continue };
             let (written, read) = std::mem::take(&mut *self.due.lock());
-            for some in written.chunks(TOUCHED_AT_ONCE) {
+            for (nth, some) in written.chunks(TOUCHED_AT_ONCE).enumerate() {
                 if let Err(error) = driver.touch(some.to_vec()).await {
-                    tracing::warn!(%error, metrics = some.len(), "updated_on could not be written; it is when they are due again");
+                    let unsaid = &written[nth * TOUCHED_AT_ONCE..];
+                    tracing::warn!(%error, metrics = unsaid.len(), "updated_on could not be written; it is tried again");
+                    self.note_written(unsaid.iter().map(|name| (0, name.clone())).collect());
                     break;
                 }
             }
@@ -495,9 +509,10 @@ impl Driver for ClusterDriver {
         Box::pin(async move {
             let driver = self.link.writer()?;
             let due = self.due_of(&runs);
-            driver.write(runs).await?;
+            let written = driver.write(runs).await;
+            // Also when it failed: it is tried again until it does not, and the metric is not due by then.
             self.note_written(due);
-            Ok(())
+            written
         })
     }
 

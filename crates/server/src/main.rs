@@ -18,6 +18,7 @@ mod table_globs;
 mod timed;
 mod touches;
 mod unread_names;
+mod write_clock;
 mod writer;
 
 use std::{

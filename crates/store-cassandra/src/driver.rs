@@ -36,6 +36,17 @@ impl CassandraDriver {
         self.points.acknowledged.load(Ordering::Relaxed)
     }
 
+    /// The highest timestamp that a row bears which was written since the start, or that [`CassandraDriver::go_on_after`]
+    /// was told: microseconds since 1970.
+    pub fn last_timestamp(&self) -> i64 {
+        self.points.timestamps.last()
+    }
+
+    /// Rows written from now on bear higher timestamps than this one, whatever the clock says.
+    pub fn go_on_after(&self, timestamp: i64) {
+        self.points.timestamps.go_on_after(timestamp);
+    }
+
     /// Why no node of the points' cluster can be reached; `None` while there is a connection to any, whatever that
     /// node can do for us. Asks nobody as long as there is one.
     pub async fn away(&self) -> Option<String> {

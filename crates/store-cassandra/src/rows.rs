@@ -17,8 +17,9 @@ pub(crate) const WRITERS: u16 = 1 << 14;
 pub(crate) const LARGEST_COUNT: u32 = i16::MAX as u32;
 
 /// The last second at which a row may expire. Cassandra up to 4, and 5 as it comes, keep it in 31 bits and
-/// refuse what would expire later; such rows expire then.
-const LAST_EXPIRY: Timestamp = i32::MAX as Timestamp - 1;
+/// refuse what would expire later; such rows expire then. It reckons with its own clock and with the second in which it is
+/// asked, and the refusal of one row would hold up all of a flush: so a day less.
+const LAST_EXPIRY: Timestamp = i32::MAX as Timestamp - 1 - 86_400;
 
 /// The id of a metric in the datapoints tables.
 pub(crate) fn metric_id(name: &str) -> Uuid {

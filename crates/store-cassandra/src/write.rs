@@ -121,6 +121,16 @@ pub(crate) struct WriteClock {
 }
 
 impl WriteClock {
+    /// The highest that was taken.
+    pub(crate) fn last(&self) -> i64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// All that are taken from now on are higher than this one.
+    pub(crate) fn go_on_after(&self, timestamp: i64) {
+        self.last.fetch_max(timestamp, Ordering::Relaxed);
+    }
+
     /// The first of `number` timestamps that follow each other and that nobody else gets.
     pub(crate) fn take(&self, number: usize) -> i64 {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
@@ -281,5 +291,10 @@ mod tests {
             assert!(first > last, "{first} after {last}");
             last = first + number as i64 - 1;
         }
+        // Nor behind what a process before this one used, when its clock was a year ahead.
+        let used = last + 31_536_000_000_000;
+        clock.go_on_after(used);
+        clock.go_on_after(last);
+        assert_eq!((clock.take(2), clock.last()), (used + 1, used + 2));
     }
 }

@@ -178,14 +178,14 @@ settings! {
         /// Replication of keyspaces that `plumbago schema apply` or a first start creates, in CQL:
         /// "{'class': 'NetworkTopologyStrategy', 'dc1': 3}". "off" takes three replicas, or as many as there are nodes.
         replication: Option<String> = "off";
-        /// How many replicas must have taken points.
-        data_write_consistency: Consistency = "local_one";
-        /// How many replicas must answer for points.
-        data_read_consistency: ReadConsistency = "local_one";
+        /// How many replicas must have taken points. With fewer than a majority, what a node loses may be the only copy.
+        data_write_consistency: Consistency = "local_quorum";
+        /// How many replicas must answer for points; coarse slots of late points are derived from what is read.
+        data_read_consistency: ReadConsistency = "local_quorum";
         /// How many replicas must have taken names.
-        meta_write_consistency: Consistency = "local_one";
+        meta_write_consistency: Consistency = "local_quorum";
         /// How many replicas must answer for names.
-        meta_read_consistency: ReadConsistency = "local_one";
+        meta_read_consistency: ReadConsistency = "local_quorum";
         /// What the tables of names carry when they are created: "sasi", as BigGraphite has and needs it, "sai"
         /// (Cassandra 5) or "none" (ScyllaDB, or cheaper new metrics).
         indexes: Indexes = "sasi";
@@ -208,7 +208,7 @@ settings! {
         reconcile_every: Duration = "1h";
         /// How often a metric that gets points says so in the tables (updated_on), by which BigGraphite's clean goes.
         touch_every: Duration = "1d";
-        /// The share of reads that say so in the tables (read_on).
+        /// The share of reads that say so in the tables (read_on), for a metric once in touch_every at most.
         read_sample: Share = "0.1";
     }
 
