@@ -15,6 +15,7 @@ use ingest::Ingest;
 use metadata::Registry;
 use store::{Catalogue, Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
 use store_cassandra::CassandraDriver;
+use tokio::sync::mpsc;
 
 use crate::{cluster::Link, unread_names::NamesRead};
 
@@ -111,31 +112,45 @@ impl SharedNames {
         };
         unlisted.iter().filter_map(|&number| is_there.get_mut(number as usize).map(|there| *there = true)).count();
         let mut done = Reconciled::default();
-        let mut unknown: Vec<SharedMetric> = Vec::new();
-        let mut told = Instant::now();
-        driver
-            .scan(&mut |batch, progress| {
-                let names = self.registry.read();
-                for metric in batch {
-                    let name = metric.name.as_bytes();
-                    match names.find(self.registry.hash(name), name) {
-                        Some(number) => _ = is_there.get_mut(number as usize).map(|there| *there = true),
-                        None => unknown.push(metric),
+        let (unknown, mut to_adopt) = mpsc::unbounded_channel();
+        let scanning = async {
+            let mut some: Vec<SharedMetric> = Vec::new();
+            let (mut rows, mut told) = (0, Instant::now());
+            driver
+                .scan(&mut |batch, progress| {
+                    let names = self.registry.read();
+                    for metric in batch {
+                        let name = metric.name.as_bytes();
+                        match names.find(self.registry.hash(name), name) {
+                            Some(number) => _ = is_there.get_mut(number as usize).map(|there| *there = true),
+                            None => some.push(metric),
+                        }
                     }
-                }
-                drop(names);
-                done.rows = progress.rows;
-                if told.elapsed() >= TELL_EVERY {
-                    told = Instant::now();
-                    let percent = (100.0 * progress.part).round();
-                    tracing::info!(rows = progress.rows, percent, "reading the names in the tables");
-                }
-            })
-            .await?;
-        while !unknown.is_empty() {
-            let some = unknown.split_off(unknown.len().saturating_sub(ADOPTED));
-            done.added += adopt(some, &*self.local, &self.ingest).await?;
-        }
+                    drop(names);
+                    if some.len() >= ADOPTED {
+                        let _ = unknown.send(std::mem::take(&mut some));
+                    }
+                    rows = progress.rows;
+                    if told.elapsed() >= TELL_EVERY {
+                        told = Instant::now();
+                        let percent = (100.0 * progress.part).round();
+                        tracing::info!(rows, percent, "reading the names in the tables");
+                    }
+                })
+                .await?;
+            let _ = unknown.send(some);
+            drop(unknown);
+            Ok(rows)
+        };
+        // Beside the scan, so that millions of unknown names need not be held.
+        let adopting = async {
+            let mut added = 0;
+            while let Some(some) = to_adopt.recv().await {
+                added += adopt(some, &*self.local, &self.ingest).await?;
+            }
+            Ok::<_, StoreError>(added)
+        };
+        (done.rows, done.added) = tokio::try_join!(scanning, adopting)?;
         let gone: Vec<u32> = {
             let names = self.registry.read();
             let missed = (0..end).filter(|&number| !is_there[number as usize]);
