@@ -39,6 +39,29 @@ def test_the_tables_and_the_path_index_answer_alike(make_server, cassandra, inde
     assert max(value for value, _ in answer[0]["datapoints"] if value is not None) == len(names)
 
 
+def test_names_too_deep_for_the_tables_stay_in_sight(make_server, cassandra):
+    over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
+    server = over.server()
+    # The tables have 64 columns, one of them for the mark of the end; a name may have 64 components.
+    path = ["deep", *"12345678" * 7, "x"]
+    names = [".".join([*path, *(f"d{at}" for at in range(depth - len(path)))]) for depth in (59, 62, 63, 64)]
+    now = aligned_now()
+    server.send([(name, now, 1.0) for name in names])
+    flush(server)
+    globs = ["deep.*", "deep.**", "**.d5", *(".".join([*path, *["*"] * more]) for more in range(1, 7)), ".".join("*" * 64)]
+    before = [listed(server, glob) for glob in globs]
+    assert [name for name, is_leaf in before[1] if is_leaf] == sorted(names, key=len)
+    # A reading of the tables, which lack one of them, hides none.
+    time.sleep(3)
+    assert [listed(server, glob) for glob in globs] == before
+    server.stop()
+    (server.folder / "plumbago.toml").write_text(over.settings + 'globs = "cassandra"\n')
+    server.start()
+    for glob, expected in zip(globs, before):
+        assert listed(server, glob) == expected, glob
+    assert server.get("/metrics/find", query=".".join("*" * 65)).status_code == 400
+
+
 def test_what_another_node_creates_and_deletes_is_followed(make_server, cassandra, keyspace_of):
     over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
     one, other = over.server(), over.server()

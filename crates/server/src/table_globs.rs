@@ -80,7 +80,24 @@ impl TableGlobs {
             Ok(nodes)
         })?;
         self.add_unlisted(pattern, &mut nodes)?;
+        self.add_deep(pattern, limits, &mut nodes)?;
         Ok(nodes)
+    }
+
+    /// Names that have too many components for the tables are known to this node alone.
+    fn add_deep(&self, pattern: &str, limits: &FindLimits, nodes: &mut Vec<SharedNode>) -> Result<(), FindError> {
+        let columns = self.link.driver().ok().and_then(|driver| driver.columns());
+        let components = |path: &str| path.split('.').count();
+        let Some(columns) = columns.filter(|&columns| components(pattern) >= columns || pattern.contains("**")) else {
+            return Ok(());
+        };
+        let local = Finder::find(&*self.registry, pattern, limits)?;
+        nodes.extend(local.iter().filter(|node| components(node.path) >= columns).map(|node| SharedNode {
+            path: node.path.to_owned(),
+            is_leaf: node.is_leaf,
+            is_branch: node.is_branch,
+        }));
+        Ok(())
     }
 
     /// A metric that was created a moment ago is in the tables a second later, and to be found now.
@@ -91,10 +108,13 @@ impl TableGlobs {
             return Ok(());
         }
         let leaves: HashSet<String> = nodes.iter().filter(|node| node.is_leaf).map(|node| node.path.clone()).collect();
+        // Those are found where all others of their kind are.
+        let columns = self.link.driver().ok().and_then(|driver| driver.columns()).unwrap_or(usize::MAX);
+        let is_deep = |name: &str| name.split('.').count() >= columns;
         let names = self.registry.read();
         for number in unlisted {
             let name = names.name(number);
-            if !metric::is_tagged(name) && matcher.matches(name)? && !leaves.contains(name) {
+            if !metric::is_tagged(name) && !is_deep(name) && matcher.matches(name)? && !leaves.contains(name) {
                 nodes.push(SharedNode { path: name.to_owned(), is_leaf: true, is_branch: false });
             }
         }

@@ -36,6 +36,12 @@ impl CassandraDriver {
         self.points.acknowledged.load(Ordering::Relaxed)
     }
 
+    /// How many columns for components the tables of names have: a name with fewer components is in them. `None` before they
+    /// were looked at.
+    pub fn columns(&self) -> Option<usize> {
+        self.names.opened.get().map(|tables| tables.opened.components)
+    }
+
     /// The highest timestamp that a row bears which was written since the start, or that [`CassandraDriver::go_on_after`]
     /// was told: microseconds since 1970.
     pub fn last_timestamp(&self) -> i64 {

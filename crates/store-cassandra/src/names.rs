@@ -47,7 +47,7 @@ pub(crate) struct Names {
     /// Statements under way at once.
     in_flight: usize,
     permits: Semaphore,
-    opened: OnceCell<Tables>,
+    pub(crate) opened: OnceCell<Tables>,
     /// Statements of globs, by their words.
     globs: RwLock<HashMap<String, PreparedStatement>>,
     directories: KnownDirectories,

@@ -46,6 +46,11 @@ impl KnownDirectories {
         known.hashes.contains(&hash)
     }
 
+    /// Forgets all of them: names were deleted, and perhaps the directories above them.
+    pub(super) fn forget(&self) {
+        *self.known.lock() = Known::default();
+    }
+
     /// Remembers paths that were written.
     pub(super) fn add<'a>(&self, paths: impl IntoIterator<Item = &'a str>) {
         let mut known = self.known.lock();
@@ -68,6 +73,8 @@ mod tests {
         assert!(!known.has("a.b"));
         known.add(["a", "a.b"]);
         assert!(known.has("a.b") && known.has("a") && !known.has("a.c"));
+        known.forget();
+        assert!(!known.has("a.b"));
     }
 
     #[test]

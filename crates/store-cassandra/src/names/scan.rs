@@ -118,7 +118,12 @@ impl Names {
             Ok::<_, StoreError>(Some(name).filter(|_| !is_there))
         };
         let asked = stream::iter(names).map(is_there).buffered(self.in_flight);
-        asked.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await
+        let gone: Vec<String> = asked.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await?;
+        if !gone.is_empty() {
+            // A point may come for one, and is then to be found from the root down again.
+            self.directories.forget();
+        }
+        Ok(gone)
     }
 
     async fn has(&self, statement: &PreparedStatement, name: &str) -> Result<bool, StoreError> {

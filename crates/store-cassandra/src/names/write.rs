@@ -27,13 +27,10 @@ impl Names {
     /// is; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
     /// several nodes at once.
     ///
-    /// A metric with more components than the tables have columns is left out, counted and told.
+    /// A metric with as many components as the tables have columns, or more, is left out, counted and told; the directories
+    /// above it are written as far as there are columns.
     pub(crate) async fn put(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
         let tables = self.tables().await?;
-        let (records, refused): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
-            records.iter().partition(|record| components(&record.name) < tables.opened.components);
-        self.refuse(&refused, tables);
-
         let untagged = records.iter().filter(|record| !is_tagged(&record.name));
         let mut directories: BTreeSet<&str> = BTreeSet::new();
         for record in untagged {
@@ -41,6 +38,9 @@ impl Names {
             let mut path = record.name.as_str();
             while let Some(dot) = path.rfind('.') {
                 path = &path[..dot];
+                if components(path) >= tables.opened.components {
+                    continue;
+                }
                 if self.directories.has(path) || !directories.insert(path) {
                     break;
                 }
@@ -52,6 +52,9 @@ impl Names {
         stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await?;
         self.directories.add(directories.iter().copied());
 
+        let (records, refused): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
+            records.iter().partition(|record| components(&record.name) < tables.opened.components);
+        self.refuse(&refused, tables);
         let writes = (0..records.len()).map(|at| self.put_metric(tables, records[at]));
         stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await
     }
