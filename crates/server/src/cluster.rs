@@ -246,14 +246,21 @@ impl Link {
     /// The driver for writing: not when another node has taken this one's id.
     fn writer(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
         let driver = self.driver()?;
-        match self.claim.lock().as_ref().is_some_and(Claim::is_lost) {
-            true => Err(StoreError::Refused(
+        let claim = self.claim.lock();
+        let Some(claim) = &*claim else { return Ok(driver) };
+        if claim.is_lost() {
+            return Err(StoreError::Refused(
                 "another node has taken this one's writer id while it was away; stop this node, and give one of the two a data \
                  folder of its own"
                     .to_owned(),
-            )),
-            false => Ok(driver),
+            ));
         }
+        if claim.is_doubtful() {
+            return Err(StoreError::Unavailable(
+                "this process stood still for minutes; it looks whether its writer id is still its own".to_owned(),
+            ));
+        }
+        Ok(driver)
     }
 
     fn connected(&self, driver: CassandraDriver, claim: Claim) {

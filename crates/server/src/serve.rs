@@ -113,6 +113,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
         memory_limit_bytes: settings.ingest.memory_limit.0,
         flush_after: settings.ingest.flush_after,
     };
+    let has_schemas = rules.has_schemas();
     // A replay keeps its thread for as long as it takes, and changes nothing that a stop could leave half done.
     let opening = tokio::spawn(Ingest::open(ingest_options, driver.clone(), registry.clone(), rules));
     let ingest = tokio::select! {
@@ -126,6 +127,20 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     );
 
     let names_read = Arc::new(NamesRead::of(&data));
+    let shared_names = cluster.as_ref().map(|cluster| SharedNames {
+        link: cluster.link.clone(),
+        local: embedded.clone(),
+        ingest: ingest.clone(),
+        registry: registry.clone(),
+        read: names_read.clone(),
+    });
+    // Without a schema metrics keep the policy the tables tell: it must be known before a point comes for one.
+    if !has_schemas && let Some(names) = &shared_names {
+        tokio::select! {
+            () = names.read_once() => {}
+            _ = signals.next() => return Ok(()),
+        }
+    }
     let watched = Watched::new(settings.rules.conf_dir.clone(), texts);
     let is_ready = Arc::new(AtomicBool::new(false));
     let (stop, stopping) = watch::channel(false);
@@ -192,24 +207,12 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
     }
     let mut background = JoinSet::new();
     let mut link = None;
-    if let Some(cluster) = cluster {
+    if let Some((cluster, names)) = cluster.zip(shared_names) {
         let every = settings.cassandra.reconcile_every;
-        let names = SharedNames {
-            link: cluster.link.clone(),
-            local: embedded,
-            ingest: ingest.clone(),
-            registry: registry.clone(),
-            read: names_read.clone(),
-        };
         background.spawn(cluster.driver.clone().say_touches());
-        // Until then globs are an error. One that fails now is tried again.
-        if !names_read.are_read() && cluster.link.is_up() {
-            tokio::select! {
-                done = names.reconcile() => if let Err(error) = done {
-                    tracing::error!(%error, "the names in the tables could not be read; it is tried again");
-                },
-                _ = signals.next() => return Ok(()),
-            }
+        tokio::select! {
+            () = names.read_once() => {}
+            _ = signals.next() => return Ok(()),
         }
         background.spawn(names.follow(every));
         link = Some(cluster.link.clone());

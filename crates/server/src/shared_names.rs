@@ -97,7 +97,18 @@ impl SharedNames {
         }
     }
 
-    /// Reads the tables once.
+    /// Reads the tables where that was never done and can be. Until it succeeds, now or by [`SharedNames::follow`], globs
+    /// are an error.
+    pub async fn read_once(&self) {
+        if !self.read.are_read()
+            && self.link.is_up()
+            && let Err(error) = self.reconcile().await
+        {
+            tracing::error!(%error, "the names in the tables could not be read; it is tried again");
+        }
+    }
+
+    /// Reads the tables.
     pub async fn reconcile(&self) -> Result<Reconciled, StoreError> {
         let driver = self.link.driver()?;
         let began = Instant::now();

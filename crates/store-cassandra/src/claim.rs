@@ -13,10 +13,11 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::TryFutureExt;
+use parking_lot::Mutex;
 use scylla::{client::session::Session, statement::unprepared::Statement, value::CqlTimestamp};
 use store::StoreError;
 use uuid::Uuid;
@@ -88,6 +89,8 @@ pub struct Place {
 pub struct Claim {
     identity: Identity,
     is_lost: Arc<AtomicBool>,
+    /// When it was last looked who has the id, whether there was an answer or not.
+    looked: Arc<Mutex<Instant>>,
     refresh: tokio::task::JoinHandle<()>,
     row: Row,
 }
@@ -107,6 +110,12 @@ impl Claim {
     /// Whether another node was found to have taken the id: this one was away too long, and must not write any more.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// Whether this process did not run for so long that another node may have taken the id, and has not looked since. It looks
+    /// at once when it goes on.
+    pub fn is_doubtful(&self) -> bool {
+        self.looked.lock().elapsed() >= Duration::from_secs(ALIVE_SECONDS as u64)
     }
 
     /// Says that the node is alive, as is done by itself twice a minute, unless another one took the id.
@@ -275,11 +284,14 @@ impl Row {
     async fn keep(self, identity: Identity) -> Result<Claim, StoreError> {
         self.say_alive().await?;
         let is_lost = Arc::new(AtomicBool::new(false));
-        let (row, lost) = (self.clone(), is_lost.clone());
+        let looked = Arc::new(Mutex::new(Instant::now()));
+        let (row, lost, just_looked) = (self.clone(), is_lost.clone(), looked.clone());
         let refresh = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
-                match row.refresh(identity, &lost).await {
+                let refreshed = row.refresh(identity, &lost).await;
+                *just_looked.lock() = Instant::now();
+                match refreshed {
                     Ok(()) => {}
                     // Whoever has points to write tells of a cluster that is away.
                     Err(error @ StoreError::Unavailable(_)) => {
@@ -291,7 +303,7 @@ impl Row {
                 }
             }
         });
-        Ok(Claim { identity, is_lost, refresh, row: self })
+        Ok(Claim { identity, is_lost, looked, refresh, row: self })
     }
 
     async fn refresh(&self, identity: Identity, is_lost: &AtomicBool) -> Result<(), StoreError> {
@@ -357,6 +369,12 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_looks_more_often_than_it_may_stand_still() {
+        let longest = REFRESH + Duration::from_secs(60);
+        assert!(longest < Duration::from_secs(ALIVE_SECONDS as u64), "a slow answer is not a doubt");
+    }
 
     #[test]
     fn an_identity_is_read_as_it_was_written() {
