@@ -1,7 +1,8 @@
 //! What Cassandra and its driver cost by themselves: points written and read with nothing of ours in between.
 //!
 //! `bare HOST:PORT write METRICS POINTS FIRST BATCH` writes POINTS of each of METRICS, BATCH rows of one partition at a time, into
-//! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0. `bare HOST:PORT read METRICS POINTS FIRST` reads them
+//! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0, and with a further word `hours` also a row of each
+//! hour into one of the shape of its aggregates. `bare HOST:PORT read METRICS POINTS FIRST` reads them
 //! back, all metrics at once and then one alone. Both print one line of JSON. FIRST is the number of the first point, 0
 //! unless told: points that a server keeps in two partitions are read from two here as well. tests/bench/cassandra stands
 //! it beside servers.
@@ -15,7 +16,7 @@ use scylla::{
 };
 use uuid::Uuid;
 
-const USAGE: &str = "bare HOST:PORT write|read METRICS POINTS FIRST [BATCH]";
+const USAGE: &str = "bare HOST:PORT write|read METRICS POINTS FIRST [BATCH [hours]]";
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -24,6 +25,8 @@ const IN_FLIGHT: usize = 64;
 /// Points of a partition.
 const PARTITION: i64 = 2_000;
 const STEP_MS: i64 = 60_000;
+/// Points of a slot of the second stage.
+const HOUR_POINTS: i64 = 60;
 /// Long enough that nothing expires while it is measured.
 const TTL_SECONDS: i32 = 692_100;
 
@@ -36,13 +39,13 @@ async fn main() -> Result<(), Failure> {
     let first: i64 = word(4)?.parse()?;
     let points = first..first + word(3)?.parse::<i64>()?;
     match word(1)?.as_str() {
-        "write" => write(&session, metrics, points, word(5)?.parse()?).await,
+        "write" => write(&session, metrics, points, word(5)?.parse()?, words.get(6).is_some()).await,
         "read" => read(&session, metrics, points).await,
         _ => Err(USAGE.into()),
     }
 }
 
-async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize) -> Result<(), Failure> {
+async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize, hours: bool) -> Result<(), Failure> {
     let schema = [
         "CREATE KEYSPACE IF NOT EXISTS bare WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE IF NOT EXISTS bare.points (metric uuid, time_start_ms bigint, offset smallint, value double, \
@@ -50,6 +53,11 @@ async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize
          AND default_time_to_live = 692100 AND memtable_flush_period_in_ms = 900000 AND compaction = \
          {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', \
          'compaction_window_unit': 'HOURS', 'compaction_window_size': 3}",
+        "CREATE TABLE IF NOT EXISTS bare.hours (metric uuid, time_start_ms bigint, offset smallint, shard smallint, value double, \
+         count smallint, PRIMARY KEY ((metric, time_start_ms), offset, shard)) WITH CLUSTERING ORDER BY (offset DESC, shard DESC) \
+         AND default_time_to_live = 2595600 AND memtable_flush_period_in_ms = 900000 AND compaction = \
+         {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', \
+         'compaction_window_unit': 'DAYS', 'compaction_window_size': 1}",
     ];
     for statement in schema {
         session.query_unpaged(statement, ()).await?;
@@ -62,6 +70,10 @@ async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize
         batch.append_statement(insert.clone());
     }
     let batch = session.prepare_batch(&batch).await?;
+
+    let hour = session
+        .prepare("INSERT INTO bare.hours (metric, time_start_ms, offset, shard, value, count) VALUES (?, ?, ?, ?, ?, ?) USING TTL ?")
+        .await?;
 
     let begun = Instant::now();
     let batches = (points.end - points.start) as usize / rows;
@@ -77,8 +89,27 @@ async fn write(session: &Session, metrics: u128, points: Range<i64>, rows: usize
                     (Uuid::from_u128(metric), start, (point % PARTITION) as i16, value, TTL_SECONDS)
                 })
                 .collect();
-            let batch = &batch;
-            async move { session.batch(batch, values).await }
+            let (batch, hour) = (&batch, &hour);
+            // Of the metric's last hour in this batch, one for each that it has.
+            let last = (first + rows - 1) as i64 / HOUR_POINTS;
+            let of_hours = (first as i64 / HOUR_POINTS..=last).filter(move |_| hours).map(move |nth| {
+                let start = nth / PARTITION * PARTITION * STEP_MS * HOUR_POINTS;
+                let row = (
+                    Uuid::from_u128(metric),
+                    start,
+                    (nth % PARTITION) as i16,
+                    1_i16,
+                    7.5,
+                    HOUR_POINTS as i16,
+                    TTL_SECONDS,
+                );
+                async move { session.execute_unpaged(hour, row).await.map(drop) }
+            });
+            async move {
+                let of_hours = futures::future::try_join_all(of_hours);
+                let both = async { session.batch(batch, values).await.map(drop) };
+                futures::future::try_join(both, of_hours).await.map(drop)
+            }
         })
         .buffer_unordered(IN_FLIGHT);
     while let Some(result) = results.next().await {

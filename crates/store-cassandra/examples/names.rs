@@ -9,7 +9,10 @@ use std::{collections::BTreeSet, time::Instant};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::Policy;
-use scylla::statement::batch::{Batch, BatchType};
+use scylla::{
+    errors::ExecutionError,
+    statement::batch::{Batch, BatchType},
+};
 use store::{Catalogue, MetricRecord, PolicyChange};
 use store_cassandra::{
     CassandraDriver, Indexes, Options,
@@ -132,6 +135,18 @@ async fn find(driver: &CassandraDriver, keyspace: &node::Keyspace) -> String {
     format!(r#", "found": {found}, "find_ms": {:.1}, "bare_find_ms": {:.1}"#, p50(ours), p50(bares))
 }
 
+/// A statement, tried again when Cassandra did not manage it in its own two seconds, as it does not now and then.
+async fn again<T, F: Future<Output = Result<T, ExecutionError>>>(
+    attempt: impl Fn() -> F,
+) -> Result<(), ExecutionError> {
+    for _ in 0..5 {
+        if attempt().await.is_ok() {
+            return Ok(());
+        }
+    }
+    attempt().await.map(drop)
+}
+
 /// The same rows by the statements alone.
 struct Bare<'a> {
     session: &'a scylla::client::session::Session,
@@ -175,14 +190,17 @@ impl Bare<'_> {
         };
         let writes = directories.into_iter().map(|path| {
             let values = bound(path);
-            async move { self.session.execute_unpaged(&self.directories[values.len() - 4], values).await.map(drop) }
+            async move {
+                let statement = &self.directories[values.len() - 4];
+                again(|| self.session.execute_unpaged(statement, &values)).await
+            }
         });
         stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await.unwrap();
         let config = [("aggregator", "average"), ("retention", "10080*60s"), ("carbon_xfilesfactor", "0.500000")];
         let config = &std::collections::HashMap::from(config);
         let writes = names.iter().map(|name| async move {
             let values = (bound(name), (name, Uuid::new_v4(), config));
-            self.session.batch(&self.metric, values).await.map(drop)
+            again(|| self.session.batch(&self.metric, &values)).await
         });
         stream::iter(writes).buffer_unordered(IN_FLIGHT).try_collect::<()>().await.unwrap();
     }
