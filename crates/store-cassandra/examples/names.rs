@@ -5,7 +5,10 @@
 #[path = "../tests/node/mod.rs"]
 mod node;
 
-use std::{collections::BTreeSet, time::Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::Policy;
@@ -19,6 +22,11 @@ use store_cassandra::{
     schema::{self, Schema},
 };
 use uuid::Uuid;
+
+type ExampleError = Box<dyn std::error::Error>;
+
+/// How long finds wait after everything was written.
+const SETTLING: Duration = Duration::from_secs(60);
 
 /// Statements under way at once.
 const IN_FLIGHT: usize = 256;
@@ -105,6 +113,9 @@ async fn find(driver: &CassandraDriver, keyspace: &node::Keyspace) -> String {
         keyspace.name
     );
     let directories = cql.replace("_metadata.metrics", "_metadata.directories");
+    // What was just written is compacted; until then a find takes ten times as long, whoever asks.
+    eprintln!("waiting for compactions");
+    tokio::time::sleep(SETTLING).await;
     let (mut found, mut ours, mut bares) = (0, Vec::new(), Vec::new());
     for _ in 0..9 {
         let begun = Instant::now();
@@ -114,9 +125,19 @@ async fn find(driver: &CassandraDriver, keyspace: &node::Keyspace) -> String {
         let mut rows = 0;
         // The same two statements, one after the other.
         for cql in [&cql, &directories] {
-            let answer = keyspace.session.query_iter(cql.as_str(), ()).await.unwrap();
-            rows +=
-                answer.rows_stream::<(String,)>().unwrap().try_fold(0, |n, _| async move { Ok(n + 1) }).await.unwrap();
+            let mut tries = 0;
+            rows += loop {
+                let asked = keyspace.session.query_iter(cql.as_str(), ()).await.map_err(ExampleError::from);
+                let counted = async {
+                    let rows = asked?.rows_stream::<(String,)>()?;
+                    Ok::<_, ExampleError>(rows.try_fold(0, |n, _| async move { Ok(n + 1) }).await?)
+                };
+                match counted.await {
+                    Ok(rows) => break rows,
+                    Err(error) if tries == 5 => panic!("{error}"),
+                    Err(_) => tries += 1,
+                }
+            };
         }
         assert_eq!(rows, found, "both read the same rows");
         bares.push(begun.elapsed().as_secs_f64() * 1e3);
