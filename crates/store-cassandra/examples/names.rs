@@ -25,8 +25,8 @@ use uuid::Uuid;
 
 type ExampleError = Box<dyn std::error::Error>;
 
-/// How long finds wait after everything was written.
-const SETTLING: Duration = Duration::from_secs(60);
+/// How long Cassandra has for the compactions of what was written, at most.
+const SETTLING: Duration = Duration::from_secs(600);
 
 /// Statements under way at once.
 const IN_FLIGHT: usize = 256;
@@ -88,6 +88,8 @@ async fn main() {
     let (ours, bares) = (counted / ours, counted / bares);
     eprintln!("put: driver {ours:.0}/s, bare {bares:.0}/s, ratio {:.2}", ours / bares);
 
+    // Until then a find takes ten times as long, whoever asks.
+    settle(&keyspace).await;
     let begun = Instant::now();
     let mut scanned = 0;
     driver.scan(&mut |batch, _| scanned += batch.len()).await.unwrap();
@@ -113,9 +115,6 @@ async fn find(driver: &CassandraDriver, keyspace: &node::Keyspace) -> String {
         keyspace.name
     );
     let directories = cql.replace("_metadata.metrics", "_metadata.directories");
-    // What was just written is compacted; until then a find takes ten times as long, whoever asks.
-    eprintln!("waiting for compactions");
-    tokio::time::sleep(SETTLING).await;
     let (mut found, mut ours, mut bares) = (0, Vec::new(), Vec::new());
     for _ in 0..9 {
         let begun = Instant::now();
@@ -154,6 +153,19 @@ async fn find(driver: &CassandraDriver, keyspace: &node::Keyspace) -> String {
         times[times.len() / 2]
     };
     format!(r#", "found": {found}, "find_ms": {:.1}, "bare_find_ms": {:.1}"#, p50(ours), p50(bares))
+}
+
+/// Waits until nothing is compacted for some seconds.
+async fn settle(keyspace: &node::Keyspace) {
+    let begun = Instant::now();
+    let mut quiet = 0;
+    while quiet < 5 && begun.elapsed() < SETTLING {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let tasks = keyspace.session.query_unpaged("SELECT * FROM system_views.sstable_tasks", ()).await;
+        let idle = tasks.ok().and_then(|tasks| tasks.into_rows_result().ok()).is_some_and(|rows| rows.rows_num() == 0);
+        quiet = if idle { quiet + 1 } else { 0 };
+    }
+    eprintln!("compacted {:.0} s", begun.elapsed().as_secs_f64());
 }
 
 /// A statement, tried again when Cassandra did not manage it in its own two seconds, as it does not now and then.
