@@ -172,8 +172,9 @@ impl Points {
         let done = match (correction.to, &statements.delete) {
             (Some((value, count)), _) => {
                 let partial = Some((correction.shard, count));
-                let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl, timestamp };
-                patiently(self.limit, || self.session.execute_unpaged(&statements.insert, &row)).await
+                let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl };
+                let insert = statements.insert(timestamp);
+                patiently(self.limit, || self.session.execute_unpaged(&insert, &row)).await
             }
             (None, Some(delete)) => {
                 let key = (timestamp, metric, time_start_ms, offset, correction.shard);

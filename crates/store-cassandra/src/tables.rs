@@ -29,40 +29,60 @@ use crate::{
 /// Rows of a page. A partition of a stage-0 table has at most 2,000 rows, so that it is one page.
 const PAGE_ROWS: i32 = 4000;
 
-/// Batches of so many different numbers of rows are kept made. A steady flow has one or two.
-const KEPT_BATCHES: usize = 16;
+/// Batches of a table that are kept made, at most: as many as are under way at once by default. They take 8 KiB each
+/// at 60 rows.
+const KEPT_BATCHES: usize = 256;
 
 /// The prepared statements of one table.
 pub(crate) struct Statements {
     pub(crate) table: Table,
-    pub(crate) insert: PreparedStatement,
     pub(crate) select: PreparedStatement,
     /// Takes a row of an aggregated table back.
     pub(crate) delete: Option<PreparedStatement>,
     consistencies: Consistencies,
-    // The latest used is the last.
-    batches: Mutex<VecDeque<Arc<Batch>>>,
+    insert: PreparedStatement,
+    // Those that nobody uses; the latest used is the last.
+    batches: Mutex<VecDeque<Batch>>,
 }
 
 impl Statements {
-    /// An unlogged batch of that many inserts. Making one clones the statement as many times, so they are kept.
-    pub(crate) fn batch(&self, rows: usize) -> Arc<Batch> {
+    /// Inserts a row with this timestamp, in microseconds.
+    ///
+    /// The statement bears it, here and in [`Statements::batch`], and not the row: a value bound to each row costs
+    /// Cassandra a twelfth of what it spends on one.
+    pub(crate) fn insert(&self, timestamp: i64) -> PreparedStatement {
+        let mut insert = self.insert.clone();
+        insert.set_timestamp(Some(timestamp));
+        insert
+    }
+
+    /// An unlogged batch of that many inserts, all with this timestamp. Making one clones the statement as many times,
+    /// so who has sent it [keeps](Statements::keep) it.
+    pub(crate) fn batch(&self, rows: usize, timestamp: i64) -> Batch {
+        let mut batch = self.kept(rows).unwrap_or_else(|| {
+            let statements = (0..rows).map(|_| self.insert.clone().into()).collect();
+            let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
+            batch.set_consistency(self.consistencies.data_write);
+            batch.set_is_idempotent(true);
+            batch
+        });
+        batch.set_timestamp(Some(timestamp));
+        batch
+    }
+
+    fn kept(&self, rows: usize) -> Option<Batch> {
         let mut batches = self.batches.lock();
-        if let Some(at) = batches.iter().position(|batch| batch.statements.len() == rows) {
-            let batch = batches.remove(at).expect("it was just found there");
-            batches.push_back(batch.clone());
-            return batch;
-        }
-        let statements = (0..rows).map(|_| self.insert.clone().into()).collect();
-        let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
-        batch.set_consistency(self.consistencies.data_write);
-        batch.set_is_idempotent(true);
-        let batch = Arc::new(batch);
+        let at = batches.iter().rposition(|batch| batch.statements.len() == rows)?;
+        batches.remove(at)
+    }
+
+    /// For the next that needs one of as many rows.
+    pub(crate) fn keep(&self, batch: Batch) {
+        let mut batches = self.batches.lock();
         if batches.len() == KEPT_BATCHES {
             batches.pop_front();
         }
-        batches.push_back(batch.clone());
-        batch
+        batches.push_back(batch);
     }
 }
 
@@ -158,7 +178,7 @@ impl Tables {
             ),
             false => ("metric, time_start_ms, offset, value", "?, ?, ?, ?", "offset, value"),
         };
-        let insert = format!("INSERT INTO {name} ({columns}) VALUES ({marks}) USING TTL ? AND TIMESTAMP ?");
+        let insert = format!("INSERT INTO {name} ({columns}) VALUES ({marks}) USING TTL ?");
         let types = if table.aggregated { wire::PARTIAL } else { wire::POINT };
         let Some(mut insert) = self.statement(&insert, table, types).await? else { return Ok(None) };
         insert.set_consistency(self.consistencies.data_write);
@@ -182,7 +202,7 @@ impl Tables {
             delete = Some(statement);
         }
         let batches = Mutex::default();
-        let statements = Statements { table, insert, select, delete, consistencies: self.consistencies, batches };
+        let statements = Statements { table, select, delete, consistencies: self.consistencies, insert, batches };
         let statements = Arc::new(statements);
         self.known.write().insert(table, statements.clone());
         Ok(Some(statements))

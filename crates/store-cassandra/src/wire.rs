@@ -19,14 +19,8 @@ use scylla::{
 use uuid::Uuid;
 
 /// The columns of a written point.
-pub(crate) const POINT: &[NativeType] = &[
-    NativeType::Uuid,
-    NativeType::BigInt,
-    NativeType::SmallInt,
-    NativeType::Double,
-    NativeType::Int,
-    NativeType::BigInt,
-];
+pub(crate) const POINT: &[NativeType] =
+    &[NativeType::Uuid, NativeType::BigInt, NativeType::SmallInt, NativeType::Double, NativeType::Int];
 
 /// The columns of a written partial.
 pub(crate) const PARTIAL: &[NativeType] = &[
@@ -37,7 +31,6 @@ pub(crate) const PARTIAL: &[NativeType] = &[
     NativeType::Double,
     NativeType::SmallInt,
     NativeType::Int,
-    NativeType::BigInt,
 ];
 
 /// What a SELECT binds.
@@ -59,8 +52,6 @@ pub(crate) struct WrittenRow {
     pub(crate) value: f64,
     /// Seconds.
     pub(crate) ttl: i32,
-    /// Microseconds.
-    pub(crate) timestamp: i64,
 }
 
 impl SerializeRow for WrittenRow {
@@ -79,8 +70,7 @@ impl SerializeRow for WrittenRow {
         if let Some((_, count)) = self.partial {
             put(to, &count.to_be_bytes())?;
         }
-        put(to, &self.ttl.to_be_bytes())?;
-        put(to, &self.timestamp.to_be_bytes())
+        put(to, &self.ttl.to_be_bytes())
     }
 
     fn is_empty(&self) -> bool {

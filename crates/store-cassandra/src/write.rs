@@ -28,19 +28,23 @@ use crate::{
 /// grows; `examples/points.rs` measures it.
 const BATCH_ROWS: usize = 120;
 
-/// Rows of one partition, to be written at once.
+/// Rows of one partition, no two of one slot, to be written at once.
 #[derive(Debug, PartialEq)]
 pub(crate) struct RowBatch {
     pub(crate) table: Table,
+    /// Microseconds.
+    pub(crate) timestamp: i64,
     pub(crate) rows: Vec<WrittenRow>,
 }
 
-/// The batches of some runs. Runs of a metric that follow each other go together where they are of one partition.
+/// The batches of some runs. Runs of a metric that follow each other go together where they are of one partition
+/// and the later one has the later slots.
 pub(crate) struct Batches<'a> {
     runs: &'a [Run],
     shard: i16,
     now: Timestamp,
-    // That of the first run; each has its own, so that of two that write one slot the later wins.
+    // That of the first run; each has its own, so that of two that write one slot the later wins. Rows that go along
+    // with those of a later run have that one's: it is after all that came before, and before all that follow.
     timestamp: i64,
     run: usize,
     at: usize,
@@ -79,8 +83,7 @@ impl<'a> Batches<'a> {
             }
         };
         let (time_start_ms, offset) = rows::place(run.table.stage, slot);
-        let timestamp = self.timestamp + self.run as i64;
-        Some(WrittenRow { metric, time_start_ms, offset, partial, value, ttl, timestamp })
+        Some(WrittenRow { metric, time_start_ms, offset, partial, value, ttl })
     }
 }
 
@@ -93,16 +96,19 @@ impl Iterator for Batches<'_> {
             let id = self.id();
             while self.at < run.values.len() {
                 if let Some(row) = self.row(run, self.at, id) {
-                    let batch = batch.get_or_insert_with(|| RowBatch { table: run.table, rows: Vec::new() });
-                    if let Some(first) = batch.rows.first() {
+                    let timestamp = self.timestamp + self.run as i64;
+                    let begin = || RowBatch { table: run.table, timestamp, rows: Vec::new() };
+                    let batch = batch.get_or_insert_with(begin);
+                    if let Some(last) = batch.rows.last() {
                         let place = |row: &WrittenRow| (row.metric, row.time_start_ms);
-                        let goes_along = batch.table == run.table && place(first) == place(&row);
-                        if !goes_along || batch.rows.len() == BATCH_ROWS {
-                            return Some(std::mem::replace(batch, RowBatch { table: run.table, rows: Vec::new() }));
+                        let follows = place(last) == place(&row) && last.offset < row.offset;
+                        if batch.table != run.table || !follows || batch.rows.len() == BATCH_ROWS {
+                            return Some(std::mem::replace(batch, begin()));
                         }
                     } else {
                         batch.rows.reserve_exact((run.values.len() - self.at).min(BATCH_ROWS));
                     }
+                    batch.timestamp = timestamp;
                     batch.rows.push(row);
                 }
                 self.at += 1;
@@ -163,7 +169,7 @@ impl Points {
 
     async fn send(&self, statements: &Arc<Statements>, batch: RowBatch) -> Result<(), StoreError> {
         let table = batch.table;
-        let error = match self.try_to_send(statements, &batch.rows).await {
+        let error = match self.try_to_send(statements, &batch).await {
             Ok(()) => {
                 self.acknowledged.fetch_add(1, Ordering::Relaxed);
                 return Ok(());
@@ -175,7 +181,7 @@ impl Points {
             self.tables.forget(table);
             let statements = self.tables.made(table).await?;
             return self
-                .try_to_send(&statements, &batch.rows)
+                .try_to_send(&statements, &batch)
                 .await
                 .map_err(|error| self.failed("writing to", table, &error));
         }
@@ -185,13 +191,18 @@ impl Points {
     async fn try_to_send(
         &self,
         statements: &Statements,
-        rows: &[WrittenRow],
+        batch: &RowBatch,
     ) -> Result<(), scylla::errors::ExecutionError> {
-        match rows {
-            [row] => patiently(self.limit, || self.session.execute_unpaged(&statements.insert, row)).await.map(drop),
-            _ => {
-                let batch = statements.batch(rows.len());
-                patiently(self.limit, || self.session.batch(&batch, rows)).await.map(drop)
+        match &batch.rows[..] {
+            [row] => {
+                let insert = statements.insert(batch.timestamp);
+                patiently(self.limit, || self.session.execute_unpaged(&insert, row)).await.map(drop)
+            }
+            rows => {
+                let statement = statements.batch(rows.len(), batch.timestamp);
+                let sent = patiently(self.limit, || self.session.batch(&statement, rows)).await.map(drop);
+                statements.keep(statement);
+                sent
             }
         }
     }
@@ -217,12 +228,12 @@ mod tests {
         Run { metric: 0, name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }
     }
 
-    /// Table kind, partition in slots, and `offset=value` of each row.
+    /// Partition in slots, timestamp, and `offset=value` of each row.
     fn write(batch: RowBatch) -> String {
-        let rows = batch.rows.iter().map(|row| format!("{}={}@{}", row.offset, row.value, row.timestamp));
+        let rows = batch.rows.iter().map(|row| format!("{}={}", row.offset, row.value));
         let place = batch.rows[0].time_start_ms / 60_000;
         assert!(batch.rows.iter().all(|row| row.time_start_ms == place * 60_000), "one partition");
-        format!("{place}: {}", rows.collect::<Vec<_>>().join(" "))
+        format!("{place}@{}: {}", batch.timestamp, rows.collect::<Vec<_>>().join(" "))
     }
 
     fn batches(runs: &[Run]) -> Vec<String> {
@@ -239,14 +250,18 @@ mod tests {
             run("b", false, a + 3, &[6.0]),
             run("b", true, a + 3, &[7.0]),
             run("b", true, a + 4, &[8.0, nan]),
+            run("b", true, a + 7, &[9.0]),
+            run("b", true, a + 6, &[10.0]),
         ];
         assert_eq!(
             batches(&runs),
             [
-                "29998000: 1998=1@100",
-                "30000000: 0=3@100 1=4@100 1=5@101",
-                "30000000: 1=6@102",
-                "30000000: 1=7@103 2=8@104",
+                "29998000@100: 1998=1",
+                "30000000@100: 0=3 1=4",
+                "30000000@101: 1=5",
+                "30000000@102: 1=6",
+                "30000000@105: 1=7 2=8 5=9",
+                "30000000@106: 4=10",
             ]
         );
     }

@@ -86,6 +86,35 @@ async fn an_own_part_is_what_others_leave_and_corrects_what_is_no_longer_so() {
 }
 
 #[tokio::test]
+async fn of_two_writes_of_a_slot_the_later_wins_whatever_cassandras_clock_says() {
+    let Some(address) = node::address() else { return };
+    let keyspace = Keyspace::make(address, "later").await;
+    let one = driver(&keyspace, 0, 1).await;
+    let last = Aggregation::Last;
+    let ahead = (node::now() + 86_400) * 1_000_000;
+    one.go_on_after(ahead);
+    // Of equal timestamps Cassandra would take the higher value.
+    one.write(vec![
+        run(last, hour(), &[(9.0, 1), (8.0, 1), (7.0, 1)]),
+        run(last, hour() + 3, &[(6.0, 1)]),
+        run(last, hour() + 1, &[(-5.0, 1), (-4.0, 1)]),
+        run(last, hour() + 3, &[(-3.0, 1)]),
+    ])
+    .await
+    .unwrap();
+    one.write(vec![run(last, hour(), &[(-9.0, 1)])]).await.unwrap();
+    assert_eq!(read(&one, last, hour()..hour() + 4).await, cells(&[(-9.0, 1), (-5.0, 1), (-4.0, 1), (-3.0, 1)]));
+    let cql = format!("SELECT offset, WRITETIME(value) FROM {}.{}", keyspace.name, hourly(true));
+    let rows = keyspace.session.query_unpaged(cql, ()).await.unwrap().into_rows_result().unwrap();
+    let mut written: Vec<(i16, i64)> = rows.rows().unwrap().map(Result::unwrap).collect();
+    written.sort();
+    let written: Vec<i64> = written.into_iter().map(|(_, timestamp)| timestamp - ahead).collect();
+    // The last two runs are one batch.
+    assert_eq!(written, [5, 4, 4, 4]);
+    keyspace.drop().await;
+}
+
+#[tokio::test]
 async fn a_table_dropped_under_it_is_made_again_and_what_is_in_hand_is_written() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "dropped").await;
