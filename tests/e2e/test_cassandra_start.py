@@ -21,7 +21,13 @@ def test_a_new_node_that_cannot_read_the_names_says_so(make_server):
     wait_until(lambda: listens(server), 30, "no receiver listened while Cassandra was away")
     ready = server.get("/ready")
     assert ready.status_code == 503 and NOBODY in ready.text, ready.text
-    for path, query in [("/metrics/find", {"query": "*"}), ("/render", {"target": "a.*", "format": "json"})]:
+    for path, query in [
+        ("/metrics/find", {"query": "*"}),
+        ("/render", {"target": "a.*", "format": "json"}),
+        ("/render", {"target": "seriesByTag('name=a')", "format": "json"}),
+        ("/metrics/index.json", {}),
+        ("/metrics/details", {"format": "json"}),
+    ]:
         answer = server.get(path, **query)
         assert answer.status_code == 503, (path, answer.status_code, answer.text)
         assert "names in Cassandra have not been read yet" in answer.text and NOBODY in answer.text, answer.text

@@ -289,10 +289,15 @@ impl Names {
             cancelled: Some(self.cancelled.clone()),
             ..FindLimits::default()
         };
-        let registry = &self.api.registry;
+        let Api { registry, finder, .. } = &*self.api;
+        let tagged = || {
+            let tags = tag_expressions(path)?;
+            finder.has_all()?;
+            registry.tagged(&tags, &limits)
+        };
         let leaves = match path.starts_with("seriesByTag(") {
-            true => tag_expressions(path).map_err(FindError::from).and_then(|tags| registry.tagged(&tags, &limits)),
-            false => self.api.finder.leaves(path, &limits),
+            true => tagged(),
+            false => finder.leaves(path, &limits),
         };
         match leaves {
             Ok(leaves) => Ok(each(entry.insert(leaves))),

@@ -175,6 +175,7 @@ pub(crate) async fn index(api: &Arc<Api>, query: &Query) -> Result<Reply, Refusa
 /// Every metric, in the order of names.
 pub(crate) async fn all_names(api: &Arc<Api>, query: &Query, listing: Listing) -> Result<Reply, Refusal> {
     let response = find_work(api, query, move |api, limits, permit, headers| {
+        api.finder.has_all().map_err(refusal)?;
         let index = nodes::Index::new(listing, api.limits.response_bytes);
         let index = index.filled(&api.registry, || is_cancelled(limits));
         let index = index.map_err(|given| Refusal::TooMuch {

@@ -9,7 +9,7 @@ use crate::{
     Api, Body, Refusal,
     api::{Query, Reply},
     carbonapi::{Protocol, read_names, unreadable},
-    find::{all_names, find_work, is_cancelled},
+    find::{all_names, find_work, is_cancelled, refusal},
     json::{JsonStyle, uncached},
     nodes::Listing,
     pieces::{Coding, Pieces, respond},
@@ -172,6 +172,7 @@ impl Details {
         style: JsonStyle,
         cancelled: impl Fn() -> bool,
     ) -> Result<Details, Refusal> {
+        api.finder.has_all().map_err(refusal)?;
         // The lock of the names must not be taken while they are listed.
         let (mut text, mut ends) = (String::new(), Vec::new());
         let limit = api.limits.response_bytes;

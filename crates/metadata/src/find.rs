@@ -42,6 +42,14 @@ pub trait Finder: Send + Sync + 'static {
     /// # Errors
     /// As for [`Finder::find`].
     fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError>;
+
+    /// Whether the registry has every name, for answers that list or look through all of them.
+    ///
+    /// # Errors
+    /// [`FindError::Elsewhere`] where it has not read them yet.
+    fn has_all(&self) -> Result<(), FindError> {
+        Ok(())
+    }
 }
 
 impl Finder for crate::Registry {

@@ -177,6 +177,7 @@ async fn run(settings: Settings, texts: Texts) -> anyhow::Result<()> {
                 local: embedded.clone(),
                 ingest: ingest.clone(),
                 registry: registry.clone(),
+                names: names_read.clone(),
                 rows: settings.cassandra.glob_rows,
                 runtime: Handle::current(),
             }),

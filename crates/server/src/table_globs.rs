@@ -14,7 +14,7 @@ use metadata::{FindError, FindLimits, Finder, Found, Registry};
 use store::{Catalogue, Driver, SharedNode, StoreError};
 use tokio::runtime::Handle;
 
-use crate::{cluster::Link, shared_names::adopt};
+use crate::{cluster::Link, shared_names::adopt, unread_names::NamesRead};
 
 /// How often a thread that waits for the tables looks whether anybody still waits for it.
 const LOOK: Duration = Duration::from_millis(20);
@@ -32,6 +32,8 @@ pub struct TableGlobs {
     pub ingest: Arc<Ingest>,
     /// What this node knows.
     pub registry: Arc<Registry>,
+    /// Whether that is all.
+    pub names: Arc<NamesRead>,
     /// Rows a glob may read.
     pub rows: usize,
     /// Where its statements run.
@@ -41,6 +43,7 @@ pub struct TableGlobs {
 impl TableGlobs {
     fn ask(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
         if metric::is_tagged(pattern) {
+            self.has_all()?;
             return Finder::find(&*self.registry, pattern, limits);
         }
         // What is wrong with a pattern is said alike by whoever answers.
@@ -160,5 +163,9 @@ impl Finder for TableGlobs {
             return Ok(exact);
         }
         self.ask(pattern, limits, true)
+    }
+
+    fn has_all(&self) -> Result<(), FindError> {
+        self.names.or_why_not(&self.link)
     }
 }

@@ -31,6 +31,18 @@ impl NamesRead {
         self.are_read.load(Relaxed)
     }
 
+    /// What whoever needs all of them is told until then; `link` knows why they may not have been.
+    pub fn or_why_not(&self, link: &Link) -> Result<(), FindError> {
+        if self.are_read() {
+            return Ok(());
+        }
+        let why = match link.driver() {
+            Ok(_) => "that is under way".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(FindError::Elsewhere(format!("the names in Cassandra have not been read yet: {why}")))
+    }
+
     /// Says that all of them were. Where the folder cannot keep it, the next start reads them before it answers.
     pub fn say(&self) {
         if !self.are_read.swap(true, Relaxed)
@@ -51,22 +63,9 @@ pub struct UnreadNames {
     pub registry: Arc<Registry>,
 }
 
-impl UnreadNames {
-    fn are_unread(&self) -> Result<(), FindError> {
-        if self.names.are_read() {
-            return Ok(());
-        }
-        let why = match self.link.driver() {
-            Ok(_) => "that is under way".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        Err(FindError::Elsewhere(format!("the names in Cassandra have not been read yet: {why}")))
-    }
-}
-
 impl Finder for UnreadNames {
     fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
-        self.are_unread()?;
+        self.has_all()?;
         Finder::find(&*self.registry, pattern, limits)
     }
 
@@ -74,9 +73,13 @@ impl Finder for UnreadNames {
         let found = Finder::leaves(&*self.registry, pattern, limits)?;
         // The exact name of a metric that is known needs no others.
         if !(found.len() == 1 && found.iter().all(|node| node.path == pattern)) {
-            self.are_unread()?;
+            self.has_all()?;
         }
         Ok(found)
+    }
+
+    fn has_all(&self) -> Result<(), FindError> {
+        self.names.or_why_not(&self.link)
     }
 }
 
@@ -106,7 +109,9 @@ mod tests {
             let error = error.expect("nobody knows").to_string();
             assert_eq!(error, "the names in Cassandra have not been read yet: Cassandra was not asked yet");
         }
+        assert!(finder.has_all().is_err());
         names.say();
+        assert_eq!(finder.has_all(), Ok(()));
         assert_eq!((finder.find("a.*", &limits).unwrap().len(), finder.leaves("b", &limits).unwrap().len()), (1, 0));
         assert!(NamesRead::of(data.path()).are_read(), "and so they are after a restart");
     }

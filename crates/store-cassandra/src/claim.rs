@@ -215,13 +215,14 @@ async fn claim(
 impl Row {
     /// Takes an id that no node has, or says who has it.
     async fn take(&self, node: Uuid) -> Result<Result<(), Holder>, StoreError> {
-        let cql = format!(
+        let insert = format!(
             "INSERT INTO {}.writers (writer, node, host, data_directory, claimed_on) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
             quoted(&self.keyspace)
         );
         let Place { host, data_directory } = &self.place;
-        let values = (i32::from(self.writer), node, host, data_directory, self.now());
-        if self.applied(&cql, values).await? {
+        let writer = i32::from(self.writer);
+        let values = (writer, node, host, data_directory, self.now(), writer);
+        if self.applied(&insert, values).await? {
             return Ok(Ok(()));
         }
         Ok(Err(self.holder(scylla::statement::Consistency::LocalQuorum).await?))
@@ -252,19 +253,26 @@ impl Row {
         if holder.is_alive && !is_itself {
             return Err(self.refused(node, holder));
         }
-        // Only if nobody else did so in the meantime.
+        // Only if nobody else did so in the meantime, and be it a copy of this data directory, which has the same number.
         let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
-        let cql = format!(
-            "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? IF node = ? AND {alive}",
+        let update = format!(
+            "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? \
+             IF node = ? AND {alive}",
             quoted(&self.keyspace)
         );
         let Place { host, data_directory } = &self.place;
-        let values = (node, host, data_directory, self.now(), i32::from(self.writer), holder.node);
-        // What was alive just now may be over, and the other way round, for this node itself too.
-        if self.applied(&cql, values).await? || is_itself {
+        let writer = i32::from(self.writer);
+        let values = (node, host, data_directory, self.now(), writer, holder.node, writer);
+        if self.applied(&update, values).await? {
             return Ok(());
         }
-        Err(self.refused(node, holder))
+        // What was alive just now may be over, and the other way round, for this node itself too; and a transaction that was
+        // tried again may have found its own first try.
+        let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
+        match now.node == Some(node) && now.place == self.place {
+            true => Ok(()),
+            false => Err(self.refused(node, &now)),
+        }
     }
 
     fn refused(&self, node: Uuid, holder: &Holder) -> StoreError {
@@ -346,10 +354,16 @@ impl Row {
         ran.map_ok(drop).await.map_err(|error| unavailable(what, &self.keyspace, &error))
     }
 
-    /// Runs a lightweight transaction; whether its condition held. One that was tried again may find its own first try: whoever
-    /// asks compares what is there with what it wrote.
-    async fn applied(&self, cql: &str, values: impl scylla::serialize::row::SerializeRow) -> Result<bool, StoreError> {
+    /// Runs a lightweight transaction that takes the id and says that the node is alive, both or neither: a copy of this data
+    /// directory that starts at the same moment must not find the id taken by nobody who lives. Whether its condition held.
+    /// One that was tried again may find its own first try: whoever asks compares what is there with what it wrote. The last
+    /// of `values` is the writer id.
+    async fn applied(&self, take: &str, values: impl scylla::serialize::row::SerializeRow) -> Result<bool, StoreError> {
         const WHAT: &str = "claiming a writer id";
+        let cql = format!(
+            "BEGIN BATCH {take}; UPDATE {}.writers USING TTL {ALIVE_SECONDS} SET alive = true WHERE writer = ?; APPLY BATCH",
+            quoted(&self.keyspace)
+        );
         let mut statement = Statement::new(cql);
         statement.set_consistency(scylla::statement::Consistency::LocalQuorum);
         statement.set_serial_consistency(Some(scylla::statement::SerialConsistency::LocalSerial));

@@ -50,3 +50,38 @@ async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id
     keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
     keyspace.drop().await;
 }
+
+#[tokio::test]
+async fn of_two_nodes_that_take_up_an_id_at_once_one_gets_it() {
+    let Some(address) = node::address() else { return };
+    let keyspace = node::Keyspace::make(address, "races").await;
+    let options = keyspace.options();
+    let schema = Schema::new(&options, &[Policy::default().retention]).with_components(6);
+    schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
+    let mut one = CassandraDriver::connect(options.clone()).await.unwrap();
+    let mut two = CassandraDriver::connect(options.clone()).await.unwrap();
+
+    let gone = one.claim(None, &place("gone")).await.unwrap();
+    let identity = gone.identity();
+    drop(gone);
+    let writers = format!("{}_metadata.writers", keyspace.name);
+    for round in 0..10 {
+        keyspace.run(&format!("DELETE alive FROM {writers} WHERE writer = {}", identity.writer)).await;
+        let (here, there) = (place("one"), place("two"));
+        let got = tokio::join!(one.claim(Some(identity), &here), two.claim(Some(identity), &there));
+        let (winner, loser, host) = match got {
+            (Ok(winner), Err(loser)) => (winner, loser, "one"),
+            (Err(loser), Ok(winner)) => (winner, loser, "two"),
+            (one, two) => panic!("round {round}: {:?} {:?}", one.is_ok(), two.is_ok()),
+        };
+        assert!(loser.to_string().contains(&format!("on host '{host}' in /data")), "round {round}: {loser}");
+        winner.refresh().await.unwrap();
+    }
+    // A row that somebody wrote by hand says where nobody is.
+    keyspace
+        .run(&format!("DELETE alive, host, data_directory FROM {writers} WHERE writer = {}", identity.writer))
+        .await;
+    one.claim(Some(identity), &place("four")).await.unwrap();
+    keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+    keyspace.drop().await;
+}
