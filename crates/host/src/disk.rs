@@ -1,0 +1,231 @@
+//! The file system.
+
+use std::{
+    ffi::OsString,
+    fmt::Debug,
+    fs::{self, File, TryLockError},
+    io::{self, Read, Seek, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// For reading; it must exist.
+    Read,
+    /// For writing from the start; made if absent, emptied if present.
+    Create,
+    /// For writing at the end; it must not exist yet.
+    CreateNew,
+    /// For reading and writing where it exists or not, contents kept.
+    ReadWrite,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Name within the directory.
+    pub name: OsString,
+    /// Directory and name.
+    pub path: PathBuf,
+    /// Whether it is a directory itself.
+    pub is_dir: bool,
+    /// Bytes, of a file.
+    pub len: u64,
+}
+
+/// An open file. Dropping it closes it.
+pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
+    /// Appends or writes at the cursor through a shared reference, as `&File` does.
+    fn write_shared(&self, bytes: &[u8]) -> io::Result<()>;
+    /// Fills `bytes` from an offset; the cursor stays.
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Puts the contents on the disk, and what of the metadata is needed to read them.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Puts contents and metadata on the disk.
+    fn sync_all(&self) -> io::Result<()>;
+    /// Cuts or extends the file.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+    /// Takes the file's exclusive lock; false where another process has it. Closing the file gives it back.
+    fn try_lock(&self) -> io::Result<bool>;
+}
+
+/// A file system. Errors are the system's own; callers say what they were doing.
+pub trait Disk: Debug + Send + Sync + 'static {
+    /// Opens a file.
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>>;
+    /// Makes a directory and those above it.
+    fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Lists a directory, in no order.
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
+    /// Gives a file another name, replacing what has that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Removes a directory and everything below it.
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Puts a directory's entries on the disk: what was created, renamed or removed in it.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Whether something is there; an error counts as no.
+    fn exists(&self, path: &Path) -> bool;
+
+    /// The whole contents of a file.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path, Open::Read)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The whole contents of a file that holds text.
+    fn read_to_string(&self, path: &Path) -> io::Result<String> {
+        let mut text = String::new();
+        self.open(path, Open::Read)?.read_to_string(&mut text)?;
+        Ok(text)
+    }
+}
+
+/// Replaces a file so that a crash leaves the old contents or the new ones, and that the new ones are on the disk
+/// afterwards: written to `PATH.new`, synced, renamed, and the directory synced.
+pub fn replace_file(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(".new");
+    let draft = PathBuf::from(draft);
+    let mut file = disk.open(&draft, Open::Create)?;
+    file.write_all(contents)?;
+    file.sync_all()?;
+    disk.rename(&draft, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// The machine's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemDisk;
+
+impl DiskFile for File {
+    fn write_shared(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self;
+        file.write_all(bytes)
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        File::sync_data(self)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        File::sync_all(self)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        match File::try_lock(self) {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Disk for SystemDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = fs::OpenOptions::new();
+        match how {
+            Open::Read => options.read(true),
+            Open::Create => options.write(true).create(true).truncate(true),
+            Open::CreateNew => options.append(true).create_new(true),
+            Open::ReadWrite => options.read(true).write(true).create(true).truncate(false),
+        };
+        Ok(Box::new(options.open(path)?))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let metadata = match entry.metadata() {
+                // Removed since it was listed.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
+            entries.push(DirEntry {
+                name: entry.file_name(),
+                path: entry.path(),
+                is_dir: metadata.is_dir(),
+                len: metadata.len(),
+            });
+        }
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        // "" is how Path says "here".
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        File::open(path)?.sync_all()
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_and_leaves_no_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("writer");
+        for text in ["1", "22"] {
+            replace_file(&SystemDisk, &path, text.as_bytes()).unwrap();
+            assert_eq!(SystemDisk.read_to_string(&path).unwrap(), text);
+        }
+        let names: Vec<_> = SystemDisk.read_dir(dir.path()).unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names, ["writer"]);
+    }
+
+    #[test]
+    fn a_lock_is_held_until_its_file_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let first = SystemDisk.open(&path, Open::ReadWrite).unwrap();
+        assert!(first.try_lock().unwrap());
+        let second = SystemDisk.open(&path, Open::ReadWrite).unwrap();
+        assert!(!second.try_lock().unwrap());
+        drop(first);
+        assert!(second.try_lock().unwrap());
+    }
+}

@@ -1,0 +1,195 @@
+//! A file system that fails where a test says.
+
+use std::{
+    fmt,
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use crate::{DirEntry, Disk, DiskFile, Open};
+
+/// What is about to be done to the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// A file is opened or made.
+    Open,
+    /// Bytes are read.
+    Read,
+    /// Bytes are written.
+    Write,
+    /// A file or directory is put on the disk.
+    Sync,
+    /// A file is cut or extended.
+    SetLen,
+    /// A directory is made.
+    CreateDir,
+    /// A directory is listed.
+    ReadDir,
+    /// A file is renamed.
+    Rename,
+    /// A file or directory is removed.
+    Remove,
+}
+
+type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
+
+/// Another disk, except that each call first asks whether it fails.
+#[derive(Clone)]
+pub struct FailingDisk {
+    disk: Arc<dyn Disk>,
+    fault: Arc<Fault>,
+}
+
+impl FailingDisk {
+    /// `fault` is shown every call and its path before it is made; an error it returns is the call's answer.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        fault: impl Fn(Call, &Path) -> Option<io::Error> + Send + Sync + 'static,
+    ) -> FailingDisk {
+        FailingDisk { disk, fault: Arc::new(fault) }
+    }
+
+    fn check(&self, call: Call, path: &Path) -> io::Result<()> {
+        (self.fault)(call, path).map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for FailingDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FailingDisk").field(&self.disk).finish()
+    }
+}
+
+impl Disk for FailingDisk {
+    fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
+        self.check(Call::Open, path)?;
+        let file = self.disk.open(path, how)?;
+        Ok(Box::new(FailingFile { file, path: path.into(), disk: self.clone() }))
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.check(Call::CreateDir, path)?;
+        self.disk.create_dir_all(path)
+    }
+
+    fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.check(Call::ReadDir, path)?;
+        self.disk.read_dir(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check(Call::Rename, from)?;
+        self.disk.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.check(Call::Remove, path)?;
+        self.disk.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.check(Call::Remove, path)?;
+        self.disk.remove_dir_all(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.check(Call::Sync, path)?;
+        self.disk.sync_dir(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.disk.exists(path)
+    }
+}
+
+#[derive(Debug)]
+struct FailingFile {
+    file: Box<dyn DiskFile>,
+    path: Box<Path>,
+    disk: FailingDisk,
+}
+
+impl Read for FailingFile {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.disk.check(Call::Read, &self.path)?;
+        self.file.read(bytes)
+    }
+}
+
+impl Write for FailingFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.disk.check(Call::Write, &self.path)?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for FailingFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl DiskFile for FailingFile {
+    fn write_shared(&self, bytes: &[u8]) -> io::Result<()> {
+        self.disk.check(Call::Write, &self.path)?;
+        self.file.write_shared(bytes)
+    }
+
+    fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+        self.disk.check(Call::Read, &self.path)?;
+        self.file.read_exact_at(bytes, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.disk.check(Call::Sync, &self.path)?;
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        self.disk.check(Call::Sync, &self.path)?;
+        self.file.sync_all()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.check(Call::SetLen, &self.path)?;
+        self.file.set_len(len)
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn try_lock(&self) -> io::Result<bool> {
+        self.file.try_lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use super::*;
+    use crate::{SystemDisk, replace_file};
+
+    #[test]
+    fn a_replaced_file_keeps_its_old_contents_whichever_call_fails() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("writer");
+        replace_file(&SystemDisk, &path, b"old").unwrap();
+        // Open, write, sync and rename come before the new contents are in place.
+        for failing in 0..4 {
+            let calls = AtomicUsize::new(0);
+            let disk = FailingDisk::new(Arc::new(SystemDisk), move |_, _| {
+                (calls.fetch_add(1, Relaxed) == failing).then(|| io::Error::other("injected"))
+            });
+            let error = replace_file(&disk, &path, b"new").unwrap_err();
+            assert_eq!(error.to_string(), "injected");
+            assert_eq!(SystemDisk.read(&path).unwrap(), b"old", "call {failing}");
+        }
+    }
+}

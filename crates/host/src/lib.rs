@@ -1,0 +1,42 @@
+//! What the program needs of the machine: the time, files and random numbers.
+//!
+//! One [`Host`] is made in `main` and handed down to everything that needs it. Tests hand down one whose clock they
+//! move ([`ManualClock`]), whose file system fails where they say ([`FailingDisk`]) and whose random numbers come from
+//! a seed ([`SeededRandom`]). No other crate calls `SystemTime::now`, `Instant::now` or `std::fs`; a test of the
+//! workspace holds that true.
+
+mod clock;
+mod disk;
+mod failing;
+mod random;
+
+use std::sync::Arc;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file};
+pub use failing::{Call, FailingDisk};
+pub use random::{Random, SeededRandom, SystemRandom};
+
+/// Time, files and random numbers. A clone shares them.
+#[derive(Debug, Clone)]
+pub struct Host {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// Random numbers.
+    pub random: Arc<dyn Random>,
+}
+
+impl Host {
+    /// The machine itself.
+    pub fn system() -> Host {
+        Host { clock: Arc::new(SystemClock), disk: Arc::new(SystemDisk), random: Arc::new(SystemRandom) }
+    }
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host::system()
+    }
+}
