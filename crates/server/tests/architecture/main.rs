@@ -1,0 +1,169 @@
+//! The tables of docs/architecture.md hold: which crate uses which, which crate alone knows a library, and which files of a
+//! crate use each other. Clock, file system and random source come from `host` alone.
+
+mod sources;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::Command,
+};
+
+use sources::Crate;
+
+/// The direct dependencies of each crate of the workspace, those of its tests left out.
+fn dependencies() -> BTreeMap<String, Vec<String>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path", manifest];
+    let output = Command::new(cargo).args(arguments).output().expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    let packages = metadata["packages"].as_array().expect("a list of packages");
+    let of_package = |package: &serde_json::Value| {
+        let all = package["dependencies"].as_array().expect("a list of dependencies");
+        let used = all.iter().filter(|dependency| dependency["kind"] != "dev");
+        used.map(|dependency| dependency["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    packages.iter().map(|package| (package["name"].as_str().expect("a name").to_owned(), of_package(package))).collect()
+}
+
+/// The rows of the table whose first heading is `heading`: names in backquotes by row and column.
+fn table(heading: &str) -> BTreeMap<String, Vec<Vec<String>>> {
+    rows(heading).into_iter().map(|cells| (cells[0].concat(), cells)).collect()
+}
+
+/// The same rows in their order, where the first column does not tell them apart.
+fn rows(heading: &str) -> Vec<Vec<Vec<String>>> {
+    let page = include_str!("../../../../docs/architecture.md");
+    let start = format!("| {heading} |");
+    let rows =
+        page.lines().skip_while(|line| !line.starts_with(&start)).skip(2).take_while(|line| line.starts_with('|'));
+    let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<String>>();
+    rows.map(|line| line.split('|').skip(1).map(quoted).collect()).collect()
+}
+
+#[test]
+fn a_crate_uses_only_the_crates_that_the_table_allows() {
+    let allowed = table("crate");
+    let used = dependencies();
+    assert!(allowed.len() > 5, "the table was not found");
+    assert_eq!(
+        allowed.keys().collect::<Vec<_>>(),
+        used.keys().collect::<Vec<_>>(),
+        "the crates of table and workspace"
+    );
+    for (name, dependencies) in &used {
+        if name == "server" {
+            continue;
+        }
+        for dependency in dependencies.iter().filter(|dependency| used.contains_key(*dependency)) {
+            let may_use = &allowed[name][2];
+            assert!(may_use.contains(dependency), "{name} uses {dependency}; the table allows {may_use:?}");
+        }
+    }
+}
+
+#[test]
+fn a_library_is_known_to_the_crates_that_the_table_names_and_no_others() {
+    let known_to = table("library");
+    assert!(known_to.len() > 5, "the table was not found");
+    let used = dependencies();
+    for (library, cells) in &known_to {
+        let users = used.iter().filter(|(_, dependencies)| dependencies.contains(library));
+        let users: Vec<&String> = users.map(|(name, _)| name).collect();
+        let mut named: Vec<&String> = cells[1].iter().collect();
+        named.sort_unstable();
+        assert_eq!(users, named, "who uses {library}, and who the table says does");
+    }
+}
+
+/// Effects that `host` alone may have, as they are written in code.
+const EFFECTS: [&str; 7] =
+    ["SystemTime::now", "Instant::now", "std::fs", "fs::", "Uuid::new_v4", "getrandom::", "rand::"];
+
+/// Crates that do not take the machine from `host`: it itself, and the measurer of servers.
+const WITH_EFFECTS: [&str; 2] = ["host", "bench"];
+
+/// Sources, by how their path begins, that may have an effect, with the reason.
+const MAY_HAVE: [(&str, &str); 5] = [
+    ("api/", "not converted yet"),
+    ("ingest/", "not converted yet"),
+    ("metadata/", "not converted yet"),
+    ("server/", "not converted yet"),
+    ("store", "not converted yet"),
+];
+
+#[test]
+fn clock_files_and_random_numbers_come_from_host_alone() {
+    let mut found = Vec::new();
+    for name in dependencies().keys().filter(|name| !WITH_EFFECTS.contains(&name.as_str())) {
+        for file in Crate::read(name).files.values() {
+            for (number, line) in file.code.lines().enumerate() {
+                let effect = EFFECTS.iter().find(|effect| has(line, effect));
+                found.extend(effect.map(|effect| format!("{name}/src/{}:{}: {effect}", file.name, number + 1)));
+            }
+        }
+    }
+    let allowed = |place: &String| MAY_HAVE.iter().any(|(prefix, _)| place.starts_with(prefix));
+    let others: Vec<&String> = found.iter().filter(|place| !allowed(place)).collect();
+    assert!(others.is_empty(), "use the clock, disk or random source of `host`:\n{others:#?}");
+    for (prefix, _) in MAY_HAVE {
+        if !found.iter().any(|place| place.starts_with(prefix)) {
+            println!("remove `{prefix}` from MAY_HAVE: it has no effects");
+        }
+    }
+}
+
+/// The line has the path, and not as the end of a longer word. tokio's clock and Unix file types are no effects.
+fn has(line: &str, path: &str) -> bool {
+    let line = line.replace("tokio::time::Instant::now", "").replace("os::unix::fs::", "");
+    let starts = line.match_indices(path).map(|(at, _)| at);
+    let before = |at: usize| line[..at].chars().next_back().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_');
+    starts.into_iter().any(|at| !before(at))
+}
+
+/// Crates whose files are not rearranged yet.
+const CIRCLES_PENDING: [&str; 11] =
+    ["api", "bench", "carbon", "downsample", "globs", "graph", "ingest", "metadata", "render", "server"];
+
+#[test]
+fn files_of_a_crate_use_each_other_in_circles_only_where_the_table_says_why() {
+    let listed: Vec<(String, Vec<String>)> =
+        rows("circle in").into_iter().map(|cells| (cells[0].concat(), cells[1].clone())).collect();
+    let covers = |files: &[String], circle: &BTreeSet<&str>| {
+        let is_listed = |file: &str| {
+            files.iter().any(|listed| match listed.strip_suffix('*') {
+                Some(folder) => file.starts_with(folder),
+                None => file == listed,
+            })
+        };
+        circle.iter().all(|file| is_listed(file))
+    };
+    let mut unlisted = String::new();
+    let mut needed = BTreeSet::new();
+    for name in dependencies().keys() {
+        let sources = Crate::read(name);
+        let uses = sources.uses();
+        for circle in sources.circles() {
+            let row = listed.iter().position(|(of, files)| of == name && covers(files, &circle));
+            needed.extend(row);
+            if row.is_some() || CIRCLES_PENDING.contains(&name.as_str()) {
+                continue;
+            }
+            for file in &circle {
+                let used: Vec<&str> = uses[file].intersection(&circle).copied().collect();
+                unlisted += &format!("{name}/src/{file} uses {}\n", used.join(" "));
+            }
+            unlisted.push('\n');
+        }
+        if CIRCLES_PENDING.contains(&name.as_str()) && sources.circles().is_empty() {
+            println!("remove `{name}` from CIRCLES_PENDING: it has no circle");
+        }
+    }
+    assert!(
+        unlisted.is_empty(),
+        "break these circles, or list them with a reason in docs/architecture.md:\n{unlisted}"
+    );
+    let gone: Vec<_> = (0..listed.len()).filter(|row| !needed.contains(row)).map(|row| &listed[row]).collect();
+    assert!(gone.is_empty(), "docs/architecture.md lists circles that do not exist: {gone:?}");
+}
