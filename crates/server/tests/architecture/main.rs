@@ -85,7 +85,7 @@ const EFFECTS: [&str; 7] =
 const WITH_EFFECTS: [&str; 2] = ["host", "bench"];
 
 /// Sources, by how their path begins, that may have an effect, with the reason.
-const MAY_HAVE: [(&str, &str); 5] = [
+const MAY_HAVE: &[(&str, &str)] = &[
     ("api/", "not converted yet"),
     ("ingest/", "not converted yet"),
     ("metadata/", "not converted yet"),
@@ -123,8 +123,20 @@ fn has(line: &str, path: &str) -> bool {
 }
 
 /// Crates whose files are not rearranged yet.
-const CIRCLES_PENDING: [&str; 11] =
-    ["api", "bench", "carbon", "downsample", "globs", "graph", "ingest", "metadata", "render", "server"];
+#[rustfmt::skip]
+const CIRCLES_PENDING: &[&str] = &[
+    "api",
+    "bench",
+    "carbon",
+    "downsample",
+    "globs",
+    "graph",
+    "ingest",
+    "metadata",
+    "render",
+    "server",
+    "store-cassandra",
+];
 
 #[test]
 fn files_of_a_crate_use_each_other_in_circles_only_where_the_table_says_why() {
