@@ -100,7 +100,7 @@ pub(crate) fn find(
         bytes = answer.body.len();
         let counted = count_results(&answer, format)?;
         if turn != 0 && counted != results {
-            return Err(answer.unlike(format!("{results} results at first, then {counted}")));
+            return Err(answer.unexpected(format!("{results} results at first, then {counted}")));
         }
         results = counted;
     }
@@ -117,7 +117,7 @@ fn count_results(answer: &Answer, format: Format) -> Result<usize, Error> {
         Format::Completer => serde_json::from_slice::<Completer>(&answer.body).map(|completer| completer.metrics.len()),
         Format::Treejson => serde_json::from_slice::<Vec<IgnoredAny>>(&answer.body).map(|nodes| nodes.len()),
     };
-    counted.map_err(|error| answer.unlike(format!("not what {format:?} looks like: {error}")))
+    counted.map_err(|error| answer.unexpected(format!("not what {format:?} looks like: {error}")))
 }
 
 #[cfg(test)]

@@ -1,29 +1,48 @@
-//! Just enough of an HTTP client to ask a Graphite server and time the answer: one connection, kept open.
+//! Asks a Graphite server over HTTP and times the answer: one connection, kept open.
+//!
+//! The client is hyper's, run by the calling thread alone. Connecting is not part of the time measured.
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    error::Error as _,
+    io,
     time::{Duration, Instant},
 };
 
+use http_body_util::{BodyExt, Empty};
+use hyper::{
+    Method, Request,
+    body::{Body, Bytes},
+    client::conn::http1::{Builder, SendRequest},
+    header,
+};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use tokio::{net::TcpStream, runtime::Runtime, time::timeout};
+
 use crate::Error;
 
-/// Longer answers are refused: nothing that is measured here comes near it.
-const MOST_BYTES: u64 = 4 << 30;
-/// Longer heads are refused.
-const MOST_HEAD_BYTES: u64 = 64 << 10;
+/// The longest answer that is read; no measured answer comes near it.
+const MAX_BODY_BYTES: usize = 4 << 30;
+
+/// How much of an answer is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// Bytes of a parameter that are percent-encoded: all but what RFC 3986 calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A server's HTTP side.
 #[derive(Debug)]
 pub(crate) struct Server {
     address: String,
-    /// What stands before `/render`, as in `http://host/graphite`.
+    /// The path in front of `/render`, as in `http://host/graphite`.
     prefix: String,
+    /// For connecting, for the head of an answer, and for each part of its body.
     timeout: Duration,
-    connection: Option<BufReader<TcpStream>>,
+    runtime: Runtime,
+    connection: Option<SendRequest<Empty<Bytes>>>,
 }
 
-/// What came back, whatever its status.
+/// An answer with any status.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) url: String,
@@ -41,10 +60,11 @@ impl Answer {
         }
         let text = String::from_utf8_lossy(&self.body);
         let start: String = text.chars().take(200).collect();
-        Err(self.unlike(format!("status {}: {}", self.status, start.trim())))
+        Err(self.unexpected(format!("status {}: {}", self.status, start.trim())))
     }
 
-    pub(crate) fn unlike(&self, why: String) -> Error {
+    /// The error for an answer that is not what was asked for.
+    pub(crate) fn unexpected(&self, why: String) -> Error {
         Error::Answer { url: self.url.clone(), why }
     }
 }
@@ -53,160 +73,111 @@ impl Server {
     /// Takes `host:port`, `http://host:port` and `http://host:port/prefix`.
     pub(crate) fn new(address: &str, timeout: Duration) -> Result<Server, Error> {
         if address.starts_with("https:") {
-            return Err(Error::Usage(format!("{address}: only http is spoken here")));
+            return Err(Error::Usage(format!("{address}: https is not supported, only http")));
         }
         let rest = address.strip_prefix("http://").unwrap_or(address);
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let path = path.trim_end_matches('/');
         let address = if host.contains(':') { host.to_owned() } else { format!("{host}:80") };
         let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        Ok(Server { address, prefix, timeout, connection: None })
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|source| Error::Socket { what: "asking", address: address.clone(), source })?;
+        Ok(Server { address, prefix, timeout, runtime, connection: None })
     }
 
     /// Asks for a path with these parameters, percent-encoded here.
     pub(crate) fn get(&mut self, path: &str, parameters: &[(&str, &str)]) -> Result<Answer, Error> {
-        let mut url = format!("{}{path}", self.prefix);
+        let mut path = format!("{}{path}", self.prefix);
         for (place, (name, value)) in parameters.iter().enumerate() {
-            url.push(if place == 0 { '?' } else { '&' });
-            url.push_str(name);
-            url.push('=');
-            encode(value, &mut url);
+            path.push(if place == 0 { '?' } else { '&' });
+            path.push_str(name);
+            path.push('=');
+            path.extend(utf8_percent_encode(value, RESERVED));
         }
-        self.ask("GET", url)
+        self.ask(Method::GET, path)
     }
 
-    /// Posts nothing to the address itself, which is that of a command such as `/admin/flush`.
+    /// Posts an empty body to the address itself, which is that of a command such as `/admin/flush`.
     pub(crate) fn post(&mut self) -> Result<Answer, Error> {
-        self.ask("POST", if self.prefix.is_empty() { "/".into() } else { self.prefix.clone() })
+        self.ask(Method::POST, if self.prefix.is_empty() { "/".into() } else { self.prefix.clone() })
     }
 
-    fn ask(&mut self, method: &str, url: String) -> Result<Answer, Error> {
-        let length = if method == "POST" { "Content-Length: 0\r\n" } else { "" };
-        let request =
-            format!("{method} {url} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plumbago-bench\r\n{length}\r\n", self.address);
-        let failed = |source| Error::Socket { what: "asking", address: self.address.clone(), source };
-        let mut kept = self.connection.take();
-        loop {
-            let reused = kept.is_some();
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => self.connect().map_err(failed)?,
-            };
-            let started = Instant::now();
-            match exchange(&mut connection, request.as_bytes()) {
-                Ok((status, body, keep)) => {
-                    let took = started.elapsed();
-                    if keep {
-                        self.connection = Some(connection);
-                    }
-                    return Ok(Answer { url: format!("http://{}{url}", self.address), status, body, took });
-                }
+    fn ask(&mut self, method: Method, path: String) -> Result<Answer, Error> {
+        let url = format!("http://{}{path}", self.address);
+        let mut request = Request::builder()
+            .method(&method)
+            .uri(path)
+            .header(header::HOST, &self.address)
+            .header(header::USER_AGENT, "plumbago-bench");
+        if method == Method::POST {
+            request = request.header(header::CONTENT_LENGTH, 0);
+        }
+        let request = request.body(Empty::new()).map_err(|error| Error::Usage(format!("{url}: {error}")))?;
+        let (address, timeout, kept) = (&self.address, self.timeout, self.connection.take());
+        let exchanged = self.runtime.block_on(async {
+            if let Some(mut kept) = kept {
                 // A server may close a connection that it kept for a while, but not one that was just opened.
-                Err(_) if reused => {}
-                Err(error) => return Err(failed(error)),
+                if let Ok(answer) = exchange(&mut kept, request.clone(), timeout).await {
+                    return Ok((answer, kept));
+                }
             }
-        }
-    }
-
-    fn connect(&self) -> std::io::Result<BufReader<TcpStream>> {
-        let stream = TcpStream::connect(&self.address)?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(self.timeout))?;
-        stream.set_write_timeout(Some(self.timeout))?;
-        Ok(BufReader::with_capacity(256 << 10, stream))
+            let mut opened = connect(address, timeout).await?;
+            Ok((exchange(&mut opened, request, timeout).await?, opened))
+        });
+        let ((status, body, took), connection) =
+            exchanged.map_err(|source| Error::Socket { what: "asking", address: self.address.clone(), source })?;
+        self.connection = Some(connection);
+        Ok(Answer { url, status, body, took })
     }
 }
 
-/// Sends a request and reads the whole answer: status, body, and whether the connection may be used again.
-fn exchange(connection: &mut BufReader<TcpStream>, request: &[u8]) -> std::io::Result<(u16, Vec<u8>, bool)> {
-    connection.get_mut().write_all(request)?;
-    let mut head = connection.by_ref().take(MOST_HEAD_BYTES);
-    let first = line(&mut head)?;
-    let status = first.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.ok_or_else(|| unlike(format!("not HTTP: {first}")))?;
-    let (mut length, mut chunked, mut keep) = (None, false, first.starts_with("HTTP/1.1"));
-    loop {
-        let line = line(&mut head)?;
-        if line.is_empty() {
-            break;
-        }
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let value = value.trim().to_ascii_lowercase();
-        match name.to_ascii_lowercase().as_str() {
-            "content-length" => {
-                length = Some(value.parse::<u64>().map_err(|_| unlike(format!("content-length: {value}")))?);
+async fn connect(address: &str, patience: Duration) -> io::Result<SendRequest<Empty<Bytes>>> {
+    let stream = timeout(patience, TcpStream::connect(address)).await??;
+    stream.set_nodelay(true)?;
+    let (sender, connection) =
+        Builder::new().read_buf_exact_size(Some(READ_BYTES)).handshake(TokioIo::new(stream)).await.map_err(io_error)?;
+    // It ends with the sender, or when the server closes; the next request then fails and connects again.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Sends a request and reads the whole answer: its status, its body, and how long that took.
+async fn exchange(
+    connection: &mut SendRequest<Empty<Bytes>>,
+    request: Request<Empty<Bytes>>,
+    patience: Duration,
+) -> io::Result<(u16, Vec<u8>, Duration)> {
+    connection.ready().await.map_err(io_error)?;
+    let started = Instant::now();
+    let mut answer = timeout(patience, connection.send_request(request)).await?.map_err(io_error)?;
+    let length = answer.body().size_hint().lower().min(MAX_BODY_BYTES as u64);
+    let mut body = Vec::with_capacity(length as usize);
+    while let Some(frame) = timeout(patience, answer.body_mut().frame()).await? {
+        if let Ok(data) = frame.map_err(io_error)?.into_data() {
+            if MAX_BODY_BYTES - body.len() < data.len() {
+                return Err(io::Error::other(format!("an answer of more than {MAX_BODY_BYTES} bytes")));
             }
-            "transfer-encoding" => chunked = value.contains("chunked"),
-            "connection" if value.contains("close") => keep = false,
-            _ => {}
+            body.extend_from_slice(&data);
         }
     }
-    let mut body = Vec::new();
-    if chunked {
-        read_chunks(connection, &mut body)?;
-    } else if let Some(length) = length {
-        read_exactly(connection, length, &mut body)?;
-    } else {
-        keep = false;
-        connection.take(MOST_BYTES).read_to_end(&mut body)?;
-    }
-    Ok((status, body, keep))
+    Ok((answer.status().as_u16(), body, started.elapsed()))
 }
 
-fn read_chunks(connection: &mut BufReader<TcpStream>, body: &mut Vec<u8>) -> std::io::Result<()> {
-    loop {
-        let size = line(&mut connection.by_ref().take(MOST_HEAD_BYTES))?;
-        let size = size.split(';').next().unwrap_or_default().trim();
-        let size = u64::from_str_radix(size, 16).map_err(|_| unlike(format!("a chunk of size {size}")))?;
-        read_exactly(connection, size, body)?;
-        // Behind the last chunk comes an empty line too; trailers are not sent by anyone we know.
-        line(&mut connection.by_ref().take(MOST_HEAD_BYTES))?;
-        if size == 0 {
-            return Ok(());
-        }
-    }
-}
-
-fn read_exactly(connection: &mut BufReader<TcpStream>, length: u64, body: &mut Vec<u8>) -> std::io::Result<()> {
-    if MOST_BYTES < length || MOST_BYTES < body.len() as u64 + length {
-        return Err(unlike(format!("more than {MOST_BYTES} bytes")));
-    }
-    match connection.take(length).read_to_end(body)? as u64 {
-        read if read == length => Ok(()),
-        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn line(from: &mut impl BufRead) -> std::io::Result<String> {
-    let mut line = String::new();
-    from.read_line(&mut line)?;
-    match line.strip_suffix('\n') {
-        Some(line) => Ok(line.trim_end_matches('\r').to_owned()),
-        None => Err(std::io::ErrorKind::UnexpectedEof.into()),
-    }
-}
-
-fn unlike(what: String) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::InvalidData, what)
-}
-
-/// Percent-encodes all but what RFC 3986 leaves alone everywhere.
-fn encode(value: &str, out: &mut String) {
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(byte as char);
-        } else {
-            out.push('%');
-            for digit in [byte >> 4, byte & 15] {
-                out.push(char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase());
-            }
-        }
+/// What the system said, where it said something: hyper's own words are only that the connection failed.
+fn io_error(error: hyper::Error) -> io::Error {
+    match error.source().and_then(|source| source.downcast_ref::<io::Error>()) {
+        Some(source) => io::Error::new(source.kind(), source.to_string()),
+        None => io::Error::other(error),
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::{net::TcpListener, thread};
+    use std::{
+        io::{BufRead, BufReader, Write},
+        net::TcpListener,
+        thread,
+    };
 
     use super::*;
 
@@ -266,8 +237,17 @@ pub(crate) mod tests {
 
     #[test]
     fn parameters_are_percent_encoded() {
-        let mut out = String::new();
-        encode("a.{b,*} é", &mut out);
-        assert_eq!(out, "a.%7Bb%2C%2A%7D%20%C3%A9");
+        let mut server = Server::new(&fake(vec![ok("")]), Duration::from_secs(5)).expect("a valid address");
+        let answer = server.get("/x", &[("a", "a.{b,*} é"), ("b", "-_~")]).expect("the server answers");
+        assert!(answer.url.ends_with("/x?a=a.%7Bb%2C%2A%7D%20%C3%A9&b=-_~"), "{}", answer.url);
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_in_time_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback can be bound");
+        let address = listener.local_addr().expect("a bound socket has an address").to_string();
+        let mut server = Server::new(&address, Duration::from_millis(50)).expect("a valid address");
+        let error = server.get("/x", &[]).expect_err("nothing answers");
+        assert!(matches!(&error, Error::Socket { source, .. } if source.kind() == io::ErrorKind::TimedOut), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! `plumbago bench`: loads and measures any Graphite server, known by its addresses alone.
 //!
-//! It shares no code with the server it measures: what it sends and what it expects to read back are
-//! its own, so that a mistake on one side cannot hide one on the other. Plain threads and blocking
-//! sockets, because the client usually sits on the server's own cores and must leave them alone.
+//! `bench` and the server have no code of this project in common: what it sends and what it expects to
+//! read back are its own, so that a mistake on one side cannot hide one on the other. Plain threads and
+//! blocking sockets send the points, because the client usually runs on the server's own cores.
 
 mod names;
 mod values;

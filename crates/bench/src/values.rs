@@ -107,18 +107,8 @@ impl Value {
 }
 
 /// Appends a whole number in decimal.
-pub(crate) fn write_whole(mut number: u64, out: &mut Vec<u8>) {
-    let mut digits = [0u8; 20];
-    let mut first = digits.len();
-    loop {
-        first -= 1;
-        digits[first] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[first..]);
+pub(crate) fn write_whole(number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ impl Series<'_> {
 
 /// Reads the series of an answer.
 pub(crate) fn series(answer: &Answer) -> Result<Vec<Series<'_>>, Error> {
-    serde_json::from_slice(&answer.body).map_err(|error| answer.unlike(format!("not Graphite's JSON: {error}")))
+    serde_json::from_slice(&answer.body).map_err(|error| answer.unexpected(format!("not Graphite's JSON: {error}")))
 }
 
 /// What was found when reading back.
@@ -101,7 +101,7 @@ pub(crate) fn read(
     let mut found = vec![BTreeMap::new(); names.len()];
     for series in series(&answer)? {
         let Some(place) = names.iter().position(|name| *name == series.target) else {
-            return Err(answer.unlike(format!("{} was not asked for", series.target)));
+            return Err(answer.unexpected(format!("{} was not asked for", series.target)));
         };
         found[place].extend(series.values());
     }

@@ -97,7 +97,7 @@ fn wait(
             return Ok(seen);
         }
         if timeout < seen {
-            return Err(answer.unlike(format!("the point of {time} was not there after {} s", seen.as_secs())));
+            return Err(answer.unexpected(format!("the point of {time} was not there after {} s", seen.as_secs())));
         }
         thread::sleep(SHORTEST_PAUSE.max(seen / 100));
     }
