@@ -17,13 +17,20 @@ mod rest;
 
 mod http;
 mod latency;
-mod readable;
 mod verify;
+
+mod readable;
+
+mod outcome;
+
+mod cpu_time;
+mod measured;
+
+mod measure;
 
 mod all;
 mod find;
 mod ingest;
-mod outcome;
 mod render;
 mod report;
 mod visible;

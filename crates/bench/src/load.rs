@@ -1,6 +1,9 @@
 //! What is sent: so many names times so many points, row by row in time as a fleet reports.
 
-use std::ops::Range;
+use std::{
+    ops::Range,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use crate::{
     Error,
@@ -65,6 +68,29 @@ impl Load {
         let walks = series.map(|index| self.walk(index)).collect();
         Part { load: self.clone(), names, ends, walks, row: 0, next: 0, encoder: Encoder::new(protocol) }
     }
+}
+
+/// A load whose last row is at `until`, or at the current time.
+pub(crate) fn ending(
+    names: Names,
+    values: Values,
+    series: u64,
+    rows: u32,
+    interval: u32,
+    until: Option<u32>,
+) -> Result<Load, Error> {
+    let until = until.unwrap_or_else(now);
+    let last = until.checked_div(interval).map_or(0, |slots| slots * interval);
+    let start = last.checked_sub(rows.saturating_sub(1).saturating_mul(interval));
+    let start =
+        start.ok_or_else(|| Error::Usage(format!("{rows} points every {interval} s reach back beyond 1970")))?;
+    Load { names, values, series, rows, start, interval }.check()
+}
+
+/// Epoch seconds.
+pub(crate) fn now() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
 }
 
 /// The points that one connection sends, in order, made as they are needed.
@@ -152,5 +178,14 @@ pub(crate) mod tests {
         assert!(Load { start: u32::MAX - 30, ..small(1, 1) }.check().is_err());
         assert!(small(0, 1).check().is_err());
         assert!(small(1, 1).check().is_ok());
+    }
+
+    #[test]
+    fn the_last_row_is_in_the_slot_of_the_end() {
+        let load =
+            ending(small(1, 1).names, Values::Mixed, 10, 30, 60, Some(1_700_000_059)).expect("the load is sendable");
+        assert_eq!((load.time(29), load.start), (1_700_000_040, 1_700_000_040 - 29 * 60));
+        assert!(ending(small(1, 1).names, Values::Mixed, 10, 30, 60, Some(100)).is_err());
+        assert!(ending(small(1, 1).names, Values::Mixed, 10, 30, 0, Some(100)).is_err());
     }
 }

@@ -9,7 +9,7 @@ use crate::{Error, disk::Disk, process::Memory, readable::Readable, report, veri
 /// Up to which moment processor time was counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Until {
+pub(crate) enum CountedUntil {
     /// It was idle.
     Idle,
     /// Everything sent was stored: written out when asked to, or readable. It never was idle afterwards.
@@ -27,10 +27,10 @@ pub(crate) struct Outcome {
     pub(crate) connections: u64,
     pub(crate) bytes: u64,
     pub(crate) written_seconds: f64,
-    /// Until the server had read everything.
+    /// CountedUntil the server had read everything.
     pub(crate) accepted_seconds: Option<f64>,
     pub(crate) accepted_per_second: Option<f64>,
-    /// Until all was stored, for servers that say so when asked, or whose points are read back to know.
+    /// CountedUntil all was stored, for servers that say so when asked, or whose points are read back to know.
     pub(crate) stored_seconds: Option<f64>,
     pub(crate) stored_per_second: Option<f64>,
     /// How points were waited for until they could be read.
@@ -44,14 +44,14 @@ pub(crate) struct Outcome {
     /// Both together, in microseconds.
     pub(crate) cpu_per_point: Option<f64>,
     pub(crate) cpu_per_metric: Option<f64>,
-    pub(crate) cpu_until: Option<Until>,
+    pub(crate) cpu_until: Option<CountedUntil>,
     /// The same of the store beside it, of all its processes.
     pub(crate) store_idle_after_seconds: Option<f64>,
     pub(crate) store_cpu_seconds: Option<f64>,
     pub(crate) store_flush_cpu_seconds: Option<f64>,
     pub(crate) store_cpu_per_point: Option<f64>,
     pub(crate) store_cpu_per_metric: Option<f64>,
-    pub(crate) store_cpu_until: Option<Until>,
+    pub(crate) store_cpu_until: Option<CountedUntil>,
     /// Of ourselves, while sending.
     pub(crate) client_cpu_seconds: f64,
     pub(crate) memory_before: Option<Memory>,

@@ -31,9 +31,9 @@ pub(crate) struct RenderArgs {
     timeout: u64,
 }
 
-/// A part of time, and how finely it is wanted.
+/// A span of time, and the largest number of points for it.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct RenderWindow {
     pub(crate) from: String,
     pub(crate) until: String,
     pub(crate) max_data_points: Option<u32>,
@@ -55,11 +55,12 @@ pub(crate) struct Rendered {
 
 pub(crate) fn run(args: &RenderArgs, json: bool) -> Result<(), Error> {
     let mut server = Server::new(&args.http, Duration::from_secs(args.timeout))?;
-    let asked = Asked { from: args.from.clone(), until: args.until.clone(), max_data_points: args.max_data_points };
+    let window =
+        RenderWindow { from: args.from.clone(), until: args.until.clone(), max_data_points: args.max_data_points };
     let mut rendered = Vec::new();
     for target in &args.target {
         eprintln!("rendering {target}");
-        rendered.push(render(&mut server, target, &asked, args.count, Duration::MAX)?);
+        rendered.push(render(&mut server, target, &window, args.count, Duration::MAX)?);
     }
     if json {
         report::print_json(&rendered);
@@ -83,13 +84,18 @@ impl Rendered {
 pub(crate) fn render(
     server: &mut Server,
     target: &str,
-    asked: &Asked,
+    window: &RenderWindow,
     count: u32,
     budget: Duration,
 ) -> Result<Rendered, Error> {
-    let most = asked.max_data_points.map(|points| points.to_string());
-    let mut parameters =
-        vec![("target", target), ("format", "json"), ("from", &asked.from), ("until", &asked.until), ("noCache", "1")];
+    let most = window.max_data_points.map(|points| points.to_string());
+    let mut parameters = vec![
+        ("target", target),
+        ("format", "json"),
+        ("from", &window.from),
+        ("until", &window.until),
+        ("noCache", "1"),
+    ];
     if let Some(most) = &most {
         parameters.push(("maxDataPoints", most));
     }
@@ -126,8 +132,8 @@ mod tests {
         let body =
             r#"[{"target": "a", "datapoints": [[1, 60], [null, 120]]}, {"target": "b", "datapoints": [[2.5, 60]]}]"#;
         let mut server = Server::new(&fake(vec![ok(body)]), Duration::from_secs(5)).expect("the address is one");
-        let asked = Asked { from: "0".into(), until: "120".into(), max_data_points: None };
-        let rendered = render(&mut server, "*", &asked, 1, Duration::MAX).expect("the answer is one");
+        let window = RenderWindow { from: "0".into(), until: "120".into(), max_data_points: None };
+        let rendered = render(&mut server, "*", &window, 1, Duration::MAX).expect("the answer is one");
         assert_eq!((rendered.series, rendered.slots, rendered.points, rendered.bytes), (2, 3, 2, body.len()));
     }
 }

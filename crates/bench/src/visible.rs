@@ -9,7 +9,7 @@ use std::{
 
 use serde::Serialize;
 
-use crate::{Error, http::Server, ingest::now, latency::Latency, report, verify::series};
+use crate::{Error, http::Server, latency::Latency, load::now, report, verify::series};
 
 /// Whom to send to, and whom to ask.
 #[derive(Debug, clap::Args)]

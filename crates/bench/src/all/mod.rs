@@ -1,21 +1,28 @@
-//! The table of measures that says whether a Graphite server is quick, for one server or several side by side.
+//! `plumbago bench all`: the measures that show how fast a Graphite server is, for one server or several in turn.
 
-use std::{fmt::Write as _, path::PathBuf, str::FromStr, time::Duration};
+mod comparison;
+mod spec;
+
+use std::time::Duration;
 
 use clap::ValueEnum;
-use serde::Serialize;
+
+use comparison::{Bound, Figure, LoadResult, Report, compare, median};
+use spec::ServerSpec;
 
 use crate::{
     Error,
     encode::Protocol,
     find::{Format, find},
     http::Server,
-    ingest::{Measured, Plan, ending, idle_timeout, measure, now, stores},
     latency::Latency,
+    load::{ending, now},
+    measure::{Plan, measure},
+    measured::{MeasuredServer, idle_timeout, stores},
     names::{Names, Pattern},
     outcome::Outcome,
     process::Process,
-    render::{Asked, render},
+    render::{RenderWindow, render},
     report,
     values::Values,
     verify::{MARGIN_ROWS, Verified},
@@ -39,7 +46,7 @@ pub(crate) struct AllArgs {
     /// read back to know when points are stored. `plumbago bench ingest --help` says more, at --store-pid and
     /// --until-readable.
     #[arg(long, required = true)]
-    server: Vec<Spec>,
+    server: Vec<ServerSpec>,
     /// The server that the others are compared with
     #[arg(long)]
     baseline: Option<String>,
@@ -87,135 +94,6 @@ enum Group {
     Visible,
 }
 
-/// A server as it is written on the command line.
-#[derive(Debug, Clone, Default)]
-struct Spec {
-    name: String,
-    line: Option<String>,
-    http: Option<String>,
-    pid: Option<u32>,
-    stores: Vec<u32>,
-    disk: Option<PathBuf>,
-    flush: Option<String>,
-    /// Metrics.
-    readable: u64,
-}
-
-impl FromStr for Spec {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Spec, String> {
-        let (name, fields) = text.split_once('=').ok_or("must be NAME=line:ADDR,http:ADDR,…")?;
-        let mut spec = Spec { name: name.to_owned(), ..Spec::default() };
-        for field in fields.split(',') {
-            let (key, value) = field.split_once(':').ok_or_else(|| format!("{field} must be KEY:VALUE"))?;
-            let value = value.to_owned();
-            let pid = || value.parse().map_err(|_| format!("{key} must be a process number, got {value}"));
-            match key {
-                "line" => spec.line = Some(value),
-                "http" => spec.http = Some(value),
-                "pid" => spec.pid = Some(pid()?),
-                "store" => spec.stores.push(pid()?),
-                "disk" => spec.disk = Some(value.into()),
-                "flush" => spec.flush = Some(value),
-                "readable" => {
-                    spec.readable =
-                        value.parse().map_err(|_| format!("readable must be a number of metrics, got {value}"))?;
-                }
-                _ => return Err(format!("{key} must be line, http, pid, store, disk, flush or readable")),
-            }
-        }
-        if 0 < spec.readable && spec.http.is_none() {
-            return Err("readable needs http:ADDR, where points are read".into());
-        }
-        Ok(spec)
-    }
-}
-
-/// What a measure should come to.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Bound {
-    Most(f64),
-    /// So many times the baseline's, at most.
-    TimesAtMost(f64),
-    /// So many times the baseline's, at least.
-    TimesAtLeast(f64),
-    /// To be known, not to be judged.
-    Any,
-}
-
-impl Bound {
-    /// `None` when the baseline was not measured.
-    fn met(self, value: f64, baseline: Option<f64>) -> Option<bool> {
-        match self {
-            Bound::Most(most) => Some(value <= most),
-            Bound::TimesAtMost(times) => baseline.map(|baseline| value <= times * baseline),
-            Bound::TimesAtLeast(times) => baseline.map(|baseline| times * baseline <= value),
-            Bound::Any => None,
-        }
-    }
-
-    fn text(self) -> String {
-        match self {
-            Bound::Most(most) => format!("≤ {most}"),
-            Bound::TimesAtMost(times) => format!("≤ {times} ×"),
-            Bound::TimesAtLeast(times) => format!("≥ {times} ×"),
-            Bound::Any => "–".into(),
-        }
-    }
-}
-
-/// A line of the table.
-#[derive(Debug, Clone, Serialize)]
-struct Measure {
-    title: String,
-    unit: &'static str,
-    bound: String,
-    servers: Vec<Value>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Value {
-    server: String,
-    value: Option<f64>,
-    /// Divided by the baseline's.
-    ratio: Option<f64>,
-    /// Whether the bound holds.
-    met: Option<bool>,
-    /// Why there is no value, or what to know about it.
-    note: Option<String>,
-}
-
-/// A load as one server took it.
-#[derive(Debug, Clone, Serialize)]
-struct Loaded {
-    server: String,
-    load: &'static str,
-    outcome: Outcome,
-}
-
-#[derive(Debug, Default, Serialize)]
-struct Report {
-    baseline: Option<String>,
-    scale: f64,
-    measures: Vec<Measure>,
-    loads: Vec<Loaded>,
-}
-
-/// One measure of one server.
-#[derive(Debug, Clone, PartialEq)]
-struct Figure {
-    value: Option<f64>,
-    /// Why there is no value, or what to know about it.
-    note: Option<String>,
-}
-
-impl Figure {
-    fn new(value: Option<f64>, otherwise: &str) -> Figure {
-        Figure { value, note: value.is_none().then(|| otherwise.to_owned()) }
-    }
-}
-
 pub(crate) fn run(args: &AllArgs, json: bool) -> Result<(), Error> {
     let mut servers = Vec::new();
     for spec in &args.server {
@@ -261,10 +139,10 @@ pub(crate) fn run(args: &AllArgs, json: bool) -> Result<(), Error> {
     found.faithful()
 }
 
-impl Spec {
-    fn measured(&self, args: &AllArgs) -> Result<Measured, Error> {
+impl ServerSpec {
+    fn measured(&self, args: &AllArgs) -> Result<MeasuredServer, Error> {
         let line = self.line.clone().ok_or_else(|| Error::Usage(format!("server {} needs line:ADDR", self.name)))?;
-        Ok(Measured {
+        Ok(MeasuredServer {
             receiver: line,
             protocol: Protocol::Line,
             process: self.pid.map(Process::new).transpose()?,
@@ -282,7 +160,7 @@ impl Spec {
 
 struct Run<'a> {
     args: &'a AllArgs,
-    servers: Vec<(String, Measured)>,
+    servers: Vec<(String, MeasuredServer)>,
     report: Report,
 }
 
@@ -325,7 +203,7 @@ impl Run<'_> {
         self.add_if_any("store's CPU per point, 10 k known metrics × 1440 points", "µs", Bound::Any, store);
 
         // The window (from, until] holds the 1,440 points after the first.
-        let asked = Asked {
+        let window = RenderWindow {
             from: plan.load.start.to_string(),
             until: plan.load.time(plan.load.rows - 1).to_string(),
             max_data_points: None,
@@ -337,7 +215,7 @@ impl Run<'_> {
             ("render, 1000 × 1440 points as JSON, p50", thousand, 120.0),
         ] {
             let figures = self.each(|server| {
-                let rendered = render(&mut server.reader()?, target, &asked, self.args.count, BUDGET)?;
+                let rendered = render(&mut server.reader()?, target, &window, self.args.count, BUDGET)?;
                 let size = format!("{} series, {} points, {} bytes", rendered.series, rendered.points, rendered.bytes);
                 Ok((rendered.latency, size))
             });
@@ -406,14 +284,14 @@ impl Run<'_> {
             plan.verify = 0;
         }
         let outcome = measure(server, &plan)?;
-        self.report.loads.push(Loaded { server: name.clone(), load, outcome: outcome.clone() });
+        self.report.loads.push(LoadResult { server: name.clone(), load, outcome: outcome.clone() });
         Ok(outcome)
     }
 
     /// Asks each server in turn, for latencies and what they are latencies of. That one of them cannot do something is
     /// part of the table.
-    fn each(&self, mut ask: impl FnMut(&Measured) -> Result<(Latency, String), Error>) -> Vec<Figure> {
-        let ask = |(name, server): &(String, Measured)| {
+    fn each(&self, mut ask: impl FnMut(&MeasuredServer) -> Result<(Latency, String), Error>) -> Vec<Figure> {
+        let ask = |(name, server): &(String, MeasuredServer)| {
             let figure = figure(ask(server).map_err(|error| error.to_string()));
             eprintln!("{name}: {}", figure.note.as_deref().unwrap_or_default());
             figure
@@ -435,7 +313,7 @@ impl Run<'_> {
     }
 }
 
-impl Measured {
+impl MeasuredServer {
     fn reader(&self) -> Result<Server, Error> {
         let http = self.http.as_deref().ok_or_else(|| Error::Usage("no http".into()))?;
         Server::new(http, self.timeout)
@@ -447,32 +325,6 @@ impl Measured {
             |server: Result<Server, Error>| server?.get("/render", &[("target", "no.such"), ("format", "json")]);
         asked(self.reader()).is_ok_and(|answer| answer.status == 200)
     }
-}
-
-fn compare(
-    title: &str,
-    unit: &'static str,
-    bound: Bound,
-    figures: &[(&str, Figure)],
-    baseline: Option<&str>,
-) -> Measure {
-    let of_baseline = figures.iter().find(|(name, _)| baseline == Some(*name));
-    let of_baseline = of_baseline.and_then(|(_, figure)| figure.value);
-    let value = |(name, figure): &(&str, Figure)| {
-        let value = figure.value;
-        let is_baseline = baseline == Some(*name);
-        Value {
-            server: (*name).to_owned(),
-            value,
-            ratio: value
-                .zip(of_baseline.filter(|value| *value != 0.0))
-                .filter(|_| !is_baseline)
-                .map(|(value, of_baseline)| value / of_baseline),
-            met: value.filter(|_| !is_baseline).and_then(|value| bound.met(value, of_baseline)),
-            note: figure.note.clone(),
-        }
-    };
-    Measure { title: title.to_owned(), unit, bound: bound.text(), servers: figures.iter().map(value).collect() }
 }
 
 /// The median of latencies, with what they are latencies of.
@@ -489,119 +341,4 @@ fn figure(measured: Result<(Latency, String), String>) -> Figure {
 /// The median of each server's rounds.
 fn medians(outcomes: &[Vec<Outcome>], value: impl Fn(&Outcome) -> Option<f64>) -> Vec<Figure> {
     outcomes.iter().map(|rounds| median(rounds.iter().map(&value).collect())).collect()
-}
-
-/// The middle one of those that were measured.
-fn median(mut values: Vec<Option<f64>>) -> Figure {
-    values.sort_by(|one, other| one.partial_cmp(other).expect("figures are numbers"));
-    let measured: Vec<f64> = values.into_iter().flatten().collect();
-    Figure::new(measured.get(measured.len() / 2).copied(), "not measured")
-}
-
-impl Report {
-    fn table(&self) -> String {
-        let Some(first) = self.measures.first() else { return String::new() };
-        let mut head = report::row(["measure", "unit", "bound"]);
-        for value in &first.servers {
-            head.push(value.server.clone());
-            if self.baseline.is_some() && self.baseline.as_ref() != Some(&value.server) {
-                head.push("×".into());
-            }
-            if self.baseline.as_ref() != Some(&value.server) {
-                head.push("met".into());
-            }
-        }
-        let row = |measure: &Measure| {
-            let mut row = vec![measure.title.clone(), measure.unit.to_owned(), measure.bound.clone()];
-            for value in &measure.servers {
-                row.push(report::optional(value.value));
-                if self.baseline.is_some() && self.baseline.as_ref() != Some(&value.server) {
-                    row.push(report::optional(value.ratio));
-                }
-                if self.baseline.as_ref() != Some(&value.server) {
-                    row.push(value.met.map_or("–", |met| if met { "yes" } else { "no" }).into());
-                }
-            }
-            row
-        };
-        let rows: Vec<Vec<String>> = self.measures.iter().map(row).collect();
-        let mut out = report::table(&head, &rows);
-        out.push('\n');
-        for measure in &self.measures {
-            for Value { server, note, .. } in &measure.servers {
-                if let Some(note) = note {
-                    // Writing to a String cannot fail.
-                    _ = writeln!(out, "- {}, {server}: {note}", measure.title);
-                }
-            }
-        }
-        for Loaded { server, load, outcome } in &self.loads {
-            for note in &outcome.notes {
-                _ = writeln!(out, "- {load}, {server}: {note}");
-            }
-        }
-        out
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_written_in_one_argument() {
-        let spec: Spec = "a=line:127.0.0.1:2003,http:http://127.0.0.1:8080/x,pid:7,disk:/d".parse().expect("it is one");
-        assert_eq!((spec.name.as_str(), spec.line.as_deref()), ("a", Some("127.0.0.1:2003")));
-        assert_eq!((spec.http.as_deref(), spec.pid), (Some("http://127.0.0.1:8080/x"), Some(7)));
-        assert!("a=lines:x".parse::<Spec>().is_err());
-        assert!("a=pid:x".parse::<Spec>().is_err());
-        assert!("a".parse::<Spec>().is_err());
-    }
-
-    #[test]
-    fn a_server_may_have_a_store_of_several_processes_and_be_read_to_know_when_points_are_stored() {
-        let spec: Spec = "a=line:l,http:h,store:8,store:9,readable:50".parse().expect("it is one");
-        assert_eq!((spec.stores, spec.readable), (vec![8, 9], 50));
-        assert!("a=line:l,store:x".parse::<Spec>().is_err());
-        assert!("a=line:l,http:h,readable:-1".parse::<Spec>().is_err());
-        assert!("a=line:l,readable:50".parse::<Spec>().is_err(), "there is nobody to ask");
-    }
-
-    #[test]
-    fn bounds_hold_against_the_baseline_of_the_same_run() {
-        let figures = [
-            ("we", Figure::new(Some(3.0), "")),
-            ("peer", Figure::new(Some(10.0), "")),
-            ("other", Figure::new(None, "no pid")),
-        ];
-        let check = |bound| {
-            let measure = compare("m", "s", bound, &figures, Some("peer"));
-            measure.servers.iter().map(|value| (value.ratio, value.met)).collect::<Vec<_>>()
-        };
-        assert_eq!(check(Bound::TimesAtMost(0.4)), [(Some(0.3), Some(true)), (None, None), (None, None)]);
-        assert_eq!(check(Bound::TimesAtLeast(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
-        assert_eq!(check(Bound::Most(2.0)), [(Some(0.3), Some(false)), (None, None), (None, None)]);
-        assert_eq!(check(Bound::Any), [(Some(0.3), None), (None, None), (None, None)]);
-    }
-
-    #[test]
-    fn a_ratio_needs_a_baseline() {
-        let measure = compare("m", "s", Bound::TimesAtMost(0.4), &[("we", Figure::new(Some(3.0), ""))], None);
-        assert_eq!((measure.servers[0].ratio, measure.servers[0].met), (None, None));
-    }
-
-    #[test]
-    fn what_to_know_of_a_load_stands_below_the_table() {
-        let outcome = Outcome { notes: vec!["it never rested".into()], ..Outcome::default() };
-        let measure = compare("m", "s", Bound::Any, &[("we", Figure::new(Some(3.0), ""))], None);
-        let loads = vec![Loaded { server: "we".into(), load: "much", outcome }];
-        let report = Report { measures: vec![measure], loads, ..Report::default() };
-        assert!(report.table().ends_with("\n- much, we: it never rested\n"), "{}", report.table());
-    }
-
-    #[test]
-    fn the_median_leaves_out_what_was_not_measured() {
-        assert_eq!(median(vec![Some(3.0), None, Some(1.0), Some(2.0)]).value, Some(2.0));
-        assert_eq!(median(vec![None]), Figure::new(None, "not measured"));
-    }
 }
