@@ -1,16 +1,31 @@
-//! The in-memory downsampler: what a metric holds that is not stored yet, and the rows it becomes.
+//! The in-memory downsampler: the points of a metric that are not stored yet, and the rows that they become.
 //!
-//! Points are folded into nothing when they arrive: they wait in [`Open`], one `f64` a slot, and the
-//! coarser stages are made from them when they leave. That keeps the path of a point to one store, and
-//! makes every coarse slot a pure function of the finer slots under it ([`Derivation`]): late,
-//! overwritten and replayed points need no case of their own, and doing it twice changes nothing.
+//! Points wait in [`PendingPoints`], one `f64` a slot; the coarser stages are made when they leave memory. The path of
+//! a point is one store into a vector, and every coarse slot is a pure function of the finer slots under it: late,
+//! overwritten and replayed points need no case of their own, and a second run changes nothing.
 //!
-//! No store and no clock is known here: what is stored is handed in, `now` is an argument.
+//! 1. [`SortedPoints`]: the pending points by stage and slot, the last write of each slot.
+//! 2. [`Stored`] and [`Coverage`]: how far the rows in the store reach.
+//! 3. `rollup`: what the row of one coarse slot says. Both ways to a coarse row end there:
+//!    [`WriterPartials::extend`] continues this writer's partials and reads nothing;
+//!    [`ReadPlan`] and [`WritePlan`] fetch the stored slots around the points.
+//!
+//! The crate knows neither stores nor clocks: the caller fetches the slots and passes `now`.
 
 mod derive;
-mod open;
-mod own;
+mod next_partials;
+mod pending_points;
+mod plan;
+mod rollup;
+mod rows;
+mod sorted_points;
+mod stored;
+mod writer_partials;
 
-pub use derive::{Derivation, Derived, Made, Moment, Need, Pending, Remembered};
-pub use open::{Late, Open};
-pub use own::Own;
+pub use next_partials::{DerivedRows, NextPartials, WritePlan};
+pub use pending_points::{PendingPoints, StagePoint};
+pub use plan::{Need, ReadPlan};
+pub use rows::DerivedRow;
+pub use sorted_points::SortedPoints;
+pub use stored::{Coverage, Stored};
+pub use writer_partials::WriterPartials;

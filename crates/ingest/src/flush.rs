@@ -7,8 +7,8 @@
 //!    the first that holds parked points.
 //!
 //! Points that come after everything stored of their metric extend the coarse slots by what this writer remembers
-//! of them ([`downsample::Own`]), and nothing is read. Of all others the slots they touch are made anew from what
-//! is stored ([`Derivation`]), and the driver says which part of them is this writer's.
+//! of them ([`WriterPartials`]), and nothing is read. Of all others the slots they touch are made anew from what
+//! is stored ([`WritePlan`]), and the driver says which part of them is this writer's.
 //!
 //! A cycle that nobody waits for is spread over half the time between two, so that the store sees a steady
 //! trickle. It hurries when memory or the journal are half full.
@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use downsample::{Derivation, Derived, Moment, Own, Pending, Remembered};
+use downsample::{Coverage, DerivedRow, NextPartials, SortedPoints, Stored, WritePlan, WriterPartials};
 use metric::{Partial, Policy, Slot, Timestamp};
 use store::{Cells, Fetch, Run, StoreError};
 use tokio::task::JoinHandle;
@@ -61,15 +61,15 @@ enum Pace {
 struct Work<'a> {
     taken: &'a Taken,
     policy: &'a Policy,
-    pending: Pending,
+    pending: SortedPoints,
 }
 
 /// How a metric's rows are made.
 enum Way<'a> {
     /// From what this writer remembers.
-    Extended(Vec<Derived>, Own),
+    Extended(Vec<DerivedRow>, WriterPartials),
     /// From what is stored.
-    Derived(Derivation<'a>),
+    Derived(WritePlan<'a>),
 }
 
 /// How far everything is written out, at one moment.
@@ -391,13 +391,11 @@ impl Ingest {
 
     async fn write_until_taken(&self, taken: Vec<Arc<Taken>>) {
         let table = self.policies.table();
-        let is_alone = self.driver.is_alone();
         let work: Vec<Work<'_>> = taken
             .iter()
             .map(|taken| {
-                let all_until = taken.all_until().filter(|_| is_alone);
-                let pending = Pending::of(&[&taken.open], all_until.unwrap_or(Slot::MAX));
-                Work { taken, policy: &table.all[usize::from(taken.policy)], pending }
+                let policy = &table.all[usize::from(taken.policy)];
+                Work { taken, policy, pending: SortedPoints::of(&[&taken.open]) }
             })
             .collect();
         let began = Instant::now();
@@ -439,7 +437,7 @@ impl Ingest {
     }
 
     /// Writes rows of every stage. Returns what this writer has stored of each metric then, where that is known.
-    async fn try_write(&self, work: &[Work<'_>]) -> Result<Vec<Option<Own>>, StoreError> {
+    async fn try_write(&self, work: &[Work<'_>]) -> Result<Vec<Option<WriterPartials>>, StoreError> {
         let now = now();
         let ways: Vec<Way<'_>> = work.iter().map(|work| self.way(work, now)).collect();
         let fetches = self.fetches(work, &ways);
@@ -464,8 +462,10 @@ impl Ingest {
         let history = self.registry.policies(work.taken.metric);
         let current = history.as_ref().and_then(|history| history.last());
         let since = current.filter(|last| last.policy == work.taken.policy).map_or(Timestamp::MAX, |last| last.since);
-        let moment = Moment { now, since };
-        Way::Derived(Derivation::plan_to_remember(work.policy, &work.pending, own, moment))
+        // What another writer has stored is known to the store alone.
+        let all_writers = if self.driver.is_alone() { work.taken.stored_before() } else { Stored::Unknown };
+        let coverage = Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: since };
+        Way::Derived(WritePlan::new(work.policy, &work.pending, coverage, own))
     }
 
     /// What the plans need of the store, in their order.
@@ -495,7 +495,7 @@ impl Ingest {
         let (mut runs, mut wholes) = (Vec::with_capacity(2 * work.len()), Vec::new());
         let mut known = Vec::with_capacity(work.len());
         for (work, way) in work.iter().zip(ways) {
-            let run = |derived: Derived| Run {
+            let run = |derived: DerivedRow| Run {
                 metric: work.taken.metric,
                 name: names.name(work.taken.metric).to_owned(),
                 table: work.policy.retention.table(derived.stage),
@@ -510,18 +510,18 @@ impl Ingest {
                     known.push(Known::Told(Some(own)));
                 }
                 Way::Derived(plan) => {
-                    let stored = cells.by_ref().take(plan.needs().len());
+                    let stored = cells.by_ref().take(plan.needs().count());
                     let stored: Vec<(&[f64], &[u32])> =
                         stored.map(|cells| (&cells.values[..], &cells.counts[..])).collect();
-                    let made = plan.derive_to_remember(work.taken.own.as_ref(), &stored);
+                    let made = plan.derive(&stored);
                     let first = wholes.len();
                     for derived in made.rows {
                         let list = if derived.stage == 0 { &mut runs } else { &mut wholes };
                         list.push(run(derived));
                     }
-                    known.push(match made.remembered {
-                        Some(remembered) if first < wholes.len() => Known::Asked(remembered, first..wholes.len()),
-                        remembered => Known::Told(remembered.map(|remembered| remembered.own().clone())),
+                    known.push(match made.next {
+                        Some(next) if first < wholes.len() => Known::Asked(next, first..wholes.len()),
+                        next => Known::Told(next.map(|next| next.as_derived().clone())),
                     });
                 }
             }
@@ -533,13 +533,13 @@ impl Ingest {
 /// What is stored of a metric after a write.
 enum Known {
     /// This, if anything is known.
-    Told(Option<Own>),
+    Told(Option<WriterPartials>),
     /// What the driver makes of it; its rows are those of this range.
-    Asked(Remembered, std::ops::Range<usize>),
+    Asked(NextPartials, std::ops::Range<usize>),
 }
 
 impl Known {
-    fn own(self) -> Option<Own> {
+    fn own(self) -> Option<WriterPartials> {
         match self {
             Known::Told(own) => own,
             Known::Asked(..) => None,
@@ -550,7 +550,7 @@ impl Known {
 /// Remembers of each open slot what the driver said is this writer's.
 fn remember(work: &[Work<'_>], own: &[Run], known: &mut [Known]) {
     for (work, known) in work.iter().zip(known) {
-        let Known::Asked(remembered, range) = std::mem::replace(known, Known::Told(None)) else { continue };
+        let Known::Asked(next, range) = std::mem::replace(known, Known::Told(None)) else { continue };
         let Some(runs) = own.get(range) else { continue };
         let retention = &work.policy.retention;
         let row = |(stage, slot): (usize, Slot)| {
@@ -561,7 +561,7 @@ fn remember(work: &[Work<'_>], own: &[Run], known: &mut [Known]) {
             });
             rows.next().unwrap_or(Partial::NONE)
         };
-        let rows: Vec<Partial> = remembered.open_slots(retention).map(row).collect();
-        *known = Known::Told(remembered.written(rows.into_iter()));
+        let rows: Vec<Partial> = next.open_slots(retention).map(row).collect();
+        *known = Known::Told(next.with_rows(rows.into_iter()));
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use carbon::Reject;
-use downsample::{Open, Own, Pending};
+use downsample::{PendingPoints, SortedPoints, Stored, WriterPartials};
 use metadata::PolicyId;
 use metric::{Policy, Slot, Timestamp};
 
@@ -19,7 +19,7 @@ pub(crate) const NO_POLICY: PolicyId = PolicyId::MAX;
 /// One metric. A million metrics have a million of these: forty-eight bytes.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) open: Open,
+    pub(crate) open: PendingPoints,
     /// What this writer has stored of it.
     own: OwnRef,
     pub(crate) policy: PolicyId,
@@ -51,18 +51,18 @@ impl From<Refused> for Reject {
 pub(crate) struct Taken {
     pub(crate) metric: u32,
     pub(crate) policy: PolicyId,
-    pub(crate) open: Open,
+    pub(crate) open: PendingPoints,
     /// What this writer had stored before, where that is known.
-    pub(crate) own: Option<Own>,
+    pub(crate) own: Option<WriterPartials>,
     /// Whether what is stored afterwards may be remembered: not when other parts, under other policies, are stored
     /// between this one and what came after it.
     pub(crate) is_latest: bool,
 }
 
 impl Taken {
-    /// From this stage-0 slot on this writer had stored nothing at all, where that is known.
-    pub(crate) fn all_until(&self) -> Option<Slot> {
-        self.own.as_ref().filter(|own| own.is_all()).map(Own::until)
+    /// How far this writer's rows reached before.
+    pub(crate) fn stored_before(&self) -> Stored {
+        self.own.as_ref().map_or(Stored::Unknown, WriterPartials::stored)
     }
 }
 
@@ -90,7 +90,7 @@ impl Held {
         let own = if stored { OwnRef::UNKNOWN } else { OwnRef::NOTHING };
         for next in self.states.len() as u32..=number {
             self.states.push(State {
-                open: Open::default(),
+                open: PendingPoints::default(),
                 own,
                 policy: policy_of(next),
                 refused: None,
@@ -138,7 +138,7 @@ impl Held {
         now: Timestamp,
         hot: &[Hot],
         refused: &mut Vec<(usize, Reject)>,
-        mut hold: impl FnMut(&mut Open, Slot, f64),
+        mut hold: impl FnMut(&mut PendingPoints, Slot, f64),
     ) {
         for (place, point) in points.iter().enumerate() {
             let state = &mut self.states[point.metric as usize];
@@ -217,7 +217,7 @@ impl Held {
     }
 
     /// Lets go of what was taken: it is stored, and afterwards this writer has stored `own`.
-    pub(crate) fn stored(&mut self, taken: &Taken, own: Option<&Own>, policies: &[Arc<Policy>]) {
+    pub(crate) fn stored(&mut self, taken: &Taken, own: Option<&WriterPartials>, policies: &[Arc<Policy>]) {
         self.flushing.remove(&taken.metric);
         let state = &mut self.states[taken.metric as usize];
         // Given another policy meanwhile, what is stored was forgotten already.
@@ -255,33 +255,24 @@ impl Held {
     /// What waits for a metric under this policy, in the order it came, the part that is on its way first.
     /// What came under another is counted in other slots: it is visible again once it is stored.
     pub(crate) fn waiting(&self, number: u32, policy: PolicyId) -> Waiting<'_> {
+        // What another writer has stored is known to the store alone.
+        let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
         let Some(state) = self.states.get(number as usize) else {
-            // Nothing came for it; where others write too, they may have stored something.
-            return Waiting { unstored_from: if self.is_alone { 0 } else { Slot::MAX }, ..Waiting::default() };
+            // Nothing came for it.
+            return Waiting { all_writers: of_all(Stored::Nothing), ..Waiting::default() };
         };
         let taken = self.flushing.get(&number).filter(|taken| taken.policy == policy);
         let is_current = state.policy == policy;
-        // What another writer has stored is known to the store alone.
-        let unstored_from = match taken {
-            _ if !self.is_alone => Slot::MAX,
-            Some(taken) => taken.all_until().unwrap_or(Slot::MAX),
-            None if is_current => self.owns.until(state.own),
-            None => Slot::MAX,
+        let this_writer = match taken {
+            Some(taken) => taken.stored_before(),
+            None if is_current => self.owns.stored(state.own),
+            None => Stored::Unknown,
         };
         Waiting {
             taken: taken.map(|taken| &taken.open),
             open: (is_current && !state.open.is_empty()).then_some(&state.open),
-            unstored_from,
-            // What is on its way may be stored by now.
-            unwritten_from: match taken {
-                None if is_current => self.owns.until_looked(state.own),
-                _ => Slot::MAX,
-            },
-            whole_from: match taken {
-                Some(taken) => taken.own.as_ref().map_or(Slot::MAX, Own::until),
-                None if is_current => self.owns.until_looked(state.own),
-                None => Slot::MAX,
-            },
+            all_writers: of_all(this_writer),
+            this_writer,
         }
     }
 }
@@ -289,14 +280,13 @@ impl Held {
 /// What waits in memory for one metric.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting<'a> {
-    pub(crate) taken: Option<&'a Open>,
-    pub(crate) open: Option<&'a Open>,
-    /// From this stage-0 slot on nothing is stored.
-    pub(crate) unstored_from: Slot,
-    /// From this stage-0 slot on what waits is in no stored row.
-    unwritten_from: Slot,
-    /// From this stage-0 slot on all that came here waits: what a reader is given when the store is away.
-    pub(crate) whole_from: Slot,
+    pub(crate) taken: Option<&'a PendingPoints>,
+    pub(crate) open: Option<&'a PendingPoints>,
+    /// The rows of all writers, without what is on its way.
+    pub(crate) all_writers: Stored,
+    /// The rows of this writer, without what is on its way: later points all wait here, so that a reader is given
+    /// them when the store is away.
+    pub(crate) this_writer: Stored,
 }
 
 impl Waiting<'_> {
@@ -305,9 +295,14 @@ impl Waiting<'_> {
     }
 
     /// As the downsampler wants it.
-    pub(crate) fn pending(&self) -> Pending {
-        let opens: Vec<&Open> = self.taken.into_iter().chain(self.open).collect();
-        Pending::of(&opens, self.unstored_from).unwritten_from(self.unwritten_from)
+    pub(crate) fn points(&self) -> SortedPoints {
+        let parts: Vec<&PendingPoints> = self.taken.into_iter().chain(self.open).collect();
+        SortedPoints::of(&parts)
+    }
+
+    /// The rows of this writer, if none of the waiting points may be in them: what is on its way may be stored by now.
+    pub(crate) fn apart_from_points(&self) -> Stored {
+        if self.taken.is_some() { Stored::Unknown } else { self.this_writer }
     }
 
     /// Lays the stage-0 points over `values`, whose first is of `first_slot`.
@@ -349,13 +344,13 @@ mod tests {
         held.ensure(0, false, |_| 1);
         held.states[0].open.push(10, 1.0);
         let (same, other) = (held.waiting(0, 1), held.waiting(0, 0));
-        assert_eq!((same.is_empty(), same.unstored_from), (false, 0));
-        assert_eq!((other.is_empty(), other.unstored_from), (true, Slot::MAX));
+        assert_eq!((same.is_empty(), same.all_writers), (false, Stored::Nothing));
+        assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
     }
 
     #[test]
     fn what_waits_is_laid_over_a_window_that_only_meets_it() {
-        let mut open = Open::default();
+        let mut open = PendingPoints::default();
         for slot in 10..20 {
             open.push(slot, f64::from(slot));
         }

@@ -1,7 +1,7 @@
 //! Where every metric's own partials are kept: a few words each in one arena, so that a million metrics
 //! pay for what they have and for nothing else.
 
-use downsample::Own;
+use downsample::{Stored, WriterPartials};
 use metric::{Partial, Retention, Slot};
 
 /// Words of one partial: a value and a count.
@@ -25,11 +25,15 @@ impl OwnRef {
     }
 }
 
+fn horizon_of(word: u32) -> Option<Slot> {
+    (word < Slot::MAX).then_some(word)
+}
+
 /// The own partials of all metrics.
 #[derive(Debug, Default)]
 pub(crate) struct Owns {
-    // An entry is the slot from which nothing is stored, the slot up to which that is known, then value (two words)
-    // and count of each coarse stage.
+    // An entry is the last slot that is stored and the horizon (`Stored::Through`; `Slot::MAX` without one), then value
+    // (two words) and count of each coarse stage.
     words: Vec<u32>,
     // Places of entries that nobody uses any more, by their number of coarse stages.
     free: Vec<Vec<u32>>,
@@ -37,46 +41,44 @@ pub(crate) struct Owns {
 
 impl Owns {
     /// What is stored of a metric of this retention; `None` when that is not known.
-    pub(crate) fn get(&self, at: OwnRef, retention: &Retention) -> Option<Own> {
+    pub(crate) fn get(&self, at: OwnRef, retention: &Retention) -> Option<WriterPartials> {
         if at == OwnRef::NOTHING {
-            return Some(Own::nothing(retention));
+            return Some(WriterPartials::nothing(retention));
         }
-        let (&[until, looked_until], rest) = self.words.get(at.place()?..)?.split_first_chunk::<HEAD>()?;
+        let (&[last, horizon], rest) = self.words.get(at.place()?..)?.split_first_chunk::<HEAD>()?;
         let partial = |words: &[u32]| {
             let bits = u64::from(words[0]) | u64::from(words[1]) << 32;
             Partial { value: f64::from_bits(bits), count: words[2] }
         };
         let coarse = retention.stages().len() - 1;
-        Some(Own::new(until, looked_until, rest.chunks_exact(PARTIAL).take(coarse).map(partial).collect()))
+        let closed = rest.chunks_exact(PARTIAL).take(coarse).map(partial).collect();
+        Some(WriterPartials::through(last, horizon_of(horizon), closed))
     }
 
-    /// From which stage-0 slot on nothing at all of a metric is stored by this writer; `Slot::MAX` when that is not
-    /// known.
-    pub(crate) fn until(&self, at: OwnRef) -> Slot {
-        match at {
-            OwnRef::NOTHING => 0,
-            known => match known.place().and_then(|place| self.words.get(place..)) {
-                Some(&[until, Slot::MAX, ..]) => until,
-                _ => Slot::MAX,
-            },
+    /// How far this writer's rows of a metric reach.
+    pub(crate) fn stored(&self, at: OwnRef) -> Stored {
+        if at == OwnRef::NOTHING {
+            return Stored::Nothing;
         }
-    }
-
-    /// From which stage-0 slot on nothing of a metric is stored by this writer as far as it was looked, which is farther
-    /// than points come; `Slot::MAX` when that is not known.
-    pub(crate) fn until_looked(&self, at: OwnRef) -> Slot {
-        match at {
-            OwnRef::NOTHING => 0,
-            known => known.place().and_then(|place| self.words.get(place)).copied().unwrap_or(Slot::MAX),
+        match at.place().and_then(|place| self.words.get(place..)) {
+            Some(&[last, horizon, ..]) => Stored::Through { last, horizon: horizon_of(horizon) },
+            _ => Stored::Unknown,
         }
     }
 
     /// Remembers what is stored of a metric, in the place of what was. `coarse` is the number of coarse stages of
     /// its policy, the same as when `at` was set.
-    pub(crate) fn set(&mut self, at: OwnRef, own: Option<&Own>, coarse: usize) -> OwnRef {
-        let Some(own) = own else {
-            self.forget(at, coarse);
-            return OwnRef::UNKNOWN;
+    pub(crate) fn set(&mut self, at: OwnRef, own: Option<&WriterPartials>, coarse: usize) -> OwnRef {
+        let (own, last, horizon) = match own.map(|own| (own, own.stored())) {
+            Some((own, Stored::Through { last, horizon })) => (own, last, horizon.unwrap_or(Slot::MAX)),
+            Some((_, Stored::Nothing)) => {
+                self.forget(at, coarse);
+                return OwnRef::NOTHING;
+            }
+            Some((_, Stored::Unknown)) | None => {
+                self.forget(at, coarse);
+                return OwnRef::UNKNOWN;
+            }
         };
         debug_assert_eq!(own.closed().len(), coarse, "a partial for each coarse stage");
         let place = at.place().or_else(|| self.free.get_mut(coarse)?.pop().map(|place| place as usize));
@@ -89,7 +91,7 @@ impl Owns {
         if self.words.len() < end {
             self.words.resize(end, 0);
         }
-        self.words[place..place + HEAD].copy_from_slice(&[own.until(), own.looked_until()]);
+        self.words[place..place + HEAD].copy_from_slice(&[last, horizon]);
         for (words, partial) in self.words[place + HEAD..end].chunks_exact_mut(PARTIAL).zip(own.closed()) {
             let bits = partial.value.to_bits();
             words.copy_from_slice(&[bits as u32, (bits >> 32) as u32, partial.count]);
@@ -116,20 +118,24 @@ mod tests {
     fn what_is_remembered_is_told_and_places_are_used_again() {
         let three: Retention = "60*60s:48*3600s:60*86400s".parse().unwrap();
         let own = |n: u32| {
-            Own::new(n, Slot::MAX, vec![Partial { value: f64::from(n) / 3.0, count: n }, Partial::point(-0.0)])
+            let closed = vec![Partial { value: f64::from(n) / 3.0, count: n }, Partial::point(-0.0)];
+            WriterPartials::through(n, None, closed)
         };
         let mut owns = Owns::default();
         let first = owns.set(OwnRef::NOTHING, Some(&own(7)), 2);
         let second = owns.set(OwnRef::UNKNOWN, Some(&own(8)), 2);
         assert_eq!((owns.get(first, &three), owns.get(second, &three)), (Some(own(7)), Some(own(8))));
         let again = owns.set(first, Some(&own(9)), 2);
-        assert_eq!((again, owns.get(again, &three), owns.until(again)), (first, Some(own(9)), 9));
+        assert_eq!((again, owns.get(again, &three), owns.stored(again)), (first, Some(own(9)), own(9).stored()));
         assert_eq!(owns.set(first, None, 2), OwnRef::UNKNOWN);
         assert_eq!(owns.set(OwnRef::UNKNOWN, Some(&own(5)), 2), first);
         assert_eq!(owns.words.len(), 16, "32 bytes a metric of three stages");
-        assert_eq!((owns.get(OwnRef::UNKNOWN, &three), owns.until(OwnRef::UNKNOWN)), (None, Slot::MAX));
+        assert_eq!((owns.get(OwnRef::UNKNOWN, &three), owns.stored(OwnRef::UNKNOWN)), (None, Stored::Unknown));
         let nothing = owns.get(OwnRef::NOTHING, &three).expect("it is known to be nothing");
-        assert_eq!((nothing.until(), nothing.closed().iter().map(|partial| partial.count).sum::<u32>()), (0, 0));
-        assert_eq!(owns.until(OwnRef::NOTHING), 0);
+        assert_eq!(
+            (nothing.stored(), nothing.closed().iter().map(|partial| partial.count).sum::<u32>()),
+            (Stored::Nothing, 0)
+        );
+        assert_eq!(owns.stored(OwnRef::NOTHING), Stored::Nothing);
     }
 }

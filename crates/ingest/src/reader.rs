@@ -8,7 +8,7 @@
 
 use std::{future::Future, ops::Range, pin::Pin, sync::Arc, sync::atomic::Ordering::Relaxed, time::Instant};
 
-use downsample::{Derivation, Moment, Pending};
+use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
 use metadata::PolicyHistory;
 use metric::{Partial, Policy, Slot, Stage, Table, Timestamp};
 use store::{Cells, Fetch, FetchError, FetchedSeries, SeriesRequest, SeriesSource, StoreError};
@@ -57,10 +57,10 @@ struct Reading {
     /// Stage 0: what is held, where something is; a value for each of the slots.
     held: Option<Vec<f64>>,
     /// A coarser stage: the points that are held.
-    pending: Pending,
+    pending: SortedPoints,
     /// What of `choice.slots` may be stored.
     stored: Range<Slot>,
-    moment: Moment,
+    coverage: Coverage,
     /// Whether all that came here for the window is held: the answer when the store is away.
     is_held: bool,
 }
@@ -116,16 +116,17 @@ impl Ingest {
             let choice = choose(&policy, request)?;
             let stored = choice.slots.clone();
             let since = history.last().map_or(Timestamp::MAX, |last| last.since);
-            let moment = Moment { now: request.now, since };
+            let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
+            let coverage = Coverage { all_writers, this_writer, now: request.now, policy_since: since };
             Some(Reading {
                 metric: request.metric,
                 policy,
                 history,
                 held: None,
                 choice,
-                pending: Pending::default(),
+                pending: SortedPoints::default(),
                 stored,
-                moment,
+                coverage,
                 is_held: false,
             })
         };
@@ -139,16 +140,20 @@ impl Ingest {
                 let waiting = held.waiting(reading.metric, reading.history.current());
                 let finest = i64::from(reading.policy.retention.finest().resolution());
                 let begin = reading.stage().time(reading.choice.slots.start) / finest;
-                reading.is_held = !waiting.is_empty() && begin >= i64::from(waiting.whole_from);
+                reading.is_held =
+                    !waiting.is_empty() && waiting.this_writer.end().is_some_and(|end| i64::from(end) <= begin);
                 if reading.choice.stage == 0 {
                     if !waiting.is_empty() {
                         let mut values = vec![f64::NAN; reading.choice.slots.len()];
                         waiting.overlay(reading.choice.slots.start, &mut values);
                         reading.held = Some(values);
                     }
-                    reading.stored.end = reading.stored.end.min(waiting.unstored_from).max(reading.stored.start);
+                    let empty_from = waiting.all_writers.empty_from().unwrap_or(Slot::MAX);
+                    reading.stored.end = reading.stored.end.min(empty_from).max(reading.stored.start);
                 } else if !waiting.is_empty() {
-                    reading.pending = waiting.pending();
+                    reading.pending = waiting.points();
+                    reading.coverage.all_writers = waiting.all_writers;
+                    reading.coverage.this_writer = waiting.apart_from_points();
                 }
             }
         }
@@ -162,7 +167,7 @@ impl Ingest {
         // Everything that is wanted of the store, in order: each reading's own slots, what its derivation
         // needs, then what older policies have.
         let mut fetches = Vec::new();
-        let mut plans: Vec<Option<Derivation<'_>>> = Vec::with_capacity(readings.len());
+        let mut plans: Vec<Option<ReadPlan<'_>>> = Vec::with_capacity(readings.len());
         let mut older = Vec::new();
         {
             let names = self.registry.read();
@@ -183,7 +188,7 @@ impl Ingest {
                     fetches.push(fetch(reading, &reading.policy, reading.table(), &reading.stored));
                 }
                 let plan = (!reading.pending.is_empty())
-                    .then(|| Derivation::plan(&reading.policy, &reading.pending, reading.choice.stage, reading.moment));
+                    .then(|| ReadPlan::new(&reading.policy, &reading.pending, reading.coverage, reading.choice.stage));
                 for need in plan.iter().flat_map(|plan| plan.needs()) {
                     let from = reading.policy.retention.table(need.stage);
                     fetches.push(fetch(reading, &reading.policy, from, &need.slots));
@@ -225,7 +230,7 @@ impl Ingest {
 }
 
 /// One series from what is held and what was read.
-fn answer(reading: &Reading, plan: Option<Derivation<'_>>, cells: &mut impl Iterator<Item = Cells>) -> FetchedSeries {
+fn answer(reading: &Reading, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> FetchedSeries {
     let stage = reading.stage();
     let stored = if reading.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
     let values = if reading.choice.stage == 0 {

@@ -1,4 +1,4 @@
-//! The points of one metric that are accepted and not stored yet.
+//! The points of one metric that are accepted and not stored yet, in the order of their arrival.
 
 use metric::Slot;
 
@@ -6,46 +6,46 @@ use metric::Slot;
 /// NaN (8 bytes a slot) than as single late points (16 bytes each).
 const LONGEST_HOLE: u32 = 32;
 
-/// A run this short gives way when a point comes that does not fit it: it was a straggler, and what
-/// follows will be in the new place.
+/// A run this short gives way to a point that does not fit: the run was a straggler, and the next points will follow
+/// the new one.
 const SHORT_RUN: usize = 4;
 
-/// A point outside of the run.
+/// A point and the slot that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Late {
+pub struct StagePoint {
     /// The slot, in the stage of this index.
     pub slot: Slot,
-    /// Index of the stage: 0, or the finest that still held the point's time when it came.
+    /// Index of the stage: 0, or the finest that still kept the point's time when the point arrived.
     pub stage: u8,
     /// Its value, not NaN.
     pub value: f64,
 }
 
-/// What a metric holds in memory: a dense run of stage-0 slots, and the points that do not fit it.
+/// The pending points of a metric: a dense run of stage-0 slots, and the late points, which do not fit the run.
 ///
 /// Within a slot the last write wins. Invariant: a slot of the run that is not NaN was written later
 /// than a late point of the same slot, because a point that falls into the run goes there.
 #[derive(Debug, Clone, Default)]
-pub struct Open {
+pub struct PendingPoints {
     first_slot: Slot,
     run: Vec<f64>,
     // Boxed: nearly every metric has none, and a million metrics have a million of these.
     #[allow(clippy::box_collection, reason = "eight bytes a metric instead of twenty-four")]
-    late: Option<Box<Vec<Late>>>,
+    late: Option<Box<Vec<StagePoint>>>,
 }
 
-impl Open {
-    /// Whether nothing waits.
+impl PendingPoints {
+    /// Whether no point is pending.
     pub fn is_empty(&self) -> bool {
         self.run.is_empty() && self.late.is_none()
     }
 
-    /// Slots of memory held, holes included: what the memory budget counts.
+    /// Slots of memory in use, holes included, as the memory budget counts them.
     pub fn slots(&self) -> usize {
         self.run.len() + self.late.as_ref().map_or(0, |late| 2 * late.len())
     }
 
-    /// Takes a stage-0 point. Returns by how many slots the memory held grew.
+    /// Adds a stage-0 point. Returns by how many slots the memory in use grew.
     #[inline]
     pub fn push(&mut self, slot: Slot, value: f64) -> usize {
         let offset = slot.wrapping_sub(self.first_slot) as usize;
@@ -61,9 +61,9 @@ impl Open {
         self.push_elsewhere(slot, value)
     }
 
-    /// Takes a point that is too old for stage 0, straight into a slot of a coarser stage.
+    /// Adds a point that is too old for stage 0 to a slot of a coarser stage. Returns as [`PendingPoints::push`] does.
     pub fn push_coarse(&mut self, stage: u8, slot: Slot, value: f64) -> usize {
-        self.late.get_or_insert_default().push(Late { slot, stage, value });
+        self.late.get_or_insert_default().push(StagePoint { slot, stage, value });
         2
     }
 
@@ -82,29 +82,29 @@ impl Open {
             let first_slot = self.first_slot;
             let late = self.late.get_or_insert_default();
             for (i, &old) in self.run.iter().enumerate().filter(|(_, old)| !old.is_nan()) {
-                late.push(Late { slot: first_slot + i as u32, stage: 0, value: old });
+                late.push(StagePoint { slot: first_slot + i as u32, stage: 0, value: old });
             }
             self.run.clear();
             // An earlier late point of this very slot would be hidden by the run, as it should be.
             self.first_slot = slot;
             self.run.push(value);
         } else {
-            self.late.get_or_insert_default().push(Late { slot, stage: 0, value });
+            self.late.get_or_insert_default().push(StagePoint { slot, stage: 0, value });
         }
         self.slots().saturating_sub(before)
     }
 
-    /// The dense run: its first slot and its values, NaN where nothing came.
+    /// The dense run: its first slot and its values, NaN in slots without a point.
     pub fn run(&self) -> (Slot, &[f64]) {
         (self.first_slot, &self.run)
     }
 
-    /// The points outside of the run, in the order they came.
-    pub fn late(&self) -> &[Late] {
+    /// The points outside of the run, in the order of their arrival.
+    pub fn late(&self) -> &[StagePoint] {
         self.late.as_ref().map_or(&[], |late| late)
     }
 
-    /// The slot after the last stage-0 slot held, or `None` when no stage-0 point is held.
+    /// The slot after the last stage-0 point, or `None` without one.
     pub fn end_slot(&self) -> Option<Slot> {
         let run = (!self.run.is_empty()).then(|| self.first_slot.saturating_add(self.run.len() as u32));
         let late = self.late().iter().filter(|late| late.stage == 0).map(|late| late.slot.saturating_add(1)).max();
@@ -118,46 +118,46 @@ mod tests {
 
     #[test]
     fn points_in_order_are_one_run() {
-        let mut open = Open::default();
-        assert_eq!((open.push(10, 1.0), open.push(11, 2.0), open.push(11, 3.0)), (1, 1, 0));
-        assert_eq!(open.push(13, 4.0), 2);
-        let (first, run) = open.run();
+        let mut points = PendingPoints::default();
+        assert_eq!((points.push(10, 1.0), points.push(11, 2.0), points.push(11, 3.0)), (1, 1, 0));
+        assert_eq!(points.push(13, 4.0), 2);
+        let (first, run) = points.run();
         assert_eq!((first, run.len(), run[1], run[3]), (10, 4, 3.0, 4.0));
         assert!(run[2].is_nan());
-        assert_eq!(open.end_slot(), Some(14));
+        assert_eq!(points.end_slot(), Some(14));
     }
 
     #[test]
-    fn a_straggler_does_not_hold_the_run() {
-        let mut open = Open::default();
-        open.push(10, 1.0);
-        open.push(1_000_000, 2.0);
-        open.push(1_000_001, 3.0);
-        assert_eq!(open.run(), (1_000_000, &[2.0, 3.0][..]));
-        assert_eq!(open.late(), [Late { slot: 10, stage: 0, value: 1.0 }]);
+    fn a_straggler_does_not_keep_the_run() {
+        let mut points = PendingPoints::default();
+        points.push(10, 1.0);
+        points.push(1_000_000, 2.0);
+        points.push(1_000_001, 3.0);
+        assert_eq!(points.run(), (1_000_000, &[2.0, 3.0][..]));
+        assert_eq!(points.late(), [StagePoint { slot: 10, stage: 0, value: 1.0 }]);
     }
 
     #[test]
-    fn the_last_slot_there_is_has_an_end() {
-        let mut open = Open::default();
-        open.push(Slot::MAX, 1.0);
-        assert_eq!(open.end_slot(), Some(Slot::MAX));
-        (5..10).for_each(|slot| _ = open.push(slot, 1.0));
-        assert_eq!((open.late().len(), open.end_slot()), (1, Some(Slot::MAX)));
+    fn the_end_after_the_largest_slot_saturates() {
+        let mut points = PendingPoints::default();
+        points.push(Slot::MAX, 1.0);
+        assert_eq!(points.end_slot(), Some(Slot::MAX));
+        (5..10).for_each(|slot| _ = points.push(slot, 1.0));
+        assert_eq!((points.late().len(), points.end_slot()), (1, Some(Slot::MAX)));
     }
 
     #[test]
     fn a_long_run_keeps_its_place() {
-        let mut open = Open::default();
+        let mut points = PendingPoints::default();
         for slot in 100..110 {
-            open.push(slot, 0.0);
+            points.push(slot, 0.0);
         }
-        open.push(5, 1.0);
-        open.push(5000, 2.0);
-        open.push(110, 3.0);
-        assert_eq!(open.run().1.len(), 11);
-        assert_eq!(open.late().len(), 2);
-        assert_eq!(open.slots(), 15);
-        assert_eq!(open.end_slot(), Some(5001));
+        points.push(5, 1.0);
+        points.push(5000, 2.0);
+        points.push(110, 3.0);
+        assert_eq!(points.run().1.len(), 11);
+        assert_eq!(points.late().len(), 2);
+        assert_eq!(points.slots(), 15);
+        assert_eq!(points.end_slot(), Some(5001));
     }
 }

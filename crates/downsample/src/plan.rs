@@ -1,0 +1,104 @@
+//! Which coarse slots pending points change, and which stored slots a derivation of them needs.
+//!
+//! Stage k is made from the partials (sum and count, extreme, latest) of stage k−1, so that a slot is exact over
+//! stage-0 points and yet only the slots directly under it are read.
+
+use std::ops::Range;
+
+use metric::{Policy, Slot};
+
+use crate::{Coverage, SortedPoints, rollup::CoarseStage, rows::JOIN};
+
+/// Stored slots that a derivation needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// Index of the stage.
+    pub stage: usize,
+    /// Which slots. Never empty.
+    pub slots: Range<Slot>,
+}
+
+/// A derivation for a reader: the slots of some stages that change, and the stored slots to fetch for them.
+#[derive(Debug)]
+pub struct ReadPlan<'a> {
+    pub(crate) policy: &'a Policy,
+    pub(crate) points: &'a SortedPoints,
+    pub(crate) coverage: Coverage,
+    pub(crate) stages: Vec<StagePlan>,
+    needs: Vec<Need>,
+}
+
+/// The slots of one stage in a plan.
+#[derive(Debug, Default)]
+pub(crate) struct StagePlan {
+    /// The slots that change, sorted. Empty in stage 0, whose slots are the points'.
+    pub(crate) touched: Vec<Slot>,
+    /// The stretches that must be known, sorted and apart.
+    pub(crate) known: Vec<Range<Slot>>,
+}
+
+impl<'a> ReadPlan<'a> {
+    /// Plans the stages from 0 to `last_stage`; a reader of stage 1 needs no stage 2.
+    pub fn new(policy: &'a Policy, points: &'a SortedPoints, coverage: Coverage, last_stage: usize) -> ReadPlan<'a> {
+        let mut stages: Vec<StagePlan> = vec![StagePlan::default()];
+        for index in 1..=last_stage {
+            let touched = touched(CoarseStage::of(policy, index), index, points, &stages[index - 1].touched);
+            stages.push(StagePlan { touched, known: Vec::new() });
+        }
+        for index in 0..=last_stage {
+            let mut known: Vec<Range<Slot>> = stages[index].touched.iter().map(|&slot| slot..slot + 1).collect();
+            if let Some(above) = stages.get(index + 1) {
+                let children = CoarseStage::of(policy, index + 1).children;
+                known.extend(above.touched.iter().map(|&slot| slot * children..(slot + 1).saturating_mul(children)));
+            }
+            stages[index].known = joined(known);
+        }
+        let needs = stages.iter().enumerate().flat_map(|(index, stage)| {
+            let empty_from = coverage.all_writers.stage_empty_from(index, &policy.retention).unwrap_or(Slot::MAX);
+            let stored = stage.known.iter().map(move |range| range.start..range.end.min(empty_from));
+            stored.filter(|slots| !slots.is_empty()).map(move |slots| Need { stage: index, slots })
+        });
+        let needs = needs.collect();
+        ReadPlan { policy, points, coverage, stages, needs }
+    }
+
+    /// The stored slots that [`ReadPlan::derive`] must be given, in this order.
+    pub fn needs(&self) -> &[Need] {
+        &self.needs
+    }
+}
+
+/// The slots of a coarse stage that change: those of its own points, and those over slots that change below.
+fn touched(stage: CoarseStage, index: usize, points: &SortedPoints, below: &[Slot]) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut touch = |slot: Slot| {
+        if slots.last() != Some(&slot) {
+            slots.push(slot);
+        }
+    };
+    if index == 1 {
+        points.of_stage(0).iter().for_each(|point| touch(point.slot / stage.children));
+    } else {
+        below.iter().for_each(|slot| touch(slot / stage.children));
+    }
+    let direct = points.of_stage(index);
+    if !direct.is_empty() {
+        slots.extend(direct.iter().map(|point| point.slot));
+        slots.sort_unstable();
+        slots.dedup();
+    }
+    slots
+}
+
+/// Sorts ranges and joins those that touch or nearly do.
+fn joined(mut ranges: Vec<Range<Slot>>) -> Vec<Range<Slot>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<Slot>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end.saturating_add(JOIN) => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}

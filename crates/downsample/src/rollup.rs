@@ -1,0 +1,118 @@
+//! What the row of one coarse slot says, from the slots of the stage below, its *children*.
+//!
+//! Both ways to a coarse row call [`rollup`], so that both give the same bits.
+
+use std::ops::Range;
+
+use metric::{Aggregation, Partial, Policy, Slot};
+
+/// A stage after the first, and how its slots divide.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CoarseStage {
+    pub(crate) method: Aggregation,
+    /// Children in a slot.
+    pub(crate) children: u32,
+    /// Stage-0 slots in a slot.
+    pub(crate) points: u32,
+}
+
+impl CoarseStage {
+    /// The stage with this index, from 1.
+    pub(crate) fn of(policy: &Policy, index: usize) -> CoarseStage {
+        let stages = policy.retention.stages();
+        let resolution = stages[index].resolution();
+        CoarseStage {
+            method: policy.aggregation,
+            children: resolution / stages[index - 1].resolution(),
+            points: resolution / stages[0].resolution(),
+        }
+    }
+
+    /// The stage-0 slots in a slot, where a [`Slot`] can number them.
+    pub(crate) fn points_of(&self, slot: Slot) -> Option<Range<Slot>> {
+        Some(slot.checked_mul(self.points)?..slot.saturating_add(1).saturating_mul(self.points))
+    }
+}
+
+/// What pending points say of a coarse slot, other than through its children.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PendingSlot {
+    /// A point that was too old for the stages below.
+    pub(crate) direct: Option<f64>,
+    /// The fold of the slot's stage-0 points, if no stored row counts any of them.
+    pub(crate) unwritten: Option<Partial>,
+}
+
+/// How much of a coarse slot its children show.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum SlotCoverage {
+    /// All that is not in this fold of earlier children.
+    After(Partial),
+    /// Everything.
+    Complete,
+    /// Some children may have expired; the stored row says this.
+    Expiring(Partial),
+}
+
+/// The row of one coarse slot; `None` leaves the stored row as it is. `children` are in the order of time.
+#[inline]
+pub(crate) fn rollup(
+    stage: &CoarseStage,
+    children: impl Iterator<Item = Partial>,
+    pending: PendingSlot,
+    coverage: SlotCoverage,
+) -> Option<Partial> {
+    if let Some(value) = pending.direct {
+        return Some(stage.method.whole(value, stage.points));
+    }
+    let fold = |earlier| children.fold(earlier, |all, child| stage.method.merge(all, child));
+    match coverage {
+        SlotCoverage::After(earlier) => Some(fold(earlier)),
+        SlotCoverage::Complete => Some(fold(Partial::NONE)),
+        SlotCoverage::Expiring(row) => match pending.unwritten {
+            // The row and the points have no slot in common: no child is needed to tell them apart.
+            Some(points) => Some(stage.method.merge(row, points)),
+            // A row that counts more than its children knows better: the children have expired, or a point
+            // was written to the slot directly. (In a complete slot, several writers counted one child.)
+            None => Some(fold(Partial::NONE)).filter(|all| row.count <= all.count),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAGE: CoarseStage = CoarseStage { method: Aggregation::Sum, children: 3, points: 6 };
+
+    fn partial(value: f64, count: u32) -> Partial {
+        Partial { value, count }
+    }
+
+    fn of(children: &[Partial], pending: PendingSlot, coverage: SlotCoverage) -> Option<Partial> {
+        rollup(&STAGE, children.iter().copied(), pending, coverage)
+    }
+
+    #[test]
+    fn children_continue_the_fold_of_earlier_ones() {
+        let (a, b, c) = (partial(0.1, 1), partial(0.2, 1), partial(0.3, 2));
+        let all = of(&[a, b, c], PendingSlot::default(), SlotCoverage::Complete);
+        let earlier = of(&[a, b], PendingSlot::default(), SlotCoverage::Complete).unwrap();
+        assert_eq!(of(&[c], PendingSlot::default(), SlotCoverage::After(earlier)), all);
+    }
+
+    #[test]
+    fn a_row_that_counts_more_than_its_children_stays_unless_all_children_are_there() {
+        let (children, row) = ([partial(1.0, 1)], partial(9.0, 3));
+        assert_eq!(of(&children, PendingSlot::default(), SlotCoverage::Expiring(row)), None);
+        assert_eq!(of(&children, PendingSlot::default(), SlotCoverage::Complete), Some(children[0]));
+        let pending = PendingSlot { unwritten: Some(children[0]), ..PendingSlot::default() };
+        assert_eq!(of(&children, pending, SlotCoverage::Expiring(row)), Some(partial(10.0, 4)));
+    }
+
+    #[test]
+    fn a_point_of_the_slot_itself_stands_for_all_of_it() {
+        let pending = PendingSlot { direct: Some(7.0), ..PendingSlot::default() };
+        assert_eq!(of(&[partial(1.0, 1)], pending, SlotCoverage::Complete), Some(partial(7.0, 6)));
+    }
+}

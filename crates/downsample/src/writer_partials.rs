@@ -1,0 +1,164 @@
+//! What one writer has stored of the coarse slots that are still open: newer points extend them, and nothing is read.
+//!
+//! For each coarse stage this is the fold of the *closed* children of its open slot, the slot around the last stage-0
+//! slot that is stored. Of stage 1 the closed children are all its stored points, of stage k the slots of stage k−1
+//! before the open one. To go on from there is to add the same numbers in the same order as [`crate::ReadPlan`] does.
+
+use metric::{Aggregation, Partial, Policy, Retention, Slot};
+
+use crate::{
+    DerivedRow, SortedPoints, Stored,
+    rollup::{CoarseStage, PendingSlot, SlotCoverage, rollup},
+    rows,
+};
+
+/// The rows of one writer for one metric: how far they reach, and its partials of the open slots.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WriterPartials {
+    // Invariant: not `Unknown`.
+    stored: Stored,
+    // Invariant: one for each coarse stage; the stage of index k + 1 is at k.
+    closed: Vec<Partial>,
+}
+
+impl WriterPartials {
+    /// The writer has no rows.
+    pub fn nothing(retention: &Retention) -> WriterPartials {
+        WriterPartials { stored: Stored::Nothing, closed: vec![Partial::NONE; retention.stages().len() - 1] }
+    }
+
+    /// The writer's rows reach through `last`, with none after it up to `horizon` (see [`Stored::Through`]).
+    /// `closed` has an entry for each coarse stage, as [`WriterPartials::closed`].
+    pub fn through(last: Slot, horizon: Option<Slot>, closed: Vec<Partial>) -> WriterPartials {
+        WriterPartials { stored: Stored::Through { last, horizon }, closed }
+    }
+
+    /// How far this writer's rows reach.
+    pub fn stored(&self) -> Stored {
+        self.stored
+    }
+
+    /// For each coarse stage, the fold of the closed children of its open slot.
+    pub fn closed(&self) -> &[Partial] {
+        &self.closed
+    }
+
+    /// For each coarse stage, what this writer's row of the open slot says.
+    pub fn rows(&self, method: Aggregation) -> Vec<Partial> {
+        let mut finer = Partial::NONE;
+        let full = |&closed: &Partial| {
+            finer = method.merge(closed, finer);
+            finer
+        };
+        self.closed.iter().map(full).collect()
+    }
+
+    /// The same slots once this writer's rows of them say `rows`. `None` where the closed children cannot be told
+    /// apart from the rest.
+    pub(crate) fn with_rows(self, rows: &[Partial], method: Aggregation) -> Option<WriterPartials> {
+        let mut closed = Vec::with_capacity(rows.len());
+        let mut finer = Partial::NONE;
+        for &row in rows {
+            // A correction of what others count: a value without a count, which no fold would keep.
+            if row.count == 0 && !(row.value.is_nan() || row.value == 0.0) {
+                return None;
+            }
+            let count = row.count.checked_sub(finer.count)?;
+            let value = match method {
+                Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero if finer.count > 0 => {
+                    row.value - finer.value
+                }
+                // An extreme may be folded in twice, and of the latest the open child has a later one.
+                _ => row.value,
+            };
+            closed.push(if count == 0 { Partial::NONE } else { Partial { value, count } });
+            finer = row;
+        }
+        Some(WriterPartials { closed, ..self })
+    }
+
+    /// Whether `points` are all of stage 0 and come after everything stored.
+    pub fn precedes(&self, points: &SortedPoints) -> bool {
+        let ends = points.only_stage_0().and_then(|points| points.first().zip(points.last()));
+        ends.zip(self.stored.end())
+            .is_some_and(|((first, last), end)| end <= first.slot && self.stored.is_known_through(last.slot))
+    }
+
+    /// Returns the rows of every stage that `points` make, and goes on to what is stored with them. The points must
+    /// come after everything stored ([`WriterPartials::precedes`]).
+    pub fn extend(&mut self, policy: &Policy, points: &SortedPoints) -> Vec<DerivedRow> {
+        debug_assert!(self.precedes(points), "points that are stored already cannot be told from new ones");
+        let points = points.of_stage(0);
+        let Some(newest_point) = points.last() else { return Vec::new() };
+        let mut rows = Vec::new();
+        rows::push_points(points, &mut rows);
+        let mut children: Vec<(Slot, Partial)> =
+            points.iter().map(|point| (point.slot, Partial::point(point.value))).collect();
+        // The open slot of the stage below, where no point is in it: from now on it is closed.
+        let mut now_closed = Partial::NONE;
+        for (index, closed) in (1..).zip(&mut self.closed) {
+            let stage = CoarseStage::of(policy, index);
+            let open = OpenSlot {
+                slot: self.stored.last().map(|last| last / stage.points),
+                closed: stage.method.merge(*closed, now_closed),
+            };
+            let mut of_stage = Vec::new();
+            let newest = extend_stage(&stage, open, &children, &mut of_stage);
+            now_closed = match of_stage.first() {
+                Some(&(first, _)) if open.slot == Some(first) => Partial::NONE,
+                _ => open.closed,
+            };
+            // Points are closed as they come; of a coarser stage the last child is still open.
+            *closed = if index == 1 { newest.all } else { newest.closed };
+            rows::push_partials(index, &of_stage, &mut rows);
+            children = of_stage;
+        }
+        let horizon = if let Stored::Through { horizon, .. } = self.stored { horizon } else { None };
+        self.stored = Stored::Through { last: newest_point.slot, horizon };
+        rows
+    }
+}
+
+/// The slot of a coarse stage around the last slot that is stored.
+#[derive(Debug, Clone, Copy)]
+struct OpenSlot {
+    /// `None` before the first.
+    slot: Option<Slot>,
+    closed: Partial,
+}
+
+/// The last slot that was extended.
+#[derive(Debug, Clone, Copy)]
+struct Newest {
+    /// All children but the last.
+    closed: Partial,
+    all: Partial,
+}
+
+/// Rolls the slots up that `children` are in; `open` goes on where one is in it.
+fn extend_stage(
+    stage: &CoarseStage,
+    open: OpenSlot,
+    children: &[(Slot, Partial)],
+    rows: &mut Vec<(Slot, Partial)>,
+) -> Newest {
+    let mut newest = Newest { closed: open.closed, all: open.closed };
+    let mut rest = children;
+    while let Some(&(first, _)) = rest.first() {
+        let slot = first / stage.children;
+        let first_child = slot * stage.children;
+        let len = rest.iter().take_while(|(child, _)| child - first_child < stage.children).count();
+        let (in_slot, others) = rest.split_at(len);
+        let (before_last, last) = in_slot.split_at(len - 1);
+        let earlier = if open.slot == Some(slot) { open.closed } else { Partial::NONE };
+        let fold = |earlier, children: &[(Slot, Partial)]| {
+            let children = children.iter().map(|&(_, child)| child);
+            rollup(stage, children, PendingSlot::default(), SlotCoverage::After(earlier)).unwrap_or(earlier)
+        };
+        let closed = fold(earlier, before_last);
+        newest = Newest { closed, all: fold(closed, last) };
+        rows.push((slot, newest.all));
+        rest = others;
+    }
+    newest
+}
