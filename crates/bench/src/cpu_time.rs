@@ -81,13 +81,13 @@ pub(crate) fn busy_after(who: &str, rest: Option<Rest>, counted: Option<Counted>
 mod tests {
     use super::*;
 
-    fn resting(after: Option<u64>, cpu: u64) -> Option<Rest> {
+    fn rest(after: Option<u64>, cpu: u64) -> Option<Rest> {
         Some(Rest { after: after.map(Duration::from_secs), cpu: Duration::from_secs(cpu), share: 0.25 })
     }
 
     #[test]
     fn time_counts_until_idle_or_else_until_stored_or_else_until_the_wait_was_over() {
-        let rest = Both { server: resting(None, 30), stores: resting(Some(1), 9) };
+        let rest = Both { server: rest(None, 30), stores: rest(Some(1), 9) };
         let seconds = Duration::from_secs;
         let used = Both { server: Some(seconds(20)), stores: Some(seconds(8)) };
         let before = Both { server: Some(seconds(10)), stores: Some(seconds(5)) };
@@ -102,10 +102,10 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_never_rests_is_named_with_the_moment_it_counts_to() {
+    fn a_note_names_a_server_that_is_never_idle_and_the_moment_it_counts_to() {
         let stored = busy_after(
             "the server",
-            resting(None, 1),
+            rest(None, 1),
             Some(Counted { cpu: Duration::ZERO, until: CountedUntil::Stored }),
             Duration::from_secs(30),
         );
@@ -113,8 +113,8 @@ mod tests {
                         processor: its processor time counts until they were stored";
         assert_eq!(stored.as_deref(), Some(expected));
         let idle = Some(Counted { cpu: Duration::ZERO, until: CountedUntil::Idle });
-        assert_eq!(busy_after("the server", resting(Some(1), 1), idle, Duration::ZERO), None);
-        assert_eq!(busy_before("the store", resting(Some(1), 1)), None);
-        assert!(busy_before("the store", resting(None, 1)).is_some_and(|note| note.contains("the store used 25.0 %")));
+        assert_eq!(busy_after("the server", rest(Some(1), 1), idle, Duration::ZERO), None);
+        assert_eq!(busy_before("the store", rest(Some(1), 1)), None);
+        assert!(busy_before("the store", rest(None, 1)).is_some_and(|note| note.contains("the store used 25.0 %")));
     }
 }

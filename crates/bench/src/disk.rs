@@ -1,4 +1,4 @@
-//! How much room a folder takes.
+//! The size of a folder.
 
 use std::{collections::HashSet, io::ErrorKind, os::unix::fs::MetadataExt, path::Path};
 
@@ -9,15 +9,15 @@ use crate::Error;
 /// Bytes of everything in a folder, the folder itself included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Disk {
-    /// Blocks the file system has given away.
+    /// Blocks allocated by the file system.
     pub(crate) allocated: u64,
-    /// What the files say they are long.
+    /// The sum of the files' lengths.
     pub(crate) apparent: u64,
     pub(crate) files: u64,
 }
 
 impl Disk {
-    /// Reads the folder while the server may be at work in it: what vanishes meanwhile counts as nothing. A file with
+    /// Reads the folder while the server may be writing: a file that vanishes meanwhile does not count. A file with
     /// several names counts once.
     pub(crate) fn of(folder: &Path) -> Result<Disk, Error> {
         let failed = |source| Error::Disk { folder: folder.display().to_string(), source };
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_an_error() {
+    fn a_missing_folder_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder can be made");
         assert!(matches!(Disk::of(&folder.path().join("none")), Err(Error::Disk { .. })));
     }

@@ -1,5 +1,4 @@
-//! Points as carbon's senders write them: plain lines, and frames of pickle and protobuf as
-//! carbon-relay makes them.
+//! Points in the formats of carbon's senders: plain lines, and frames of pickle and protobuf as carbon-relay makes them.
 
 use clap::ValueEnum;
 
@@ -8,7 +7,7 @@ use crate::values::{Value, write_whole};
 /// carbon-relay's MAX_DATAPOINTS_PER_MESSAGE.
 const POINTS_PER_FRAME: u32 = 500;
 
-/// What the points are wrapped in.
+/// The wire format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Protocol {
     Line,
@@ -21,9 +20,9 @@ pub(crate) struct Encoder {
     protocol: Protocol,
     /// Points in the frame being written.
     in_frame: u32,
-    /// Where the frame's length goes, once it is known.
+    /// Place of the frame's length, filled in at its end.
     frame_at: usize,
-    /// Python numbers everything that it pickles.
+    /// The number of the next memo entry: Python numbers all it pickles.
     memo: u32,
 }
 
@@ -56,7 +55,7 @@ impl Encoder {
         }
     }
 
-    /// Completes the frame begun last. Nothing may be taken out of the buffer before.
+    /// Completes the last frame. The buffer must stay unchanged until then.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         if self.in_frame == 0 {
             return;
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_hold_five_hundred_points_and_say_their_length() {
+    fn frames_have_five_hundred_points_and_start_with_their_length() {
         for protocol in [Protocol::Pickle, Protocol::Protobuf] {
             let bytes = encode(protocol, 1_001);
             let (mut rest, mut frames) = (&bytes[..], 0);

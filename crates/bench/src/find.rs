@@ -1,4 +1,4 @@
-//! How long finding takes.
+//! `plumbago bench find`: how long /metrics/find takes.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::{
     report,
 };
 
-/// What to ask, and whom.
+/// The queries, and the server to ask.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FindArgs {
     /// HTTP address of the server
@@ -21,7 +21,7 @@ pub(crate) struct FindArgs {
     /// A glob; may be given several times
     #[arg(long, required = true, num_args = 1..)]
     query: Vec<String>,
-    /// How often to ask each
+    /// How often to ask each query
     #[arg(long, default_value_t = 20)]
     count: u32,
     #[arg(long, value_enum, default_value_t)]
@@ -31,7 +31,7 @@ pub(crate) struct FindArgs {
     timeout: u64,
 }
 
-/// The form of the answer.
+/// The format of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
     /// One result for each path
@@ -41,9 +41,9 @@ pub(crate) enum Format {
     Treejson,
 }
 
-/// A query, and how long it took.
+/// The answer to a query, and how long it took.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Found {
+pub(crate) struct FindTiming {
     pub(crate) query: String,
     pub(crate) results: usize,
     pub(crate) bytes: usize,
@@ -62,13 +62,13 @@ pub(crate) fn run(args: &FindArgs, json: bool) -> Result<(), Error> {
         report::print_json(&found);
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = found.iter().map(Found::row).collect();
+    let rows: Vec<Vec<String>> = found.iter().map(FindTiming::row).collect();
     let head = ["query", "results", "bytes", "p50 ms", "p90 ms", "p99 ms", "max ms"];
     print!("{}", report::table(&report::row(head), &rows));
     Ok(())
 }
 
-impl Found {
+impl FindTiming {
     fn row(&self) -> Vec<String> {
         let Latency { p50, p90, p99, max, .. } = self.latency;
         let numbers = [self.results as f64, self.bytes as f64, p50, p90, p99, max].map(report::number);
@@ -76,14 +76,14 @@ impl Found {
     }
 }
 
-/// Asks `count` times, or until `budget` is used up, but at least once.
+/// Asks `count` times, or until `budget` is used up; at least once.
 pub(crate) fn find(
     server: &mut Server,
     query: &str,
     format: Format,
     count: u32,
     budget: Duration,
-) -> Result<Found, Error> {
+) -> Result<FindTiming, Error> {
     let name = match format {
         Format::Completer => "completer",
         Format::Treejson => "treejson",
@@ -104,8 +104,8 @@ pub(crate) fn find(
         }
         results = counted;
     }
-    let latency = Latency::of(times).expect("it was asked at least once");
-    Ok(Found { query: query.to_owned(), results, bytes, latency })
+    let latency = Latency::of(times).expect("the server is asked at least once");
+    Ok(FindTiming { query: query.to_owned(), results, bytes, latency })
 }
 
 fn count_results(answer: &Answer, format: Format) -> Result<usize, Error> {
@@ -117,7 +117,7 @@ fn count_results(answer: &Answer, format: Format) -> Result<usize, Error> {
         Format::Completer => serde_json::from_slice::<Completer>(&answer.body).map(|completer| completer.metrics.len()),
         Format::Treejson => serde_json::from_slice::<Vec<IgnoredAny>>(&answer.body).map(|nodes| nodes.len()),
     };
-    counted.map_err(|error| answer.unexpected(format!("not what {format:?} looks like: {error}")))
+    counted.map_err(|error| answer.unexpected(format!("invalid {format:?} answer: {error}")))
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::http::tests::{fake, ok};
 
-    fn ask(format: Format, answers: &[&str]) -> Result<Found, Error> {
+    fn ask(format: Format, answers: &[&str]) -> Result<FindTiming, Error> {
         let mut server = Server::new(&fake(answers.iter().map(|body| ok(body)).collect()), Duration::from_secs(5))?;
         find(&mut server, "a.*", format, answers.len() as u32, Duration::MAX)
     }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_change_or_are_no_answers_are_errors() {
+    fn answers_that_change_or_are_invalid_are_errors() {
         assert!(ask(Format::Treejson, &["[]", "[1]"]).is_err());
         assert!(ask(Format::Completer, &["[]"]).is_err());
     }

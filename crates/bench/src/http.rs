@@ -211,14 +211,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn bodies_come_with_a_length_in_chunks_or_until_the_end() {
+    fn bodies_have_a_length_or_chunks_or_last_until_the_end() {
         let address = fake(vec![
             ok("one"),
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\ntw\r\n1;x\r\no\r\n0\r\n\r\n".into(),
             "HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nthree".into(),
             ok("four"),
         ]);
-        let mut server = Server::new(&address, Duration::from_secs(5)).expect("the address is one");
+        let mut server = Server::new(&address, Duration::from_secs(5)).expect("a valid address");
         let mut bodies = Vec::new();
         for _ in 0..4 {
             let answer = server.get("/x", &[("query", "a.{b,c}")]).expect("it answers");
@@ -230,7 +230,7 @@ pub(crate) mod tests {
 
     #[test]
     fn addresses_may_have_a_prefix_but_not_https() {
-        let server = Server::new("http://a/graphite/", Duration::ZERO).expect("the address is one");
+        let server = Server::new("http://a/graphite/", Duration::ZERO).expect("a valid address");
         assert_eq!((server.address.as_str(), server.prefix.as_str()), ("a:80", "/graphite"));
         assert!(Server::new("https://a", Duration::ZERO).is_err());
     }

@@ -14,7 +14,7 @@ use crate::{
     values::Values,
 };
 
-/// What to send, and to whom.
+/// The points to send, and the server to measure.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IngestArgs {
     #[command(flatten)]
@@ -38,25 +38,25 @@ pub(crate) struct IngestArgs {
     values: Values,
     #[arg(long, value_enum, default_value_t)]
     pattern: Pattern,
-    /// What all names begin with
+    /// First component of all names
     #[arg(long, default_value = "servers")]
     root: String,
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The metrics are new: creating them is part of the measurement, not of a row sent before
+    /// The metrics are new: creating them is part of the measurement. Otherwise a row sent before creates them
     #[arg(long)]
     new: bool,
-    /// Process of the server: its processor time and memory are measured
+    /// Process of the server, to measure its processor time and memory
     #[arg(long)]
     pid: Option<u32>,
     /// Process of a store that the server writes to, such as a Cassandra; may be given several times, for the nodes of a
     /// cluster on this machine. Its processor time is reported apart from the server's
     ///
-    /// Processor time counts until server and stores are idle at once, which is: until each uses less than 3 % of a
-    /// processor for 2.5 s. What a JVM does by itself meanwhile is counted too: make the load large.
+    /// Processor time counts until server and stores are idle together: each uses less than 3 % of a processor for
+    /// 2.5 s. Background work of a JVM counts too: make the load large.
     #[arg(long, value_name = "PID")]
     store_pid: Vec<u32>,
-    /// Folder of the server: its room is measured
+    /// Folder of the server, to measure its size
     #[arg(long)]
     disk: Option<PathBuf>,
     /// HTTP address of the server, to read points back
@@ -65,30 +65,30 @@ pub(crate) struct IngestArgs {
     /// Metrics to read back and compare
     #[arg(long, default_value_t = 0, requires = "http")]
     verify: u64,
-    /// Posted to after the points are sent: lets the server write out all it holds, so that this is measured too
+    /// Address to post to after the points are sent. It makes the server write out all it holds, which is then measured too
     #[arg(long)]
     flush_url: Option<String>,
     /// Post to --flush-url as soon as the points are accepted, not when the server is idle, and count points a second until
     /// it has answered
     #[arg(long, requires = "flush_url")]
     flush_at_once: bool,
-    /// Points are stored when those of so many metrics can be read over --http, whole and as they were sent: for servers
-    /// that write by themselves and do not say when, such as bg-carbon-cache. 0 does not wait for that
+    /// Points count as stored when those of this many metrics can be read over --http, complete and unchanged. For servers
+    /// that do not show when they have written, such as bg-carbon-cache. 0 does not wait for that
     ///
-    /// The metrics are spread evenly over all, and the last is one of them. The first is asked for with pauses that grow to a
-    /// fiftieth of the time waited, then the others together. The answers' time is in the figure, and what they cost the
-    /// store is in its processor time: make the load large.
+    /// The metrics are spread evenly over all and include the last. bench asks for the first with pauses that grow to a
+    /// fiftieth of the time waited, then for the others together. The time of the answers is part of the figure, and their
+    /// cost is part of the store's processor time: make the load large.
     ///
-    /// Whoever answers at --http must know what is stored and nothing else. For bg-carbon-cache that is a graphite-web
+    /// The server at --http must show stored points only. For bg-carbon-cache that is a graphite-web
     /// with BigGraphite's Finder (STORAGE_FINDERS = ['biggraphite.plugins.graphite.Finder']) and CARBONLINK_HOSTS = [],
-    /// because otherwise it shows what carbon still holds in memory; or a second Plumbago over the same keyspace, with
-    /// globs = "cassandra" so that it sees new names at once. A server whose own points are readable before they are
-    /// stored, such as the Plumbago that receives them, wants --flush-at-once instead.
+    /// because otherwise it shows points that carbon still has in memory; or a second Plumbago over the same keyspace, with
+    /// globs = "cassandra" so that it sees new names at once. For a server that shows points before they are stored, such
+    /// as the Plumbago that receives them, use --flush-at-once instead.
     ///
-    /// carbon's CARBON_METRIC_INTERVAL must not be 0 for bg-carbon-cache: its plugin then never rests but spins, and has
-    /// most of a processor and a part of Cassandra's in its figures. The output says where somebody did not rest.
+    /// carbon's CARBON_METRIC_INTERVAL must not be 0 for bg-carbon-cache: its plugin then spins, and the figures include
+    /// most of a processor and a part of Cassandra's. The output says which process was not idle.
     ///
-    /// Points not readable after --timeout are a failure; bg-carbon-cache may need minutes for a large load.
+    /// Points not readable after --timeout make the command fail; bg-carbon-cache may need minutes for a large load.
     #[arg(long, value_name = "METRICS", default_value_t = 0, requires = "http")]
     until_readable: u64,
     /// Mebibytes of points made before the clock starts
@@ -97,14 +97,14 @@ pub(crate) struct IngestArgs {
     /// Seconds to wait for an answer, for points to become readable, and for the server to become idle
     #[arg(long, default_value_t = 300)]
     timeout: u64,
-    /// Seconds to wait for server and stores to become idle; --timeout when absent, or 30 with --until-readable, because
-    /// then a server that never is idle, such as bg-carbon-cache, has its processor time counted until the points were
-    /// readable. The output says where that was so
+    /// Seconds to wait for server and stores to become idle; --timeout when absent, or 30 with --until-readable. For a
+    /// server that never is idle, such as bg-carbon-cache, processor time then counts until the points are readable, and
+    /// the output says so
     #[arg(long)]
     idle_timeout: Option<u64>,
 }
 
-/// Where points go.
+/// The address that receives the points.
 #[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Receiver {

@@ -1,4 +1,4 @@
-//! Percentiles of how long things took.
+//! Percentiles of measured times.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    /// `None` of nothing. Percentiles are by nearest rank: each is a time that was measured.
+    /// `None` without times. Percentiles are by nearest rank: each is a measured time.
     pub(crate) fn of(mut times: Vec<Duration>) -> Option<Latency> {
         times.sort();
         let max = times.last()?.as_secs_f64() * 1e3;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_times() {
         let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
         let latency = Latency::of(times).expect("there are times");
         assert_eq!(

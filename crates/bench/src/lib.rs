@@ -1,8 +1,25 @@
-//! `plumbago bench`: loads and measures any Graphite server, known by its addresses alone.
+//! `plumbago bench`: loads and measures any Graphite server, given its addresses.
 //!
 //! `bench` and the server have no code of this project in common: what it sends and what it expects to
 //! read back are its own, so that a mistake on one side cannot hide one on the other. Plain threads and
 //! blocking sockets send the points, because the client usually runs on the server's own cores.
+//!
+//! ```
+//! use clap::Parser;
+//!
+//! #[derive(Parser)]
+//! struct Program {
+//!     #[command(flatten)]
+//!     bench: bench::Args,
+//! }
+//!
+//! let program = Program::parse_from(["bench", "find", "--http", "https://localhost", "--query", "a.*"]);
+//! let error = bench::run(program.bench).expect_err("bench speaks HTTP only");
+//! assert_eq!(error.to_string(), "https://localhost: https is not supported, only http");
+//! ```
+
+mod error;
+mod report;
 
 mod names;
 mod values;
@@ -32,12 +49,13 @@ mod all;
 mod find;
 mod ingest;
 mod render;
-mod report;
 mod visible;
 
 use clap::Subcommand;
 
-/// What to measure, and where. Each command prints a table for people on standard output, or JSON with
+pub use error::Error;
+
+/// The measurement to make. Each command prints a table for people on standard output, or JSON with
 /// `--json`; progress goes to standard error.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -59,78 +77,8 @@ enum Command {
     Render(render::RenderArgs),
     /// Time from sending a point to reading it
     Visible(visible::VisibleArgs),
-    /// The whole table, for one server or for several side by side
+    /// The whole table, for one server or several in turn
     All(all::AllArgs),
-}
-
-/// Why a measurement could not be made. All are for the person at the terminal.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The arguments contradict each other or are incomplete.
-    #[error("{0}")]
-    Usage(String),
-    /// A socket could not be opened or failed while in use.
-    #[error("{what} {address}: {source}")]
-    Socket {
-        /// What was being done, e.g. `connecting to`.
-        what: &'static str,
-        /// Host and port.
-        address: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// The server answered something that is not the answer.
-    #[error("{url}: {why}")]
-    Answer {
-        /// What was asked for.
-        url: String,
-        /// What is wrong with the answer.
-        why: String,
-    },
-    /// The process to be measured cannot be read under /proc.
-    #[error("process {pid} cannot be measured: {why}")]
-    Process {
-        /// The process.
-        pid: u32,
-        /// The reason.
-        why: String,
-    },
-    /// A folder to be measured cannot be read.
-    #[error("folder {folder} cannot be measured: {source}")]
-    Disk {
-        /// The folder.
-        folder: String,
-        /// The system's reason.
-        source: std::io::Error,
-    },
-    /// Points sent did not become readable in time. The table has been printed by then, unless those were the points that
-    /// make metrics known.
-    #[error(
-        "after {seconds:.1} s the points of {whole} of {metrics} metrics could be read, and of the next one {lacking} could \
-         not; --timeout gives them longer"
-    )]
-    Unreadable {
-        /// Metrics looked at.
-        metrics: u64,
-        /// Those whose points were all there.
-        whole: u64,
-        /// Points that the metric behind them lacked.
-        lacking: u64,
-        /// How long it was waited.
-        seconds: f64,
-    },
-    /// Points read back are not the points sent. The table has been printed by then.
-    #[error("of {checked} points read back, {missing} were missing, {wrong} wrong and {extra} never sent")]
-    Unfaithful {
-        /// Points looked at.
-        checked: u64,
-        /// Sent, and null or absent.
-        missing: u64,
-        /// Sent, and another value.
-        wrong: u64,
-        /// A value where none was sent.
-        extra: u64,
-    },
 }
 
 /// Runs one measurement and prints it.

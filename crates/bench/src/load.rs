@@ -1,4 +1,4 @@
-//! What is sent: so many names times so many points, row by row in time as a fleet reports.
+//! The points to send: a number of names times a number of points, row by row in time as a fleet reports.
 
 use std::{
     ops::Range,
@@ -12,7 +12,7 @@ use crate::{
     values::{Value, Values, Walk},
 };
 
-/// A buffer is handed to the socket when it has grown to this many bytes.
+/// A buffer of at least this many bytes goes to the socket.
 pub(crate) const BUFFER_BYTES: usize = 256 << 10;
 
 /// Everything that is sent in one measurement. Row `r` is the point of every metric at `start + r * interval`.
@@ -93,22 +93,22 @@ pub(crate) fn now() -> u32 {
     u32::try_from(now.as_secs()).unwrap_or(u32::MAX)
 }
 
-/// The points that one connection sends, in order, made as they are needed.
+/// The points of one connection, in order, made on demand.
 pub(crate) struct Part {
     load: Load,
-    /// The names one behind the other, and where each ends.
+    /// The names without gaps, and the end of each.
     names: Vec<u8>,
     ends: Vec<usize>,
     walks: Vec<Walk>,
-    /// Where we are: the row, and the metric in it.
+    /// The next point: its row, and its metric in the row.
     row: u32,
     next: usize,
     encoder: Encoder,
 }
 
 impl Part {
-    /// Fills a buffer with the next points of these rows, or says that there are none. Rows must be asked for in
-    /// order and each once: the values of a row follow from those of the row before.
+    /// Fills a buffer with the next points of these rows; `false` at their end. Ask for rows in order and for each once:
+    /// the values of a row depend on the row before.
     pub(crate) fn fill(&mut self, rows: &Range<u32>, out: &mut Vec<u8>) -> bool {
         debug_assert!(rows.start <= self.row, "rows are made in order");
         out.clear();
@@ -174,7 +174,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_load_that_ends_after_the_last_carbon_time_is_refused() {
+    fn a_load_that_ends_after_the_last_carbon_time_is_rejected() {
         assert!(Load { start: u32::MAX - 30, ..small(1, 1) }.check().is_err());
         assert!(small(0, 1).check().is_err());
         assert!(small(1, 1).check().is_ok());

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_process_is_counted_twice() {
+    fn a_process_may_not_be_given_twice() {
         let me = std::process::id();
         assert_eq!(stores(None, &[me]).map(|stores| stores.len()).ok(), Some(1));
         assert!(matches!(stores(Some(me), &[me]), Err(Error::Usage(_))));

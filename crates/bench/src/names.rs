@@ -1,10 +1,10 @@
-//! The names that are sent: a fleet as a Graphite user has it, the same on every run.
+//! The names to send: a fleet as a Graphite user has it, the same in every run.
 
 use std::fmt::Write as _;
 
 use clap::ValueEnum;
 
-/// Whether a metric holds a reading that wanders or a count that grows.
+/// The kind of a metric's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Two decimals, up and down.
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     Counter,
 }
 
-/// What the fleet looks like.
+/// The names of the hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Pattern {
     /// `ROOT.dc1.host0001.cpu.0.user`: numbered hosts in four data centres, a hundred metrics each
@@ -111,13 +111,13 @@ impl Names {
         name
     }
 
-    /// What the `index`-th metric holds.
+    /// The kind of the `index`-th metric.
     pub(crate) fn kind(&self, index: u64) -> Kind {
         metric(index % PER_HOST).1.1
     }
 }
 
-/// The metric of a host at a place, and the number of its CPU if it belongs to one.
+/// A metric of a host by its index, and the number of its CPU if it belongs to one.
 fn metric(of_host: u64) -> (Option<u64>, (&'static str, Kind)) {
     let modes = CPU.len() as u64;
     match of_host.checked_sub(CPUS * modes) {

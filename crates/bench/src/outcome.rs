@@ -1,4 +1,4 @@
-//! What sending a load came to, and how it is shown.
+//! The outcome of sending a load, and its table.
 
 use std::fmt::Write as _;
 
@@ -6,53 +6,53 @@ use serde::Serialize;
 
 use crate::{Error, disk::Disk, process::Memory, readable::Readable, report, verify::Verified};
 
-/// Up to which moment processor time was counted.
+/// The moment up to which processor time counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CountedUntil {
-    /// It was idle.
+    /// The process was idle.
     Idle,
-    /// Everything sent was stored: written out when asked to, or readable. It never was idle afterwards.
+    /// Everything sent was stored: written out on request, or readable. The process was never idle afterwards.
     Stored,
-    /// The time to wait for it was over: it still worked, and nothing tells what for.
+    /// The wait timed out while the process still worked, for an unknown reason.
     Timeout,
 }
 
-/// What a load cost. Times are in seconds, sizes in bytes.
+/// The cost of a load. Times are in seconds, sizes in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(crate) struct Outcome {
     pub(crate) names: u64,
-    /// Points measured; those that made the metrics known are not among them.
+    /// Points measured, without those that made the metrics known.
     pub(crate) points: u64,
     pub(crate) connections: u64,
     pub(crate) bytes: u64,
     pub(crate) written_seconds: f64,
-    /// CountedUntil the server had read everything.
+    /// Until the server had read everything.
     pub(crate) accepted_seconds: Option<f64>,
     pub(crate) accepted_per_second: Option<f64>,
-    /// CountedUntil all was stored, for servers that say so when asked, or whose points are read back to know.
+    /// Until all was stored, for servers that write out on request, or whose points are read back.
     pub(crate) stored_seconds: Option<f64>,
     pub(crate) stored_per_second: Option<f64>,
-    /// How points were waited for until they could be read.
+    /// The wait until the points could be read.
     pub(crate) readable: Option<Readable>,
-    /// How long the server went on working after it had read everything; `None` when that did not end.
+    /// How long the server worked on after it had read everything; `None` when that did not end.
     pub(crate) idle_after_seconds: Option<f64>,
     /// Of the server, until `cpu_until`.
     pub(crate) cpu_seconds: Option<f64>,
-    /// Of the server, to write out what it still held, when asked to after it was idle.
+    /// Of the server, to write out the rest on request after it was idle.
     pub(crate) flush_cpu_seconds: Option<f64>,
     /// Both together, in microseconds.
     pub(crate) cpu_per_point: Option<f64>,
     pub(crate) cpu_per_metric: Option<f64>,
     pub(crate) cpu_until: Option<CountedUntil>,
-    /// The same of the store beside it, of all its processes.
+    /// The same of all processes of the store.
     pub(crate) store_idle_after_seconds: Option<f64>,
     pub(crate) store_cpu_seconds: Option<f64>,
     pub(crate) store_flush_cpu_seconds: Option<f64>,
     pub(crate) store_cpu_per_point: Option<f64>,
     pub(crate) store_cpu_per_metric: Option<f64>,
     pub(crate) store_cpu_until: Option<CountedUntil>,
-    /// Of ourselves, while sending.
+    /// Of `bench` itself, while sending.
     pub(crate) client_cpu_seconds: f64,
     pub(crate) memory_before: Option<Memory>,
     pub(crate) memory: Option<Memory>,
@@ -60,16 +60,16 @@ pub(crate) struct Outcome {
     pub(crate) peak_per_metric: Option<f64>,
     pub(crate) disk_before: Option<Disk>,
     pub(crate) disk: Option<Disk>,
-    /// All that the folder grew by, over all points sent, those that made the metrics known included.
+    /// Growth of the folder, divided by all points sent, including those that made the metrics known.
     pub(crate) disk_per_point: Option<f64>,
     pub(crate) apparent_per_point: Option<f64>,
     pub(crate) verified: Option<Verified>,
-    /// What to know about these figures.
+    /// Remarks on these figures.
     pub(crate) notes: Vec<String>,
 }
 
 impl Outcome {
-    /// Whether everything sent was there in the end, and as it was sent, as far as was looked.
+    /// An error unless all points read back were there and unchanged.
     pub(crate) fn faithful(&self) -> Result<(), Error> {
         if let Some(Readable { metrics, whole, lacking, seconds, .. }) = self.readable.filter(|found| !found.complete())
         {
@@ -78,7 +78,7 @@ impl Outcome {
         self.verified.map_or(Ok(()), |verified| verified.faithful())
     }
 
-    /// Fills in what follows from the rest. `sent` counts all points, measured or not.
+    /// Fills in the quotients. `sent` counts all points, measured or not.
     pub(crate) fn divide(&mut self, sent: u64) {
         let (points, names) = (self.points as f64, self.names as f64);
         self.accepted_per_second = self.accepted_seconds.map(|seconds| points / seconds);
@@ -99,8 +99,7 @@ impl Outcome {
         }
     }
 
-    /// The table, and the notes below it. A store, and waiting until points are stored, have lines where they were
-    /// asked for.
+    /// The table, and the notes below it. The store, and the wait until points are stored, have lines only if measured.
     pub(crate) fn table(&self) -> String {
         let mega = |bytes: u64| bytes as f64 / 1e6;
         let mut rows = vec![
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_are_divided_by_what_was_measured_and_disk_by_all_that_was_sent() {
+    fn costs_are_divided_by_points_measured_and_disk_by_all_points_sent() {
         let disk = |allocated| Some(Disk { allocated, ..Disk::default() });
         let mut outcome = Outcome {
             names: 100,
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn points_that_never_could_be_read_are_a_failure_and_have_no_rate() {
+    fn points_that_never_become_readable_are_a_failure_and_have_no_rate() {
         let readable = Readable { metrics: 5, whole: 3, lacking: 2, requests: 9, seconds: 7.0 };
         let mut outcome = Outcome { names: 1, points: 1, readable: Some(readable), ..Outcome::default() };
         outcome.divide(1);
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_has_lines_where_there_is_one_and_notes_stand_below() {
+    fn a_store_has_lines_only_if_measured_and_notes_are_below() {
         let mut outcome = Outcome { names: 1, points: 1, ..Outcome::default() };
         assert!(!outcome.table().contains("store"));
         outcome.store_cpu_seconds = Some(0.5);

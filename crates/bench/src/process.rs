@@ -9,13 +9,13 @@ use crate::Error;
 /// Ticks a second in /proc/PID/stat. It is USER_HZ, which is 100 on every Linux that matters here.
 const TICKS: u64 = 100;
 
-/// A process that is measured.
+/// A process to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process {
     pid: u32,
 }
 
-/// Bytes of memory that are in use.
+/// Bytes of memory in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Memory {
     pub(crate) resident: u64,
@@ -34,14 +34,14 @@ impl Process {
 
     /// User and system time so far, of all threads, those that have ended included.
     pub(crate) fn cpu(self) -> Result<Duration, Error> {
-        parse_cpu(&self.read("stat")?).ok_or_else(|| self.unlike("stat"))
+        parse_cpu(&self.read("stat")?).ok_or_else(|| self.invalid("stat"))
     }
 
     pub(crate) fn memory(self) -> Result<Memory, Error> {
-        parse_memory(&self.read("status")?).ok_or_else(|| self.unlike("status"))
+        parse_memory(&self.read("status")?).ok_or_else(|| self.invalid("status"))
     }
 
-    /// Lets the peak begin anew. It is best effort: without the right to do so the peak is that of the whole life.
+    /// Resets the peak, on a best-effort basis: without the right to do so, the peak is that of the whole life.
     pub(crate) fn forget_peak(self) {
         _ = std::fs::write(format!("/proc/{}/clear_refs", self.pid), "5");
     }
@@ -51,8 +51,8 @@ impl Process {
             .map_err(|error| Error::Process { pid: self.pid, why: error.to_string() })
     }
 
-    fn unlike(self, file: &str) -> Error {
-        Error::Process { pid: self.pid, why: format!("its {file} does not look like one") }
+    fn invalid(self, file: &str) -> Error {
+        Error::Process { pid: self.pid, why: format!("invalid {file}") }
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_found_behind_a_name_with_parentheses_and_blanks() {
+    fn processor_time_is_found_after_a_name_with_parentheses_and_blanks() {
         let stat =
             "42 (a) b (c)) S 1 42 42 0 -1 4194560 500 0 3 0 1234 66 7 8 20 0 5 0 100 1000 10 18446744073709551615";
         assert_eq!(parse_cpu(stat), Some(Duration::from_millis(13_000)));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn we_can_measure_ourselves_and_nobody_who_is_gone() {
+    fn our_own_process_can_be_measured_and_a_missing_one_cannot() {
         let myself = Process::new(std::process::id()).expect("we are here");
         assert!(0 < myself.memory().expect("we have memory").resident);
         assert!(Process::new(u32::MAX).is_err());

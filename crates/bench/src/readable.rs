@@ -1,4 +1,4 @@
-//! Waiting until points that were sent can be read: the only sign of a server that writes by itself and does not say when.
+//! Waiting until points can be read: the only sign from a server that does not show when it has written.
 
 use std::{
     collections::BTreeMap,
@@ -16,30 +16,30 @@ use crate::{
     verify::{Verified, compare, read},
 };
 
-/// The shortest pause between an answer with too few points and the next question …
+/// The shortest pause between an answer with too few points and the next request …
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
 /// … and the longest.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// A pause is this part of the time waited so far, so that the figure is good to 2 % …
 const PAUSES_IN_WAIT: u32 = 50;
-/// … but so many times as long as the last answer took, because answering uses the processors that writing needs.
+/// … but at least this many times as long as the last answer took, because answering uses processors that writing needs.
 const PAUSE_OF_ANSWER: u32 = 4;
 
-/// Metrics asked for together at most: their names are in the address, which servers take to a few thousand bytes.
+/// Most metrics in one request: their names are in the address, and servers limit it to a few thousand bytes.
 const TOGETHER: usize = 32;
 
 /// How the wait ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Readable {
-    /// Metrics looked at.
+    /// Metrics to read.
     pub(crate) metrics: u64,
-    /// Metrics whose points were all there in the end, with the values sent.
+    /// Metrics with all points, as sent, at the end.
     pub(crate) whole: u64,
-    /// Points still missing, or with another value, of the metric that was waited for last.
+    /// Points missing, or with another value, of the metric of the last request.
     pub(crate) lacking: u64,
-    /// How often the server was asked; its processor time holds the answers.
+    /// Requests sent; the server's processor time includes their answers.
     pub(crate) requests: u64,
-    /// How long it was waited.
+    /// How long the wait was.
     pub(crate) seconds: f64,
 }
 
@@ -49,11 +49,11 @@ impl Readable {
     }
 }
 
-/// Waits until the points of these rows can be read of `count` metrics, spread evenly over the load and with its last among
-/// them; not longer than `timeout`.
+/// Waits until the points of these rows can be read for `count` metrics, at most for `timeout`. The metrics are spread
+/// evenly over the load and include its last.
 ///
-/// While a metric is not whole, it alone is asked for. When it is, most others are, and are asked for together: each
-/// question after the last point was stored makes the figure worse.
+/// Asks for one metric until it is complete. Then most others are complete too, and one request asks for several: each
+/// request after the last point was stored makes the figure worse.
 pub(crate) fn wait(
     server: &mut Server,
     load: &Load,
@@ -89,9 +89,9 @@ pub(crate) fn wait(
     Ok(readable)
 }
 
-/// How many of the points of each of these metrics cannot be read yet, or not with the value that was sent.
+/// For each of these metrics, the number of points that are missing or have another value than the one sent.
 fn lacking(server: &mut Server, load: &Load, indices: &[u64], rows: &Range<u32>) -> Result<Vec<u64>, Error> {
-    // A store that is busy writing may be too slow to be read: that is no answer yet, and not the end.
+    // A store that is busy writing may be too slow to read from: ask again.
     let found = read(server, load, indices, rows, |answer| 500 <= answer.status)?;
     let found = found.unwrap_or_else(|| vec![BTreeMap::new(); indices.len()]);
     let lacking = |(index, found): (&u64, BTreeMap<i64, f64>)| {
@@ -129,7 +129,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_metric_is_waited_for_alone_and_the_others_are_then_looked_at_together() {
+    fn one_metric_is_asked_for_until_complete_and_then_the_others_together() {
         let load = small(4, 3);
         let answers = vec![
             ok("[]"),
@@ -139,17 +139,17 @@ mod tests {
             points(&load, &[(2, 2)]),
             points(&load, &[(2, 3)]),
         ];
-        let readable = check(&load, 4, LONG, answers).expect("the answers are some");
+        let readable = check(&load, 4, LONG, answers).expect("valid answers");
         assert_eq!((readable.metrics, readable.whole, readable.lacking, readable.requests), (4, 4, 0, 6));
         assert!(readable.complete());
     }
 
     #[test]
-    fn no_request_asks_for_more_names_than_an_address_holds() {
+    fn a_request_asks_for_at_most_as_many_names_as_an_address_holds() {
         let load = small(70, 1);
         let all: Vec<(u64, usize)> = (0..70).map(|index| (index, 1)).collect();
         let answers = [&all[..1], &all[1..33], &all[33..65], &all[65..]].map(|metrics| points(&load, metrics));
-        let readable = check(&load, 70, LONG, answers.into()).expect("the answers are some");
+        let readable = check(&load, 70, LONG, answers.into()).expect("valid answers");
         assert_eq!((readable.whole, readable.requests), (70, 4));
     }
 
@@ -161,28 +161,29 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_is_too_busy_to_be_read_is_asked_again_but_a_wrong_address_is_not() {
+    fn a_busy_store_is_asked_again_but_a_wrong_address_is_an_error() {
         let load = small(1, 1);
         let busy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-        let readable = check(&load, 1, LONG, vec![busy.into(), points(&load, &[(0, 1)])]).expect("it comes round");
+        let readable =
+            check(&load, 1, LONG, vec![busy.into(), points(&load, &[(0, 1)])]).expect("a valid second answer");
         assert_eq!((readable.whole, readable.requests), (1, 2));
         let nothing = "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
         assert!(matches!(check(&load, 1, LONG, vec![nothing.into()]), Err(Error::Answer { .. })));
     }
 
     #[test]
-    fn a_value_that_was_not_sent_is_not_the_point() {
+    fn a_point_with_another_value_is_not_readable_yet() {
         let load = small(1, 1);
         let other = ok(&format!(r#"[{{"target": "{}", "datapoints": [[-1, {}]]}}]"#, load.names.name(0), load.time(0)));
-        let readable = check(&load, 1, LONG, vec![other, points(&load, &[(0, 1)])]).expect("the answers are some");
+        let readable = check(&load, 1, LONG, vec![other, points(&load, &[(0, 1)])]).expect("valid answers");
         assert_eq!((readable.whole, readable.requests), (1, 2));
     }
 
     #[test]
-    fn the_wait_ends_with_its_time_and_says_what_was_lacking() {
+    fn the_wait_ends_at_its_timeout_and_counts_missing_points() {
         let load = small(2, 3);
         let answers = vec![points(&load, &[(0, 1)]); 100];
-        let readable = check(&load, 2, Duration::from_millis(20), answers).expect("the answers are some");
+        let readable = check(&load, 2, Duration::from_millis(20), answers).expect("valid answers");
         assert_eq!((readable.whole, readable.lacking), (0, 2));
         assert!(!readable.complete());
     }

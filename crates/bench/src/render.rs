@@ -1,4 +1,4 @@
-//! How long rendering takes.
+//! `plumbago bench render`: how long /render takes.
 
 use std::time::{Duration, Instant};
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use crate::{Error, http::Server, latency::Latency, report, verify::series};
 
-/// What to ask, and whom.
+/// The targets, and the server to ask.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RenderArgs {
     /// HTTP address of the server
     #[arg(long)]
     http: String,
-    /// A target; may be given several times, and each is timed by itself
+    /// A target; may be given several times, each is timed alone
     #[arg(long, required = true, num_args = 1..)]
     target: Vec<String>,
     /// Beginning of the window, as Graphite writes it
@@ -23,7 +23,7 @@ pub(crate) struct RenderArgs {
     until: String,
     #[arg(long)]
     max_data_points: Option<u32>,
-    /// How often to ask each
+    /// How often to ask for each target
     #[arg(long, default_value_t = 20)]
     count: u32,
     /// Seconds to wait for an answer
@@ -39,9 +39,9 @@ pub(crate) struct RenderWindow {
     pub(crate) max_data_points: Option<u32>,
 }
 
-/// A target, and how long it took.
+/// The answer to a target, and how long it took.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct Rendered {
+pub(crate) struct RenderTiming {
     pub(crate) target: String,
     pub(crate) series: usize,
     /// Slots of all series.
@@ -66,13 +66,13 @@ pub(crate) fn run(args: &RenderArgs, json: bool) -> Result<(), Error> {
         report::print_json(&rendered);
         return Ok(());
     }
-    let rows: Vec<Vec<String>> = rendered.iter().map(Rendered::row).collect();
+    let rows: Vec<Vec<String>> = rendered.iter().map(RenderTiming::row).collect();
     let head = ["target", "series", "slots", "points", "bytes", "p50 ms", "p90 ms", "p99 ms", "max ms"];
     print!("{}", report::table(&report::row(head), &rows));
     Ok(())
 }
 
-impl Rendered {
+impl RenderTiming {
     fn row(&self) -> Vec<String> {
         let Latency { p50, p90, p99, max, .. } = self.latency;
         let sizes = [self.series, self.slots, self.points, self.bytes].map(|size| report::number(size as f64));
@@ -80,14 +80,14 @@ impl Rendered {
     }
 }
 
-/// Asks `count` times, or until `budget` is used up, but at least once. Servers that cache answers are asked not to.
+/// Asks `count` times, or until `budget` is used up; at least once. The request bypasses caches of answers.
 pub(crate) fn render(
     server: &mut Server,
     target: &str,
     window: &RenderWindow,
     count: u32,
     budget: Duration,
-) -> Result<Rendered, Error> {
+) -> Result<RenderTiming, Error> {
     let most = window.max_data_points.map(|points| points.to_string());
     let mut parameters = vec![
         ("target", target),
@@ -110,15 +110,15 @@ pub(crate) fn render(
         times.push(answer.took);
         last = Some(answer);
     }
-    let answer = last.expect("it was asked at least once");
+    let answer = last.expect("the server is asked at least once");
     let series = series(&answer)?;
-    Ok(Rendered {
+    Ok(RenderTiming {
         target: target.to_owned(),
         series: series.len(),
         slots: series.iter().map(|series| series.datapoints.len()).sum(),
         points: series.iter().map(|series| series.values().count()).sum(),
         bytes: answer.body.len(),
-        latency: Latency::of(times).expect("it was asked at least once"),
+        latency: Latency::of(times).expect("the server is asked at least once"),
     })
 }
 
@@ -131,9 +131,9 @@ mod tests {
     fn series_slots_and_points_are_counted() {
         let body =
             r#"[{"target": "a", "datapoints": [[1, 60], [null, 120]]}, {"target": "b", "datapoints": [[2.5, 60]]}]"#;
-        let mut server = Server::new(&fake(vec![ok(body)]), Duration::from_secs(5)).expect("the address is one");
+        let mut server = Server::new(&fake(vec![ok(body)]), Duration::from_secs(5)).expect("a valid address");
         let window = RenderWindow { from: "0".into(), until: "120".into(), max_data_points: None };
-        let rendered = render(&mut server, "*", &window, 1, Duration::MAX).expect("the answer is one");
+        let rendered = render(&mut server, "*", &window, 1, Duration::MAX).expect("a valid answer");
         assert_eq!((rendered.series, rendered.slots, rendered.points, rendered.bytes), (2, 3, 2, body.len()));
     }
 }

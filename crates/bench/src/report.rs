@@ -1,4 +1,4 @@
-//! What is printed: tables that are Markdown and can be read as they are, or JSON.
+//! Output: Markdown tables with aligned columns, or JSON.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ pub(crate) fn print_json(report: &impl Serialize) {
     println!("{}", serde_json::to_string_pretty(report).expect("a report has a JSON form"));
 }
 
-/// A table with aligned columns; all but the first stand to the right. Each row must have as many cells as the head.
+/// A table with aligned columns, all but the first to the right. Each row must have as many cells as the head.
 pub(crate) fn table(head: &[String], rows: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..head.len())
         .map(|column| {

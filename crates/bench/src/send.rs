@@ -14,14 +14,14 @@ use crate::{
     load::{BUFFER_BYTES, Part},
 };
 
-/// How long a server may take to read what is still in the socket once we have written all of it. A server that does
-/// not close after us within that is not waited for any longer, and the time of acceptance stays unknown.
+/// Longest wait for a server to read the rest of the socket and close it, after we closed our side. After that the time of
+/// acceptance stays unknown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long one write may stand still. Back-pressure is welcome; a server that reads nothing for so long is stuck.
+/// Longest wait of one write. Back-pressure is allowed; a server that reads nothing for this long is stuck.
 const STALL_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A part of the load whose first buffers are made, and which is connected.
+/// A part of the load with a connection and its first buffers.
 struct Ready {
     stream: TcpStream,
     buffers: Receiver<Vec<u8>>,
@@ -34,9 +34,9 @@ pub(crate) struct Prepared {
     connections: Vec<Ready>,
 }
 
-/// How the sending went.
+/// The result of sending.
 pub(crate) struct Sent {
-    /// Until the last byte was handed to the sockets.
+    /// Until the last byte was written to the sockets.
     pub(crate) written: Duration,
     /// Until the server had read the last byte and closed; `None` when it left a connection open.
     pub(crate) accepted: Option<Duration>,
@@ -46,8 +46,7 @@ pub(crate) struct Sent {
 }
 
 impl Prepared {
-    /// Connects once for each part and makes buffers up to `ahead` bytes for all together; what does not fit is made
-    /// while sending.
+    /// Connects once for each part, and makes buffers of up to `ahead` bytes in total; the rest is made while sending.
     pub(crate) fn new(address: &str, parts: Vec<Part>, rows: Range<u32>, ahead: u64) -> Result<Prepared, Error> {
         let buffers = (ahead / BUFFER_BYTES as u64 / parts.len().max(1) as u64).max(2) as usize;
         let (ready, all_ready) = channel();
@@ -73,7 +72,7 @@ impl Prepared {
         Ok(Prepared { address: address.to_owned(), connections })
     }
 
-    /// Sends everything and waits until the server has read it all.
+    /// Sends everything and waits until the server has read all of it.
     pub(crate) fn send(self) -> Result<Sent, Error> {
         let started = Instant::now();
         let senders: Vec<_> = self
@@ -101,9 +100,9 @@ impl Prepared {
     }
 }
 
-/// Makes buffers until the rows end or nobody wants them any more. Says once when no more can be made ahead.
+/// Makes buffers until the rows end or the sender is gone. Calls `ready` once, when no more can be made ahead.
 fn make(mut part: Part, rows: &Range<u32>, full: &SyncSender<Vec<u8>>, ready: impl Fn()) -> Part {
-    let mut said = false;
+    let mut is_ready = false;
     loop {
         let mut buffer = Vec::with_capacity(BUFFER_BYTES + 4096);
         if !part.fill(rows, &mut buffer) {
@@ -112,9 +111,9 @@ fn make(mut part: Part, rows: &Range<u32>, full: &SyncSender<Vec<u8>>, ready: im
         match full.try_send(buffer) {
             Ok(()) => {}
             Err(TrySendError::Full(buffer)) => {
-                if !said {
+                if !is_ready {
                     ready();
-                    said = true;
+                    is_ready = true;
                 }
                 if full.send(buffer).is_err() {
                     break;
@@ -123,7 +122,7 @@ fn make(mut part: Part, rows: &Range<u32>, full: &SyncSender<Vec<u8>>, ready: im
             Err(TrySendError::Disconnected(_)) => break,
         }
     }
-    if !said {
+    if !is_ready {
         ready();
     }
     part

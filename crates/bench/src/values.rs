@@ -1,13 +1,13 @@
-//! The values that are sent: gauges and counters as monitoring has them, the same on every run.
+//! The values to send: gauges and counters as monitoring has them, the same in every run.
 
 use clap::ValueEnum;
 
 use crate::names::{Kind, mix};
 
-/// Which kinds of value are sent.
+/// The kinds of values to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Values {
-    /// What the name says: 47 % gauges, 53 % counters
+    /// By name: 47 % gauges, 53 % counters
     #[default]
     Mixed,
     /// Readings with two decimals that wander
@@ -27,10 +27,10 @@ impl Values {
     }
 }
 
-/// How far a gauge moves in one interval at most, in hundredths, by temper of the series. Fleets have still metrics
-/// and lively ones; one temper for all would flatter or punish every codec.
+/// Largest step of a gauge in one interval, in hundredths, by temper of the series. Fleets have calm and lively metrics;
+/// one temper for all would suit some codecs and not others.
 const GAUGE_STEPS: [u64; 8] = [0, 2, 5, 25, 50, 100, 250, 500];
-/// About how much a counter grows in one interval, likewise.
+/// Usual growth of a counter in one interval, by temper too.
 const COUNTER_STEPS: [u64; 8] = [0, 1, 6, 60, 100, 600, 2_000, 10_000];
 
 /// The values of one series, one after another.
@@ -60,7 +60,7 @@ impl Walk {
         match self.kind {
             Kind::Gauge => {
                 let moved = (self.random % (2 * self.step + 1)) as i64 - self.step as i64;
-                // Gauges are shares, loads and sizes: they do not go below nothing.
+                // Gauges are shares, loads and sizes: never negative.
                 self.value = (self.value + moved).abs();
                 Value::Hundredths(self.value)
             }
@@ -74,7 +74,7 @@ impl Walk {
     }
 }
 
-/// A value as it is written on the wire, so that reading it back can be exact.
+/// A value with an exact decimal text, so that reading it back can be exact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value {
     /// A number with two decimals; never negative.
@@ -84,7 +84,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The nearest double, which is what any server makes of the text.
+    /// The double nearest to the text, which every server reads.
     pub(crate) fn number(self) -> f64 {
         match self {
             // Division rounds correctly and both sides are exact, so this is the double nearest to the decimal.
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_never_fall_and_gauges_never_go_below_nothing() {
+    fn counters_never_fall_and_gauges_are_never_negative() {
         for index in 0..64 {
             let counters = walk(3, index, Kind::Counter);
             assert!(counters.windows(2).all(|pair| pair[0].number() <= pair[1].number()));

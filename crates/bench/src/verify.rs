@@ -11,13 +11,12 @@ use crate::{
     load::Load,
 };
 
-/// A series as `format=json` has it.
+/// A series of `format=json`.
 #[derive(Deserialize)]
 pub(crate) struct Series<'a> {
     #[serde(borrow)]
     pub(crate) target: Cow<'a, str>,
-    /// The value as it is written, because serde_json may miss the nearest double by a bit, and the time in epoch
-    /// seconds.
+    /// The text of the value, because serde_json may miss the nearest double by a bit, and the time in Unix seconds.
     #[serde(borrow)]
     pub(crate) datapoints: Vec<(&'a RawValue, i64)>,
 }
@@ -34,15 +33,15 @@ pub(crate) fn series(answer: &Answer) -> Result<Vec<Series<'_>>, Error> {
     serde_json::from_slice(&answer.body).map_err(|error| answer.unexpected(format!("not Graphite's JSON: {error}")))
 }
 
-/// What was found when reading back.
+/// The result of reading points back.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Verified {
     pub(crate) series: u64,
-    /// Points sent and looked for.
+    /// Points sent and compared.
     pub(crate) checked: u64,
-    /// Sent, and null or absent.
+    /// Sent, but null or absent.
     pub(crate) missing: u64,
-    /// Sent, and another value.
+    /// Sent, but with another value.
     pub(crate) wrong: u64,
     /// A value where none was sent.
     pub(crate) extra: u64,
@@ -58,7 +57,7 @@ impl Verified {
     }
 }
 
-/// How many slots before the first point and after the last are looked at for points that were never sent.
+/// Slots before the first point and after the last that are read too, to find points that were never sent.
 pub(crate) const MARGIN_ROWS: u32 = 5;
 
 /// Reads `count` series of the load, spread evenly over it, with a margin before and after the points sent.
@@ -75,8 +74,8 @@ pub(crate) fn verify(server: &mut Server, load: &Load, count: u64) -> Result<Ver
     Ok(verified)
 }
 
-/// Reads the points of these series around these rows in one request, each by time; or `None` when the answer is one that
-/// the caller `forgives`.
+/// Reads the points of these series around these rows in one request, each by time. `None` for an answer that the caller
+/// `forgives`.
 pub(crate) fn read(
     server: &mut Server,
     load: &Load,
@@ -84,14 +83,14 @@ pub(crate) fn read(
     rows: &Range<u32>,
     forgives: impl Fn(&Answer) -> bool,
 ) -> Result<Option<Vec<BTreeMap<i64, f64>>>, Error> {
-    debug_assert!(rows.start < rows.end && rows.end <= load.rows, "there are such rows");
+    debug_assert!(rows.start < rows.end && rows.end <= load.rows, "rows of the load");
     // The window is (from, until].
     let margin = u64::from(MARGIN_ROWS * load.interval);
     let from = u64::from(load.time(rows.start)).saturating_sub(margin + 1).to_string();
     let until = (u64::from(load.time(rows.end - 1)) + margin).to_string();
     let names: Vec<String> = indices.iter().map(|index| load.names.name(*index)).collect();
     let mut parameters: Vec<(&str, &str)> = names.iter().map(|name| ("target", name.as_str())).collect();
-    // What graphite-web answered a moment ago is no news.
+    // Without noCache, graphite-web may repeat an earlier answer.
     parameters.extend([("format", "json"), ("from", &from), ("until", &until), ("noCache", "1")]);
     let answer = server.get("/render", &parameters)?;
     if forgives(&answer) {
@@ -108,7 +107,7 @@ pub(crate) fn read(
     Ok(Some(found))
 }
 
-/// Adds what was found of these rows of a series.
+/// Adds the comparison of these rows of a series.
 pub(crate) fn compare(
     load: &Load,
     index: u64,
@@ -139,7 +138,7 @@ mod tests {
         load::tests::small,
     };
 
-    /// What a server answers for the only series of a small load after `change` was made to its points.
+    /// Verifies the only series of a small load against an answer whose points `change` has changed.
     fn check(change: impl Fn(&mut Vec<(String, i64)>)) -> Result<Verified, Error> {
         let load = small(1, 3);
         let mut points: Vec<(String, i64)> = vec![("null".into(), i64::from(load.start) - 60)];
@@ -155,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_is_faithful() {
-        let verified = check(|_| {}).expect("the answer is one");
+    fn unchanged_points_are_faithful() {
+        let verified = check(|_| {}).expect("a valid answer");
         assert_eq!(verified, Verified { series: 1, checked: 3, ..Verified::default() });
         assert!(verified.faithful().is_ok());
     }
@@ -167,7 +166,7 @@ mod tests {
             points[1].0 = "null".into();
             points.pop();
         })
-        .expect("the answer is one");
+        .expect("a valid answer");
         assert_eq!((verified.missing, verified.wrong, verified.extra), (2, 0, 0));
         assert!(verified.faithful().is_err());
     }
@@ -175,24 +174,24 @@ mod tests {
     #[test]
     fn a_value_that_differs_in_the_last_bit_is_wrong() {
         let verified = check(|points| {
-            let value: f64 = points[2].0.parse().expect("it is a number");
+            let value: f64 = points[2].0.parse().expect("a number");
             points[2].0 = f64::from_bits(value.to_bits() + 1).to_string();
         })
-        .expect("the answer is one");
+        .expect("a valid answer");
         assert_eq!((verified.missing, verified.wrong, verified.extra), (0, 1, 0));
     }
 
     #[test]
     fn a_value_where_none_was_sent_is_extra_and_a_shifted_point_is_missing_too() {
-        let extra = check(|points| points[0].0 = "0".into()).expect("the answer is one");
+        let extra = check(|points| points[0].0 = "0".into()).expect("a valid answer");
         assert_eq!((extra.missing, extra.wrong, extra.extra), (0, 0, 1));
-        let shifted = check(|points| points[3].1 += 60).expect("the answer is one");
+        let shifted = check(|points| points[3].1 += 60).expect("a valid answer");
         assert_eq!((shifted.missing, shifted.wrong, shifted.extra), (1, 0, 1));
     }
 
     #[test]
     fn an_answer_that_is_not_a_render_is_an_error() {
-        let mut server = Server::new(&fake(vec![ok("<html>")]), Duration::from_secs(5)).expect("the address is one");
+        let mut server = Server::new(&fake(vec![ok("<html>")]), Duration::from_secs(5)).expect("a valid address");
         assert!(matches!(verify(&mut server, &small(1, 1), 1), Err(Error::Answer { .. })));
     }
 }

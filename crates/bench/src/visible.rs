@@ -1,4 +1,4 @@
-//! How long a point takes from being sent to being read.
+//! `plumbago bench visible`: the time from sending a point to reading it.
 
 use std::{
     io::Write,
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{Error, http::Server, latency::Latency, load::now, report, verify::series};
 
-/// Whom to send to, and whom to ask.
+/// The addresses to send to and to ask.
 #[derive(Debug, clap::Args)]
 pub(crate) struct VisibleArgs {
     /// Address that takes plain lines
@@ -28,16 +28,16 @@ pub(crate) struct VisibleArgs {
     timeout: u64,
 }
 
-/// The shortest pause between an answer without the point and the next question. Pauses grow to a hundredth of the time
-/// waited, so that a server that takes seconds is not kept busy with our asking, and the figure is still good to 1 %.
+/// The shortest pause between an answer without the point and the next request. Pauses grow to a hundredth of the time
+/// waited: requests do not load a server that takes seconds, and the figure is still good to 1 %.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// Milliseconds from sending a point to having read an answer that holds it, the time of that answer included.
+/// Milliseconds from sending a point to the end of the first answer with it.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Visible {
     /// The first point of a metric.
     pub(crate) new: Latency,
-    /// A further one.
+    /// A later point.
     pub(crate) known: Latency,
 }
 

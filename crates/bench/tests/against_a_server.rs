@@ -1,4 +1,4 @@
-//! The commands, as they are typed, against a small Graphite server that can be told to forget.
+//! The commands, as they are typed, against a small Graphite server that loses points on request.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,7 +39,7 @@ fn receiver(taken: Points, forgotten: usize) -> String {
                 && (forgotten == 0 || count % forgotten != 1)
             {
                 let time = time.parse().expect("times are whole");
-                taken.lock().expect("nobody panics with it").entry(name).or_default().insert(time, value);
+                taken.lock().expect("no thread panics with the lock").entry(name).or_default().insert(time, value);
             }
         }
     })
@@ -73,7 +73,9 @@ fn slow_server(delay: Duration) -> (String, String, String) {
     thread::spawn(move || {
         loop {
             thread::sleep(delay);
-            to.lock().expect("nobody panics with it").clone_from(&from.lock().expect("nobody panics with it"));
+            to.lock()
+                .expect("no thread panics with the lock")
+                .clone_from(&from.lock().expect("no thread panics with the lock"));
         }
     });
     let flush = serve(move |mut stream| {
@@ -120,7 +122,7 @@ fn serve(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> String {
 
 /// `/render` of names, and `/metrics/find` that finds everything.
 fn answer(url: &str, points: &Points) -> String {
-    let points = points.lock().expect("nobody panics with it");
+    let points = points.lock().expect("no thread panics with the lock");
     let (path, parameters) = url.split_once('?').unwrap_or((url, ""));
     if path == "/metrics/find" {
         let found: Vec<String> = points.keys().map(|name| format!(r#"{{"path": "{name}"}}"#)).collect();
@@ -159,9 +161,8 @@ fn a_server_that_loses_points_fails() {
 }
 
 #[test]
-fn nobody_listening_is_said_with_the_address() {
-    let error =
-        run(&["ingest", "--line", "127.0.0.1:1", "--names", "1", "--points", "1"]).expect_err("nobody is there");
+fn an_address_without_a_listener_is_in_the_error() {
+    let error = run(&["ingest", "--line", "127.0.0.1:1", "--names", "1", "--points", "1"]).expect_err("no listener");
     assert!(error.to_string().starts_with("connecting to 127.0.0.1:1: "), "{error}");
 }
 
@@ -179,7 +180,7 @@ fn a_server_that_is_not_graphite_is_not_measured() {
 const SMALL: [&str; 6] = ["--names", "20", "--points", "5", "--idle-timeout", "4"];
 
 #[test]
-fn points_that_are_written_late_are_waited_for_with_a_store_beside_a_server_that_never_rests() {
+fn points_that_are_written_late_are_waited_for_with_a_store_and_a_server_that_is_never_idle() {
     let (line, http, _) = slow_server(Duration::from_millis(700));
     let (busy, store) = (Running::new("while :; do :; done"), Running::new("exec sleep 600"));
     let arguments = ["ingest", "--line", &line, "--http", &http, "--until-readable", "20", "--verify", "20"];

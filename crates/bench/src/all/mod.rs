@@ -33,44 +33,44 @@ use crate::{
 const INTERVAL: u32 = 60;
 /// Metrics read back after each load.
 const VERIFIED: u64 = 100;
-/// A query is not asked again once it has taken so long altogether: some servers need seconds for one.
+/// Time for all rounds of one query: some servers need seconds for each.
 const BUDGET: Duration = Duration::from_secs(40);
 
-/// Which servers stand in the table.
+/// The servers to measure, and the measures.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AllArgs {
-    /// A server: NAME=line:ADDR,http:ADDR,pid:PID,store:PID,disk:FOLDER,flush:URL,readable:METRICS with what is known of it;
-    /// may be given several times, and each measure is then made of all of them by turns
+    /// A server: NAME=line:ADDR,http:ADDR,pid:PID,store:PID,disk:FOLDER,flush:URL,readable:METRICS, with the parts that are
+    /// known; may be given several times: each measure is then made of all of them in turn
     ///
     /// store is the process of a Cassandra that the server writes to, and may be repeated; readable is how many metrics are
     /// read back to know when points are stored. `plumbago bench ingest --help` says more, at --store-pid and
     /// --until-readable.
     #[arg(long, required = true)]
     server: Vec<ServerSpec>,
-    /// The server that the others are compared with
+    /// The server to compare the others with
     #[arg(long)]
     baseline: Option<String>,
     /// Only these groups of measures. A group has names of its own, but memory, disk and time to find depend on what
     /// else a server holds: for clean figures give each group a fresh server
     #[arg(long, value_enum, num_args = 1.., default_values_t = [Group::Known, Group::History, Group::New, Group::Visible])]
     only: Vec<Group>,
-    /// How often the load of known metrics is sent; the median counts
+    /// How often to send the load of known metrics; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// How often each query is asked, unless it takes too long
+    /// How often to send each query, unless it takes too long
     #[arg(long, default_value_t = 20)]
     count: u32,
     /// TCP connections to each server
     #[arg(long, default_value_t = 4)]
     connections: u64,
-    /// Shrinks all loads, for a try; the figures then mean little
+    /// Shrinks all loads, for a trial; the figures then mean little
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
     /// Mebibytes of points made before the clock starts
     #[arg(long, default_value_t = 1_024)]
     ahead: u64,
-    /// Have every server that has a flush address write everything out as soon as points are accepted, and count points a
-    /// second until it has
+    /// Make every server with a flush address write everything out as soon as points are accepted, and count points a
+    /// second until then
     #[arg(long)]
     flush_at_once: bool,
     /// Seconds to wait for an answer, for points to become readable, and for a server to become idle
@@ -90,7 +90,7 @@ enum Group {
     History,
     /// 1 M new metrics × 3 points: memory, and finding them
     New,
-    /// How soon a point is readable
+    /// The time until a point is readable
     Visible,
 }
 
@@ -249,7 +249,7 @@ impl Run<'_> {
     }
 
     fn visible(&mut self) {
-        // One try shows both: the first point of a metric, then a further one of the same.
+        // One run measures both: the first point of a metric, then a later one.
         let mut known = Vec::new();
         let new = self.each(|server| {
             let http = server.http.as_deref().ok_or_else(|| Error::Usage("no http".into()));
@@ -274,7 +274,7 @@ impl Run<'_> {
         Ok(Plan { load, new: false, connections: self.args.connections.clamp(1, 1_024), verify: VERIFIED, ahead })
     }
 
-    /// Sends a load to one server. Points are read back where there is a /render.
+    /// Sends a load to one server. Reads points back where it has a /render.
     fn load(&mut self, place: usize, load: &'static str, plan: &Plan) -> Result<Outcome, Error> {
         let (name, server) = &self.servers[place];
         eprintln!("\n{name}: {load}");
@@ -288,8 +288,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Asks each server in turn, for latencies and what they are latencies of. That one of them cannot do something is
-    /// part of the table.
+    /// Asks each server in turn for latencies and a remark on the answer. An error becomes part of the table.
     fn each(&self, mut ask: impl FnMut(&MeasuredServer) -> Result<(Latency, String), Error>) -> Vec<Figure> {
         let ask = |(name, server): &(String, MeasuredServer)| {
             let figure = figure(ask(server).map_err(|error| error.to_string()));
@@ -299,7 +298,7 @@ impl Run<'_> {
         self.servers.iter().map(ask).collect()
     }
 
-    /// Adds a measure that most servers do not have, if one of these has it.
+    /// Adds a measure that most servers do not have, if one of these does.
     fn add_if_any(&mut self, title: &str, unit: &'static str, bound: Bound, figures: Vec<Figure>) {
         if figures.iter().any(|figure| figure.value.is_some()) {
             self.add(title, unit, bound, figures);
@@ -319,7 +318,7 @@ impl MeasuredServer {
         Server::new(http, self.timeout)
     }
 
-    /// Whether it answers /render with something that is JSON.
+    /// Whether the server answers /render.
     fn renders(&self) -> bool {
         let asked =
             |server: Result<Server, Error>| server?.get("/render", &[("target", "no.such"), ("format", "json")]);
@@ -327,7 +326,7 @@ impl MeasuredServer {
     }
 }
 
-/// The median of latencies, with what they are latencies of.
+/// The median of latencies, with a remark on the answer.
 fn figure(measured: Result<(Latency, String), String>) -> Figure {
     match measured {
         Ok((latency, size)) => {

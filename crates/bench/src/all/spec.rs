@@ -52,9 +52,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_written_in_one_argument() {
+    fn a_server_is_one_argument() {
         let spec: ServerSpec =
-            "a=line:127.0.0.1:2003,http:http://127.0.0.1:8080/x,pid:7,disk:/d".parse().expect("it is one");
+            "a=line:127.0.0.1:2003,http:http://127.0.0.1:8080/x,pid:7,disk:/d".parse().expect("a valid server");
         assert_eq!((spec.name.as_str(), spec.line.as_deref()), ("a", Some("127.0.0.1:2003")));
         assert_eq!((spec.http.as_deref(), spec.pid), (Some("http://127.0.0.1:8080/x"), Some(7)));
         assert!("a=lines:x".parse::<ServerSpec>().is_err());
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn a_server_may_have_several_store_processes_and_metrics_to_read_back() {
-        let spec: ServerSpec = "a=line:l,http:h,store:8,store:9,readable:50".parse().expect("it is one");
+        let spec: ServerSpec = "a=line:l,http:h,store:8,store:9,readable:50".parse().expect("a valid server");
         assert_eq!((spec.stores, spec.readable), (vec![8, 9], 50));
         assert!("a=line:l,store:x".parse::<ServerSpec>().is_err());
         assert!("a=line:l,http:h,readable:-1".parse::<ServerSpec>().is_err());
