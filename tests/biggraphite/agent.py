@@ -1,5 +1,5 @@
 """BigGraphite 0.14.20 at the other end of a pipe: one request per line on standard input, one answer per line on standard
-output, both JSON. Runs in tests/.cache/biggraphite; tests/e2e/biggraphite.py speaks with it and says what each request means.
+output, both JSON. Runs in tests/.cache/biggraphite; tests/e2e/biggraphite.py sends the requests and documents them.
 """
 
 import json
@@ -8,7 +8,7 @@ import sys
 import traceback
 import types
 
-# Only answers go to standard output, whatever a library prints.
+# Only answers go to standard output; output of libraries goes elsewhere.
 ANSWERS = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 
@@ -30,7 +30,7 @@ class Agent:
             "username": user,
             "password": password,
             "timeout": 30.0,
-            # Every read marks its metric: the tests look at what it wrote.
+            # Every read marks its metric: the tests check the row.
             "read_on_sampling_rate": 0,
         }
         self.accessors = {}
@@ -62,13 +62,13 @@ class Agent:
         return [list(row) for row in rows]
 
     def create(self, metrics):
-        """metrics: {name: {"aggregator", "retention", "carbon_xfilesfactor"}}, as their config has them."""
+        """metrics: {name: {"aggregator", "retention", "carbon_xfilesfactor"}}, as in their config."""
         for name, config in metrics.items():
             metadata = bg_metric.MetricMetadata.from_string_dict(config)
             self.reader().create_metric(bg_metric.make_metric_with_defaults(name, metadata))
 
     def write(self, writer, replica, points, flush):
-        """Points (name, time, value) as a carbon plugin hands them over: one call each, in order."""
+        """Points (name, time, value) as a carbon plugin passes them: one call each, in order."""
         accessor = self.accessor(writer, replica)
         known = {}
         for name, time, value in points:
@@ -80,7 +80,7 @@ class Agent:
             self.flush(accessor)
 
     def flush(self, accessor):
-        # Its own flush() leaves what its queue was not built from, and waits for nothing.
+        # BigGraphite's own flush() skips points outside of its queue, and does not wait.
         delayed = accessor._CassandraAccessor__delayed_writer
         for metric, rows in list(delayed._points.items()):
             rows = [(time, value, count, stage) for (stage, time), (value, count) in rows.items()]
@@ -88,7 +88,7 @@ class Agent:
         delayed.clear()
 
     def forget(self, writer, replica):
-        """As a restart does: what its downsampler knew is gone."""
+        """Empties the downsampler, as a restart does."""
         accessor = self.accessors.pop((writer, replica))
         self.flush(accessor)
         accessor.shutdown()
@@ -117,7 +117,7 @@ class Agent:
             from biggraphite.plugins import graphite
 
             class Known:
-                """In place of a cache of metadata that would answer with what was so before."""
+                """Replaces a cache of metadata, whose answers could be old."""
 
                 get_metric = self.reader().get_metric
 
@@ -126,7 +126,7 @@ class Agent:
         return self.finder
 
     def find(self, pattern):
-        """[path, is it a leaf] as graphite-web's finder has them."""
+        """[path, is it a leaf] as graphite-web's finder returns them."""
         finder = self.finder_of_graphite()
         from graphite.storage import FindQuery
 
@@ -163,7 +163,7 @@ def main():
 
 
 def plain(value):
-    """What JSON has no word for: sets and maps of CQL as lists, everything else as text."""
+    """Types that JSON lacks: sets and maps of CQL as lists, everything else as text."""
     if isinstance(value, types.MappingProxyType) or hasattr(value, "items"):
         return dict(value.items())
     return str(value)

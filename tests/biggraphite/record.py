@@ -1,9 +1,9 @@
-"""Records what BigGraphite 0.14.20 itself says of its tables, its reader and its queries, for tests in Rust to replay.
+"""Records the answers of BigGraphite 0.14.20 about its tables, its reader and its queries, for tests in Rust to replay.
 
   tests/.cache/biggraphite/bin/python tests/biggraphite/record.py
 
-writes crates/store-cassandra/tests/biggraphite/*.txt. No Cassandra is needed: only its pure parts are asked. Each file says
-in its first lines what its columns are; columns are separated by tabs.
+writes crates/store-cassandra/tests/biggraphite/*.txt. It needs no Cassandra: it calls only BigGraphite's pure parts. The first lines of a file
+name its columns; columns are separated by tabs.
 """
 
 import math
@@ -18,7 +18,7 @@ OUT = Path(__file__).resolve().parents[2] / "crates" / "store-cassandra" / "test
 KEYSPACE = "biggraphite"
 SEED = 20
 
-# Stage 0 first in each; the last is finer and coarser than any sensible one.
+# Stage 0 first in each; the last retention has an extremely fine and an extremely coarse stage.
 RETENTIONS = [
     "86400*1s:10080*60s",
     "8640*10s:10080*60s:8760*3600s",
@@ -46,7 +46,7 @@ def stages():
 
 
 def statements():
-    """BigGraphite's maker of statements, told that it speaks with a Cassandra that knows time windows."""
+    """BigGraphite's maker of statements, for a Cassandra that supports time windows."""
     host = types.SimpleNamespace(release_version="3.11.3")
     session = types.SimpleNamespace(get_pools=lambda: [types.SimpleNamespace(host=host)])
     return cassandra._LazyPreparedStatements(session, KEYSPACE, 0, False, None, None)
@@ -98,7 +98,7 @@ def record_offsets():
     for stage in stages():
         row_size = cassandra._row_size_ms(stage)
         for _ in range(20):
-            # A point's time as its writer has it: rounded down to the stage already.
+            # A point's time as its writer passes it: already rounded down to the stage.
             at = stage.round_down(generator.randrange(1_000_000_000, 2_100_000_000))
             start = at * 1000 - at * 1000 % row_size
             rows.append((stage.as_full_string, at, start, stage.step_ms(at * 1000 - start)))
@@ -137,7 +137,7 @@ def number(value):
 
 
 def record_merges():
-    """Rows of one slot as Cassandra returns them to BigGraphite's reader, and what it makes of them."""
+    """Rows of one slot as Cassandra returns them to BigGraphite's reader, and the reader's result."""
     generator = random.Random(SEED)
     stage = metric.Stage(points=720, precision=3600)
     rows = []

@@ -1,8 +1,8 @@
-"""Real Cassandra nodes as processes: their files, their life and death. Used by tests/cassandra/node and by the tests.
+"""Real Cassandra nodes as processes: their files, start and stop. Used by tests/cassandra/node and by the tests.
 
 A cluster is a folder: its options, one folder per node (configuration, data, logs, pid) and, where asked for, tls/ with a
 certificate authority of its own. A node is a loopback address; every node of the machine has the same ports there.
-Needs what tests/install-peers installs, and nothing beside Python's own library.
+Needs tests/install-peers, and only Python's own library.
 """
 
 import json
@@ -18,7 +18,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 JARS = TESTS / ".cache" / "cassandra" / "jars"
 
-# Where each cluster of the tests lives, so that none meets another or the one a developer started by hand.
+# An address for each cluster of the tests, different from each other and from a cluster that a developer starts by hand.
 BY_HAND = "127.0.0.1"
 SHARED = "127.0.0.10"
 THREE = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
@@ -26,12 +26,12 @@ THREE = ("127.0.0.11", "127.0.0.12", "127.0.0.13")
 PORT = 9042
 STORAGE_PORT = 7000
 
-# A cold start takes 13 s on an idle machine; three at once beside a compiler take minutes.
+# A cold start takes 13 s on an idle machine; three at once next to a compiler take minutes.
 START_SECONDS = 300
 # A stop writes out every memtable.
 STOP_SECONDS = 120
 
-# What a cluster can be asked for, and what it is otherwise.
+# Options of a cluster, and their defaults.
 OPTIONS = {
     "sasi": True,
     "heap": "1G",
@@ -42,10 +42,10 @@ OPTIONS = {
     "certificate_for": None,
 }
 
-# One password for every key store: what they hold is made for a test and thrown away with it.
+# One password for every key store: the keys are made for a test and deleted with it.
 STORE_PASSWORD = "plumbago"
 
-# What Java 17 must open to Cassandra 5.0, as its own start script has it.
+# Packages that Java 17 must open to Cassandra 5.0, as in its own start script.
 EXPORTS = {
     "java.base": "jdk.internal.misc jdk.internal.ref sun.nio.ch",
     "java.management.rmi": "com.sun.jmx.remote.internal.rmi",
@@ -88,13 +88,13 @@ auto_snapshot: false
 sasi_indexes_enabled: {sasi}
 """
 
-# Cassandra's own default: what it acknowledged in the last second may be lost when its process is killed.
+# Cassandra's own default: a kill may lose the acknowledged writes of the last second.
 PERIODIC = """\
 commitlog_sync: periodic
 commitlog_sync_period: 1000ms
 """
 
-# For a node that is alone and is killed: a write is acknowledged when it is on disk, and writes of one moment share an fsync.
+# For a single node that a test kills: a write is acknowledged when it is on disk, and writes of one moment share an fsync.
 GROUP = """\
 commitlog_sync: group
 commitlog_sync_group_window: 10ms
@@ -133,11 +133,11 @@ LOGBACK = """\
 
 
 class CassandraError(Exception):
-    """A node that could not be started, stopped or asked; says why, and where its log is."""
+    """A node could not be started, stopped or queried; says why, and where its log is."""
 
 
 def alive(pid):
-    """Whether a process runs; one that has ended and was not waited for does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -168,12 +168,12 @@ class Node:
         self.address = address
         self.folder = cluster.folder / address
         self.log = self.folder / "system.log"
-        # JMX listens on 127.0.0.1 whatever the node's address: a port of its own for each.
+        # JMX listens on 127.0.0.1 for every node's address: each node has its own port.
         self.jmx_port = 7200 + int(address.rpartition(".")[2])
 
     @property
     def pid(self):
-        """Its process, or None when it does not run."""
+        """The process id, or None when the node does not run."""
         try:
             pid = int((self.folder / "pid").read_text())
         except (FileNotFoundError, ValueError):
@@ -181,7 +181,7 @@ class Node:
         return pid if alive(pid) else None
 
     def state(self):
-        """In one word: stopped, starting, ready or paused."""
+        """One of: stopped, starting, ready, paused."""
         pid = self.pid
         if pid is None:
             return "stopped"
@@ -190,7 +190,7 @@ class Node:
         return "ready" if accepts(self.address, PORT) else "starting"
 
     def spawn(self):
-        """Starts it and does not wait."""
+        """Starts the node and does not wait."""
         if self.pid is not None:
             raise CassandraError(f"{self.address} runs already, as process {self.pid}")
         if accepts(self.address, PORT):
@@ -240,7 +240,7 @@ class Node:
             "org.apache.cassandra.service.CassandraDaemon",
         ]
         with (self.folder / "out").open("wb") as out:
-            # A session of its own: it outlives the command that started it, and Ctrl-C there is not for it.
+            # A session of its own: the node outlives the command that started it, and Ctrl-C there does not reach it.
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, start_new_session=True
             )
@@ -248,9 +248,9 @@ class Node:
         self.process = process
 
     def is_ready(self):
-        """Whether it answers and has seen those of its peers that run; fails when it has left."""
+        """Whether the node answers and has seen its running peers; fails when its process has ended."""
         if self.pid is None:
-            raise CassandraError(f"{self.address} left while it started: see {self.log} and {self.folder}/out\n{self.tail()}")
+            raise CassandraError(f"{self.address} ended during its start: see {self.log} and {self.folder}/out\n{self.tail()}")
         if not accepts(self.address, PORT):
             return False
         log = self.log.read_text(errors="replace")
@@ -258,7 +258,7 @@ class Node:
         return all(f"{peer.address}:{STORAGE_PORT} is now UP" in log for peer in peers)
 
     def tail(self):
-        """The last lines it wrote."""
+        """The last lines of its log."""
         lines = []
         for path in [self.log, self.folder / "out"]:
             if path.exists():
@@ -266,12 +266,12 @@ class Node:
         return "\n".join(lines)
 
     def start(self, progress=False):
-        """Starts it and waits until it is ready."""
+        """Starts the node and waits until it is ready."""
         self.spawn()
         wait_until_ready([self], progress)
 
     def stop(self):
-        """Ends it as an operator would: what it holds is written out, and it says goodbye to its peers."""
+        """Stops the node as an operator would: it writes out its memtables and leaves the ring of its peers."""
         self._end(signal.SIGTERM, STOP_SECONDS)
 
     def kill(self):
@@ -282,7 +282,7 @@ class Node:
         pid = self.pid
         if pid is not None:
             os.kill(pid, how)
-            # One that is paused hears nothing but SIGKILL until it goes on.
+            # A paused process takes only SIGKILL until SIGCONT.
             os.kill(pid, signal.SIGCONT)
             deadline = time.monotonic() + seconds
             while alive(pid):
@@ -309,7 +309,7 @@ class Node:
         os.kill(pid, which)
 
     def tool(self, *arguments):
-        """Cassandra's nodetool on this node: its exit status, with its output where this one's goes."""
+        """Runs Cassandra's nodetool on this node, with our output streams; returns its exit status."""
         opens = [f"--add-opens={module}/{name}=ALL-UNNAMED" for module, names in OPENS.items() for name in names.split()]
         exports = [f"--add-exports={module}/{name}=ALL-UNNAMED" for module, names in EXPORTS.items() for name in names.split()]
         command = [java(), "-Xmx128M", *exports, *opens, f"-Dcassandra.config=file://{self.folder}/cassandra.yaml"]
@@ -318,13 +318,13 @@ class Node:
         return subprocess.run(command, cwd=self.folder).returncode
 
     def cpu_seconds(self):
-        """The processor time it has used since it started, in the kernel and outside."""
+        """The processor time of the node since its start, user and system."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Cluster:
-    """The nodes of one folder. Made new with addresses and options, or opened as it is with neither."""
+    """The nodes of one folder: new with addresses and options, or the existing ones without."""
 
     def __init__(self, folder, addresses=None, **options):
         self.folder = Path(folder).absolute()
@@ -351,12 +351,12 @@ class Cluster:
         return ",".join(f"{node.address}:{PORT}" for node in self.nodes)
 
     def start(self, progress=False):
-        """Starts those of its nodes that do not run, and waits until all are ready."""
+        """Starts the stopped nodes, and waits until all are ready."""
         try:
             for node in self.nodes:
                 if node.pid is None:
                     node.spawn()
-                # The others ask the first who is there; it need not be ready for that.
+                # The other nodes ask the first for its peers; it need not be ready for that.
                 if node is self.nodes[0]:
                     _wait(lambda: accepts(self.nodes[0].address, STORAGE_PORT) or node.is_ready(), "is not reached", progress)
             wait_until_ready(self.nodes, progress)
@@ -374,12 +374,12 @@ class Cluster:
             node.kill()
 
     def forget(self):
-        """Kills what runs and deletes the folder."""
+        """Kills running nodes and deletes the folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _make_certificates(self):
-        """tls/: a CA, a key store per node, a trust store, a certificate for clients, and a CA that nothing trusts."""
+        """tls/: a CA, a key store per node, a trust store, a certificate for clients, and an untrusted CA."""
         self.tls.mkdir(parents=True, exist_ok=True)
         for ca in ["ca", "other-ca"]:
             self._openssl(f"req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=plumbago-tests-{ca} -keyout {ca}.key -out {ca}.pem")
@@ -392,7 +392,7 @@ class Cluster:
             )
         self._sign("client", "ca", "client")
         self._sign("other-client", "other-ca", "client")
-        # Java does not trust what openssl puts into a PKCS12 store without a key: only keytool marks it as trusted.
+        # Java does not trust certificates that openssl puts into a PKCS12 store without a key; only keytool marks them as trusted.
         keytool = [str(Path(java()).with_name("keytool")), "-importcert", "-noprompt", "-alias", "ca", "-file", "ca.pem"]
         keytool += ["-keystore", "trust.p12", "-storetype", "PKCS12", "-storepass", STORE_PASSWORD]
         self._run(keytool)

@@ -11,7 +11,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 BIN = TESTS / ".cache" / "biggraphite" / "bin"
 
-# What the finder needs of graphite-web's settings; it is given its accessor, and must answer freshly.
+# Settings of graphite-web that the finder needs. The agent gives it its accessor; its answers must not be cached.
 GRAPHITE_SETTINGS = """
 SECRET_KEY = 'only for tests'
 GRAPHITE_ROOT = STORAGE_DIR = CONF_DIR = LOG_DIR = {folder!r}
@@ -27,7 +27,7 @@ LOG_RENDERING_PERFORMANCE = False
 
 
 class BigGraphiteError(Exception):
-    """What BigGraphite raised, or printed when it failed."""
+    """An exception of BigGraphite, or its output when it failed."""
 
 
 class BigGraphite:
@@ -88,17 +88,17 @@ class BigGraphite:
     # Its tables.
 
     def make_keyspaces(self):
-        """Both keyspaces, as its share/schema.cql makes them."""
+        """Creates both keyspaces as its share/schema.cql does."""
         self._ask("keyspaces")
 
     def syncdb(self, schemas):
-        """Makes its tables, with their 134 indexes, by `bgutil syncdb` from a storage-schemas.conf."""
+        """Creates its tables, with their 134 indexes, by `bgutil syncdb` from a storage-schemas.conf."""
         path = self.folder / "storage-schemas.conf"
         path.write_text(schemas)
         self.bgutil("syncdb", "--storage-schemas", str(path))
 
     def drop_keyspaces(self):
-        """Removes both keyspaces with all that is in them."""
+        """Removes both keyspaces with all their contents."""
         for name in [self.keyspace, self.keyspace + "_metadata"]:
             self.cql(f'DROP KEYSPACE IF EXISTS "{name}"')
 
@@ -117,12 +117,12 @@ class BigGraphite:
         self._ask("create", metrics=configs)
 
     def write(self, points, writer=0, replica=0, flush=True):
-        """Points (name, time, value) of known metrics by the accessor and downsampler of one writer; with `flush`, what it
-        would keep for ten minutes too."""
+        """Points (name, time, value) of known metrics by the accessor and downsampler of one writer; with `flush`, also the
+        points that it would keep for ten minutes."""
         self._ask("write", points=[list(point) for point in points], writer=writer, replica=replica, flush=flush)
 
     def restart(self, writer=0, replica=0):
-        """A writer that ends in order and begins anew, with an empty downsampler."""
+        """Stops a writer cleanly and starts it again, with an empty downsampler."""
         self._ask("forget", writer=writer, replica=replica)
 
     # Reading.
@@ -156,7 +156,7 @@ class BigGraphite:
     # Its command line.
 
     def bgutil(self, *arguments):
-        """What a bgutil command prints."""
+        """The output of a bgutil command."""
         command = [BIN / "bgutil", "--cassandra_contact_points", self.host, "--cassandra_port", str(self.port)]
         command += ["--cassandra_keyspace", self.keyspace, "--cassandra_timeout", "60", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=self.folder, env=self.environment)
@@ -173,7 +173,7 @@ class BigGraphite:
 
 
 def _ago(seconds):
-    """A time as bgutil reads it: it fails at those with both day and hour. It rounds up to the stage: three seconds less."""
+    """A time in the form that bgutil reads: it rejects times with both day and hour. bgutil rounds up to the stage: three seconds less."""
     return f"{int(time.time() - seconds) + 3} seconds ago"
 
 
@@ -237,7 +237,7 @@ class CarbonCache:
         self.process = subprocess.Popen(command, stdout=self.log, stderr=subprocess.STDOUT, cwd=self.folder, env=environment)
 
     def listens(self):
-        """Whether it takes points; fails when it has left."""
+        """Whether it accepts points; fails when its process has ended."""
         if self.process.poll() is not None:
             raise BigGraphiteError((self.folder / "log").read_text(errors="replace")[-4000:])
         try:

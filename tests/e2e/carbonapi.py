@@ -10,7 +10,7 @@ from relays import free_port
 
 BINARY = Path(__file__).resolve().parents[1] / ".cache" / "carbonapi"
 
-# JSON is YAML, too, but carbonapi's own examples look like this.
+# JSON is valid YAML too, but carbonapi's own examples look like this.
 CONFIG = """
 listeners:
   - address: "127.0.0.1:{port}"
@@ -42,7 +42,7 @@ logger:
 
 
 class Carbonapi:
-    """A carbonapi whose only backend listens on `backend`, spoken to in `protocol`."""
+    """A carbonapi whose only backend listens on `backend` and speaks `protocol`."""
 
     def __init__(self, folder, backend, protocol):
         assert BINARY.exists(), "carbonapi is not built: run tests/install-peers"

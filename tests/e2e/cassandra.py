@@ -1,4 +1,4 @@
-"""Servers over a Cassandra whose nodes the tests stop, pause and kill, and what is read back of them from the tables alone."""
+"""Servers over a Cassandra whose nodes the tests stop, pause and kill, and readers that know only the tables."""
 
 import itertools
 import os
@@ -9,7 +9,7 @@ _numbers = itertools.count(1)
 
 
 def new_keyspace():
-    """A name that nobody else has."""
+    """A name that no other test uses."""
     return f"faults_{os.getpid()}_{next(_numbers)}"
 
 
@@ -21,24 +21,24 @@ class OverCassandra:
         self.make_server = make_server
         self.contact_points = contact_points
         self.keyspace = keyspace or new_keyspace()
-        # 130 indexes take Cassandra a while to make, and none of these tests asks them anything.
+        # Cassandra needs time to create 130 indexes, and none of these tests uses them.
         self.settings = QUIET + f'[stop]\ntimeout = "10s"\n[cassandra]\nindexes = "none"\n{cassandra}\n{more}'
 
     def server(self, settings=None, **kwargs):
-        """A server with a folder of its own: what it knows, it has from the tables."""
+        """A server with a folder of its own: it knows only the tables."""
         arguments = ["--cassandra", self.contact_points, "--keyspace", self.keyspace]
         return self.make_server(settings=self.settings if settings is None else settings, arguments=arguments, **kwargs)
 
 
 def flush(server):
-    """Writes out everything held, now; returns when it is done."""
+    """Writes out all pending points now; returns when they are stored."""
     answer = server.post("/admin/flush")
     assert answer.status_code == 200, answer.text
 
 
 def listens(server):
-    """Whether the line receiver is there; readiness is another matter."""
-    assert server.process.poll() is None, f"the server left: {server.logs()[-2000:]}"
+    """Whether the line receiver listens; the server need not be ready."""
+    assert server.process.poll() is None, f"the server ended: {server.logs()[-2000:]}"
     try:
         server._is_ready()
         return "line" in server.ports

@@ -1,4 +1,4 @@
-"""Fixtures: servers that begin in an empty folder and are stopped, whatever happened, when their test ends."""
+"""Fixtures: servers that begin in an empty folder and stop when their test ends, also after a failure."""
 
 import os
 import random
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-# Their asserts say what they compared, as those of tests do.
+# Failed asserts in these modules show the compared values, as asserts of tests do.
 pytest.register_assert_rewrite("plumbago", "load", "relays")
 
 from biggraphite import BigGraphite  # noqa: E402
@@ -17,7 +17,7 @@ from plumbago import Plumbago  # noqa: E402
 
 @pytest.fixture
 def make_server(tmp_path):
-    """Makes servers, each in its own folder; stops those still running."""
+    """Makes servers, each in its own folder; stops them at the end of the test."""
     made = []
 
     def make(start=True, **kwargs):
@@ -47,13 +47,13 @@ def shared_server(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def graphite_database(tmp_path_factory):
-    """An empty database of graphite-web's, made once: its migrations take seconds."""
+    """An empty database for graphite-web, made once: its migrations take seconds."""
     return GraphiteWeb.make_database(tmp_path_factory.mktemp("graphite"))
 
 
 @pytest.fixture(scope="session")
 def cassandra(tmp_path_factory):
-    """host:port of the Cassandra node that suites share: that of tests/run, or one of this session's own."""
+    """host:port of the Cassandra node that suites share: the node of tests/run, or a node of this session."""
     if "PLUMBAGO_TEST_CASSANDRA" in os.environ:
         yield os.environ["PLUMBAGO_TEST_CASSANDRA"]
         return
@@ -64,7 +64,7 @@ def cassandra(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def keyspaces(cassandra, tmp_path_factory):
-    """Makes a BigGraphite over keyspaces that nobody else has, and removes them in the end."""
+    """Makes a BigGraphite over keyspaces that no other test uses, and removes them at the end."""
     made = []
 
     def make(schemas=None):
@@ -92,7 +92,7 @@ def seeded():
 
 @pytest.fixture
 def keyspace_of(tmp_path):
-    """Gives a way to run CQL beside a server."""
+    """Runs CQL on the keyspaces of a server."""
     from biggraphite import BigGraphite
 
     made = []

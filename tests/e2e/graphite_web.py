@@ -10,7 +10,7 @@ import requests
 
 from plumbago import wait_until
 
-# wsgiref serves one request at a time, and with HTTP/1.0: enough, and nothing to install.
+# wsgiref serves one request at a time, by HTTP/1.0. That is enough, and needs no installation.
 SERVE = """
 import sys
 from socketserver import ThreadingMixIn

@@ -1,4 +1,4 @@
-"""A steady sender whose every batch is known, to be killed under and counted afterwards."""
+"""A steady sender whose batches are all known: a test kills the server under it and counts them afterwards."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import wire
 class Steady:
     """Sends batch i (a point for each of `metrics` names at second start + i) until stopped or the connection breaks.
 
-    The value says which batch and which metric it is, so that what is read back proves where it came from.
+    The value encodes batch and metric, so that a value that is read back proves where it came from.
     """
 
     def __init__(self, server, prefix, start, metrics=50, batches_per_second=200):
@@ -40,7 +40,7 @@ class Steady:
                     self.next += 1
                     time.sleep(self.pause)
         except OSError:
-            # Killed under us, as the test wants.
+            # The test killed the server.
             pass
 
     def stop(self):
@@ -48,10 +48,10 @@ class Steady:
         self.thread.join()
 
     def whole_batches(self):
-        """How many batches, from the first on, are served completely. Fails when a metric has a hole.
+        """The number of batches, from the first on, that are served completely. Fails when a metric has a hole.
 
-        While points come in, a query is no snapshot: it may read one metric a few batches later than another. At rest they
-        differ by the one batch that was cut in two, or points of one connection were reordered.
+        While points come in, a query is not a snapshot: it may read one metric a few batches later than another. At rest metrics
+        differ by the one batch that was cut in two; more means that points of one connection were reordered.
         """
         columns = self.server.columns(f"{self.prefix}.*", self.start - 1, self.start + self.next + 10)
         counts = []
@@ -66,7 +66,7 @@ class Steady:
         return min(counts)
 
     def newest(self):
-        """How many batches are served, told quickly by the last name of the last of them."""
+        """The number of served batches, found quickly by the last name of the last batch."""
         last = self.name(self.metrics - 1)
         recent = self.start + self.next - 100
         served = self.server.columns(last, recent, recent + 200)[last]

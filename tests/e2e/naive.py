@@ -1,9 +1,9 @@
-"""The naive model of stages: every point kept in a dictionary, every coarse slot made anew from all finer ones
-when it is asked for.
+"""The naive model of stages: every point kept in a dictionary, every coarse slot computed from all finer ones
+when a test reads it.
 
-This is the rule the server is held to: within a stage-0 slot the last write wins; a coarse slot is an aggregate over
+This is the rule that the server must follow: within a stage-0 slot the last write wins; a coarse slot is an aggregate over
 stage-0 points (sum and count, extreme, latest); a point too old for stage 0 is written to the finest stage that still
-holds its time, and stands there for a whole slot; xFilesFactor is honoured when reading.
+holds its time, and stands there for a whole slot; xFilesFactor applies when reading.
 """
 
 import whisper_files
@@ -14,7 +14,7 @@ class Metric:
         self.archives = whisper_files.archives(retentions)
         self.x_files_factor = x_files_factor
         self.method = method
-        # One dictionary a stage: {slot start: value}. Beyond stage 0, only what was written directly.
+        # One dictionary a stage: {slot start: value}. Beyond stage 0, only directly written points.
         self.written = [{} for _ in self.archives]
 
     def write(self, time, value, now):

@@ -1,7 +1,7 @@
-"""The server under test as a process with its own folder: its configuration, its life and death, and what it says over
+"""The server under test as a process with its own folder: its configuration, start and stop, and its answers over
 its sockets.
 
-What the tests assume of the command line and of the admin endpoints is here and nowhere else.
+This file alone knows the command line and the admin endpoints.
 """
 
 import os
@@ -38,7 +38,7 @@ xFilesFactor = 0
 aggregationMethod = average
 """
 
-# No metrics of the server's own among those of a test.
+# Keeps the server's own metrics out of a test's metrics.
 QUIET = '[own]\nevery = "off"\n'
 
 START_SECONDS = 60
@@ -46,7 +46,7 @@ STOP_SECONDS = 30
 
 
 def binary():
-    """The program: $PLUMBAGO, as tests/run sets it, else what `cargo build` leaves."""
+    """The program: $PLUMBAGO, as tests/run sets it, else the result of `cargo build`."""
     here = Path(__file__).resolve().parents[2]
     target = Path(os.environ.get("CARGO_TARGET_DIR", here / "target"))
     path = Path(os.environ.get("PLUMBAGO", target / "debug" / "plumbago"))
@@ -55,7 +55,7 @@ def binary():
 
 
 def eventually(look, expected, seconds=10):
-    """Waits until look() equals expected, and fails with the last answer when it does not."""
+    """Waits until look() equals expected, and otherwise fails with the last answer."""
     deadline = time.monotonic() + seconds
     while True:
         seen = look()
@@ -67,7 +67,7 @@ def eventually(look, expected, seconds=10):
 
 
 def wait_until(condition, seconds=10, why="it did not happen"):
-    """Waits until condition() is true and returns what it said."""
+    """Waits until condition() is true and returns its value."""
     deadline = time.monotonic() + seconds
     while True:
         said = condition()
@@ -110,16 +110,16 @@ class Plumbago:
             draft.write_text(text)
             draft.rename(path)
 
-    # Life and death.
+    # Start and stop.
 
     def start(self, **ports):
-        """Starts it and waits until it is ready; `ports` names listeners that must have a certain port."""
+        """Starts the server and waits until it is ready; `ports` gives listeners a certain port."""
         self.spawn(**ports)
         wait_until(self._is_ready, START_SECONDS, f"the server was not ready: see {self.err}")
         return self
 
     def spawn(self, **ports):
-        """Starts it and does not wait."""
+        """Starts the server and does not wait."""
         self.starts += 1
         out = self.folder / f"out.{self.starts}"
         err = self.folder / f"err.{self.starts}"
@@ -135,7 +135,7 @@ class Plumbago:
         self.out, self.err = out, err
 
     def _is_ready(self):
-        assert self.process.poll() is None, f"the server left with {self.process.returncode}: {self.err.read_text()[-2000:]}"
+        assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.err.read_text()[-2000:]}"
         said = re.findall(
             r"^\s*(line|pickle|protobuf|http)\s+(?:http://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE
         )
@@ -148,7 +148,7 @@ class Plumbago:
             return False
 
     def stop(self):
-        """SIGTERM, and the exit status that follows."""
+        """Sends SIGTERM and returns the exit status."""
         if self.process is None:
             return None
         if self.process.poll() is None:
@@ -184,11 +184,11 @@ class Plumbago:
         self.send_bytes(encode(list(points)), listener)
 
     def send_bytes(self, data, listener="line"):
-        """Bytes over one connection, which is then closed properly and seen to be closed."""
+        """Bytes over one connection; closes it properly and waits until the server has closed it too."""
         with self.connect(listener) as connection:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
-            # The server closes when it has read everything: by then it has parsed everything.
+            # The server closes when it has read everything, and has then parsed everything.
             while connection.recv(4096):
                 pass
 
@@ -196,7 +196,7 @@ class Plumbago:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             udp.sendto(data, ("127.0.0.1", self.ports["line"]))
 
-    # Asking.
+    # Requests.
 
     def url(self, path):
         return f"http://127.0.0.1:{self.ports['http']}{path}"
@@ -214,7 +214,7 @@ class Plumbago:
         return answer.json()
 
     def points(self, name, **params):
-        """{time: value} of the non-null points of one metric; {} when there are none."""
+        """{time: value} of the non-null points of one metric; {} without any."""
         series = [s for s in self.render(name, **params) if s["target"] == name]
         assert len(series) <= 1
         return {time: value for s in series for value, time in s["datapoints"] if value is not None}
@@ -244,7 +244,7 @@ class Plumbago:
         return found
 
     def counter(self, name, **labels):
-        """The sum of a counter over every label that is not given."""
+        """The sum of a counter over all labels that are not given."""
         total = 0.0
         for key, value in self.counters().items():
             base, _, rest = key.partition("{")
@@ -253,15 +253,15 @@ class Plumbago:
         return total
 
     def rejected(self, reason):
-        """How many inputs were refused for a reason, by every protocol."""
+        """The number of inputs rejected for a reason, over all protocols."""
         return self.counter("plumbago_rejected_total", reason=reason)
 
     def counter_of_points(self):
-        """How many points were accepted, by every protocol."""
+        """The number of accepted points, over all protocols."""
         return self.counter("plumbago_points_total")
 
     def stalled_seconds(self):
-        """How long receivers waited for room."""
+        """The seconds that receivers waited for room."""
         return self.counter("plumbago_stalled_seconds_total")
 
 
@@ -272,10 +272,10 @@ def present(series):
 
 
 def run(*arguments, **kwargs):
-    """A subcommand, to its end."""
+    """Runs a subcommand to its end."""
     return subprocess.run([binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60, **kwargs)
 
 
 def aligned_now(step=60):
-    """The current time rounded down: tests reason from it."""
+    """The current time rounded down, from which tests compute other times."""
     return int(time.time()) // step * step

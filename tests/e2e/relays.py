@@ -36,7 +36,7 @@ listen type linemode 127.0.0.1:{line} proto tcp;
 
 
 def free_port():
-    """A port nobody listens on now. Another process may yet take it: whoever cannot be given port 0 is started at once."""
+    """A free port, for programs that cannot take port 0. Another process may take it: start the program at once."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
@@ -60,7 +60,7 @@ class Relay:
         wait_until(self._listens, 20, "the relay did not listen")
 
     def _listens(self):
-        assert self.process.poll() is None, f"the relay left: {self.log.read_text(errors='replace')[-2000:]}"
+        assert self.process.poll() is None, f"the relay ended: {self.log.read_text(errors='replace')[-2000:]}"
         return accepts(self.port)
 
     def send(self, data):
@@ -82,7 +82,7 @@ def carbon_relay(folder, destination, protocol):
     line = free_port()
     conf = folder / "carbon.conf"
     conf.write_text(CARBON_CONF.format(line=line, pickle=free_port(), destination=destination, protocol=protocol))
-    # It asks for this file and has no use for it.
+    # carbon-relay needs this file to exist and does not use it.
     (folder / "storage-schemas.conf").write_text("")
     program = Path(sys.executable).with_name("carbon-relay.py")
     command = [sys.executable, program, f"--config={conf}", f"--logdir={folder}", f"--pidfile={folder}/pid"]

@@ -1,7 +1,7 @@
 """BigGraphite and Plumbago over the same tables: each reads what the other wrote, to the same values, and both may write
 the same metric.
 
-Values are multiples of an eighth, so that sums are exact in whatever order they are made.
+Values are multiples of an eighth, so that sums are exact in any order.
 """
 
 import itertools
@@ -18,7 +18,7 @@ from relays import free_port
 
 RETENTIONS = "10s:1h,60s:6h,3600s:2d"
 CONFIG_RETENTION = "360*10s:360*60s:48*3600s"
-# (step, how far back it reaches) of each stage.
+# (step, seconds kept) of each stage.
 STAGES = [(10, 3600), (60, 21600), (3600, 172800)]
 TABLES = ["datapoints_360p_10s_0", "datapoints_360p_60s_aggr", "datapoints_48p_3600s_aggr"]
 
@@ -26,7 +26,7 @@ SCHEMAS = f"[all]\npattern = .*\nretentions = {RETENTIONS}\n"
 
 # Carbon's method, which is also the first component of its metrics here, and BigGraphite's name for it.
 SHARED = {"average": "average", "sum": "total", "min": "minimum", "max": "maximum", "last": "last"}
-# What BigGraphite has no name for.
+# Methods without a name in BigGraphite.
 OURS = ["avg_zero", "absmax", "absmin"]
 
 
@@ -69,12 +69,12 @@ def slots(random, now, share=0.5, back=3000):
 
 
 def by_plumbago(server, pattern, now):
-    """What a server reads of each stage: [{name: {time: value}}]."""
+    """A server's answer for each stage: [{name: {time: value}}]."""
     return [server.columns(pattern, now - reach, now, now=now) for _, reach in STAGES]
 
 
 def by_biggraphite(peer, names, now):
-    """What BigGraphite's accessor reads of each stage: [{name: {time: value}}]."""
+    """The answer of BigGraphite's accessor for each stage: [{name: {time: value}}]."""
     found = []
     for stage, (step, reach) in enumerate(STAGES):
         until = -(-now // step) * step
@@ -97,9 +97,9 @@ def models(points_by_name, now):
 
 
 def create(peer, names):
-    """Metrics made by BigGraphite, each after the first component of its name."""
+    """Creates metrics with BigGraphite; the first component of a name says the method."""
     peer.create({name: (SHARED[name.partition(".")[0]], CONFIG_RETENTION, 0.5) for name in names})
-    # BigGraphite cannot say 0: it takes it for "not given". It reads it well.
+    # BigGraphite cannot write 0, which means "not given" there. It can read 0.
     for name in names:
         peer.cql(
             f'UPDATE "{peer.keyspace}_metadata".metrics_metadata'
@@ -115,8 +115,8 @@ def shards(peer, table, metric):
     return {shard for (shard,) in rows}
 
 
-def test_its_tables_are_as_they_should_be(peer, tmp_path):
-    """`plumbago schema check` finds nothing to say against what syncdb made, and `apply` adds only what is ours."""
+def test_plumbago_accepts_the_tables_of_biggraphite(peer, tmp_path):
+    """`plumbago schema check` finds no problem in the tables of syncdb, and `apply` adds only our tables."""
     (tmp_path / "storage-schemas.conf").write_text(SCHEMAS)
     options = ["--cassandra", f"{peer.host}:{peer.port}", "--keyspace", peer.keyspace, "--conf-dir", tmp_path]
 
@@ -130,7 +130,7 @@ def test_its_tables_are_as_they_should_be(peer, tmp_path):
     applied = run("schema", "apply", *options)
     assert applied.returncode == 0, applied.stdout + applied.stderr
     after = tables()
-    assert [table for table in before if table not in after] == [], "a table was made anew"
+    assert [table for table in before if table not in after] == [], "a table was created again"
     assert "spec" in [name for _, name, _ in after]
     checked = run("schema", "check", *options)
     assert checked.returncode == 0, checked.stdout + checked.stderr
@@ -138,10 +138,10 @@ def test_its_tables_are_as_they_should_be(peer, tmp_path):
     assert tables() == after
 
 
-# What BigGraphite wrote.
+# BigGraphite writes.
 
 
-def test_what_biggraphite_wrote_is_read_to_the_same_values(peer, on_its_tables, seeded):
+def test_plumbago_reads_points_of_biggraphite_to_the_same_values(peer, on_its_tables, seeded):
     """Every aggregator, with several writers, and replicas that each lack some points."""
     now = aligned_now(60)
     writers = {0: [1, 16383], 1: [5, 8192], 3: [1]}
@@ -153,7 +153,7 @@ def test_what_biggraphite_wrote_is_read_to_the_same_values(peer, on_its_tables, 
             value = eighths(seeded)
             for replica in writers:
                 if seeded.random() < 0.7:
-                    # Now and then two writers are sent the same point, and both count it.
+                    # Now and then two writers receive the same point, and both count it.
                     for writer in seeded.sample(writers[replica], 1 + (seeded.random() < 0.1 and len(writers[replica]) > 1)):
                         batches.setdefault((writer, replica), []).append((name, t, value))
     for (writer, replica), points in batches.items():
@@ -165,7 +165,7 @@ def test_what_biggraphite_wrote_is_read_to_the_same_values(peer, on_its_tables, 
     assert by_plumbago(server, "*.theirs.*", now) == expected
 
 
-def test_one_writer_of_biggraphites_is_the_naive_model(peer, on_its_tables, seeded):
+def test_one_writer_of_biggraphite_equals_the_naive_model(peer, on_its_tables, seeded):
     now = aligned_now(60)
     points = {f"{method}.single.m": [(t, eighths(seeded)) for t in slots(seeded, now)] for method in SHARED}
     create(peer, points)
@@ -175,7 +175,7 @@ def test_one_writer_of_biggraphites_is_the_naive_model(peer, on_its_tables, seed
     assert by_biggraphite(peer, points, now) == models(points, now)
 
 
-def test_what_bgutil_wrote_is_read(peer, on_its_tables):
+def test_plumbago_reads_points_of_bgutil(peer, on_its_tables):
     now = aligned_now(10)
     peer.bgutil("write", "--retention", CONFIG_RETENTION, "--aggregator", "total", "sum.bgutil.m", "2.5")
     server = on_its_tables()
@@ -183,11 +183,11 @@ def test_what_bgutil_wrote_is_read(peer, on_its_tables):
     assert list(written.values()) == [2.5]
 
 
-# What Plumbago wrote.
+# Plumbago writes.
 
 
 def scattered(random, now, name):
-    """Points of one metric as they should not come: late, repeated, overwritten; in the order they are sent."""
+    """Points of one metric in a bad order: late, repeated, overwritten."""
     column = [(t, eighths(random)) for t in slots(random, now)]
     late = random.sample(column, len(column) // 4)
     again = [(t, eighths(random)) for t, _ in random.sample(column, len(column) // 5)]
@@ -195,7 +195,7 @@ def scattered(random, now, name):
     return [[(name, t, value) for t, value in part] for part in (kept, late, again)]
 
 
-def test_what_plumbago_wrote_is_read_by_biggraphites_accessor_to_the_same_values(peer, on_its_tables, seeded):
+def test_biggraphites_accessor_reads_points_of_plumbago_to_the_same_values(peer, on_its_tables, seeded):
     now = aligned_now(60)
     names = [f"{method}.ours.m{m}" for method in [*SHARED, "absmax", "absmin"] for m in range(2)]
     parts = {name: scattered(seeded, now, name) for name in names}
@@ -205,20 +205,20 @@ def test_what_plumbago_wrote_is_read_by_biggraphites_accessor_to_the_same_values
         for name in names:
             server.send(parts[name][part])
             sent[name] += [(t, value) for _, t, value in parts[name][part]]
-        # What was in the tables is corrected by the next part.
+        # The next part corrects rows in the tables.
         flush(server)
         expected = models(sent, now)
         assert by_plumbago(server, "*.ours.*", now) == expected
         assert by_biggraphite(peer, names, now) == expected
     # One writer has one row a slot.
     assert all(len(shards(peer, TABLES[2], name)) == 1 for name in names)
-    # And from the tables alone.
+    # The same from the tables alone.
     assert server.stop() == 0
     again = on_its_tables()
     assert by_plumbago(again, "*.ours.*", now) == expected
 
 
-def test_bgutil_and_the_finder_read_what_plumbago_wrote(peer, on_its_tables, seeded):
+def test_bgutil_and_the_finder_read_points_of_plumbago(peer, on_its_tables, seeded):
     now = aligned_now(60)
     names = [f"{method}.tools.m" for method in [*SHARED, *OURS]]
     points = {name: [(t, eighths(seeded)) for t in slots(seeded, now)] for name in names}
@@ -231,7 +231,7 @@ def test_bgutil_and_the_finder_read_what_plumbago_wrote(peer, on_its_tables, see
     assert sorted(line.split()[1] for line in listed if line.startswith("m ")) == sorted(names)
     for method, theirs in SHARED.items():
         config = {"aggregator": theirs, "retention": CONFIG_RETENTION, "carbon_xfilesfactor": "0.000000"}
-        # BigGraphite takes 0 for "not given" and shows its default.
+        # 0 means "not given" to BigGraphite, which shows its default.
         config["carbon_xfilesfactor"] = "0.500000"
         assert f"Metadata:  {config}" in peer.bgutil("info", f"{method}.tools.m")
 
@@ -247,7 +247,7 @@ def test_bgutil_and_the_finder_read_what_plumbago_wrote(peer, on_its_tables, see
         assert fetched == {"sum.tools.m": (step, expected[stage]["sum.tools.m"])}
 
 
-def test_the_rows_of_a_name_are_those_that_biggraphite_writes(peer, on_its_tables):
+def test_both_write_the_same_rows_for_a_name(peer, on_its_tables):
     """metrics, directories of every ancestor, and metrics_metadata: the same cells for names of the same shape."""
     shapes = ["{}", "{}.b", "{}.b.c.d.e", "{}.é.日本", "{}.a-b_c:d.UPPER", "{}." + ".".join("d" * 40)]
     theirs = [shape.format("sumtheirs") for shape in shapes]
@@ -281,9 +281,9 @@ def test_the_rows_of_a_name_are_those_that_biggraphite_writes(peer, on_its_table
 
 
 def test_both_may_write_the_same_metric(peer, on_its_tables, seeded):
-    """Slots of one metric come to either, through restarts of both; both read the whole."""
+    """Points of one metric go to either program, through restarts of both; both read all points."""
     now = aligned_now(60)
-    # `last` of rows that two wrote is that of the higher shard, for both readers, whatever was newer.
+    # `last` of two writers' rows is the row of the higher shard, for both readers, even if the other is newer.
     names = [f"{method}.both.m{m}" for method in SHARED if method != "last" for m in range(2)]
     create(peer, names)
     server = on_its_tables()
@@ -304,7 +304,7 @@ def test_both_may_write_the_same_metric(peer, on_its_tables, seeded):
         assert by_biggraphite(peer, names, now) == expected
         assert by_plumbago(server, "*.both.*", now) == expected
         if round == 0:
-            # BigGraphite counts an open slot anew under a new writer; we go on under ours.
+            # BigGraphite counts an open slot again under a new writer id; Plumbago continues under its own.
             peer.restart(theirs)
             theirs = next(writer)
             server.kill()
@@ -324,13 +324,13 @@ def test_a_late_point_corrects_slots_that_both_wrote_long_ago(peer, on_its_table
     peer.write([(name, t, value) for name, column in theirs.items() for t, value in column.items()], writer=21)
     server.send([(name, t, value) for name, column in mine.items() for t, value in column.items()])
     flush(server)
-    # Nothing of it is known any more.
+    # The restarted server remembers nothing of these metrics.
     server.stop()
     server.start()
     whole = {name: {**theirs[name], **mine[name]} for name in names}
     changes = []
     for name in names:
-        # Points that were ours, points that were theirs, and points that were nobody's.
+        # Points of Plumbago, points of BigGraphite, and free slots.
         free = [t for t in range(now - 2800, now - 1000, 10) if t not in whole[name]]
         for t in seeded.sample(list(mine[name]), 10) + seeded.sample(list(theirs[name]), 10) + seeded.sample(free, 5):
             value = eighths(seeded)
@@ -344,14 +344,14 @@ def test_a_late_point_corrects_slots_that_both_wrote_long_ago(peer, on_its_table
 
 
 def test_two_nodes_write_the_same_metric_and_a_crash_adds_no_row(peer, on_its_tables, seeded):
-    """Each has slots of its own; a late point may correct anybody's, but takes no extreme away from who goes on from it."""
+    """Each node has slots of its own. A late point may correct any slot, but takes no extreme from a node that extends it."""
     now = aligned_now(60)
     names = [f"{method}.nodes.m" for method in SHARED if method != "last"]
     nodes = [on_its_tables(), on_its_tables()]
     sent = {name: {} for name in names}
     every = slots(seeded, now, share=0.9)
     for round in range(3):
-        # A slot that another comes to later would be counted by both, as in BigGraphite.
+        # A slot that both nodes receive is counted by both, as in BigGraphite.
         part = every[round * len(every) // 3 : (round + 1) * len(every) // 3]
         for place, node in enumerate(nodes):
             points = []
@@ -366,7 +366,7 @@ def test_two_nodes_write_the_same_metric_and_a_crash_adds_no_row(peer, on_its_ta
                     points.append((name, t, value))
             node.send(points)
             if seeded.random() < 0.5:
-                # What was accepted and not flushed comes back from the journal.
+                # Accepted points that were not flushed come back from the journal.
                 node.kill()
                 node.start()
             flush(node)
@@ -377,8 +377,8 @@ def test_two_nodes_write_the_same_metric_and_a_crash_adds_no_row(peer, on_its_ta
     assert all(len(shards(peer, TABLES[2], name)) == 2 for name in names)
 
 
-def test_a_move_both_are_sent_every_point_each_as_its_own_replica(peer, on_its_tables, seeded, tmp_path):
-    """bg-carbon-cache goes on while Plumbago is sent the same as replica 1: nothing is counted twice."""
+def test_during_a_move_both_receive_every_point_each_with_its_own_replica(peer, on_its_tables, seeded, tmp_path):
+    """bg-carbon-cache continues while Plumbago receives the same points as replica 1: nothing is counted twice."""
     now = aligned_now(60)
     sent = {f"{method}.move.m{m}": [(t, eighths(seeded)) for t in slots(seeded, now)] for method in SHARED for m in range(2)}
     points = [(name, t, value) for name, column in sent.items() for t, value in column]
@@ -398,10 +398,10 @@ def test_a_move_both_are_sent_every_point_each_as_its_own_replica(peer, on_its_t
         assert by_biggraphite(peer, sent, now) == expected
     finally:
         cache.stop()
-    # Its last flush is written now: still nothing twice.
+    # Its last flush is written now: still nothing is counted twice.
     assert by_plumbago(server, "*.move.*", now) == expected
     assert by_biggraphite(peer, sent, now) == expected
-    # Stopping bg-carbon-cache loses rows it still delays: of its replica there may be none here.
+    # bg-carbon-cache loses the rows it still delays when it stops: its replica may be missing here.
     replicas = {shard >> 14 & 3 for shard in shards(peer, TABLES[1], "sum.move.m0")}
     assert 1 in replicas and replicas <= {0, 1}
 
@@ -441,7 +441,7 @@ sum.glob.a-b:c.c
 
 
 @pytest.mark.parametrize("who", ["local", "cassandra"])
-def test_both_find_the_same_names_whoever_created_them(peer, on_its_tables, who):
+def test_both_find_the_same_names_of_either_program(peer, on_its_tables, who):
     now = aligned_now(60)
     create(peer, NAMES[:5])
     server = on_its_tables(f'[cassandra]\nglobs = "{who}"\n')
@@ -457,7 +457,7 @@ def test_both_find_the_same_names_whoever_created_them(peer, on_its_tables, who)
         assert (found, branches) == (sorted(metrics), sorted(directories)), glob
 
 
-def test_what_biggraphite_creates_and_deletes_is_seen_while_running(peer, on_its_tables):
+def test_plumbago_follows_names_that_biggraphite_creates_and_deletes(peer, on_its_tables):
     server = on_its_tables('[cassandra]\nreconcile_every = "1s"\n')
     now = aligned_now(10)
     create(peer, ["sum.seen.a", "sum.seen.b"])

@@ -12,7 +12,7 @@ MINUTES = 30
 
 @pytest.fixture(scope="module")
 def filled(shared_server):
-    """A server with points of the last half hour, some of them missing, and the span they are in."""
+    """A server with points of the last half hour, some of them missing, and their span."""
     until = aligned_now() - 60
     start = until - 60 * MINUTES
     points = [
@@ -92,8 +92,8 @@ def test_finds_are_the_same(filled, front, query):
     assert found(theirs) == ours, front.logs()[-3000:]
 
 
-def test_how_a_metric_is_kept_is_told(filled, tmp_path):
-    # In version 3 carbonapi sends this question to /metrics/find, and takes whatever comes for the answer.
+def test_info_says_how_a_metric_is_stored(filled, tmp_path):
+    # In version 3 carbonapi sends this request to /metrics/find, and takes any answer.
     server, _, _ = filled
     front = Carbonapi(tmp_path, server.ports["http"], "carbonapi_v2_pb")
     try:
@@ -104,14 +104,14 @@ def test_how_a_metric_is_kept_is_told(filled, tmp_path):
         front.stop()
 
 
-def test_a_limit_that_is_met_is_named_in_the_log_of_carbonapi(make_server, tmp_path):
+def test_the_log_of_carbonapi_names_a_reached_limit(make_server, tmp_path):
     server = make_server(settings='[own]\nevery = "off"\n[query]\nmax_series = 3\n')
     now = aligned_now()
     server.send([(f"second.many.m{i}", now, 1.0) for i in range(10)])
     front = Carbonapi(tmp_path, server.ports["http"], "carbonapi_v3_pb")
     try:
         answer = front.get("/render", **{"target": "second.many.*", "from": now - 60, "until": now, "format": "json"})
-        # To its own user carbonapi says that there is nothing.
+        # carbonapi's own user gets an empty answer.
         assert answer.status_code == 200
         assert "HTTP Code: 422" in front.logs() and "query.max_series raises this" in front.logs()
     finally:

@@ -1,4 +1,4 @@
-"""Names in Cassandra: whoever answers a glob, the answer is the same; what others create and delete is followed."""
+"""Names in Cassandra: tables and path index give the same answers, and nodes follow what other nodes create and delete."""
 
 import random
 import time
@@ -17,7 +17,7 @@ def listed(server, glob):
 
 
 @pytest.mark.parametrize("indexes", ["sasi", "none"])
-def test_the_tables_and_the_path_index_answer_alike(make_server, cassandra, indexes):
+def test_the_tables_and_the_path_index_give_the_same_answers(make_server, cassandra, indexes):
     here = OverCassandra(make_server, cassandra)
     tables = OverCassandra(make_server, cassandra, keyspace=here.keyspace, cassandra='globs = "cassandra"\n')
     for over in [here, tables]:
@@ -39,7 +39,7 @@ def test_the_tables_and_the_path_index_answer_alike(make_server, cassandra, inde
     assert max(value for value, _ in answer[0]["datapoints"] if value is not None) == len(names)
 
 
-def test_names_too_deep_for_the_tables_stay_in_sight(make_server, cassandra):
+def test_names_too_deep_for_the_tables_remain_readable(make_server, cassandra):
     over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
     server = over.server()
     # The tables have 64 columns, one of them for the mark of the end; a name may have 64 components.
@@ -51,7 +51,7 @@ def test_names_too_deep_for_the_tables_stay_in_sight(make_server, cassandra):
     globs = ["deep.*", "deep.**", "**.d5", *(".".join([*path, *["*"] * more]) for more in range(1, 7)), ".".join("*" * 64)]
     before = [listed(server, glob) for glob in globs]
     assert [name for name, is_leaf in before[1] if is_leaf] == sorted(names, key=len)
-    # A reading of the tables, which lack one of them, hides none.
+    # Reading the tables, which lack one of these names, hides none of them.
     time.sleep(3)
     assert [listed(server, glob) for glob in globs] == before
     server.stop()
@@ -62,7 +62,7 @@ def test_names_too_deep_for_the_tables_stay_in_sight(make_server, cassandra):
     assert server.get("/metrics/find", query=".".join("*" * 65)).status_code == 400
 
 
-def test_what_another_node_creates_and_deletes_is_followed(make_server, cassandra, keyspace_of):
+def test_a_node_follows_what_another_creates_and_deletes(make_server, cassandra, keyspace_of):
     over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
     one, other = over.server(), over.server()
     now = aligned_now()
@@ -72,14 +72,14 @@ def test_what_another_node_creates_and_deletes_is_followed(make_server, cassandr
     cql = keyspace_of(over)
     cql(f"DELETE FROM \"{over.keyspace}_metadata\".metrics WHERE name = 'second.gone'")
     cql(f"DELETE FROM \"{over.keyspace}_metadata\".metrics_metadata WHERE name = 'second.gone'")
-    # Both have seen that it is gone: one that is about to would hide it once more below.
+    # Both nodes have seen the deletion; otherwise one would hide the name again below.
     for node in [one, other]:
         eventually(lambda node=node: listed(node, "second.*"), [("second.here", True)], 20)
-    # It is still sent: it is there again at once, and soon for everybody.
+    # A new point brings it back: at once on this node, soon on the other.
     other.send([("second.gone", now, 3.0)])
     assert listed(other, "second.gone") == [("second.gone", True)]
     eventually(lambda: listed(one, "second.*"), [("second.gone", True), ("second.here", True)], 20)
-    # And stays: neither node hides again what it brought back.
+    # The name stays: neither node hides it again.
     for _ in range(20):
         time.sleep(0.2)
         assert [listed(node, "second.gone") for node in [one, other]] == [[("second.gone", True)]] * 2

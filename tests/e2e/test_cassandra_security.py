@@ -1,5 +1,5 @@
-"""Who may speak with a Cassandra, and how: passwords, TLS, client certificates, a second cluster for names, the least rights a
-role needs; and that each refusal says which it is and what would do.
+"""Access to Cassandra: passwords, TLS, client certificates, a second cluster for names, the least rights of a role. Each
+error names its cause and a remedy.
 """
 
 import re
@@ -19,7 +19,7 @@ PASSWORD = "correct horse"
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory):
-    """A node that wants a password, TLS and a client's certificate."""
+    """A node that requires a password, TLS and a client certificate."""
     cluster = Cluster(
         tmp_path_factory.mktemp("guarded"), [GUARDED], heap="512M", authentication=True, tls=True, client_certificates=True
     )
@@ -30,7 +30,7 @@ def guarded(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
-    """A node that wants a password, over plain connections."""
+    """A node that requires a password, over plain connections."""
     cluster = Cluster(tmp_path_factory.mktemp("plain"), [MISNAMED], heap="512M", authentication=True)
     cluster.start()
     yield cluster
@@ -41,7 +41,7 @@ def plain(tmp_path_factory):
 def as_superuser(plain, tmp_path):
     """Runs CQL on the plain node."""
     peer = BigGraphite(tmp_path / "superuser", plain.contact_points, "none", user="cassandra", password="cassandra")
-    # The first role appears a moment after the node is ready.
+    # The first role is created a moment after the node is ready.
     wait_until(lambda: peer.cql("SELECT role FROM system_auth.roles"), 30, "there is no role")
     yield peer.cql
     peer.close()
@@ -59,13 +59,13 @@ def login(user="cassandra", password="cassandra"):
 
 
 def refusal(over, needle, seconds=40):
-    """What a server says of a Cassandra that refuses it, once it says `needle`. It lives: its journal takes points."""
+    """The error of a server whose Cassandra rejects it, once the error contains `needle`. The server runs: its journal accepts points."""
     server = over.server(start=False)
     server.spawn()
     deadline = time.monotonic() + seconds
-    while server.process.poll() is None and time.monotonic() < deadline and needle not in told(server):
+    while server.process.poll() is None and time.monotonic() < deadline and needle not in own_lines(server):
         time.sleep(0.1)
-    said = told(server)
+    said = own_lines(server)
     assert PASSWORD not in server.logs() and "password = " not in server.logs()
     if server.process.poll() is None:
         server.kill()
@@ -73,14 +73,14 @@ def refusal(over, needle, seconds=40):
     return said
 
 
-def told(server):
-    """The lines of a server itself, without those of the libraries under it."""
+def own_lines(server):
+    """The log lines of the server itself, without those of its libraries."""
     mine = [line for line in server.logs().splitlines() if "Cassandra cannot be used yet" in line or line.startswith("plumbago:")]
     return "\n".join(mine)
 
 
 def it_keeps_points(over, name, **kwargs):
-    """A server begins, and what it is sent is in the tables."""
+    """A server starts, and the points it receives are in the tables."""
     server = over.server(**kwargs)
     now = aligned_now()
     server.send([(name, now, 4.5)])
@@ -125,11 +125,11 @@ def test_a_wrong_authority_is_named(make_server, guarded):
     assert GUARDED in said and f"not signed by an authority in {guarded.tls}/other-ca.pem" in said
 
 
-def test_a_wrong_or_missing_certificate_of_ours_is_named(make_server, guarded):
+def test_a_wrong_or_missing_client_certificate_is_named(make_server, guarded):
     missing = OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client=None))
     said = refusal(missing, "it wants a client certificate")
     assert GUARDED in said and "tls_certificate and tls_key" in said
-    # Java calls a certificate that it does not trust an internal error: nobody can know more than that it may be this.
+    # Java reports an untrusted certificate as an internal error: the client cannot know more than that.
     wrong = OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client="other-client"))
     said = refusal(wrong, "our client certificate")
     assert GUARDED in said and f"is {guarded.tls}/other-client.pem signed by an authority of the cluster's (tls_certificate)" in said
@@ -140,7 +140,7 @@ def test_a_missing_file_is_named(make_server, guarded):
     refusal(over, "/no/such/ca.pem")
 
 
-def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(make_server, tmp_path):
+def test_a_certificate_for_another_host_is_rejected_unless_the_setting_allows_it(make_server, tmp_path):
     other = Cluster(
         tmp_path / "other", ["127.0.0.17"], heap="512M", tls=True, certificate_for="cassandra.example"
     )
@@ -155,7 +155,7 @@ def test_a_certificate_for_another_host_is_refused_unless_told_otherwise(make_se
         other.forget()
 
 
-def test_plain_words_to_a_node_that_speaks_tls_are_explained_and_the_other_way_round(make_server, guarded, plain):
+def test_plain_text_to_a_tls_node_and_tls_to_a_plain_node_are_explained(make_server, guarded, plain):
     assert GUARDED in refusal(OverCassandra(make_server, GUARDED, cassandra=login()), "if it wants TLS there")
     over = OverCassandra(make_server, MISNAMED, cassandra=login() + tls(guarded))
     assert "leave tls_ca out" in refusal(over, "it does not speak TLS there")
@@ -165,15 +165,15 @@ def test_an_unreachable_contact_point_is_named(make_server):
     assert "127.0.0.99:9999" in refusal(OverCassandra(make_server, "127.0.0.99:9999"), "nothing listens there")
 
 
-def test_a_missing_keyspace_that_may_not_be_made_is_named_with_the_cql(make_server, plain, as_superuser):
-    as_superuser("DROP ROLE IF EXISTS nobody")
-    as_superuser("CREATE ROLE nobody WITH LOGIN = true AND PASSWORD = 'nobody'")
-    over = OverCassandra(make_server, MISNAMED, cassandra=login("nobody", "nobody"))
+def test_a_missing_keyspace_without_the_right_to_create_it_is_named_with_the_cql(make_server, plain, as_superuser):
+    as_superuser("DROP ROLE IF EXISTS powerless")
+    as_superuser("CREATE ROLE powerless WITH LOGIN = true AND PASSWORD = 'powerless'")
+    over = OverCassandra(make_server, MISNAMED, cassandra=login("powerless", "powerless"))
     assert over.keyspace in refusal(over, "CREATE KEYSPACE")
 
 
 def test_the_least_rights_of_a_role(make_server, plain, as_superuser):
-    """SELECT and MODIFY on both keyspaces, once the tables are there; a stage that is new needs CREATE, and says so."""
+    """SELECT and MODIFY on both keyspaces suffice once the tables exist; a new stage needs CREATE, and the error says so."""
     over = OverCassandra(make_server, MISNAMED, cassandra=login())
     it_keeps_points(over, "second.owner")
     as_superuser("DROP ROLE IF EXISTS least")
@@ -185,9 +185,9 @@ def test_the_least_rights_of_a_role(make_server, plain, as_superuser):
     it_keeps_points(least, "second.least")
     new_stage = least.server(start=False, schemas="[new]\npattern = .*\nretentions = 7s:7m\n")
     new_stage.spawn()
-    wait_until(lambda: listens(new_stage), 60, "it takes no points")
+    wait_until(lambda: listens(new_stage), 60, "it accepts no points")
     new_stage.send([("second.stage", aligned_now(), 1.0)])
-    # The point is safe in the journal, and it is tried again until somebody has made the table. Who asks is told how.
+    # The point is safe in the journal, and the server retries until the table exists. The error contains the CQL.
     answer = new_stage.post("/admin/flush")
     assert answer.status_code == 503 and answer.json()["held_points"] == 1
     create_table = r"CREATE TABLE [^;]*datapoints_60p_7s_0"

@@ -1,4 +1,4 @@
-"""What a node says that cannot use its Cassandra, or has not read it yet: an error, never an empty answer."""
+"""A node that cannot use its Cassandra, or has not read it yet, answers with an error, never with an empty answer."""
 
 import re
 
@@ -6,7 +6,7 @@ from cassandra import OverCassandra, listens
 from plumbago import aligned_now, eventually, wait_until
 
 # An address of this machine where nothing listens.
-NOBODY = "127.0.0.250:9042"
+UNREACHABLE = "127.0.0.250:9042"
 
 
 def gauge(server, name):
@@ -15,12 +15,12 @@ def gauge(server, name):
 
 
 def test_a_new_node_that_cannot_read_the_names_says_so(make_server):
-    over = OverCassandra(make_server, NOBODY)
+    over = OverCassandra(make_server, UNREACHABLE)
     server = over.server(start=False)
     server.spawn()
     wait_until(lambda: listens(server), 30, "no receiver listened while Cassandra was away")
     ready = server.get("/ready")
-    assert ready.status_code == 503 and NOBODY in ready.text, ready.text
+    assert ready.status_code == 503 and UNREACHABLE in ready.text, ready.text
     for path, query in [
         ("/metrics/find", {"query": "*"}),
         ("/render", {"target": "a.*", "format": "json"}),
@@ -30,16 +30,16 @@ def test_a_new_node_that_cannot_read_the_names_says_so(make_server):
     ]:
         answer = server.get(path, **query)
         assert answer.status_code == 503, (path, answer.status_code, answer.text)
-        assert "names in Cassandra have not been read yet" in answer.text and NOBODY in answer.text, answer.text
+        assert "names in Cassandra have not been read yet" in answer.text and UNREACHABLE in answer.text, answer.text
     assert gauge(server, "plumbago_cassandra_connected") == 0
-    # Points come in, and the exact name of one that did is answered.
+    # The node accepts points, and a query by exact name returns them.
     now = aligned_now()
     server.send([("here.m", now, 1.5)])
     query = {"target": "here.m", "format": "json", "from": now - 1, "until": now}
     eventually(lambda: [point[0] for point in server.get("/render", **query).json()[0]["datapoints"]], [1.5], 10)
 
 
-def test_a_data_centre_that_is_not_there_is_named(make_server, cassandra):
+def test_an_unknown_data_centre_is_named(make_server, cassandra):
     over = OverCassandra(make_server, cassandra, cassandra='datacenter = "dc9"\n')
     server = over.server(start=False)
     server.spawn()
@@ -49,7 +49,7 @@ def test_a_data_centre_that_is_not_there_is_named(make_server, cassandra):
     assert "no node is in the data centre 'dc9' (datacenter); its nodes are in 'datacenter1'" in ready.text, ready.text
 
 
-def test_a_node_that_was_here_before_answers_from_what_it_knows(make_server, cassandra):
+def test_a_node_that_was_connected_before_answers_from_its_data_folder(make_server, cassandra):
     over = OverCassandra(make_server, cassandra)
     server = over.server()
     assert gauge(server, "plumbago_cassandra_connected") == 1
@@ -57,15 +57,15 @@ def test_a_node_that_was_here_before_answers_from_what_it_knows(make_server, cas
     server.send([("here.m", now, 1.5)])
     assert server.post("/admin/flush").status_code == 200
     server.stop()
-    server.arguments = ["--cassandra", NOBODY, "--keyspace", over.keyspace]
+    server.arguments = ["--cassandra", UNREACHABLE, "--keyspace", over.keyspace]
     server.start()
     ready = server.get("/ready")
-    assert ready.status_code == 200 and NOBODY in ready.text, ready.text
+    assert ready.status_code == 200 and UNREACHABLE in ready.text, ready.text
     found = server.get("/metrics/find", query="here.*")
     assert [node["text"] for node in found.json()] == ["m"]
 
 
-def test_points_of_a_time_without_cassandra_are_told_of(make_server, cassandra):
+def test_the_log_mentions_points_of_a_time_without_cassandra(make_server, cassandra):
     over = OverCassandra(make_server, cassandra)
     alone = make_server(settings=over.settings)
     alone.send([("old.m", aligned_now(), 1.0)])

@@ -1,4 +1,4 @@
-"""Configuration: carbon's files and how they are reloaded, our own settings and how they are refused, and the
+"""Configuration: carbon's files and how they are reloaded, our own settings and their errors, and the
 subcommands that explain both.
 """
 
@@ -14,7 +14,7 @@ import requests
 from plumbago import QUIET, aligned_now, binary, eventually, run, wait_until
 from relays import accepts, free_port
 
-# Looked at often, so that tests need not wait.
+# Polls often, so that tests need not wait.
 EAGER = QUIET + '[rules]\nreload_every = "100ms"\n'
 
 
@@ -25,7 +25,7 @@ def stage_step(server, name, seconds_back):
     return int(line.split("|")[0].split(",")[-1])
 
 
-def test_a_new_retention_holds_from_then_on_and_old_data_stays_readable(make_server):
+def test_a_new_retention_applies_from_then_on_and_old_points_stay_readable(make_server):
     server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h,60s:1d\n", settings=EAGER)
     now = aligned_now(60)
     old = {now - 1800 + i * 10: float(i) for i in range(60)}
@@ -33,7 +33,7 @@ def test_a_new_retention_holds_from_then_on_and_old_data_stays_readable(make_ser
     look = lambda: server.points("app.requests", **{"from": now - 3600, "until": now + 60})  # noqa: E731
     eventually(look, old)
     server.configure("storage-schemas.conf", "[all]\npattern = .*\nretentions = 1s:4h,60s:7d\n")
-    # A new metric has the new retention as soon as it is read; the old one follows.
+    # A new metric has the new retention as soon as the file is read; the old metric follows.
     number = iter(range(1_000_000))
 
     def new_metric_has_it():
@@ -42,11 +42,11 @@ def test_a_new_retention_holds_from_then_on_and_old_data_stays_readable(make_ser
         wait_until(lambda: server.find(name), 5)
         return stage_step(server, name, 600) == 1
 
-    wait_until(new_metric_has_it, 10, "the new retention was not taken")
+    wait_until(new_metric_has_it, 10, "the new retention was not applied")
     fresh = {now - 20 + i: float(100 + i) for i in range(15)}
     server.send([("app.requests", t, v) for t, v in fresh.items()])
     eventually(look, {**old, **fresh})
-    # And after a restart.
+    # The same after a restart.
     assert server.stop() == 0
     server.start()
     eventually(look, {**old, **fresh})
@@ -54,12 +54,12 @@ def test_a_new_retention_holds_from_then_on_and_old_data_stays_readable(make_ser
     assert stage_step(server, "app.requests", 5 * 3600) == 60
 
 
-def test_a_file_that_breaks_while_running_changes_nothing_and_is_told(make_server):
+def test_a_file_that_becomes_invalid_changes_nothing_and_is_logged(make_server):
     server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=EAGER)
     server.send([("app.a", aligned_now() - 60, 1.0)])
     wait_until(lambda: server.find("app.a"), 5)
     server.configure("storage-schemas.conf", "[all]\npattern = (\nretentions = 10s:2h\n")
-    wait_until(lambda: "storage-schemas.conf" in server.logs(), 10, "nothing was said of the broken file")
+    wait_until(lambda: "storage-schemas.conf" in server.logs(), 10, "the log does not mention the invalid file")
     server.send([("app.b", aligned_now() - 60, 1.0)])
     wait_until(lambda: server.find("app.b"), 5)
     assert stage_step(server, "app.b", 600) == 10
@@ -82,7 +82,7 @@ def test_sighup_reloads_at_once(make_server):
     wait_until(new_metric_has_it, 10, "SIGHUP did not reload the files")
 
 
-def test_without_carbons_files_carbons_defaults_hold(make_server):
+def test_without_carbons_files_carbons_defaults_apply(make_server):
     server = make_server(schemas=None, aggregation=None)
     now = aligned_now(60)
     server.send([("any.thing", now - 300, 1.0)])
@@ -90,18 +90,18 @@ def test_without_carbons_files_carbons_defaults_hold(make_server):
     assert stage_step(server, "any.thing", 600) == 60
 
 
-def test_blacklist_and_whitelist_are_followed_and_reloaded(make_server):
+def test_blacklist_and_whitelist_apply_and_are_reloaded(make_server):
     server = make_server(settings=EAGER)
     start = aligned_now() - 100
 
     def taken(name):
-        """Whether a fresh name of this form is taken."""
+        """Whether the server accepts a fresh name of this form."""
         server.send([(name, start, 1.0), ("second.after", start, 1.0)])
         wait_until(lambda: server.find("second.after"), 5)
         return server.find(name) == [name]
 
     assert taken("second.secret.a")
-    server.configure("blacklist.conf", "# names that are refused\n\\.secret\\.\n\n^junk\n")
+    server.configure("blacklist.conf", "# rejected names\n\\.secret\\.\n\n^junk\n")
     number = iter(range(1_000_000))
     wait_until(lambda: not taken(f"second.secret.m{next(number)}"), 10, "the blacklist was not read")
     assert not taken("junk.second")
@@ -114,7 +114,7 @@ def test_blacklist_and_whitelist_are_followed_and_reloaded(make_server):
     assert server.rejected("not_whitelisted") >= 1
     server.configure("whitelist.conf", None)
     server.configure("blacklist.conf", None)
-    wait_until(lambda: taken(f"other.m{next(number)}"), 10, "the lists were not forgotten")
+    wait_until(lambda: taken(f"other.m{next(number)}"), 10, "the removed lists still apply")
 
 
 def test_the_files_of_a_real_installation_are_read(make_server):
@@ -155,7 +155,7 @@ retentions = 60s:1d
 
 
 def refused(tmp_path, settings, **environment):
-    """What `plumbago serve` says to bad settings."""
+    """The error of `plumbago serve` for invalid settings."""
     path = tmp_path / "bad.toml"
     path.write_text(settings)
     done = run("serve", "--config", path, "--data", tmp_path / "data", env={**os.environ, **environment})
@@ -163,22 +163,22 @@ def refused(tmp_path, settings, **environment):
     return done.stderr
 
 
-def test_an_unknown_key_is_refused_and_the_nearest_known_one_named(tmp_path):
+def test_an_unknown_key_is_rejected_and_the_nearest_known_one_named(tmp_path):
     said = refused(tmp_path, "[ingest]\nflush_afer = 1\n")
     assert "bad.toml:2" in said and "ingest.flush_after" in said
 
 
-def test_an_unknown_variable_is_refused_and_the_nearest_known_one_named(tmp_path):
+def test_an_unknown_variable_is_rejected_and_the_nearest_known_one_named(tmp_path):
     said = refused(tmp_path, "", PLUMBAGO_INGEST_SINC="1s")
     assert "PLUMBAGO_INGEST_SYNC" in said
 
 
-def test_a_bad_value_says_what_would_do(tmp_path):
+def test_an_invalid_value_names_a_valid_one(tmp_path):
     said = refused(tmp_path, '[listen]\nline = "nowhere"\n')
     assert "listen.line" in said and "0.0.0.0:2003" in said
 
 
-def test_a_missing_settings_file_is_refused(tmp_path):
+def test_a_missing_settings_file_is_an_error(tmp_path):
     done = run("serve", "--config", tmp_path / "absent.toml", "--data", tmp_path / "data")
     assert done.returncode != 0 and "absent.toml" in done.stderr
 
@@ -196,7 +196,7 @@ def test_the_environment_overrides_the_file(make_server):
         connection.close()
 
 
-def test_a_port_that_is_taken_is_told(server, tmp_path):
+def test_a_port_in_use_is_named(server, tmp_path):
     port = server.ports["line"]
     done = run(
         "serve", "--line", f"127.0.0.1:{port}", "--http", "127.0.0.1:0", "--pickle", "off", "--data", tmp_path / "data"
@@ -205,7 +205,7 @@ def test_a_port_that_is_taken_is_told(server, tmp_path):
     assert f"127.0.0.1:{port}" in done.stderr
 
 
-def test_bare_plumbago_serves_and_says_where(tmp_path):
+def test_plumbago_without_arguments_serves_and_prints_its_addresses(tmp_path):
     ports = {f"PLUMBAGO_LISTEN_{name}": f"127.0.0.1:{free_port()}" for name in ["LINE", "PICKLE", "HTTP"]}
     environment = {**os.environ, **ports}
     process = subprocess.Popen([binary()], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
@@ -217,7 +217,7 @@ def test_bare_plumbago_serves_and_says_where(tmp_path):
     said = "".join(said)
     assert all(address in said for address in ports.values()), said
     assert "relays" in said and "Grafana" in said
-    # Nothing else was asked for: data is beside us.
+    # The data folder is in the current folder.
     assert (tmp_path / "data").is_dir()
 
 
@@ -269,7 +269,7 @@ def test_check_config_passes_good_files(conf):
         ("blacklist.conf", "good\n(\n", "blacklist.conf:2"),
     ],
 )
-def test_check_config_names_the_file_and_what_is_wrong(conf, name, text, says):
+def test_check_config_names_the_file_and_the_problem(conf, name, text, says):
     (conf / name).write_text(text)
     done = run("check-config", "--conf-dir", conf)
     said = done.stdout + done.stderr
@@ -291,14 +291,14 @@ def test_check_config_warns_of_sections_that_carbon_skips(conf, text, says):
     assert "warning: storage-schemas.conf" in done.stdout and says in done.stdout
 
 
-def test_explain_tells_which_rule_holds_and_why(conf):
+def test_explain_says_which_rule_applies_and_why(conf):
     done = run("explain", "db.main.queries.count", "--conf-dir", conf)
     assert done.returncode == 0, done.stderr
     for word in ["databases", "^db\\.", "10 s", "60 s", "counts", "sum"]:
         assert word in done.stdout, f"{word} is not in:\n{done.stdout}"
 
 
-def test_explain_tells_of_defaults(conf):
+def test_explain_names_defaults(conf):
     done = run("explain", "web.load", "--conf-dir", conf)
     assert done.returncode == 0
     for word in ["[default]", "average", "0.5"]:
@@ -311,17 +311,17 @@ def test_explain_answers_in_json(conf):
     assert json.loads(done.stdout)
 
 
-def test_explain_refuses_a_name_the_server_would_refuse(conf):
+def test_explain_rejects_names_that_the_server_rejects(conf):
     assert run("explain", "...", "--conf-dir", conf).returncode != 0
 
 
-def test_explain_tells_of_the_blacklist(conf):
+def test_explain_names_the_blacklist(conf):
     (conf / "blacklist.conf").write_text("^db\\.\n")
     done = run("explain", "db.main", "--conf-dir", conf)
     assert "blacklist" in done.stdout
 
 
-def test_every_setting_is_printed_as_a_file_that_is_accepted(tmp_path):
+def test_the_printed_settings_are_a_valid_file(tmp_path):
     done = run("settings")
     assert done.returncode == 0
     path = tmp_path / "all.toml"

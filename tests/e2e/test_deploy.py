@@ -1,4 +1,4 @@
-"""What deploy/ holds can be used: settings are accepted, targets are answered, units and manifests are well-formed."""
+"""The files of deploy/ work: settings are valid, targets have answers, units and manifests are well-formed."""
 
 import filecmp
 import json
@@ -25,7 +25,7 @@ def test_every_settings_file_is_accepted(path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_settings_file_with_a_mistake_is_not(tmp_path):
+def test_a_settings_file_with_a_mistake_is_rejected(tmp_path):
     bad = tmp_path / "bad.toml"
     bad.write_text((DEPLOY / "examples/cassandra.toml").read_text() + "\n[ingets]\nsync = '1s'\n")
     assert check_config(bad, DEPLOY / "examples/carbon").returncode != 0
@@ -66,7 +66,7 @@ def test_every_panel_of_the_dashboard_has_an_answer(tmp_path):
         node.stop()
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here to ask")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 def test_the_unit_is_well_formed_and_hardened(tmp_path):
     unit = tmp_path / "plumbago.service"
     unit.write_text((DEPLOY / "systemd/plumbago.service").read_text().replace("/usr/local/bin/plumbago", "/bin/true"))
@@ -77,8 +77,8 @@ def test_the_unit_is_well_formed_and_hardened(tmp_path):
     assert level < 2.0, scored.stdout
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here to ask")
-def test_the_manifests_come_together():
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_the_manifests_build():
     done = subprocess.run(["kubectl", "kustomize", DEPLOY / "kubernetes"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     kinds = sorted(line.split()[1] for line in done.stdout.splitlines() if line.startswith("kind:"))

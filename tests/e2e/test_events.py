@@ -1,4 +1,4 @@
-"""Events that were told are there, whatever happens to the program afterwards."""
+"""Accepted events survive stops and kills of the program."""
 
 
 def tell(server, **event):

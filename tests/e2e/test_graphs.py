@@ -1,4 +1,4 @@
-"""Pictures: PNG and SVG graphs and pies of what was sent, as a browser and a dashboard ask for them."""
+"""Pictures: PNG and SVG graphs and pies of sent points, requested as browsers and dashboards do."""
 
 import re
 import struct
@@ -88,7 +88,7 @@ def test_a_request_without_a_format_is_a_png_of_330_by_250(drawn):
     assert {(100, 100, 255), (0, 200, 0), (200, 0, 50)} <= colors
 
 
-def test_svg_says_names_and_values(drawn):
+def test_svg_contains_names_and_values(drawn):
     picture = svg(drawn, "second.*", width=800, height=400, title="Three of them", vtitle="things", tz="UTC")
     assert texts(picture, "legend") == ["second.below", "second.flat", "second.ramp"]
     assert texts(picture, "title", "middle") == ["Three of them"]
@@ -100,12 +100,12 @@ def test_svg_says_names_and_values(drawn):
     assert [item.find(f"{SVG}title").text for item in part(picture, "lines")] == texts(picture, "legend")
 
 
-def test_the_same_graph_is_the_same_bytes(drawn):
+def test_the_same_request_gives_the_same_bytes(drawn):
     for params in [{}, {"format": "svg"}, {"areaMode": "stacked", "areaAlpha": "0.4", "template": "noc"}]:
         assert ask(drawn, "second.*", **params).content == ask(drawn, "second.*", **params).content
 
 
-def test_functions_and_parameters_say_how_lines_are_drawn(drawn):
+def test_functions_and_parameters_set_the_style_of_lines(drawn):
     targets = ["color(lineWidth(second.flat,3),'orange')", "secondYAxis(dashed(second.ramp,4))", "alpha(second.below,0.5)"]
     lines = part(svg(drawn, targets, width=600, yMaxLeft=100), "lines")
     looks = [tuple(line.get(f"stroke{name}") for name in ["", "-width", "-dasharray", "-opacity"]) for line in lines]
@@ -128,7 +128,7 @@ def test_a_second_axis_has_labels_of_its_own(drawn):
     assert texts(picture, "legend", "end") == ["secondYAxis(scale(second.ramp,1000))"]
 
 
-def test_nothing_is_no_data_and_still_a_picture(drawn):
+def test_without_series_the_picture_says_no_data(drawn):
     for target in ["no.such.metric", None]:
         assert texts(svg(drawn, target), "no-data", "middle") == ["No Data"]
         assert pixels(ask(drawn, target, width=60, height=40).content)[:2] == (60, 40)
@@ -146,7 +146,7 @@ def test_nothing_is_no_data_and_still_a_picture(drawn):
         ({"graphType": "bar"}, "['line', 'pie']"),
     ],
 )
-def test_what_cannot_be_drawn_says_why(drawn, params, says):
+def test_an_invalid_parameter_is_named(drawn, params, says):
     answer = ask(drawn, "second.*", **params)
     assert answer.status_code == 400
     assert says in answer.text
@@ -158,7 +158,7 @@ def test_any_size_is_drawn(drawn):
         assert pixels(answer.content)[:2] == (width, height)
 
 
-def test_a_pie_is_of_series_and_of_numbers(drawn):
+def test_a_pie_shows_series_and_numbers(drawn):
     targets = ["given:60", "second.flat", "second.ramp"]
     picture = svg(drawn, targets, graphType="pie", pieMode="maximum", valueLabels="number", valueLabelsMin=0)
     assert texts(picture, "legend") == ["given", "second.flat", "second.ramp"]
@@ -167,7 +167,7 @@ def test_a_pie_is_of_series_and_of_numbers(drawn):
     assert shares == ["60.00%", "40.00%"]
 
 
-def test_svg_is_called_back(drawn):
+def test_svg_with_a_jsonp_callback(drawn):
     answer = ask(drawn, "second.flat", format="svg", jsonp="show")
     assert answer.headers["content-type"] == "text/javascript"
     assert answer.text.startswith('show("<svg ') and answer.text.endswith('")')

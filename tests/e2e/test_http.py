@@ -1,4 +1,4 @@
-"""HTTP as clients speak it: compression, callbacks, forms, clients that go away, limits, and Grafana's own requests."""
+"""HTTP as clients use it: compression, callbacks, forms, clients that go away, limits, and Grafana's own requests."""
 
 import gzip
 import json
@@ -110,7 +110,7 @@ def test_requests_on_one_connection_are_answered_in_order(filled):
 # Compression, callbacks, cache headers.
 
 
-def test_long_answers_are_gzipped_for_those_who_accept_it(filled):
+def test_long_answers_are_gzipped_for_clients_that_accept_it(filled):
     question = {"target": "second.*.load", "format": "json", **window(filled)}
     plain = filled.http.get(filled.url("/render"), params=question, headers={"Accept-Encoding": "identity"})
     assert "Content-Encoding" not in plain.headers
@@ -143,7 +143,7 @@ def test_cache_headers(filled):
     assert "no-cache" in filled.get("/metrics/find", query="*").headers["Cache-Control"]
 
 
-# What is wrong gets a clear answer.
+# Errors are clear.
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_cache_headers(filled):
         ("/metrics/find", {}, 400, "query"),
     ],
 )
-def test_a_wrong_request_is_told_what_is_wrong(filled, path, params, status, says):
+def test_an_invalid_request_gets_the_reason(filled, path, params, status, says):
     if path == "/metrics/find":
         answer = filled.get(path, **params, format="json")
     else:
@@ -183,14 +183,14 @@ def test_a_wrong_request_is_told_what_is_wrong(filled, path, params, status, say
     ],
     ids=lambda data: data[:30].decode(errors="replace"),
 )
-def test_nonsense_is_refused_and_the_server_goes_on(filled, data):
+def test_invalid_http_is_rejected_and_the_server_continues(filled, data):
     with socket.create_connection(("127.0.0.1", filled.ports["http"]), timeout=10) as connection:
         try:
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
             said = connection.recv(65536)
         except OSError:
-            # Hung up on: an answer too.
+            # A closed connection is an answer too.
             said = b""
     assert not said.startswith(b"HTTP/1.1 5"), said[:500]
     assert filled.get("/version").status_code == 200
@@ -237,7 +237,7 @@ def test_nasty_targets_are_answered_quickly_and_without_harm(filled, name):
 @pytest.mark.parametrize(
     "times", [("0", "99999999999"), ("-99999999y", "now"), ("99999999999999999999", "now"), ("-1d", "+99999y")]
 )
-def test_extreme_times_do_no_harm(filled, times):
+def test_extreme_times_are_answered(filled, times):
     answer = filled.get("/render", target="second.host01.load", format="json", **{"from": times[0], "until": times[1]})
     assert answer.status_code in (200, 400)
     assert filled.get("/version").status_code == 200
@@ -246,7 +246,7 @@ def test_extreme_times_do_no_harm(filled, times):
 # Limits.
 
 
-def test_a_query_of_too_many_series_is_refused(make_server):
+def test_a_query_of_too_many_series_is_rejected(make_server):
     server = make_server(settings=QUIET + "[query]\nmax_series = 10\n")
     server.begin = fill(server)
     many = server.get("/render", target="second.*.load", format="json", **window(server))
@@ -255,10 +255,10 @@ def test_a_query_of_too_many_series_is_refused(make_server):
     assert few.status_code == 200 and len(few.json()) == 9
 
 
-def test_a_query_of_too_many_points_is_answered_from_a_coarser_stage_before_it_is_refused(make_server):
+def test_a_query_of_too_many_points_reads_a_coarser_stage_before_it_is_rejected(make_server):
     server = make_server(settings=QUIET + "[query]\nmax_points = 5000\n")
     server.begin = fill(server)
-    # 20 series of 600 seconds are 12,000 points; of tens of seconds they are 1,200.
+    # 20 series of 600 seconds are 12,000 points; at ten seconds a point they are 1,200.
     answer = server.get("/render", target="second.*.load", format="raw", **window(server))
     assert answer.status_code == 200
     assert {line.split("|")[0].split(",")[-1] for line in answer.text.splitlines()} == {"10"}
@@ -290,7 +290,7 @@ def test_clients_that_go_away_stop_the_work(make_server):
     for _ in range(asked):
         with socket.create_connection(("127.0.0.1", server.ports["http"])) as connection:
             connection.sendall(f"GET {heavy} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            # Time to be read; an answer takes longer.
+            # Enough for the server to read the request; an answer takes longer.
             time.sleep(0.02)
 
     def is_idle():
@@ -298,7 +298,7 @@ def test_clients_that_go_away_stop_the_work(make_server):
         time.sleep(0.5)
         return cpu_seconds(server) - used < 0.05
 
-    wait_until(is_idle, 60, "the work goes on for nobody")
+    wait_until(is_idle, 60, "the work continues without a client")
     assert cpu_seconds(server) - before < one * asked / 3
     assert server.get("/version").status_code == 200
     assert server.counter("plumbago_http_requests_cancelled_total", path="render") > 0
@@ -329,7 +329,7 @@ def test_many_clients_at_once(filled):
                 if b"chunked" in head.lower():
                     body = dechunk(body)
                 assert json.loads(body) == expected
-        except Exception as error:  # noqa: BLE001 - told by the main thread
+        except Exception as error:  # noqa: BLE001 - the main thread reports it
             failures.append(error)
 
     clients = [threading.Thread(target=ask) for _ in range(40)]

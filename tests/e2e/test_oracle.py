@@ -2,7 +2,7 @@
 cluster remote, and the server itself.
 
 Every point is written twice, in the same order: to whisper files with whisper, and to the server over its line receiver. All
-questions carry `now`, so that the three see the same moment.
+requests carry `now`, so that all three answer for the same moment.
 """
 
 import io
@@ -19,7 +19,7 @@ import whisper_files
 from graphite_web import GraphiteWeb
 from plumbago import Plumbago, eventually
 
-# Where the server means to differ from graphite-web over whisper. docs/differences.md tells users; a test names the row it uses.
+# Intended differences from graphite-web over whisper. docs/differences.md lists them for users; a test names the row it uses.
 DIFFERENCES = {
     "intervals": "find says a leaf covers all time: whisper's answer is the age and mtime of a file, and the server has no files",
     "functions": "graphite-web 1.1.10 fails on Python 3.11 at /functions (inspect.getargspec is gone), the server answers",
@@ -71,7 +71,7 @@ def points_of_the_oracle(now):
     for i, host in enumerate(["web1", "web2", "web3", "web4", "db1"], start=1):
         metrics[f"servers.{host}.cpu.user"] = wave(i, older) + wave(i, recent)
         metrics[f"servers.{host}.cpu.system"] = wave(i + 10, recent)
-        # A counter that is reset now and then.
+        # A counter with a few resets.
         metrics[f"servers.{host}.net.bytes"] = [(t, float((t - recent[0]) * i % 5000)) for t in recent]
     # Holes: single ones, long ones, and a series that ends early.
     metrics["holes.single"] = [p for p in wave(21, recent) if p[0] // 10 % 4]
@@ -91,7 +91,7 @@ def points_of_the_oracle(now):
     metrics["constant.huge"] = [(t, 1e18) for t in recent]
     metrics["constant.tiny"] = [(t, 1e-9) for t in recent]
     metrics["constant.third"] = [(t, (t % 97) / 3) for t in recent]
-    # A name that is a metric and a directory, and names with what people put into them.
+    # A name that is a metric and a directory, and names with unusual characters.
     metrics["servers.web1"] = wave(29, recent)
     for part in ["a-b_c", "a:b", "a=b", "a+b", "a%20b", "a@b", "a~b", "é"]:
         metrics[f"weird.{part}.x"] = wave(30, recent[-20:])
@@ -99,7 +99,7 @@ def points_of_the_oracle(now):
 
 
 class Triangle:
-    """The three, and the moment at which they are asked."""
+    """The three programs, and the `now` of all requests."""
 
     def __init__(self, folder, database):
         self.now = int(time.time())
@@ -122,7 +122,7 @@ class Triangle:
             one.stop()
 
     def ask(self, path, parameters):
-        """The answers of the three to one question: whisper's graphite-web first, then by remote, then the server's own."""
+        """The answers of the three to one request: whisper's graphite-web first, then by remote, then the server's own."""
         return [one.get(path, parameters) for one in [self.over_files, self.over_server]] + [
             self.server.get(path, **dict(_grouped(parameters)))
         ]
@@ -196,7 +196,7 @@ QUERIES = [
 
 
 def decoded_find(answer, form):
-    """A find answer without what may differ: order where graphite-web's is random, and DIFFERENCES["intervals"]."""
+    """A find answer without allowed differences: order where graphite-web's is random, and DIFFERENCES["intervals"]."""
     assert answer.status_code == 200, answer.text
     if form == "pickle":
         nodes = AnyClass(io.BytesIO(answer.content)).load()
@@ -260,7 +260,7 @@ def test_find_with_options(triangle, query, more):
     ],
     ids=str,
 )
-def test_find_refuses_what_graphite_web_refuses(triangle, parameters):
+def test_find_rejects_what_graphite_web_rejects(triangle, parameters):
     over_files, _, itself = triangle.ask("/metrics/find", parameters)
     assert itself.status_code == over_files.status_code == 400
 
@@ -328,7 +328,7 @@ def series_of(answer):
 
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("pattern", STORED)
-def test_what_is_stored(triangle, pattern, window):
+def test_stored_points_are_the_same(triangle, pattern, window):
     start, until = (triangle.now - seconds for seconds in window)
     question = [("target", pattern), ("from", start), ("until", until), ("now", triangle.now), ("format", "pickle")]
     over_files, over_server, itself = triangle.ask("/render", question)
@@ -337,7 +337,7 @@ def test_what_is_stored(triangle, pattern, window):
     if window[0] <= SECOND_ARCHIVE:
         assert series_of(itself) == expected
     elif pattern != "holes.*":
-        # DIFFERENCES["third-archive"]: up to rounding, and without the ten minutes that are not over.
+        # DIFFERENCES["third-archive"]: up to rounding, and without the current ten minutes.
         served = series_of(itself)
         assert [one | {"values": None} for one in served] == [one | {"values": None} for one in expected]
         for ours, theirs in zip(served, expected):
@@ -408,7 +408,7 @@ def test_several_targets_are_answered_in_order(triangle):
     assert itself.json() == over_files.json() == over_server.json()
 
 
-def test_target_with_brackets_is_a_target(triangle):
+def test_the_parameter_target_with_brackets_is_a_target(triangle):
     question = [("target[]", "holes.single"), ("target[]", "holes.long"), ("from", "-10min"), ("now", triangle.now)]
     over_files, over_server, itself = triangle.ask("/render", [*question, ("format", "json")])
     assert itself.json() == over_files.json() == over_server.json()
@@ -596,7 +596,7 @@ def test_functions_over_the_coarse_archive(triangle, target):
     "target",
     ["sumSeries(servers.*.cpu.user", "scale(servers.web1.cpu.user,2))", "servers.web1.cpu.user and more", " "],
 )
-def test_targets_that_graphite_web_reads_in_its_own_way(triangle, target):
+def test_unusual_targets_are_read_as_graphite_web_reads_them(triangle, target):
     question = [("target", target), ("from", "-10min"), ("now", triangle.now), ("format", "json")]
     over_files, over_server, itself = triangle.ask("/render", question)
     assert (itself.status_code, itself.text) == (over_files.status_code, over_files.text)
@@ -613,13 +613,13 @@ def test_targets_that_graphite_web_reads_in_its_own_way(triangle, target):
     ],
     ids=str,
 )
-def test_render_refuses_what_graphite_web_refuses(triangle, parameters):
+def test_render_rejects_what_graphite_web_rejects(triangle, parameters):
     over_files, _, itself = triangle.ask("/render", [*parameters, ("now", triangle.now), ("format", "json")])
     assert itself.status_code == over_files.status_code == 400
 
 
-def test_the_front_end_never_had_reason_to_blame_the_server(triangle):
-    """After all of the above: it would have disabled a remote that failed, for a minute in its default settings."""
+def test_graphite_web_never_disabled_the_server(triangle):
+    """After all tests above: graphite-web disables a remote that fails, for a minute in its default settings."""
     triangle.over_server.get("/metrics/find", [("query", "nothing.*")])
     blame = [
         line
@@ -629,7 +629,7 @@ def test_the_front_end_never_had_reason_to_blame_the_server(triangle):
     assert blame == []
 
 
-# The differences that are meant: each must be one, or its row goes.
+# Intended differences: a test fails when one no longer exists; then its row goes.
 
 
 def test_difference_intervals(triangle):

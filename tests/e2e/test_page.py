@@ -1,6 +1,6 @@
-"""The start page in a real browser: headless Chromium loads it, runs its script and prints the document it ends with.
+"""The start page in a real browser: headless Chromium loads it, runs its script and prints the final document.
 
-The page asks for what its own address names, so an address is all that a test needs to say.
+The address of the page names the target, so a test needs only an address.
 """
 
 import re
@@ -13,7 +13,7 @@ import pytest
 
 from plumbago import aligned_now, eventually
 
-# The page asks, draws and is then at rest; the browser's clock runs ahead to this moment when nothing is under way.
+# The page requests, draws and is then idle; the browser's clock jumps ahead to this moment while nothing runs.
 SETTLED_MS = 5000
 
 QUIETLY = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
@@ -21,7 +21,7 @@ QUIETLY = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run
 
 
 class Document(HTMLParser):
-    """What a test looks at: every element as (name, attributes), and the text within each id or element name."""
+    """The document for a test: every element as (name, attributes), and the text within each id or element name."""
 
     def __init__(self, text):
         super().__init__()
@@ -34,7 +34,7 @@ class Document(HTMLParser):
         self.inside.append((tag, attributes.get("id", tag)))
 
     def handle_endtag(self, tag):
-        # Elements without an end, such as <input>, end with what they are in.
+        # Elements without an end tag, such as <input>, end with their parent.
         while self.inside and self.inside.pop()[0] != tag:
             pass
 
@@ -49,7 +49,7 @@ class Document(HTMLParser):
 
 @pytest.fixture
 def browse(tmp_path):
-    """Opens the page of a server and returns the document it becomes."""
+    """Opens the page of a server and returns the final document."""
     browser = shutil.which("chromium")
     assert browser, "chromium is not installed: run tests/install-peers"
 
@@ -72,7 +72,7 @@ def test_the_start_page_draws_series_with_gaps_and_a_legend(server, browse):
     page = browse(server, target="second.*.load", **{"from": start - 1, "until": start + 30})
     paths = [attributes["d"] for name, attributes in page.elements if name == "path"]
     assert len(paths) == 1, page.text("said")
-    # Three points, a gap, one alone, a gap, two points: `M` begins a line and `L` goes on with it.
+    # Three points, a gap, one alone, a gap, two points: `M` begins a line and `L` continues it.
     assert re.sub(r"[\d. -]", "", paths[0]) == "MLLML"
     ends = [float(number) for number in re.findall(r"[ML]([\d.]+) ", paths[0])]
     assert ends == sorted(ends) and ends[0] < ends[-1]
@@ -80,25 +80,25 @@ def test_the_start_page_draws_series_with_gaps_and_a_legend(server, browse):
     assert heights == sorted(heights, reverse=True), "more is higher"
     assert [name for name, _ in page.elements].count("circle") == 2
     assert page.texts["legend"] == ["second.web1.load", "second.web2.load"]
-    # Both axes bear round numbers.
+    # Both axes have round numbers.
     labels = page.texts["text"]
     assert {"0", "10", "20"} <= set(labels), labels
     assert any(re.fullmatch(r"\d\d:\d\d(:\d\d)?", label) for label in labels), labels
     assert page.text("tree") == "second"
 
 
-def test_the_start_page_says_what_is_wrong_with_a_target(server, browse):
+def test_the_start_page_shows_the_error_of_a_target(server, browse):
     page = browse(server, target="sumSerie(a.*)")
     assert "did you mean sumSeries" in page.text("said")
     assert "path" not in [name for name, _ in page.elements]
     assert "brackets" in browse(server, target="alias(a.b").text("said")
 
 
-def test_the_start_page_of_an_empty_server_tells_how_to_send_a_point_and_the_command_works(server, browse):
+def test_the_start_page_of_an_empty_server_shows_a_working_command_to_send_a_point(server, browse):
     page = browse(server)
     command = page.text("pre")
     assert f"127.0.0.1:{server.ports['http']}" in command
     subprocess.run(command, shell=True, check=True, capture_output=True, timeout=10)
     eventually(lambda: server.find("*.*.*"), ["servers.web1.load"])
     assert page.text("said") == "type a target, or choose a metric"
-    assert browse(server, target="servers.nobody").text("said") == "no metric has such a name"
+    assert browse(server, target="servers.absent").text("said") == "no metric has such a name"

@@ -1,4 +1,4 @@
-"""At a bound senders are slowed and nothing is dropped: little memory, a small journal, a full disk."""
+"""At a bound senders wait and nothing is dropped: little memory, a small journal, a full disk."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from plumbago import QUIET, Plumbago, aligned_now, eventually, wait_until
 
 
 class Flood:
-    """Sends `points` seconds of `metrics` names over one connection as fast as it is read, and knows how far it came."""
+    """Sends `points` seconds of `metrics` names over one connection as fast as the server reads, and counts its progress."""
 
     def __init__(self, server, prefix, start, metrics, points):
         self.server, self.prefix, self.start, self.metrics, self.points = server, prefix, start, metrics, points
@@ -58,7 +58,7 @@ LIMITS = {
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-def test_a_fast_sender_is_slowed_and_loses_nothing(make_server, limits):
+def test_a_fast_sender_waits_and_loses_nothing(make_server, limits):
     server = make_server(settings=QUIET + "[ingest]\n" + LIMITS[limits])
     flood = Flood(server, "second.flood", aligned_now() - 3000, metrics=300, points=1500)
     flood.everything_arrives(120)
@@ -70,7 +70,7 @@ def test_a_fast_sender_is_slowed_and_loses_nothing(make_server, limits):
 def small_disk(tmp_path):
     """A folder on a file system of 32 MiB, most of it taken by a ballast file.
 
-    Mounting needs root: without it the test is skipped, loudly.
+    Mounting needs root. Without root the test is skipped, with a message.
     """
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -83,17 +83,17 @@ def small_disk(tmp_path):
 
 
 def fill(server):
-    """Sends until the disk is full and the server no longer reads; returns the sender, which is stuck."""
+    """Sends until the disk is full and the server no longer reads; returns the blocked sender."""
     flood = Flood(server, "second.full", aligned_now() - 5000, metrics=250, points=4000)
 
     def is_stuck():
         before = flood.sent
         time.sleep(2)
-        assert flood.error is None, f"the server hung up instead of waiting: {flood.error}"
-        assert flood.thread.is_alive(), "everything was taken: the disk was too large for this test"
+        assert flood.error is None, f"the server closed the connection instead of waiting: {flood.error}"
+        assert flood.thread.is_alive(), "the server accepted everything: the disk is too large for this test"
         return flood.sent == before
 
-    wait_until(is_stuck, 120, "the sender was never slowed to a halt")
+    wait_until(is_stuck, 120, "the sender never had to wait")
     return flood
 
 
@@ -104,7 +104,7 @@ def server_on(disk, folder):
     return server.start()
 
 
-def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(small_disk, tmp_path):
+def test_a_full_disk_stops_accepting_with_an_error_and_resumes_when_there_is_space(small_disk, tmp_path):
     server = server_on(small_disk, tmp_path / "server")
     try:
         start = aligned_now() - 600
@@ -112,10 +112,10 @@ def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(smal
         eventually(lambda: server.points("second.before", **{"from": start - 1}), {start: 1.0})
         flood = fill(server)
         assert os.statvfs(small_disk).f_bavail < 512, "the disk is not full"
-        # Loudly: not ready, and the log says why.
+        # The server is not ready, and the log says why.
         assert server.get("/ready").status_code == 503
         assert "No space left" in server.logs()
-        # Reads go on, and the rest of the program lives.
+        # Reads and the rest of the program continue.
         assert server.points("second.before", **{"from": start - 1}) == {start: 1.0}
         assert len(server.find("second.full.*")) == 250
         (small_disk / "ballast").unlink()
@@ -130,7 +130,7 @@ def test_a_full_disk_stops_accepting_loudly_and_goes_on_when_there_is_space(smal
             server.kill()
 
 
-def test_kill_9_on_a_full_disk_keeps_what_was_served(small_disk, tmp_path):
+def test_kill_9_on_a_full_disk_loses_no_served_point(small_disk, tmp_path):
     server = server_on(small_disk, tmp_path / "server")
     try:
         flood = fill(server)

@@ -1,4 +1,4 @@
-"""What comes in over each receiver: everything that carbon's receivers take is taken, and what is bad costs only itself."""
+"""Input of each receiver: the server accepts all that carbon's receivers accept, and an invalid item costs only itself."""
 
 import gzip
 import os
@@ -17,7 +17,7 @@ from plumbago import QUIET, aligned_now, eventually, wait_until
 
 @pytest.fixture
 def at():
-    """A moment a little ago; points of these tests are within the minute after it."""
+    """A recent moment; points of these tests are within the minute after it."""
     return aligned_now(10) - 120
 
 
@@ -26,7 +26,7 @@ def served(server, name, at):
 
 
 def refused(server, reason, sample):
-    """Whether the last rejects hold an input that has `sample`, refused for `reason`."""
+    """Whether the last rejects contain an input with `sample`, rejected for `reason`."""
     return any(one["reason"] == reason and sample in one["sample"] for one in server.rejects())
 
 
@@ -49,7 +49,7 @@ GOOD_LINES = [
 
 
 @pytest.mark.parametrize("form", range(len(GOOD_LINES)))
-def test_a_line_is_taken_in_every_form_carbon_takes(shared_server, at, form):
+def test_a_line_is_accepted_in_every_form_that_carbon_accepts(shared_server, at, form):
     name = f"second.line.form{form}"
     shared_server.send_bytes(GOOD_LINES[form] % (name.encode(), at))
     eventually(served(shared_server, name, at), {at: 1.0})
@@ -93,7 +93,7 @@ BAD_LINES = [
 
 
 @pytest.mark.parametrize("case", range(len(BAD_LINES)), ids=lambda i: f"{i}-{BAD_LINES[i][1]}")
-def test_a_bad_line_costs_only_itself(shared_server, at, case):
+def test_an_invalid_line_costs_only_itself(shared_server, at, case):
     line, reason = BAD_LINES[case]
     line = line.replace(b"%d", str(at).encode())
     before = shared_server.rejected(reason)
@@ -101,7 +101,7 @@ def test_a_bad_line_costs_only_itself(shared_server, at, case):
     with shared_server.connect() as connection:
         connection.sendall(f"{good} 1 {at}\n".encode() + line + f"{good} 2 {at + 1}\n".encode())
         eventually(served(shared_server, good, at), {at: 1.0, at + 1: 2.0})
-        # The connection is as good as before.
+        # The connection still works.
         connection.sendall(f"{good} 3 {at + 2}\n".encode())
         eventually(served(shared_server, good, at), {at: 1.0, at + 1: 2.0, at + 2: 3.0})
     eventually(lambda: shared_server.rejected(reason) - before, 1)
@@ -120,12 +120,12 @@ def test_a_name_may_have_64_components(shared_server, at):
     eventually(served(shared_server, name, at), {at: 1.0})
 
 
-def test_a_tagged_name_is_kept_in_canonical_form(shared_server, at):
+def test_a_tagged_name_is_stored_in_canonical_form(shared_server, at):
     shared_server.send_bytes(f"second.tagged;b=2;a=1 1 {at}\nsecond.tagged;a=1;b=2 2 {at + 1}\n".encode())
     eventually(served(shared_server, "second.tagged;a=1;b=2", at), {at: 1.0, at + 1: 2.0})
 
 
-def test_bytes_may_come_one_by_one(shared_server, at):
+def test_bytes_may_arrive_one_by_one(shared_server, at):
     data = wire.lines(("second.slowly", at + i, i / 3) for i in range(5))
     with shared_server.connect() as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -136,7 +136,7 @@ def test_bytes_may_come_one_by_one(shared_server, at):
 
 
 def test_a_point_is_served_at_once(shared_server, at):
-    """The instant the receiver has read it, and while the connection stays open."""
+    """As soon as the receiver has read it, while the connection stays open."""
     with shared_server.connect() as connection:
         for i in range(20):
             name = f"second.at-once.m{i}"
@@ -159,7 +159,7 @@ def test_datagrams_of_lines(shared_server, at):
         eventually(served(shared_server, f"second.udp.m{m}", at), {at + i: float(i) for i in range(20)})
 
 
-def test_a_bad_datagram_costs_only_its_bad_lines(shared_server, at):
+def test_an_invalid_datagram_costs_only_its_invalid_lines(shared_server, at):
     shared_server.send_datagram(f"second.udp.good 1 {at}\nnonsense\nsecond.udp.good 2 {at + 1}".encode())
     shared_server.send_datagram(os.urandom(1400))
     shared_server.send_datagram(b"")
@@ -183,7 +183,7 @@ def test_every_pickle_protocol_and_shape(shared_server, at, protocol, shape):
         "bytes": [(name.encode(), (at, 1.5)), (name.encode(), (at + 1, -2.5))],
     }[shape]
     expected = {at: 15.0, at + 1: -(2.0**40)} if shape == "ints" else {at: 1.5, at + 1: -2.5}
-    # Python 3 pickles bytes as a call of _codecs.encode in protocols 0 to 2. Carbon refuses it; here it is read, and not called.
+    # Python 3 pickles bytes as a call of _codecs.encode in protocols 0 to 2. Carbon rejects it; Plumbago reads it and does not call it.
     shared_server.send_bytes(wire.frame(pickle.dumps(items, protocol)), "pickle")
     eventually(served(shared_server, name, at), expected)
 
@@ -194,13 +194,13 @@ def test_pickles_of_python_2(shared_server, at):
     body = b"\x80\x02]q\x00U" + bytes([len(name)]) + name + b"q\x01"
     body += b"J" + struct.pack("<i", at) + b"G" + struct.pack(">d", 1.5) + b"\x86q\x02\x86q\x03a."
     shared_server.send_bytes(wire.frame(body), "pickle")
-    # And protocol 0: text all through.
+    # Protocol 0 is text only.
     text = b"(lp0\n(S'second.pickle.py2'\np1\n(I%d\nF2.5\ntp2\ntp3\na." % (at + 1)
     shared_server.send_bytes(wire.frame(text), "pickle")
     eventually(served(shared_server, name.decode(), at), {at: 1.5, at + 1: 2.5})
 
 
-def test_bad_items_cost_only_themselves(shared_server, at):
+def test_invalid_items_cost_only_themselves(shared_server, at):
     name = "second.pickle.items"
     items = [
         (name, (at, 1.0)),
@@ -219,7 +219,7 @@ def test_bad_items_cost_only_themselves(shared_server, at):
     eventually(served(shared_server, name, at), {at: 1.0, at + 9: 6.0})
 
 
-def test_an_item_may_have_several_points_as_go_carbon_takes_them(shared_server, at):
+def test_an_item_may_have_several_points_as_in_go_carbon(shared_server, at):
     name = "second.pickle.several"
     shared_server.send_bytes(wire.frame(pickle.dumps([(name, (at, 1.0), (at + 1, 2.0))], 2)), "pickle")
     eventually(served(shared_server, name, at), {at: 1.0, at + 1: 2.0})
@@ -258,8 +258,8 @@ BAD_FRAMES = {
 
 
 @pytest.mark.parametrize("case", BAD_FRAMES)
-def test_a_bad_frame_costs_only_itself(shared_server, at, case):
-    name = f"second.pickle.beside-{case.replace(' ', '-')}"
+def test_an_invalid_frame_costs_only_itself(shared_server, at, case):
+    name = f"second.pickle.next-to-{case.replace(' ', '-')}"
     with shared_server.connect("pickle") as connection:
         connection.sendall(wire.frame(wire.pickled([(name, at, 1.0)])))
         connection.sendall(wire.frame(BAD_FRAMES[case]))
@@ -288,7 +288,7 @@ def test_a_frame_too_long_is_skipped(make_server, at):
     eventually(lambda: server.rejected("frame_too_long"), 1)
 
 
-def test_frames_are_taken_up_to_carbons_limit_and_beyond(shared_server, at):
+def test_frames_are_accepted_up_to_carbons_limit_and_beyond(shared_server, at):
     points = [(f"second.pickle.long.{i:05}" + "x" * 200, at, float(i)) for i in range(10_000)]
     body = wire.frame(wire.pickled(points))
     assert len(body) > 2 << 20
@@ -323,8 +323,8 @@ BAD_PAYLOADS = {
 
 
 @pytest.mark.parametrize("case", BAD_PAYLOADS)
-def test_a_bad_payload_costs_only_itself(shared_server, at, case):
-    name = f"second.protobuf.beside-{case.replace(' ', '-')}"
+def test_an_invalid_payload_costs_only_itself(shared_server, at, case):
+    name = f"second.protobuf.next-to-{case.replace(' ', '-')}"
     with shared_server.connect("protobuf") as connection:
         connection.sendall(wire.frame(wire.protobuf([(name, at, 1.0)])))
         connection.sendall(wire.frame(BAD_PAYLOADS[case]))
@@ -357,11 +357,11 @@ def test_points_by_post(shared_server, at, kind, packed):
         body, headers["Content-Encoding"] = gzip.compress(body), "gzip"
     answer = shared_server.post("/ingest", data=body, headers=headers)
     assert (answer.status_code, answer.json()) == (200, {"points": 50, "refused": 0})
-    # It is accepted when it is answered.
+    # A point is accepted when the answer comes.
     assert served(shared_server, name, at)() == {t: v for _, t, v in points}
 
 
-def test_what_is_bad_in_a_post_is_told(shared_server, at):
+def test_a_post_reports_its_invalid_points(shared_server, at):
     answer = shared_server.post("/ingest", data=f"second.post.some 1 {at}\nnonsense\nsecond.post.some 2 {at + 1}".encode())
     assert (answer.status_code, answer.json()) == (200, {"points": 2, "refused": 1})
     assert served(shared_server, "second.post.some", at)() == {at: 1.0, at + 1: 2.0}
@@ -372,7 +372,7 @@ def test_what_is_bad_in_a_post_is_told(shared_server, at):
     assert shared_server.get("/ingest").status_code == 405
 
 
-def test_a_post_too_large_is_refused_also_when_gzip_hides_its_size(make_server):
+def test_a_post_too_large_is_rejected_also_when_gzip_hides_its_size(make_server):
     server = make_server(settings=QUIET + '[receive]\nmax_body = "100KiB"\n')
     assert server.post("/ingest", data=bytes(200_000)).status_code == 413
     bomb = gzip.compress(b"a.b 1 1\n" * 1_000_000)
@@ -385,7 +385,7 @@ def test_a_post_too_large_is_refused_also_when_gzip_hides_its_size(make_server):
 
 
 def misbehave(server, stop, seed):
-    """Makes bad connections to every port until told to stop: noise, half frames, silence, sudden resets."""
+    """Makes broken connections to every port until `stop` is set: noise, half frames, silence, sudden resets."""
     source = random.Random(seed)
     while not stop.is_set():
         listener = source.choice(["line", "pickle", "protobuf", "http"])
@@ -407,12 +407,12 @@ def misbehave(server, stop, seed):
                     connection.sendall(b"x.y 1 ")
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         except OSError:
-            # A server may well hang up on this.
+            # The server may close such a connection.
             pass
         server.send_datagram(source.randbytes(source.randrange(1, 1000)))
 
 
-def test_good_connections_lose_nothing_beside_bad_ones(server, seeded):
+def test_valid_connections_lose_nothing_next_to_broken_ones(server, seeded):
     stop = threading.Event()
     bad = [threading.Thread(target=misbehave, args=(server, stop, seeded.random())) for _ in range(6)]
     for thread in bad:
@@ -458,7 +458,7 @@ def test_connections_beyond_the_cap_are_closed_and_the_others_stay(make_server, 
     kept[1].sendall(f"second.kept 1 {at + 3}\n".encode())
     eventually(lambda: len(served(server, "second.kept", at)()), 4)
     kept.pop().close()
-    # The place that became free can be taken.
+    # A new connection can take the free place.
     wait_until(lambda: takes_a_line(server, f"second.kept 1 {at + 4}\n"), 5)
     eventually(lambda: len(served(server, "second.kept", at)()), 5)
     for connection in kept:

@@ -1,4 +1,4 @@
-"""Relays that users already run forward to the server, which serves every point they were sent."""
+"""Relays that users already run forward to the server, which serves every point."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_every_double_arrives_through_carbon_relay(shared_server, relay_to, list
 def test_every_decimal_arrives_through_carbon_relay_by_line(shared_server, relay_to):
     relay = relay_to(carbon_relay, shared_server.ports["line"], "line")
     prefix = "second.relay-line"
-    # carbon's line sender writes %.10f: what has at most ten decimals survives it.
+    # carbon's line sender writes %.10f: values with at most ten decimals survive.
     points = some_points(prefix, lambda m, second: round(m * 1.25 + second / 8, 10))
     relay.send(wire.lines(points))
     everything_arrives(shared_server, prefix, points)
@@ -64,13 +64,13 @@ def test_every_decimal_arrives_through_carbon_relay_by_line(shared_server, relay
 def test_every_double_arrives_through_carbon_c_relay(shared_server, relay_to):
     relay = relay_to(c_relay, shared_server.ports["line"])
     prefix = "second.c-relay"
-    # It forwards the text of the value as it came.
+    # carbon-c-relay forwards the text of the value unchanged.
     points = some_points(prefix, lambda m, second: (m + 1) / 7 - second * 1e-3)
     relay.send(wire.lines(points))
     everything_arrives(shared_server, prefix, points)
 
 
-def test_a_relay_goes_on_after_the_server_was_away(make_server, relay_to):
+def test_a_relay_continues_after_an_outage_of_the_server(make_server, relay_to):
     server = make_server()
     relay = relay_to(carbon_relay, server.ports["pickle"], "pickle")
     points = some_points("second.away", lambda m, second: float(m * 1000 + second))
@@ -81,5 +81,5 @@ def test_a_relay_goes_on_after_the_server_was_away(make_server, relay_to):
     assert server.stop() == 0
     relay.send(wire.lines(points[half:]))
     server.start(pickle=port)
-    # carbon-relay tries again after at most a few seconds, and keeps its queue until then.
+    # carbon-relay reconnects after at most a few seconds, and keeps its queue until then.
     everything_arrives(server, "second.away", points)

@@ -1,4 +1,4 @@
-"""What survives: a clean stop loses nothing, kill -9 loses nothing that was served, and a damaged journal costs only its
+"""Survival: a clean stop loses nothing, kill -9 loses no served point, and a damaged journal loses only its
 damaged end.
 """
 
@@ -61,8 +61,8 @@ def test_a_clean_stop_loses_nothing(make_server, flush_after):
     assert server.find("second.stop.*") == sorted(expected)
 
 
-def test_points_still_in_sockets_when_stopping_are_served_or_were_never_acknowledged(make_server):
-    """SIGTERM under load: what was served before is served after, and the order of each connection holds."""
+def test_points_in_sockets_at_a_stop_are_served_or_were_never_acknowledged(make_server):
+    """SIGTERM under load: points served before are served after, and the order of each connection is kept."""
     server = make_server()
     load = Steady(server, "second.term", aligned_now(60) - 3000)
     load.run_from(0)
@@ -75,14 +75,14 @@ def test_points_still_in_sockets_when_stopping_are_served_or_were_never_acknowle
 
 
 def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):
-    """Kills the server `rounds` times under load. Returns a line for each round that says what was lost."""
+    """Kills the server `rounds` times under load. Returns a line for each round with its losses."""
     now = aligned_now(60)
     load = Steady(server, prefix, now - 6000, metrics=100, batches_per_second=400)
     report = []
     first = 0
     for i in range(rounds):
         load.run_from(first)
-        # (when, how many batches were served then), oldest first.
+        # (time, number of batches served at that time), oldest first.
         served = [(time.monotonic(), first)]
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -99,8 +99,8 @@ def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):
         server.start()
         restart = time.monotonic() - began
         kept = load.whole_batches()
-        # The promise: everything older than the sync interval. Killing a process leaves the page cache alone, so in
-        # truth everything that was served.
+        # The guarantee: everything older than the sync interval. Killing a process leaves the page cache alone, so in
+        # fact everything that was served.
         assert kept >= max(count for when, count in served if when < killed_at - 1)
         assert kept >= served[-1][1], f"round {i}: {served[-1][1]} batches were served, after kill -9 only {kept} are"
         assert served[-1][1] > first, "nothing was accepted in this round"
@@ -122,7 +122,7 @@ def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):
 
 
 @pytest.mark.parametrize("setting", ['flush_after = "1s"', 'flush_after = "10min"', 'sync = "always"'])
-def test_kill_9_in_a_loop_under_load_loses_nothing_that_was_served(make_server, seeded, setting):
+def test_kill_9_in_a_loop_under_load_loses_no_served_point(make_server, seeded, setting):
     server = make_server(settings=QUIET + f"[ingest]\n{setting}\n")
     print("\n".join(kill_in_a_loop(server, rounds=5, seconds=1.5, random=seeded)))
 
@@ -154,7 +154,7 @@ def test_kill_9_while_it_starts_or_stops_loses_nothing(make_server, seeded):
 
 
 def test_new_names_survive_kill_9(make_server):
-    """A name and its first point are in the journal together: no name without a number, no number without a name."""
+    """A name and its first point are in the journal together: no name without an id, no id without a name."""
     server = make_server()
     start = aligned_now(60) - 600
     for i in range(4):
@@ -165,7 +165,7 @@ def test_new_names_survive_kill_9(make_server):
         server.start()
         served = server.columns(f"second.new.round{i}.*", start - 1, start + 10)
         assert served == {name: {start + i: float(m)} for m, name in enumerate(names)}
-    # Old names keep their numbers: nothing of one metric shows in another.
+    # Old names keep their ids: no point of one metric appears in another.
     for i in range(4):
         served = server.columns(f"second.new.round{i}.*", start - 1, start + 10)
         assert served == {f"second.new.round{i}.m{m}": {start + i: float(m)} for m in range(2000)}
@@ -202,7 +202,7 @@ def new_segment(path, data):
 
 NOISE = random.Random(7).randbytes(5000)
 
-# What was done to the newest segment, and whether the last record is lost with it.
+# The damage to the newest segment, and whether the last record is lost with it.
 DAMAGE = {
     "cut by a byte": (lambda path: cut(path, 1), True),
     "cut within a record": (lambda path: cut(path, 20), True),
@@ -218,7 +218,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_end_of_the_journal_costs_only_that_end(make_server, damage):
+def test_a_damaged_end_of_the_journal_loses_only_that_end(make_server, damage):
     server = make_server()
     start = aligned_now(60) - 600
     sent = {}
@@ -235,7 +235,7 @@ def test_a_damaged_end_of_the_journal_costs_only_that_end(make_server, damage):
         del sent[start + 9]
     look = lambda: server.points("second.torn", **{"from": start - 1, "until": start + 60})  # noqa: E731
     eventually(look, sent)
-    # It goes on, and the damage is not met again.
+    # The server continues, and the next start does not find the damage again.
     server.send([("second.torn", start + 20, 20.0), ("second.torn.new", start + 20, 20.0)])
     sent[start + 20] = 20.0
     eventually(look, sent)
@@ -248,7 +248,7 @@ def test_a_damaged_end_of_the_journal_costs_only_that_end(make_server, damage):
     eventually(look, sent)
 
 
-def test_damage_in_the_middle_of_the_journal_is_survived_and_told(make_server):
+def test_damage_in_the_middle_of_the_journal_is_survived_and_logged(make_server):
     server = make_server()
     start = aligned_now(60) - 600
     for i in range(20):
@@ -259,13 +259,13 @@ def test_damage_in_the_middle_of_the_journal_is_survived_and_told(make_server):
     flip(path, path.stat().st_size // 2)
     server.start()
     served = server.points("second.middle", **{"from": start - 1, "until": start + 60})
-    # Whatever is served is right, what came before the damage is there, and it is said that something is not.
+    # Served values are right, points before the damage are there, and the log reports the loss.
     assert all(value == t - start for t, value in served.items())
     assert len(served) >= 5
     assert "damaged" in server.logs()
 
 
-def test_a_second_server_on_the_same_data_refuses_to_start(server):
+def test_a_second_server_on_the_same_data_does_not_start(server):
     from plumbago import Plumbago
 
     second = Plumbago(server.folder / "second")
@@ -275,7 +275,7 @@ def test_a_second_server_on_the_same_data_refuses_to_start(server):
     assert server.process.poll() is None
 
 
-def test_queries_go_on_while_points_come_and_are_flushed(make_server):
+def test_queries_continue_while_points_arrive_and_are_flushed(make_server):
     """No reader ever sees a hole, a doubled or a wrong value while rows move from memory to the store."""
     server = make_server(settings=QUIET + '[ingest]\nflush_after = "1s"\n')
     load = Steady(server, "second.moving", aligned_now(60) - 3000)
@@ -288,7 +288,7 @@ def test_queries_go_on_while_points_come_and_are_flushed(make_server):
             deadline = time.monotonic() + 5
             while time.monotonic() < deadline:
                 whole = load.whole_batches()
-                assert whole >= seen[0], "a batch was served and then was not"
+                assert whole >= seen[0], "a batch was served and then disappeared"
                 seen[0] = max(seen[0], whole)
         except AssertionError as error:
             failures.append(error)

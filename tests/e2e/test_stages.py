@@ -1,7 +1,7 @@
-"""What each stage holds after random writes: the server against whisper, and against a naive model of its own rule.
+"""The contents of each stage after random writes: the server against whisper, and against a naive model of its own rule.
 
 Writes come in bursts, overwrite, arrive late and out of order, and backfill; between rounds the server flushes, is
-stopped, and is killed, so that points are folded with what is in memory, in the store, and in the journal.
+stopped, and is killed, so that points meet other points in memory, in the store, and in the journal.
 """
 
 import pytest
@@ -41,7 +41,7 @@ def eighth(random):
 def random_writes(random, now):
     """A round of writes for one metric: (time, value) in order of arrival."""
     recent = (now - 6600, now - 30)
-    # Kept away from the ages at which a stage ends: there the answer depends on the second it was written.
+    # Avoids the ages at which a stage ends: there the answer depends on the second of the write.
     old = (now - 20 * 3600, now - 3 * 3600)
     ancient = (now - 20 * 86400, now - 2 * 86400)
     writes = []
@@ -130,7 +130,7 @@ def test_every_stage_of_every_method_after_random_writes(make_server, tmp_path, 
     check(server, metrics, now)
 
 
-def test_every_archive_is_whispers_when_every_point_came(make_server, tmp_path, seeded):
+def test_every_archive_equals_whispers_when_no_point_is_missing(make_server, tmp_path, seeded):
     server = make_server(**configuration())
     metrics = [Metric(tmp_path / "whisper", method, factor, dense=True) for method in METHODS for factor in FACTORS]
     now = aligned_now(10)

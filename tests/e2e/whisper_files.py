@@ -29,7 +29,7 @@ def write(path, points, now):
 
 
 def read(path, archive, now):
-    """{time: value} of one archive, whatever window would choose it."""
+    """{time: value} of one archive, read by its step."""
     step, count = archive
     (start, until, step), values = whisper.fetch(str(path), now - step * count, now, now=now, archiveToSelect=step)
     return {t: v for t, v in zip(range(start, until, step), values) if v is not None}

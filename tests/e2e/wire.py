@@ -1,4 +1,4 @@
-"""Points as bytes: carbon's line, pickle and protobuf, written from the format alone so that nothing is shared with the
+"""Points as bytes: carbon's line, pickle and protobuf, written from the format alone, without code of the
 server.
 """
 

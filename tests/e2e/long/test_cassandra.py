@@ -1,4 +1,4 @@
-"""A Cassandra that says nothing for a whole minute, and kill -9 during flushes for minutes: run by tests/long."""
+"""A Cassandra that does not answer for a whole minute, and kill -9 during flushes for minutes: run by tests/long."""
 
 import os
 
@@ -13,7 +13,7 @@ from test_restart import coarse_stages_are_exact, kill_in_a_loop
 MINUTES = float(os.environ.get("MINUTES", 5))
 
 
-def test_a_node_that_says_nothing_for_a_minute(make_server, node, monkeypatch):  # noqa: F811
+def test_a_node_that_does_not_answer_for_a_minute(make_server, node, monkeypatch):  # noqa: F811
     monkeypatch.setattr(test_cassandra_faults, "PAUSE_SECONDS", 60)
     test_cassandra_faults.test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, node)
 
@@ -23,7 +23,7 @@ def test_kill_9_of_the_server_for_minutes(make_server, node, seeded, flush_after
     over = OverCassandra(make_server, ALONE, more=f'[ingest]\nflush_after = "{flush_after}"\n')
     server = over.server()
     rounds = int(MINUTES * 60 / 2 / 3)
-    # A series of rounds must end before its batches reach the present: other names then.
+    # A series of rounds must end before its batches reach the present; then use other names.
     for series in range(0, rounds, 8):
         prefix = f"second.kill{series}"
         print("\n".join(kill_in_a_loop(server, min(8, rounds - series), 2, seeded, prefix)))

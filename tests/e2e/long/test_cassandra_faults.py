@@ -1,6 +1,6 @@
-"""What fails of a Cassandra, and what it costs: latency and memory, never an accepted point.
+"""Faults of a Cassandra cost latency and memory, never an accepted point.
 
-Every test ends with a reader whose folder is empty: what it answers, the tables hold.
+Every test ends with a reader whose folder is empty, so its answers come from the tables.
 """
 
 import threading
@@ -16,13 +16,13 @@ from test_pressure import Flood
 from test_restart import by_name, coarse_stages_are_exact, kill_in_a_loop, some_points
 
 ALONE = "127.0.0.14"
-# How long a node says nothing; longer than a statement may take. tests/long makes it a minute.
+# Seconds without an answer of a node; longer than a statement may take. tests/long uses a minute.
 PAUSE_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    """A single node. What it acknowledged is on its disk: with one replica nobody else has it."""
+    """A single node. Acknowledged writes are on its disk: with one replica no other node has them."""
     cluster = Cluster(tmp_path_factory.mktemp("alone"), [ALONE], durable=True)
     cluster.start()
     yield cluster
@@ -31,7 +31,7 @@ def alone(tmp_path_factory):
 
 @pytest.fixture
 def node(alone):
-    """The node, as it should be: up, and running."""
+    """The node, up and running."""
     (one,) = alone.nodes
     if one.state() == "paused":
         one.resume()
@@ -65,7 +65,7 @@ def accepted(load):
 
 
 def the_tables_hold(over, pattern, expected, start, until):
-    """A server that has nothing but the tables serves exactly the expected points."""
+    """A server that knows only the tables serves exactly the expected points."""
     reader = over.server()
     served = reader.columns(pattern, start, until)
     missing = {name: sorted(set(column) - set(served.get(name, {})))[:5] for name, column in expected.items()}
@@ -83,14 +83,14 @@ def test_cassandra_is_absent_at_start_and_comes_later(make_server, node):
     known.kill()
     node.stop()
 
-    # One that was here before takes points at once: it has its journal, its rules and its names.
+    # A node that was connected before accepts points at once: it has its journal, its rules and its names.
     known.spawn()
     wait_until(lambda: listens(known), 30, "no receiver listened while Cassandra was away")
     known.send(some_points("second.known", start + 10, metrics=20, points=10))
-    # One that is new says what it waits for.
+    # A new node says what it waits for.
     new = over.server(start=False)
     new.spawn()
-    wait_until(lambda: ALONE in new.logs(), 30, "nothing was said of the node that is away")
+    wait_until(lambda: ALONE in new.logs(), 30, "the log does not mention the absent node")
     assert new.process.poll() is None, new.logs()
 
     node.start()
@@ -116,10 +116,10 @@ def test_cassandra_stops_under_load_and_starts_again(make_server, node):
     node.stop()
     before = load.next
     time.sleep(5)
-    assert load.next - before > 200, "points were not taken while Cassandra was away"
+    assert load.next - before > 200, "points were not accepted while Cassandra was away"
 
-    # What is in memory is served, or it is said why not; a gap would be a lie. (Today even a name that was never written
-    # is asked of the tables, and is a 503.)
+    # Points in memory are served, or the answer says why not; a gap would be wrong. (Today even a name that was never written
+    # needs the tables, and is a 503.)
     start = aligned_now() - 60
     server.send([("second.memory.m", start + i, float(i)) for i in range(10)])
     memory = {"second.memory.m": {start + i: float(i) for i in range(10)}}
@@ -129,7 +129,7 @@ def test_cassandra_stops_under_load_and_starts_again(make_server, node):
     assert answer.status_code == 503 and "the store could not be read" in answer.text, f"{answer.status_code}: {answer.text[:200]}"
 
     node.start()
-    # New points are not starved by the backlog.
+    # The backlog does not starve new points.
     wait_until(lambda: is_back(server), 60, "it did not find Cassandra again")
     before = load.next
     time.sleep(2)
@@ -144,8 +144,8 @@ def test_cassandra_stops_under_load_and_starts_again(make_server, node):
     assert reader.columns("second.memory.m", start - 1, start + 30) == memory
 
 
-def test_what_is_said_while_cassandra_is_away(make_server, node):
-    """Who asks is told within a bounded time why, and what waits; who reads the log is told once."""
+def test_answers_and_logs_while_cassandra_is_away(make_server, node):
+    """Requests get the reason and the waiting points within a bounded time; the log has the reason once."""
     over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "2s"\n')
     server = over.server()
     start = aligned_now() - 600
@@ -161,7 +161,7 @@ def test_what_is_said_while_cassandra_is_away(make_server, node):
         200,
         f"ready, but the store takes no points: {why}; points are accepted, and what is in memory is served\n",
     )
-    # What is in memory is served at once, and what is not is refused at once.
+    # Points in memory are served at once, and other reads fail at once.
     window = {"from": start - 1, "until": start + 60}
     began = time.monotonic()
     expected = by_name(some_points("second.held", start, metrics=20, points=10))
@@ -170,7 +170,7 @@ def test_what_is_said_while_cassandra_is_away(make_server, node):
     assert (answer.status_code, answer.text.strip()) == (503, f"the store could not be read: {why}")
     assert server.find("second.*") == ["second.held", "second.stored"]
     assert time.monotonic() - began < 5, "reads wait for a store that is known to be away"
-    # A flush gives up, and says what waits.
+    # A flush gives up, and reports the waiting points.
     waits = "200 points are held in memory and 0 are in the journal alone; all of them are safe in the journal, and they are written"
     began = time.monotonic()
     answer = server.post("/admin/flush")
@@ -184,7 +184,7 @@ def test_what_is_said_while_cassandra_is_away(make_server, node):
 
     node.start()
     wait_until(lambda: is_back(server), 60, "it did not find Cassandra again")
-    # It is tried when it is back, and not when its turn comes.
+    # The server writes as soon as Cassandra is back, not at the next cycle.
     wait_until(lambda: server.counter("plumbago_held_slots") == 0, 20, "the backlog waits")
     flush(server)
     the_tables_hold(over, "second.held.*", expected, window["from"], window["until"]).stop()
@@ -196,8 +196,8 @@ def test_what_is_said_while_cassandra_is_away(make_server, node):
 
 
 @pytest.mark.parametrize("how", ["killed", "paused"])
-def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_goes_on(make_server, node, how):
-    # In flight before anybody knows: a stop is no reason to wait for what a statement may take.
+def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_continues(make_server, node, how):
+    # A statement is in flight and the outage is not known yet: the stop does not wait for the statement's timeout.
     over = OverCassandra(make_server, ALONE, more='[ingest]\nflush_after = "2s"\n')
     over.settings = over.settings.replace('timeout = "10s"', 'timeout = "10min"')
     server = over.server()
@@ -210,12 +210,12 @@ def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_goes_on(make
     time.sleep(1)
     began = time.monotonic()
     assert server.stop() == 0
-    # Five seconds without an answer are an answer; then three more, and the rest is a busy machine.
+    # Five seconds without an answer count as an outage; then three more, and the rest is a busy machine.
     assert time.monotonic() - began < 15, f"the stop took {time.monotonic() - began:.1f} s"
     logged = [line for line in server.logs().splitlines() if "stopped while the store takes nothing" in line]
     assert len(logged) == 1 and "held_points=400" in logged[0], server.logs()[-2000:]
 
-    # A second start while it is away, and a second stop.
+    # A second start while Cassandra is away, and a second stop.
     server.spawn()
     wait_until(lambda: listens(server), 60, "no receiver listened while Cassandra was away")
     server.send(some_points("second.new", start + 10, metrics=20, points=10))
@@ -230,12 +230,12 @@ def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_goes_on(make
     coarse_stages_are_exact(reader, "second.*.*", expected, aligned_now(60))
 
 
-def test_a_stop_while_the_journal_is_full_keeps_what_senders_got_rid_of(make_server, node):
+def test_a_stop_while_the_journal_is_full_keeps_sent_points(make_server, node):
     over = OverCassandra(make_server, ALONE, more='[ingest]\njournal_limit = "1MiB"\nmemory_limit = "4MiB"\n')
     server = over.server()
     node.kill()
     flood = Flood(server, "second.full", aligned_now() - 3000, metrics=300, points=1500)
-    wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender was made to wait")
+    wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender had to wait")
     began = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - began < 15, f"the stop took {time.monotonic() - began:.1f} s"
@@ -244,7 +244,7 @@ def test_a_stop_while_the_journal_is_full_keeps_what_senders_got_rid_of(make_ser
     server.start()
     flush(server)
     there = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)
-    # It was cut off in the middle of a batch, and before that nothing is missing.
+    # The sender was cut off in the middle of a batch; before that nothing is missing.
     whole = min(len(column) for column in there.values())
     assert 0 < whole and max(len(column) for column in there.values()) - whole <= 1
     assert len(there) == flood.metrics
@@ -254,18 +254,18 @@ def test_a_stop_while_the_journal_is_full_keeps_what_senders_got_rid_of(make_ser
     the_tables_hold(over, "second.full.*", there, flood.start - 1, flood.start + flood.points)
 
 
-def test_a_full_journal_slows_senders_and_loses_nothing(make_server, node):
+def test_senders_wait_for_a_full_journal_and_nothing_is_lost(make_server, node):
     over = OverCassandra(make_server, ALONE, more='[ingest]\njournal_limit = "1MiB"\nmemory_limit = "4MiB"\n')
     server = over.server()
     node.stop()
     flood = Flood(server, "second.full", aligned_now() - 3000, metrics=300, points=1500)
-    wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender was made to wait")
-    # What is on its way fills the sockets' buffers.
+    wait_until(lambda: server.counter("plumbago_stalled") == 1, 60, "no sender had to wait")
+    # Points in flight fill the sockets' buffers.
     time.sleep(3)
     stuck_at, stalled = flood.sent, server.stalled_seconds()
     time.sleep(3)
-    assert flood.sent == stuck_at < flood.points, "more was taken than the journal may hold"
-    # One sender waits: its seconds are counted while they pass.
+    assert flood.sent == stuck_at < flood.points, "the server accepted more than the journal may contain"
+    # One sender waits: the counter rises while it waits.
     assert 2.5 < server.stalled_seconds() - stalled < 6
     assert "senders wait" in server.get("/ready").text
     node.start()
@@ -295,7 +295,7 @@ def test_kill_9_of_a_node_and_of_the_server_at_once_loses_nothing(make_server, n
     the_tables_hold(over, "second.bothdie.*", expected, load.start - 1, load.start + load.next + 10)
 
 
-def test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, node):
+def test_a_node_that_does_not_answer_for_a_while_costs_only_latency(make_server, node):
     over = OverCassandra(make_server, ALONE, cassandra='request_timeout = "5s"', more='[ingest]\nflush_after = "2s"\n')
     server = over.server()
     load = Steady(server, "second.paused", aligned_now(60) - 6000, metrics=50, batches_per_second=50)
@@ -308,10 +308,10 @@ def test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, n
     assert answer.status_code == 503 and "the store could not be read" in answer.text, f"{answer.status_code}: {answer.text[:200]}"
     assert time.monotonic() - began < 30
     time.sleep(max(0, PAUSE_SECONDS - (time.monotonic() - began)))
-    assert load.next - before > 20 * PAUSE_SECONDS, "points were not taken while Cassandra said nothing"
+    assert load.next - before > 20 * PAUSE_SECONDS, "points were not accepted while Cassandra did not answer"
     node.resume()
     load.stop()
-    # Its answers to all that waited come first.
+    # Cassandra first answers everything that waited.
     wait_until(lambda: is_back(server), 60, "it did not find Cassandra again")
     eventually(lambda: served_batches(load), load.next, 60)
     expected = accepted(load)
@@ -320,14 +320,14 @@ def test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, n
 
 
 def is_back(server):
-    """Whether the server writes to Cassandra, or would; it is ready all the time."""
+    """Whether the server can write to Cassandra; it is ready all the time."""
     answer = server.get("/ready")
     assert answer.status_code == 200, answer.text
     return answer.text == "ready\n"
 
 
 def served(server, pattern, start, until):
-    """What a server serves, or why it does not."""
+    """The served points, or the reason for none."""
     try:
         return server.columns(pattern, start, until)
     except AssertionError as error:
@@ -335,7 +335,7 @@ def served(server, pattern, start, until):
 
 
 def served_batches(load):
-    """Whole batches served, or why not."""
+    """The number of complete batches served, or the reason for none."""
     try:
         return load.whole_batches()
     except AssertionError as error:
@@ -353,7 +353,7 @@ def test_kill_9_of_the_server_during_flushes_loses_nothing(make_server, node, se
     coarse_stages_are_exact(reader, "second.killed.*", expected, aligned_now(60))
 
 
-def test_a_table_that_is_dropped_comes_back_with_what_was_not_written(make_server, node, keyspace_of):
+def test_a_dropped_table_is_created_again_with_all_unwritten_points(make_server, node, keyspace_of):
     over = OverCassandra(make_server, ALONE)
     server = over.server()
     cql = keyspace_of(over)
@@ -378,7 +378,7 @@ meta_read_consistency = "local_quorum"
 
 
 class Reader:
-    """Asks for what a load has sent, again and again, and keeps every answer that was not whole."""
+    """Reads the points of a load again and again, and keeps every incomplete answer."""
 
     def __init__(self, load, least):
         self.load, self.seen, self.slowest, self.failures = load, least, 0.0, []
@@ -406,7 +406,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("how", ["killed", "paused"])
-def test_one_of_three_nodes_falls_and_nobody_notices(make_server, three, how):
+def test_the_loss_of_one_of_three_nodes_changes_no_answer(make_server, three, how):
     points = ",".join(node.address for node in three.nodes)
     over = OverCassandra(make_server, points, cassandra=THREE_REPLICAS, more='[ingest]\nflush_after = "2s"\n')
     server = over.server()
@@ -430,13 +430,13 @@ def test_one_of_three_nodes_falls_and_nobody_notices(make_server, three, how):
     eventually(load.whole_batches, load.next, 30)
     expected = accepted(load)
     flush(server)
-    # Another node falls: what is there is there twice.
+    # Another node falls: every row is on two other nodes.
     three.nodes[2].kill()
     the_tables_hold(over, f"second.{how}.*", expected, load.start - 1, load.start + load.next + 10)
     coarse_stages_are_exact(server, f"second.{how}.*", expected, aligned_now(60))
 
 
-def test_two_of_three_nodes_away_is_an_error_that_says_so_and_costs_no_point(make_server, three):
+def test_the_loss_of_two_of_three_nodes_is_an_error_and_loses_no_point(make_server, three):
     points = ",".join(node.address for node in three.nodes)
     over = OverCassandra(make_server, points, cassandra=THREE_REPLICAS + 'request_timeout = "5s"\n')
     server = over.server()

@@ -15,7 +15,7 @@ def test_kill_9_for_minutes(make_server, seeded, flush_after):
     server = make_server(settings=QUIET + f'[ingest]\nflush_after = "{flush_after}"\n')
     seconds = 1.5
     rounds = int(MINUTES * 60 / 3 / (seconds + 1))
-    # A series of rounds must end before its batches reach the present: other names then.
+    # A series of rounds must end before its batches reach the present; then use other names.
     per_series = 8
     for series in range(0, rounds, per_series):
         report = kill_in_a_loop(server, min(per_series, rounds - series), seconds, seeded, f"second.kill{series}")
