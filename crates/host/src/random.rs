@@ -14,6 +14,16 @@ pub trait Random: Debug + Send + Sync + 'static {
     fn bits_128(&self) -> u128 {
         u128::from(self.bits()) << 64 | u128::from(self.bits())
     }
+
+    /// A number below `bound`, which is not 0.
+    fn below(&self, bound: u64) -> u64 {
+        self.bits() % bound
+    }
+
+    /// A number from 0 to 1, without 1.
+    fn unit(&self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
 }
 
 /// The operating system's random numbers, good enough for secrets.
@@ -37,6 +47,19 @@ impl SeededRandom {
     pub fn new(seed: u64) -> SeededRandom {
         SeededRandom(AtomicU64::new(seed))
     }
+
+    /// The seed for a test: that of the environment variable `SEED`, or `otherwise`. Prints it, so that a failing run can
+    /// be repeated.
+    pub fn test_seed(otherwise: u64) -> u64 {
+        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(otherwise);
+        println!("SEED={seed}");
+        seed
+    }
+
+    /// One element of a list that is not empty.
+    pub fn choose<'a, T: ?Sized>(&self, from: &[&'a T]) -> &'a T {
+        from[self.below(from.len() as u64) as usize]
+    }
 }
 
 impl Random for SeededRandom {
@@ -57,5 +80,11 @@ mod tests {
     fn a_seed_gives_the_published_sequence_of_splitmix64() {
         let random = SeededRandom::new(1_234_567);
         assert_eq!([random.bits(), random.bits()], [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]);
+    }
+
+    #[test]
+    fn numbers_are_below_their_bound() {
+        let random = SeededRandom::new(1);
+        assert!((0..1000).all(|_| random.below(3) < 3 && (0.0..1.0).contains(&random.unit())));
     }
 }
