@@ -127,7 +127,6 @@ fn has(line: &str, path: &str) -> bool {
 const CIRCLES_PENDING: &[&str] = &[
     "api",
     "carbon",
-    "downsample",
     "globs",
     "graph",
     "ingest",
