@@ -29,7 +29,7 @@ impl SeriesSource for Synthetic {
         let series = requests.into_iter().map(|request| {
             let (from, until) = (request.window.from().max(NOW - 86_400), request.window.until().min(NOW));
             let start = from - from.rem_euclid(60) + 60;
-            if request.metric % 7 == 6 || until < start {
+            if request.metric.0 % 7 == 6 || until < start {
                 return None;
             }
             let value = |i| if i % 5 == 3 { f64::NAN } else { i as f64 * 1.25 };

@@ -3,13 +3,14 @@
 
 use ingest::journal::{NumberedPoint, Record, RecordWriter, replay};
 use libfuzzer_sys::fuzz_target;
+use metric::MetricId;
 
 /// The points of every record, so that they can be compared.
 fn read(bytes: &[u8]) -> (u64, u64, Vec<Vec<(u32, u32, u64)>>) {
     let mut all = Vec::new();
     let replayed = replay(bytes, |record| {
         if let Record::Points { points, .. } = record {
-            all.push(points.map(|point| (point.metric, point.time, point.value.to_bits())).collect());
+            all.push(points.map(|point| (point.metric.0, point.time, point.value.to_bits())).collect());
         }
     });
     (replayed.records, replayed.damaged_bytes, all)
@@ -35,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     read(&segment);
 
     // The input as damage between two good records: both are read.
-    let point = |metric| NumberedPoint { metric, time: 1_700_000_000, value: 1.5 };
+    let point = |metric| NumberedPoint { metric: MetricId(metric), time: 1_700_000_000, value: 1.5 };
     let (first, last) = (
         RecordWriter::default().points(1, &[point(1)]).to_vec(),
         RecordWriter::default().points(2, &[point(2)]).to_vec(),

@@ -634,7 +634,7 @@ fn a_request_asks_its_source_once_for_all_series() {
     let answer = server.get("/render?target=many.*&target=sumSeries(many.*)&from=-10min&format=raw");
     assert_eq!(answer.text().lines().count(), 5);
     let asked = points.asked.lock().unwrap();
-    assert_eq!(asked.iter().map(|request| request.metric).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(asked.iter().map(|request| request.metric.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!((asked[0].window.from(), asked[0].window.until(), asked[0].now), (NOW - 600, NOW, NOW));
 }
 
@@ -648,6 +648,6 @@ fn a_window_counted_in_points_is_read_once() {
     let answer = server.get("/render?target=movingAverage(many.*,5)&from=-10min&format=raw");
     assert_eq!(answer.text().lines().count(), 2, "{}", answer.text());
     let asked = points.asked.lock().unwrap();
-    let asked: Vec<_> = asked.iter().map(|request| (request.metric, request.window.from() - NOW)).collect();
+    let asked: Vec<_> = asked.iter().map(|request| (request.metric.0, request.window.from() - NOW)).collect();
     assert_eq!(asked, [(0, -900), (1, -900)]);
 }

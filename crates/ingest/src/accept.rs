@@ -20,7 +20,7 @@ use std::{
 
 use carbon::{Decision, Reject, Rules};
 use metadata::{PolicyId, Registry};
-use metric::{Policy, Timestamp, canonical_name};
+use metric::{MetricId, Policy, Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
 use store::{Driver, MetricRecord, StoreError};
 use tokio::{sync::watch, task::JoinHandle};
@@ -132,7 +132,7 @@ pub struct Ingest {
     /// Points that are in the journal alone.
     pub(crate) parked: Parked,
     /// Metrics that are in the journal and not in the metrics table yet.
-    pub(crate) unlisted: Mutex<VecDeque<u32>>,
+    pub(crate) unlisted: Mutex<VecDeque<MetricId>>,
     /// Held by whoever gives them to the driver.
     pub(crate) one_lists: tokio::sync::Mutex<()>,
     /// Metrics that the cycle goes through, and how many of them it has.
@@ -336,14 +336,14 @@ impl Ingest {
                 }
                 let metric = names.find(sent.hash, batch.name(sent)).unwrap_or_else(|| {
                     unknown.push(i);
-                    u32::MAX
+                    MetricId::NONE
                 });
                 numbered.push(NumberedPoint { metric, time: sent.time, value: sent.value });
             }
         }
         if !unknown.is_empty() {
             self.resolve_unknown(batch, &unknown, &mut numbered, now);
-            numbered.retain(|point| point.metric != u32::MAX);
+            numbered.retain(|point| point.metric != MetricId::NONE);
         }
         batch.numbered = numbered;
     }
@@ -459,7 +459,7 @@ impl Ingest {
     /// Gives a state to each metric of these points that was created since the last time.
     pub(crate) fn ensure_states(&self, held: &mut Held, points: &[NumberedPoint]) {
         let last = points.iter().map(|point| point.metric).max().expect("there are points");
-        if last as usize >= held.states.len() {
+        if last.index() >= held.states.len() {
             let names = self.registry.read();
             // A number may be taken by a metric that is being adopted.
             let policy_of = |number| if names.name(number).is_empty() { NO_POLICY } else { names.policy_id(number) };
@@ -500,7 +500,7 @@ impl Ingest {
         let mut held = self.held.lock();
         let taken = self.registry.take_in(&records);
         let names = self.registry.read();
-        for number in records.iter().map(|record| record.number).filter(|&number| names.is_shown(number)) {
+        for number in records.iter().map(|record| record.id).filter(|&number| names.is_shown(number)) {
             held.begin(number, names.policy_id(number));
         }
         // Their rows may have been written over by what was remembered of the others' policy.
@@ -509,7 +509,7 @@ impl Ingest {
     }
 
     /// Metrics that are not in the metrics table yet.
-    pub fn unlisted(&self) -> Vec<u32> {
+    pub fn unlisted(&self) -> Vec<MetricId> {
         self.unlisted.lock().iter().copied().collect()
     }
 
@@ -621,8 +621,8 @@ impl Ingest {
     /// Whether some metrics must be gone through again.
     async fn apply_rules_once(&self) -> bool {
         self.after_replay().await;
-        let count = self.registry.read().end();
-        self.judge(count, |place| place).await
+        let count = self.registry.read().end().0;
+        self.judge(count, MetricId).await
     }
 
     /// Where others write the store too: judges the metrics whose first points were taken out since the last time.
@@ -638,7 +638,7 @@ impl Ingest {
     }
 
     /// Judges the metrics at these places by the rules in force. Whether some must be gone through again.
-    async fn judge(&self, places: u32, number_at: impl Fn(u32) -> u32) -> bool {
+    async fn judge(&self, places: u32, number_at: impl Fn(u32) -> MetricId) -> bool {
         const AT_ONCE: u32 = 4096;
         if self.pressure.parks() {
             return true;
@@ -646,7 +646,7 @@ impl Ingest {
         let rules = self.rules.read().clone();
         let mut unfinished = false;
         for first in (0..places).step_by(AT_ONCE as usize) {
-            let numbers: Vec<u32> = (first..places.min(first + AT_ONCE)).map(&number_at).collect();
+            let numbers: Vec<MetricId> = (first..places.min(first + AT_ONCE)).map(&number_at).collect();
             let decisions: Vec<Decision> = {
                 let names = self.registry.read();
                 numbers.iter().map(|&number| rules.rules.decide(names.name(number))).collect()
@@ -666,11 +666,11 @@ impl Ingest {
                 let table = self.policies.table();
                 let names = self.registry.read();
                 for (number, decision) in numbers.into_iter().zip(decisions) {
-                    if number as usize >= held.states.len() || held.states[number as usize].policy == NO_POLICY {
+                    if number.index() >= held.states.len() || held.states[number.index()].policy == NO_POLICY {
                         continue;
                     }
                     let is_judged = held.is_judged(number);
-                    let state = &mut held.states[number as usize];
+                    let state = &mut held.states[number.index()];
                     state.refused = match decision {
                         Decision::Blacklisted => Some(Refused::Blacklisted),
                         Decision::NotWhitelisted => Some(Refused::NotWhitelisted),
@@ -683,7 +683,7 @@ impl Ingest {
                     }
                     // What it holds is stored by the policy it came under.
                     taken.extend(held.take(number, &table.all));
-                    if held.states[number as usize].open.is_empty() {
+                    if held.states[number.index()].open.is_empty() {
                         held.set_policy(number, policy, &table.all);
                         // Under the lock, so that it is in the journal before any point that comes under it.
                         self.journal.name_metric(number, policy, names.name(number), now);

@@ -25,7 +25,7 @@ use std::{
 };
 
 use downsample::{Coverage, DerivedRow, NextPartials, SortedPoints, Stored, WritePlan, WriterPartials};
-use metric::{Partial, Policy, Slot, Timestamp};
+use metric::{MetricId, Partial, Policy, Slot, Timestamp};
 use store::{Cells, Fetch, Run, StoreError};
 use tokio::task::JoinHandle;
 
@@ -306,17 +306,17 @@ impl Ingest {
 
     /// Takes the points of up to a group of metrics, from number `next` on; also where to go on. Metrics of
     /// which an earlier part is still on its way are noted in `busy`.
-    fn take_group(&self, next: u32, count: u32, busy: &mut Vec<u32>) -> (Vec<Arc<Taken>>, u32) {
+    fn take_group(&self, next: u32, count: u32, busy: &mut Vec<MetricId>) -> (Vec<Arc<Taken>>, u32) {
         let mut held = self.held.lock();
         // Under the lock: no state has a policy that this table lacks.
         let table = self.policies.table();
         let mut taken = Vec::with_capacity(GROUP);
         let end = count.min(next + LOOK);
-        for number in next..end {
+        for number in (next..end).map(MetricId) {
             if let Some(one) = held.take(number, &table.all) {
                 taken.push(one);
                 if taken.len() == GROUP {
-                    return (taken, number + 1);
+                    return (taken, number.0 + 1);
                 }
             } else if held.is_busy(number) {
                 busy.push(number);
@@ -326,10 +326,10 @@ impl Ingest {
     }
 
     /// Takes the points of up to a group of the metrics that were busy; those that still are stay noted.
-    fn take_busy(&self, busy: &mut Vec<u32>) -> Vec<Arc<Taken>> {
+    fn take_busy(&self, busy: &mut Vec<MetricId>) -> Vec<Arc<Taken>> {
         let mut held = self.held.lock();
         let table = self.policies.table();
-        let some: Vec<u32> = busy.drain(busy.len().saturating_sub(GROUP)..).collect();
+        let some: Vec<MetricId> = busy.drain(busy.len().saturating_sub(GROUP)..).collect();
         let taken = some.iter().filter_map(|&number| held.take(number, &table.all)).collect();
         busy.extend(some.into_iter().filter(|&number| held.is_busy(number)));
         taken

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use carbon::Reject;
 use downsample::{PendingPoints, SortedPoints, Stored, WriterPartials};
 use metadata::PolicyId;
-use metric::{Policy, Slot, Timestamp};
+use metric::{MetricId, Policy, Slot, Timestamp};
 
 use crate::{
     journal::NumberedPoint,
@@ -49,7 +49,7 @@ impl From<Refused> for Reject {
 /// The points of one metric on their way to the store.
 #[derive(Debug)]
 pub(crate) struct Taken {
-    pub(crate) metric: u32,
+    pub(crate) metric: MetricId,
     pub(crate) policy: PolicyId,
     pub(crate) open: PendingPoints,
     /// What this writer had stored before, where that is known.
@@ -73,10 +73,10 @@ pub(crate) struct Held {
     is_alone: bool,
     pub(crate) states: Vec<State>,
     owns: Owns,
-    pub(crate) flushing: HashMap<u32, Arc<Taken>>,
+    pub(crate) flushing: HashMap<MetricId, Arc<Taken>>,
     /// Where others write too: metrics that were received for the first time since this was looked at, and must be
     /// judged by the rules.
-    pub(crate) newcomers: Vec<u32>,
+    pub(crate) newcomers: Vec<MetricId>,
 }
 
 impl Held {
@@ -86,9 +86,9 @@ impl Held {
 
     /// Makes states up to and including `number`. `policy_of` tells the policy of each new one.
     /// `stored` says whether the store may hold something of them already.
-    pub(crate) fn ensure(&mut self, number: u32, stored: bool, policy_of: impl Fn(u32) -> PolicyId) {
+    pub(crate) fn ensure(&mut self, number: MetricId, stored: bool, policy_of: impl Fn(MetricId) -> PolicyId) {
         let own = if stored { OwnRef::UNKNOWN } else { OwnRef::NOTHING };
-        for next in self.states.len() as u32..=number {
+        for next in (self.states.len() as u32..=number.0).map(MetricId) {
             self.states.push(State {
                 open: PendingPoints::default(),
                 own,
@@ -100,8 +100,8 @@ impl Held {
     }
 
     /// A number that was reserved has a metric now: its state, if it has one already, gets that one's policy.
-    pub(crate) fn begin(&mut self, number: u32, policy: PolicyId) {
-        if let Some(state) = self.states.get_mut(number as usize).filter(|state| state.policy == NO_POLICY) {
+    pub(crate) fn begin(&mut self, number: MetricId, policy: PolicyId) {
+        if let Some(state) = self.states.get_mut(number.index()).filter(|state| state.policy == NO_POLICY) {
             state.policy = policy;
         }
     }
@@ -141,7 +141,7 @@ impl Held {
         mut hold: impl FnMut(&mut PendingPoints, Slot, f64),
     ) {
         for (place, point) in points.iter().enumerate() {
-            let state = &mut self.states[point.metric as usize];
+            let state = &mut self.states[point.metric.index()];
             let policy = hot[usize::from(state.policy)];
             let age = now - i64::from(point.time);
             // The future is bounded by the same length as the past.
@@ -171,7 +171,7 @@ impl Held {
         policies: &[Arc<Policy>],
     ) -> Option<usize> {
         let (stage, slot) = self.place_of_old(point, now, policies)?;
-        Some(self.states[point.metric as usize].open.push_coarse(stage, slot, point.value))
+        Some(self.states[point.metric.index()].open.push_coarse(stage, slot, point.value))
     }
 
     /// The finest coarser stage that still holds a point's time, and the slot there.
@@ -181,14 +181,14 @@ impl Held {
         now: Timestamp,
         policies: &[Arc<Policy>],
     ) -> Option<(u8, Slot)> {
-        let retention = &policies[usize::from(self.states[point.metric as usize].policy)].retention;
+        let retention = &policies[usize::from(self.states[point.metric.index()].policy)].retention;
         let stage = retention.stage_holding(i64::from(point.time), now).filter(|&stage| stage > 0)?;
         Some((stage as u8, retention.stages()[stage].slot(i64::from(point.time))?))
     }
 
     /// Takes out what a metric holds, to be stored, unless an earlier part of it is still on its way.
-    pub(crate) fn take(&mut self, number: u32, policies: &[Arc<Policy>]) -> Option<Arc<Taken>> {
-        let state = &mut self.states[number as usize];
+    pub(crate) fn take(&mut self, number: MetricId, policies: &[Arc<Policy>]) -> Option<Arc<Taken>> {
+        let state = &mut self.states[number.index()];
         if state.open.is_empty() || self.flushing.contains_key(&number) {
             return None;
         }
@@ -207,8 +207,8 @@ impl Held {
 
     /// Takes out what a metric holds without having it on its way: the caller stores it before anything that is
     /// taken later.
-    pub(crate) fn take_aside(&mut self, number: u32) -> Option<Arc<Taken>> {
-        let state = &mut self.states[number as usize];
+    pub(crate) fn take_aside(&mut self, number: MetricId) -> Option<Arc<Taken>> {
+        let state = &mut self.states[number.index()];
         if state.open.is_empty() {
             return None;
         }
@@ -219,7 +219,7 @@ impl Held {
     /// Lets go of what was taken: it is stored, and afterwards this writer has stored `own`.
     pub(crate) fn stored(&mut self, taken: &Taken, own: Option<&WriterPartials>, policies: &[Arc<Policy>]) {
         self.flushing.remove(&taken.metric);
-        let state = &mut self.states[taken.metric as usize];
+        let state = &mut self.states[taken.metric.index()];
         // Given another policy meanwhile, what is stored was forgotten already.
         if state.policy == taken.policy {
             let coarse = policies[usize::from(taken.policy)].retention.stages().len() - 1;
@@ -229,20 +229,20 @@ impl Held {
 
     /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
     /// of it came here.
-    pub(crate) fn is_judged(&self, number: u32) -> bool {
-        let state = &self.states[number as usize];
+    pub(crate) fn is_judged(&self, number: MetricId) -> bool {
+        let state = &self.states[number.index()];
         self.is_alone || state.received || !state.open.is_empty()
     }
 
     /// Whether a metric, after `take` was tried, holds points: they wait for an earlier part that is still on
     /// its way.
-    pub(crate) fn is_busy(&self, number: u32) -> bool {
-        !self.states[number as usize].open.is_empty()
+    pub(crate) fn is_busy(&self, number: MetricId) -> bool {
+        !self.states[number.index()].open.is_empty()
     }
 
     /// Gives a metric another policy. What it holds must have been taken before.
-    pub(crate) fn set_policy(&mut self, number: u32, policy: PolicyId, policies: &[Arc<Policy>]) {
-        let state = &mut self.states[number as usize];
+    pub(crate) fn set_policy(&mut self, number: MetricId, policy: PolicyId, policies: &[Arc<Policy>]) {
+        let state = &mut self.states[number.index()];
         debug_assert!(state.open.is_empty(), "points held by one policy are not stored by another");
         if let Some(before) = policies.get(usize::from(state.policy)) {
             self.owns.forget(state.own, before.retention.stages().len() - 1);
@@ -254,10 +254,10 @@ impl Held {
 
     /// What waits for a metric under this policy, in the order it came, the part that is on its way first.
     /// What came under another is counted in other slots: it is visible again once it is stored.
-    pub(crate) fn waiting(&self, number: u32, policy: PolicyId) -> Waiting<'_> {
+    pub(crate) fn waiting(&self, number: MetricId, policy: PolicyId) -> Waiting<'_> {
         // What another writer has stored is known to the store alone.
         let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
-        let Some(state) = self.states.get(number as usize) else {
+        let Some(state) = self.states.get(number.index()) else {
             // Nothing came for it.
             return Waiting { all_writers: of_all(Stored::Nothing), ..Waiting::default() };
         };
@@ -341,9 +341,9 @@ mod tests {
     #[test]
     fn what_waits_under_another_policy_is_not_read_as_if_it_were_of_this_one() {
         let mut held = Held::new(true);
-        held.ensure(0, false, |_| 1);
+        held.ensure(MetricId(0), false, |_| 1);
         held.states[0].open.push(10, 1.0);
-        let (same, other) = (held.waiting(0, 1), held.waiting(0, 0));
+        let (same, other) = (held.waiting(MetricId(0), 1), held.waiting(MetricId(0), 0));
         assert_eq!((same.is_empty(), same.all_writers), (false, Stored::Nothing));
         assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
     }

@@ -25,7 +25,7 @@ use std::{
     time::Instant,
 };
 
-use metric::{Policy, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 const MAGIC: &[u8; 8] = b"PLBGJNL1";
@@ -49,7 +49,7 @@ const POLICY: u8 = 3;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NumberedPoint {
     /// The metric's number.
-    pub metric: u32,
+    pub metric: MetricId,
     /// Unix seconds.
     pub time: u32,
     /// Not NaN.
@@ -81,7 +81,7 @@ impl RecordWriter {
         self.bytes.reserve(points.len() * POINT);
         for point in points {
             let mut cell = [0; POINT];
-            cell[..4].copy_from_slice(&point.metric.to_le_bytes());
+            cell[..4].copy_from_slice(&point.metric.0.to_le_bytes());
             cell[4..8].copy_from_slice(&point.time.to_le_bytes());
             cell[8..].copy_from_slice(&point.value.to_le_bytes());
             self.bytes.extend_from_slice(&cell);
@@ -218,7 +218,7 @@ impl Journal {
     }
 
     /// Says that a metric exists; written by the next append. The caller holds the registry's write lock.
-    pub fn name_metric(&self, number: u32, policy: u16, name: &str, now: Timestamp) {
+    pub fn name_metric(&self, number: MetricId, policy: u16, name: &str, now: Timestamp) {
         let mut unwritten = self.unwritten.lock();
         let Unwritten { metrics: bytes, last, .. } = &mut *unwritten;
         if bytes.is_empty() || bytes.len() - *last > METRICS_BYTES {
@@ -230,7 +230,7 @@ impl Journal {
             bytes[*last + 8] = METRICS;
             bytes.extend_from_slice(&now.to_le_bytes());
         }
-        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.extend_from_slice(&number.0.to_le_bytes());
         bytes.extend_from_slice(&policy.to_le_bytes());
         bytes.extend_from_slice(&(name.len() as u16).to_le_bytes());
         bytes.extend_from_slice(name.as_bytes());
@@ -416,7 +416,7 @@ pub enum Record<'a> {
         /// Unix seconds.
         now: Timestamp,
         /// Number, policy id of this journal, canonical name.
-        metrics: Vec<(u32, u16, &'a str)>,
+        metrics: Vec<(MetricId, u16, &'a str)>,
     },
     /// A policy, and the id that this segment gives it.
     Policy {
@@ -443,7 +443,7 @@ impl Iterator for Points<'_> {
     fn next(&mut self) -> Option<NumberedPoint> {
         let cell: &[u8; POINT] = self.0.next()?.try_into().expect("chunks are of a point's size");
         Some(NumberedPoint {
-            metric: u32::from_le_bytes([cell[0], cell[1], cell[2], cell[3]]),
+            metric: MetricId(u32::from_le_bytes([cell[0], cell[1], cell[2], cell[3]])),
             time: u32::from_le_bytes([cell[4], cell[5], cell[6], cell[7]]),
             value: f64::from_le_bytes([cell[8], cell[9], cell[10], cell[11], cell[12], cell[13], cell[14], cell[15]]),
         })
@@ -527,7 +527,7 @@ fn metrics(payload: &[u8]) -> Option<Record<'_>> {
     let mut metrics = Vec::new();
     while !rest.is_empty() {
         let (head, after) = rest.split_at_checked(8)?;
-        let number = u32::from_le_bytes(head[..4].try_into().ok()?);
+        let number = MetricId(u32::from_le_bytes(head[..4].try_into().ok()?));
         let policy = u16::from_le_bytes(head[4..6].try_into().ok()?);
         let length = u16::from_le_bytes(head[6..8].try_into().ok()?);
         let (name, after) = after.split_at_checked(usize::from(length))?;
@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     fn points(n: u32) -> Vec<NumberedPoint> {
-        (0..n).map(|i| NumberedPoint { metric: i, time: 1000 + i, value: f64::from(i) }).collect()
+        (0..n).map(|i| NumberedPoint { metric: MetricId(i), time: 1000 + i, value: f64::from(i) }).collect()
     }
 
     fn journal_of(batches: &[u32]) -> (tempfile::TempDir, Vec<u8>) {
@@ -569,7 +569,7 @@ mod tests {
         let journal = Journal::open(dir.path()).unwrap();
         journal.name_policy(0, &Policy::default());
         for &n in batches {
-            journal.name_metric(n, 0, "a.b", 7);
+            journal.name_metric(MetricId(n), 0, "a.b", 7);
             drop(journal.append(RecordWriter::default().points(5, &points(n))).unwrap());
         }
         journal.sync().unwrap();
@@ -592,8 +592,13 @@ mod tests {
     #[test]
     fn what_is_appended_is_read_back_after_what_it_needs() {
         let (_dir, bytes) = journal_of(&[2, 3]);
-        let expected =
-            ["policy 0 10080*60s", "[(2, 0, \"a.b\")]", "2 points at 5", "[(3, 0, \"a.b\")]", "3 points at 5"];
+        let expected = [
+            "policy 0 10080*60s",
+            "[(MetricId(2), 0, \"a.b\")]",
+            "2 points at 5",
+            "[(MetricId(3), 0, \"a.b\")]",
+            "3 points at 5",
+        ];
         assert_eq!(read(&bytes), (expected.map(String::from).to_vec(), Replayed { records: 5, damaged_bytes: 0 }));
     }
 
@@ -602,7 +607,7 @@ mod tests {
         let page = include_str!("../../../schema/journal.md");
         let hex: String =
             page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
-        let point = NumberedPoint { metric: 7, time: 1_700_000_000, value: 1.5 };
+        let point = NumberedPoint { metric: MetricId(7), time: 1_700_000_000, value: 1.5 };
         let mut writer = RecordWriter::default();
         let written = writer.points(1_700_000_001, &[point]);
         assert_eq!(written.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
@@ -613,7 +618,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let journal = Journal::open(dir.path()).unwrap();
         journal.name_policy(0, &Policy::default());
-        journal.name_metric(7, 0, "a.b", 7);
+        journal.name_metric(MetricId(7), 0, "a.b", 7);
         // A socket that nobody reads takes the names and then is full, like a disk.
         let (full, _unread) = std::os::unix::net::UnixStream::pair().unwrap();
         full.set_nonblocking(true).unwrap();
@@ -623,7 +628,7 @@ mod tests {
         journal.writer.lock().file = disk;
         drop(journal.append(RecordWriter::default().points(5, &points(1))).unwrap());
         let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
-        assert_eq!(read(&bytes).0, ["policy 0 10080*60s", "[(7, 0, \"a.b\")]", "1 points at 5"]);
+        assert_eq!(read(&bytes).0, ["policy 0 10080*60s", "[(MetricId(7), 0, \"a.b\")]", "1 points at 5"]);
     }
 
     #[test]
@@ -632,13 +637,13 @@ mod tests {
         let journal = Journal::open(dir.path()).unwrap();
         journal.name_policy(0, &Policy::default());
         let name = "n".repeat(1000);
-        (0..70_000).for_each(|number| journal.name_metric(number, 0, &name, 7));
+        (0..70_000).for_each(|number| journal.name_metric(MetricId(number), 0, &name, 7));
         drop(journal.append(&[]).unwrap());
         let bytes = read_segment(&segments(dir.path()).unwrap()[0]).unwrap();
         let mut named = 0;
         let replayed = replay(&bytes, |record| {
             if let Record::Metrics { metrics, .. } = record {
-                assert!(metrics.iter().map(|&(number, ..)| number).eq(named..named + metrics.len() as u32));
+                assert!(metrics.iter().map(|&(number, ..)| number.0).eq(named..named + metrics.len() as u32));
                 named += metrics.len() as u32;
             }
         });

@@ -1,5 +1,6 @@
 //! New metrics on their way to the metrics table: within about a second, and never in the way of points.
 
+use metric::MetricId;
 use std::{sync::Arc, sync::atomic::Ordering::Relaxed, time::Duration};
 
 use store::StoreError;
@@ -40,7 +41,7 @@ impl Ingest {
         let _one = self.one_lists.lock().await;
         let mut left = self.unlisted.lock().len();
         while left > 0 {
-            let some: Vec<u32> = self.unlisted.lock().iter().take(left.min(GROUP)).copied().collect();
+            let some: Vec<MetricId> = self.unlisted.lock().iter().take(left.min(GROUP)).copied().collect();
             let given = NoPanic::new(self.driver.put_metrics(self.registry.records(&some))).await;
             if let Err(error) = &given {
                 self.counters.store_errors.fetch_add(1, Relaxed);

@@ -22,7 +22,7 @@ use std::{
 
 use carbon::Reject;
 use metadata::PolicyId;
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use tokio::{sync::Notify, task::JoinHandle};
 
@@ -263,7 +263,7 @@ impl Ingest {
             return;
         }
         self.ensure_states(&mut held, &known);
-        known.retain(|point| held.states[point.metric as usize].policy != NO_POLICY);
+        known.retain(|point| held.states[point.metric.index()].policy != NO_POLICY);
         let table = self.policies.table();
         let mut grew = held.apply(&known, now, &table.hot, &mut refused);
         for (place, reason) in refused {
@@ -283,18 +283,18 @@ impl Ingest {
 
     /// The metrics of a record that come under another policy from here on. There are none unless rules changed
     /// before a restart: while points are parked, existing metrics keep their policies.
-    fn changed_policies(&self, metrics: &[(u32, u16, &str)]) -> Vec<(u32, PolicyId)> {
+    fn changed_policies(&self, metrics: &[(MetricId, u16, &str)]) -> Vec<(MetricId, PolicyId)> {
         let ids = self.parked.ids.lock();
         let held = self.held.lock();
-        let changed = |&(metric, policy, _): &(u32, u16, &str)| {
-            let (policy, state) = (*ids.get(&policy)?, held.states.get(metric as usize)?);
+        let changed = |&(metric, policy, _): &(MetricId, u16, &str)| {
+            let (policy, state) = (*ids.get(&policy)?, held.states.get(metric.index())?);
             (state.policy != policy).then_some((metric, policy))
         };
         metrics.iter().filter_map(changed).collect()
     }
 
     /// Gives a metric another policy once everything that came under the one before is stored.
-    async fn change_policy(&self, metric: u32, policy: PolicyId, now: Timestamp) {
+    async fn change_policy(&self, metric: MetricId, policy: PolicyId, now: Timestamp) {
         loop {
             let taken = {
                 let mut held = self.held.lock();

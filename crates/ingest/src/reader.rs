@@ -10,7 +10,7 @@ use std::{future::Future, ops::Range, pin::Pin, sync::Arc, sync::atomic::Orderin
 
 use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
 use metadata::PolicyHistory;
-use metric::{Partial, Policy, Slot, Stage, Table, Timestamp};
+use metric::{MetricId, Partial, Policy, Slot, Stage, Table, Timestamp};
 use store::{Cells, Fetch, FetchError, FetchedSeries, SeriesRequest, SeriesSource, StoreError};
 
 use crate::{Ingest, policies::PolicyTable};
@@ -50,7 +50,7 @@ fn choose(policy: &Policy, request: &SeriesRequest) -> Option<Choice> {
 
 /// A series being read.
 struct Reading {
-    metric: u32,
+    metric: MetricId,
     policy: Arc<Policy>,
     history: PolicyHistory,
     choice: Choice,
@@ -356,7 +356,7 @@ mod tests {
 
     fn choice(from: Timestamp, until: Timestamp, max_points: usize) -> Option<(usize, Timestamp, Timestamp)> {
         let policy = Policy { retention: "60*60s:48*3600s".parse().unwrap(), ..Policy::default() };
-        let request = SeriesRequest { metric: 0, window: Window::between(from, until), now: NOW, max_points };
+        let request = SeriesRequest { metric: MetricId(0), window: Window::between(from, until), now: NOW, max_points };
         let choice = choose(&policy, &request)?;
         let stage = policy.retention.stages()[choice.stage];
         Some((choice.stage, stage.time(choice.slots.start), stage.time(choice.slots.end)))

@@ -9,7 +9,7 @@ use std::{
 
 use carbon::Reject;
 use metadata::{PolicyId, Registry};
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 use store::{MetricRecord, PolicyChange};
 
 use crate::{
@@ -45,7 +45,7 @@ pub struct Restored {
 #[derive(Default)]
 pub(crate) struct Left {
     /// Metrics to be written to the metrics table.
-    pub(crate) unlisted: Vec<u32>,
+    pub(crate) unlisted: Vec<MetricId>,
     /// What metrics held when they were given another policy, in the order of the changes: to be stored by
     /// the policy it came under, before anything that is held.
     pub(crate) taken: Vec<Arc<Taken>>,
@@ -61,7 +61,7 @@ struct Replay<'a> {
     left: Left,
     held_slots: usize,
     // Points that came before their metric; with an intact journal there are none.
-    early: HashMap<u32, Vec<(Timestamp, NumberedPoint)>>,
+    early: HashMap<MetricId, Vec<(Timestamp, NumberedPoint)>>,
     restored: Restored,
     points: Vec<NumberedPoint>,
     refused: Vec<(usize, Reject)>,
@@ -141,7 +141,7 @@ impl Replay<'_> {
     /// A state for every metric of the registry. Something of each may be stored.
     fn ensure_states(&mut self) {
         let names = self.registry.read();
-        if let Some(last) = names.end().checked_sub(1) {
+        if let Some(last) = names.end().0.checked_sub(1).map(MetricId) {
             self.held.ensure(last, true, |number| {
                 if names.name(number).is_empty() { NO_POLICY } else { names.policy_id(number) }
             });
@@ -160,7 +160,7 @@ impl Replay<'_> {
                 Record::Metrics { now, metrics } => {
                     // Another policy of a metric that is known comes when its points before are stored.
                     let names = self.registry.read();
-                    let is_new = |&(number, ..): &(u32, u16, &str)| names.name(number).is_empty();
+                    let is_new = |&(number, ..): &(MetricId, u16, &str)| names.name(number).is_empty();
                     let new: Vec<_> = metrics.iter().filter(|metric| is_new(metric)).copied().collect();
                     drop(names);
                     self.left.unlisted.extend(metrics.iter().map(|&(number, ..)| number));
@@ -177,7 +177,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn take_metrics(&mut self, now: Timestamp, metrics: &[(u32, u16, &str)]) {
+    fn take_metrics(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)]) {
         let all = self.policies.table();
         let mut records = Vec::new();
         let mut numbers = Vec::new();
@@ -195,23 +195,23 @@ impl Replay<'_> {
             // A policy that the damage took costs the retention its first points are held by, not the points.
             let policy = policy.map_or_else(Default::default, |id| all.all[usize::from(id)].clone());
             let policies = vec![PolicyChange { since: 0, policy: (*policy).clone() }];
-            records.push(MetricRecord { number, name: name.to_owned(), created_on: now, policies });
+            records.push(MetricRecord { id: number, name: name.to_owned(), created_on: now, policies });
         }
         if !records.is_empty() {
             self.restored.metrics += records.len() as u64;
-            let restored: Vec<u32> = records.iter().map(|record| record.number).collect();
+            let restored: Vec<MetricId> = records.iter().map(|record| record.id).collect();
             self.registry.restore(records);
             self.policies.refresh(self.registry);
             self.ensure_states();
             // A number below the highest in the metrics table had a state before it had a metric.
             let names = self.registry.read();
             for number in restored.into_iter().filter(|&number| !names.name(number).is_empty()) {
-                self.held.states[number as usize].policy = names.policy_id(number);
+                self.held.states[number.index()].policy = names.policy_id(number);
             }
             // One that was missing in the middle has a state already, without a policy.
             let names = self.registry.read();
             for &number in &numbers {
-                if let Some(state) = self.held.states.get_mut(number as usize).filter(|s| s.policy == NO_POLICY)
+                if let Some(state) = self.held.states.get_mut(number.index()).filter(|s| s.policy == NO_POLICY)
                     && !names.name(number).is_empty()
                 {
                     state.policy = names.policy_id(number);
@@ -229,8 +229,8 @@ impl Replay<'_> {
     }
 
     /// From here on the metric's points came under this policy.
-    fn change_policy(&mut self, number: u32, policy: PolicyId, now: Timestamp, table: &PolicyTable) {
-        if self.held.states[number as usize].policy == policy {
+    fn change_policy(&mut self, number: MetricId, policy: PolicyId, now: Timestamp, table: &PolicyTable) {
+        if self.held.states[number.index()].policy == policy {
             return;
         }
         self.left.taken.extend(self.held.take_aside(number));
@@ -241,7 +241,7 @@ impl Replay<'_> {
     fn take_points(&mut self, now: Timestamp, points: journal::Points<'_>, table: &PolicyTable) {
         self.points.clear();
         for point in points {
-            let state = self.held.states.get(point.metric as usize);
+            let state = self.held.states.get(point.metric.index());
             if state.is_some_and(|state| state.policy != NO_POLICY) {
                 self.points.push(point);
             } else {

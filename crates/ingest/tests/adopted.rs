@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use carbon::{RuleFiles, Rules, Sink};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
-use metric::{Aggregation, Policy, Timestamp};
+use metric::{Aggregation, MetricId, Policy, Timestamp};
 use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, PolicyChange, Run, Usage};
 
 /// A memory that others write, too.
@@ -61,17 +61,17 @@ async fn open(dir: &std::path::Path, driver: &Arc<Shared>) -> Arc<Ingest> {
     Ingest::open(options, driver.clone(), registry, rules("60s:1d")).await.unwrap()
 }
 
-fn theirs(number: u32, name: &str) -> MetricRecord {
+fn theirs(id: MetricId, name: &str) -> MetricRecord {
     let policy = Policy { retention: "8640*10s".parse().unwrap(), aggregation: Aggregation::Max, x_files_factor: 0.5 };
     MetricRecord {
-        number,
+        id,
         name: name.to_owned(),
         created_on: now() - 1000,
         policies: vec![PolicyChange { since: 0, policy }],
     }
 }
 
-fn reserve(ingest: &Ingest, names: &[&str]) -> Vec<u32> {
+fn reserve(ingest: &Ingest, names: &[&str]) -> Vec<MetricId> {
     ingest.registry().reserve(names.to_vec(), |name| name).into_iter().map(|(number, _)| number).collect()
 }
 
@@ -81,7 +81,7 @@ async fn send(ingest: &Ingest, name: &str, value: f64) {
     ingest.accept(&mut batch).await;
 }
 
-fn resolution(ingest: &Ingest, number: u32) -> u32 {
+fn resolution(ingest: &Ingest, number: MetricId) -> u32 {
     let registry = ingest.registry();
     let id = registry.read().policy_id(number);
     registry.policy(id).retention.finest().resolution()
@@ -94,19 +94,19 @@ async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
     let first = reserve(&ingest, &["theirs.read", "theirs.sent"])[0];
     // Created while the numbers were reserved: states are made for all up to its own.
     send(&ingest, "ours", 1.0).await;
-    assert_eq!(ingest.adopt(vec![theirs(first, "theirs.read"), theirs(first + 1, "theirs.sent")]), 2);
-    driver.put_metrics(vec![theirs(first, "theirs.read"), theirs(first + 1, "theirs.sent")]).await.unwrap();
-    assert_eq!((resolution(&ingest, first), resolution(&ingest, first + 1)), (10, 10));
+    assert_eq!(ingest.adopt(vec![theirs(first, "theirs.read"), theirs(MetricId(first.0 + 1), "theirs.sent")]), 2);
+    driver.put_metrics(vec![theirs(first, "theirs.read"), theirs(MetricId(first.0 + 1), "theirs.sent")]).await.unwrap();
+    assert_eq!((resolution(&ingest, first), resolution(&ingest, MetricId(first.0 + 1))), (10, 10));
 
     send(&ingest, "theirs.sent", 2.0).await;
     ingest.flush().await.unwrap();
     assert_eq!(
-        (resolution(&ingest, first), resolution(&ingest, first + 1)),
+        (resolution(&ingest, first), resolution(&ingest, MetricId(first.0 + 1))),
         (10, 60),
         "the rules hold for what comes here"
     );
     ingest.set_rules(rules("30s:1d")).await;
-    assert_eq!((resolution(&ingest, first), resolution(&ingest, first + 1)), (10, 30));
+    assert_eq!((resolution(&ingest, first), resolution(&ingest, MetricId(first.0 + 1))), (10, 30));
     ingest.close().await.unwrap();
     drop(ingest);
 
@@ -130,7 +130,7 @@ async fn rules_without_a_schema_change_no_metrics_policy() {
     }
     ingest.flush().await.unwrap();
     assert_eq!(
-        (resolution(&ingest, first), resolution(&ingest, first + 1)),
+        (resolution(&ingest, first), resolution(&ingest, MetricId(first.0 + 1))),
         (10, 60),
         "carbon's default is for new ones"
     );

@@ -12,7 +12,7 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
-use metric::{Policy, Timestamp, Window};
+use metric::{MetricId, Policy, Timestamp, Window};
 use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, PolicyChange, Run, SeriesRequest, Usage};
 
 /// A driver that waits, or fails, when it is told to.
@@ -236,7 +236,12 @@ fn metrics_that_a_dropped_flush_was_listing_are_listed_by_the_next() {
 fn record(number: u32, name: &str, retention: &str) -> MetricRecord {
     let policy =
         Policy { retention: retention.parse().unwrap(), aggregation: metric::Aggregation::Sum, x_files_factor: 0.0 };
-    MetricRecord { number, name: name.into(), created_on: 0, policies: vec![PolicyChange { since: 0, policy }] }
+    MetricRecord {
+        id: MetricId(number),
+        name: name.into(),
+        created_on: 0,
+        policies: vec![PolicyChange { since: 0, policy }],
+    }
 }
 
 #[test]

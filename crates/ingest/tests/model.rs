@@ -16,7 +16,7 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
-use metric::{Aggregation, Timestamp, Window};
+use metric::{Aggregation, MetricId, Timestamp, Window};
 use store::{Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
 
 const SCHEMAS: &str = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
@@ -315,7 +315,7 @@ impl Life {
         };
         let began = std::time::Instant::now();
         let end = self.registry.read().end();
-        while began.elapsed() < Duration::from_millis(700) && !(0..end).all(is_kept)
+        while began.elapsed() < Duration::from_millis(700) && !(0..end.0).map(MetricId).all(is_kept)
             || self.ingest.counters().flushing_metrics > 0
         {
             std::thread::sleep(Duration::from_millis(2));
@@ -567,5 +567,5 @@ fn a_new_retention_holds_from_then_on_and_old_points_stay_readable() {
     check(&life);
     life.runtime.block_on(life.ingest.flush()).unwrap();
     check(&life);
-    assert_eq!(life.registry.records(&[0])[0].policies.len(), 2);
+    assert_eq!(life.registry.records(&[MetricId(0)])[0].policies.len(), 2);
 }

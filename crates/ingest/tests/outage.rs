@@ -14,7 +14,7 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
-use metric::{Timestamp, Window};
+use metric::{MetricId, Timestamp, Window};
 use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
 
 /// A store that can be down, hang, or break.
@@ -541,7 +541,7 @@ fn parked_points_come_under_the_policy_that_held_when_they_came() {
         in_time(ingest.set_rules(rules("1s:2h"))).await;
         in_time(send(&ingest, &mut model, next + 5, 5, 3.0)).await;
         driver.is_down.store(false, SeqCst);
-        let changed = || ingest.registry().policies(0).is_some_and(|history| history.len() == 2);
+        let changed = || ingest.registry().policies(MetricId(0)).is_some_and(|history| history.len() == 2);
         assert!(!changed());
         until("the policies are changed", changed).await;
         in_time(ingest.flush()).await.unwrap();
@@ -578,8 +578,10 @@ fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_mem
             let ingest = ingest.clone();
             async move { ingest.set_rules(rules("1s:1h,10s:6h,60s:1d")).await }
         });
-        until("the policies are changed", || ingest.registry().policies(99).is_some_and(|history| history.len() == 2))
-            .await;
+        until("the policies are changed", || {
+            ingest.registry().policies(MetricId(99)).is_some_and(|history| history.len() == 2)
+        })
+        .await;
         in_time(send(&ingest, &mut model, base + 60, 30, 2.0)).await;
         changing.abort();
         flushing.abort();

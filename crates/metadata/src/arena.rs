@@ -1,6 +1,7 @@
 //! Names, each kept once: chunks of bytes that never move, so that growth copies nothing.
 
 use crate::PolicyId;
+use metric::MetricId;
 
 /// Bytes of a chunk. A record never spans two.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -8,13 +9,13 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Records begin at multiples of this many bytes, so that a `u32` reaches 16 GiB of names.
 const ALIGN: usize = 4;
 
-/// `number: u32, created: u32, policy: u16, len: u16`, little-endian, then the name.
+/// `id: u32, created: u32, policy: u16, len: u16`, little-endian, then the name.
 const HEADER_BYTES: usize = 12;
 
 /// Where a record is: its offset over all chunks, divided by [`ALIGN`].
 pub(crate) type Place = u32;
 
-/// No record: the place of a number that has no name (yet).
+/// No record: the place of an id that has no name (yet).
 pub(crate) const NOWHERE: Place = Place::MAX;
 
 /// Records of names in the order they came.
@@ -28,7 +29,7 @@ pub(crate) struct Arena {
 /// One record.
 #[derive(Clone, Copy)]
 pub(crate) struct Record<'a> {
-    pub number: u32,
+    pub id: MetricId,
     pub created: u32,
     pub policy: PolicyId,
     pub name: &'a [u8],
@@ -55,7 +56,7 @@ impl Arena {
         let place = place(last, begin).expect("16 GiB of names exceed what one node can hold");
         self.ends[last] = (begin + bytes).next_multiple_of(ALIGN) as u32;
         let slot = &mut self.chunks[last][begin..begin + bytes];
-        slot[0..4].copy_from_slice(&record.number.to_le_bytes());
+        slot[0..4].copy_from_slice(&record.id.0.to_le_bytes());
         slot[4..8].copy_from_slice(&record.created.to_le_bytes());
         slot[8..10].copy_from_slice(&record.policy.to_le_bytes());
         slot[10..12].copy_from_slice(&(record.name.len() as u16).to_le_bytes());
@@ -71,7 +72,7 @@ impl Arena {
         let (header, rest) = slot.split_at(HEADER_BYTES);
         let len = usize::from(u16::from_le_bytes([header[10], header[11]]));
         Record {
-            number: u32::from_le_bytes([header[0], header[1], header[2], header[3]]),
+            id: MetricId(u32::from_le_bytes([header[0], header[1], header[2], header[3]])),
             created: u32::from_le_bytes([header[4], header[5], header[6], header[7]]),
             policy: PolicyId::from_le_bytes([header[8], header[9]]),
             name: &rest[..len],

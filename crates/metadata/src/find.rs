@@ -1,5 +1,6 @@
 //! What a find asks, and what it answers.
 
+use metric::MetricId;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, Ordering},
@@ -106,8 +107,8 @@ pub struct Node<'a> {
     pub is_leaf: bool,
     /// Whether there are metrics beneath. A node may be both.
     pub is_branch: bool,
-    /// The number of the metric, of a leaf.
-    pub number: Option<u32>,
+    /// The id of the metric, of a leaf.
+    pub id: Option<MetricId>,
 }
 
 /// The nodes found, sorted by path (as bytes), each once.
@@ -123,23 +124,20 @@ pub struct Found {
 struct Entry {
     // The path is the text from the end of the entry before to here.
     end: u32,
-    // u32::MAX where no metric has the name.
-    number: u32,
+    // `MetricId::NONE` where no metric has the name.
+    id: MetricId,
     is_branch: bool,
 }
 
-/// No metric has the name.
-pub(crate) const NO_METRIC: u32 = u32::MAX;
-
 impl Found {
-    /// Nodes in any order: path, number of the metric, whether there is something beneath.
+    /// Nodes in any order: path, id of the metric, whether there is something beneath.
     ///
     /// # Errors
     /// [`FindError::TooManyNodes`] where their paths are longer than 4 GiB together.
-    pub fn of<'a>(nodes: impl IntoIterator<Item = (&'a str, Option<u32>, bool)>) -> Result<Found, FindError> {
+    pub fn of<'a>(nodes: impl IntoIterator<Item = (&'a str, Option<MetricId>, bool)>) -> Result<Found, FindError> {
         let mut found = Found::default();
-        for (path, number, is_branch) in nodes {
-            found.push(path, number.unwrap_or(NO_METRIC), is_branch)?;
+        for (path, id, is_branch) in nodes {
+            found.push(path, id.unwrap_or(MetricId::NONE), is_branch)?;
         }
         found.sorted()
     }
@@ -171,26 +169,26 @@ impl Found {
         })
     }
 
-    /// The numbers and names of the metrics among the nodes, in the order of names.
-    pub fn leaves(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.iter().filter_map(|node| node.number.map(|number| (number, node.path)))
+    /// The ids and names of the metrics among the nodes, in the order of names.
+    pub fn leaves(&self) -> impl Iterator<Item = (MetricId, &str)> {
+        self.iter().filter_map(|node| node.id.map(|id| (id, node.path)))
     }
 
-    /// Adds a node after all others. `number` may be [`NO_METRIC`].
-    pub(crate) fn push(&mut self, path: &str, number: u32, is_branch: bool) -> Result<(), FindError> {
+    /// Adds a node after all others. `id` may be [`MetricId::NONE`].
+    pub(crate) fn push(&mut self, path: &str, id: MetricId, is_branch: bool) -> Result<(), FindError> {
         self.text.push_str(path);
         let end = u32::try_from(self.text.len()).map_err(|_| FindError::TooManyNodes { limit: self.entries.len() })?;
-        self.entries.push(Entry { end, number, is_branch });
+        self.entries.push(Entry { end, id, is_branch });
         Ok(())
     }
 
     /// Adds a node as `push` does, unless it says no more than the last one.
-    pub(crate) fn push_unless_last(&mut self, path: &str, number: u32, is_branch: bool) -> Result<(), FindError> {
+    pub(crate) fn push_unless_last(&mut self, path: &str, id: MetricId, is_branch: bool) -> Result<(), FindError> {
         let last = self.entries.len().checked_sub(1).and_then(|last| self.get(last));
-        if number == NO_METRIC && last.is_some_and(|last| last.is_branch && last.path == path) {
+        if id == MetricId::NONE && last.is_some_and(|last| last.is_branch && last.path == path) {
             return Ok(());
         }
-        self.push(path, number, is_branch)
+        self.push(path, id, is_branch)
     }
 
     /// The same nodes in order, each once.
@@ -199,8 +197,8 @@ impl Found {
         nodes.sort_by(|a, b| a.path.cmp(b.path));
         let mut sorted = Found::default();
         for same in nodes.chunk_by(|a, b| a.path == b.path) {
-            let number = same.iter().find_map(|node| node.number).unwrap_or(NO_METRIC);
-            sorted.push(same[0].path, number, same.iter().any(|node| node.is_branch))?;
+            let id = same.iter().find_map(|node| node.id).unwrap_or(MetricId::NONE);
+            sorted.push(same[0].path, id, same.iter().any(|node| node.is_branch))?;
         }
         Ok(sorted)
     }
@@ -228,9 +226,9 @@ impl Found {
             let a = if order.is_le() { left.next() } else { None };
             let b = if order.is_ge() { right.next() } else { None };
             let path = a.or(b).expect("one side was peeked").path;
-            let number = a.and_then(|node| node.number).or(b.and_then(|node| node.number));
+            let id = a.and_then(|node| node.id).or(b.and_then(|node| node.id));
             let is_branch = a.is_some_and(|node| node.is_branch) || b.is_some_and(|node| node.is_branch);
-            merged.push(path, number.unwrap_or(NO_METRIC), is_branch)?;
+            merged.push(path, id.unwrap_or(MetricId::NONE), is_branch)?;
         }
         Ok(merged)
     }
@@ -238,8 +236,8 @@ impl Found {
 
 impl Entry {
     fn node(self, path: &str) -> Node<'_> {
-        let is_leaf = self.number != NO_METRIC;
-        Node { path, is_leaf, is_branch: self.is_branch, number: is_leaf.then_some(self.number) }
+        let is_leaf = self.id != MetricId::NONE;
+        Node { path, is_leaf, is_branch: self.is_branch, id: is_leaf.then_some(self.id) }
     }
 }
 
@@ -279,7 +277,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Checks a number of answers against the limit.
+    /// Checks an number of answers against the limit.
     #[inline]
     pub(crate) fn check_nodes(&self, nodes: usize) -> Result<(), FindError> {
         if nodes > self.limits.nodes {

@@ -6,7 +6,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use metric::is_tagged;
+use metric::{MetricId, is_tagged};
 
 use crate::{
     FindError, FindLimits, Found, Registry,
@@ -63,7 +63,7 @@ impl Registry {
         self.resolve(pattern, limits, false)
     }
 
-    /// The metrics that a pattern names, to be read: nodes with a number. The exact name of a metric, tagged
+    /// The metrics that a pattern names, to be read: nodes with an id. The exact name of a metric, tagged
     /// or not, costs one lookup.
     pub fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
         if is_tagged(pattern) {
@@ -80,13 +80,13 @@ impl Registry {
         Ok(found)
     }
 
-    /// Calls `each` with the number and name of every untagged metric in the order of names, until it
+    /// Calls `each` with the id and name of every untagged metric in the order of names, until it
     /// returns false. Metrics created meanwhile are left out.
-    pub fn all(&self, mut each: impl FnMut(u32, &str) -> bool) {
+    pub fn all(&self, mut each: impl FnMut(MetricId, &str) -> bool) {
         let (segments, tail) = self.index_snapshot();
         let tail = self.copy_names(&tail);
         let sorted = tail.sorted();
-        Merge::new(&segments, &sorted).for_each(|name, number| each(number, text(name)));
+        Merge::new(&segments, &sorted).for_each(|name, id| each(id, text(name)));
     }
 
     /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
@@ -149,12 +149,12 @@ impl Registry {
     }
 
     /// One segment of all of them, without some. The caller holds `compacting`.
-    pub(crate) fn rebuild_without(&self, gone: &HashSet<u32>) {
+    pub(crate) fn rebuild_without(&self, gone: &HashSet<MetricId>) {
         let old = self.names.read().segments.clone();
         let mut builder = SegmentBuilder::new(old.iter().map(|segment| segment.len()).sum());
-        Merge::new(&old, &[]).for_each(|name, number| {
-            if !gone.contains(&number) {
-                builder.push(name, number);
+        Merge::new(&old, &[]).for_each(|name, id| {
+            if !gone.contains(&id) {
+                builder.push(name, id);
             }
             true
         });
@@ -183,8 +183,8 @@ impl Registry {
     fn exact(&self, name: &str) -> Result<Found, FindError> {
         let mut found = Found::default();
         let hash = self.hash(name.as_bytes());
-        if let Some(number) = self.read().find(hash, name.as_bytes()) {
-            found.push(name, number, false)?;
+        if let Some(id) = self.read().find(hash, name.as_bytes()) {
+            found.push(name, id, false)?;
         }
         Ok(found)
     }
@@ -198,10 +198,10 @@ impl Registry {
             parts.push(walk::segment(segment, &mut glob, leaves_only, &mut budget)?);
         }
         let mut part = Found::default();
-        for numbers in tail.chunks(TAIL_BATCH) {
+        for ids in tail.chunks(TAIL_BATCH) {
             let names = self.read();
-            for &number in numbers {
-                walk::name(names.name(number), number, &mut glob, leaves_only, &mut budget, &mut part)?;
+            for &id in ids {
+                walk::name(names.name(id), id, &mut glob, leaves_only, &mut budget, &mut part)?;
             }
             drop(names);
             budget.check_nodes(part.len())?;
@@ -210,18 +210,18 @@ impl Registry {
         merge_found(parts, &budget)
     }
 
-    fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<u32>) {
+    fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<MetricId>) {
         let table = self.names.read();
         (table.segments.clone(), table.tail.clone())
     }
 
-    fn copy_names(&self, numbers: &[u32]) -> CopiedNames {
-        let mut copied = CopiedNames { text: Vec::new(), entries: Vec::with_capacity(numbers.len()) };
-        for numbers in numbers.chunks(TAIL_BATCH) {
+    fn copy_names(&self, ids: &[MetricId]) -> CopiedNames {
+        let mut copied = CopiedNames { text: Vec::new(), entries: Vec::with_capacity(ids.len()) };
+        for ids in ids.chunks(TAIL_BATCH) {
             let names = self.read();
-            for &number in numbers {
-                copied.text.extend_from_slice(names.name(number).as_bytes());
-                copied.entries.push((copied.text.len(), number));
+            for &id in ids {
+                copied.text.extend_from_slice(names.name(id).as_bytes());
+                copied.entries.push((copied.text.len(), id));
             }
         }
         copied
@@ -244,31 +244,31 @@ fn merge_found(mut parts: Vec<Found>, budget: &Budget<'_>) -> Result<Found, Find
 /// Names copied out of the arena, so that they can be read beside the lock.
 struct CopiedNames {
     text: Vec<u8>,
-    // Where each name ends, and its number.
-    entries: Vec<(usize, u32)>,
+    // Where each name ends, and its id.
+    entries: Vec<(usize, MetricId)>,
 }
 
 impl CopiedNames {
     /// The names in byte order.
-    fn sorted(&self) -> Vec<(&[u8], u32)> {
+    fn sorted(&self) -> Vec<(&[u8], MetricId)> {
         let mut begin = 0;
-        let names = self.entries.iter().map(|&(end, number)| {
+        let names = self.entries.iter().map(|&(end, id)| {
             let name = &self.text[begin..end];
             begin = end;
-            (name, number)
+            (name, id)
         });
-        let mut names: Vec<(&[u8], u32)> = names.collect();
+        let mut names: Vec<(&[u8], MetricId)> = names.collect();
         // Hosts send their metrics in the same order each time; a stable sort makes use of such runs.
         names.sort_by(|a, b| a.0.cmp(b.0));
         names
     }
 }
 
-fn merge(segments: &[Arc<Segment>], sorted: &[(&[u8], u32)]) -> Segment {
+fn merge(segments: &[Arc<Segment>], sorted: &[(&[u8], MetricId)]) -> Segment {
     let names = segments.iter().map(|segment| segment.len()).sum::<usize>() + sorted.len();
     let mut builder = SegmentBuilder::new(names);
-    Merge::new(segments, sorted).for_each(|name, number| {
-        builder.push(name, number);
+    Merge::new(segments, sorted).for_each(|name, id| {
+        builder.push(name, id);
         true
     });
     builder.finish()

@@ -1,7 +1,7 @@
 //! The registry of metrics, and the path index that resolves globs over their names.
 //!
-//! A metric is a name with a number. [`Registry`] hands out the numbers, keeps each name once, and finds a
-//! number by name on the path of every point. The same names are indexed for globs: [`Registry::find`]
+//! A metric is a name with an id. [`Registry`] hands out the ids, keeps each name once, and finds a
+//! id by name on the path of every point. The same names are indexed for globs: [`Registry::find`]
 //! lists the nodes of the tree that a pattern names, [`Registry::leaves`] the metrics to be read. A metric
 //! is findable the moment it is created; [`Registry::compact`], called now and then, keeps finding fast.
 //!
@@ -10,7 +10,7 @@
 mod arena;
 mod find;
 mod index;
-mod numbers;
+mod name_table;
 mod policies;
 mod registry;
 mod saved;

@@ -6,9 +6,9 @@ use std::{
     sync::Arc,
 };
 
-use metric::{Policy, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 
-/// The number of a distinct policy in a registry. Configuration makes a few dozen.
+/// The id of a distinct policy in a registry. Configuration makes a few dozen.
 pub type PolicyId = u16;
 
 /// Policies that one metric remembers, at most. Beyond, the oldest is forgotten, and with it the way to
@@ -66,10 +66,10 @@ impl Deref for PolicyHistory {
     }
 }
 
-/// Distinct policies by number, and the histories of the few metrics that had more than one.
+/// Distinct policies by id, and the histories of the few metrics that had more than one.
 pub(crate) struct Policies {
     distinct: Vec<Arc<Policy>>,
-    histories: HashMap<u32, Arc<[PolicySpan]>>,
+    histories: HashMap<MetricId, Arc<[PolicySpan]>>,
     // A new schema file changes many metrics in the same second, and in the same way: each history is
     // kept once. Those that nobody has any more are thrown out when there are too many.
     shared: HashSet<Arc<[PolicySpan]>>,
@@ -94,16 +94,16 @@ impl Policies {
         }
     }
 
-    /// The number of a policy, which is given one when it is new.
+    /// The id of a policy, which is given one when it is new.
     ///
     /// # Panics
     /// At 65,536 distinct policies, more than a schema file has rules.
     pub(crate) fn intern(&mut self, policy: &Policy) -> PolicyId {
-        let number = self.known(policy).unwrap_or_else(|| {
+        let id = self.known(policy).unwrap_or_else(|| {
             self.distinct.push(Arc::new(policy.clone()));
             self.distinct.len() - 1
         });
-        PolicyId::try_from(number).expect("schema files have fewer than 65,536 distinct policies")
+        PolicyId::try_from(id).expect("schema files have fewer than 65,536 distinct policies")
     }
 
     fn known(&self, policy: &Policy) -> Option<usize> {
@@ -116,33 +116,33 @@ impl Policies {
         self.distinct.iter().position(same)
     }
 
-    /// The policy with this number, if any has it.
+    /// The policy with this id, if any has it.
     pub(crate) fn get(&self, id: PolicyId) -> Option<&Arc<Policy>> {
         self.distinct.get(usize::from(id))
     }
 
-    /// All of them, in the order of their numbers.
+    /// All of them, in the order of their ids.
     pub(crate) fn distinct(&self) -> &[Arc<Policy>] {
         &self.distinct
     }
 
     /// The history of a metric whose policy now is `current`.
-    pub(crate) fn history(&self, number: u32, current: PolicyId) -> PolicyHistory {
-        match self.histories.get(&number) {
+    pub(crate) fn history(&self, id: MetricId, current: PolicyId) -> PolicyHistory {
+        match self.histories.get(&id) {
             Some(spans) => PolicyHistory(Inner::Many(spans.clone())),
             None => PolicyHistory::one(current),
         }
     }
 
     /// Histories longer than one, in no order.
-    pub(crate) fn histories(&self) -> impl ExactSizeIterator<Item = (u32, &[PolicySpan])> {
-        self.histories.iter().map(|(&number, spans)| (number, &**spans))
+    pub(crate) fn histories(&self) -> impl ExactSizeIterator<Item = (MetricId, &[PolicySpan])> {
+        self.histories.iter().map(|(&id, spans)| (id, &**spans))
     }
 
     /// Replaces the history of a metric. A history of one is not kept: the metric's own policy says it.
-    pub(crate) fn set_history(&mut self, number: u32, spans: Vec<PolicySpan>) {
+    pub(crate) fn set_history(&mut self, id: MetricId, spans: Vec<PolicySpan>) {
         if spans.len() <= 1 {
-            self.histories.remove(&number);
+            self.histories.remove(&id);
             return;
         }
         let shared = match self.shared.get(&*spans) {
@@ -157,12 +157,12 @@ impl Policies {
                 spans
             }
         };
-        self.histories.insert(number, shared);
+        self.histories.insert(id, shared);
     }
 
     /// Adds a change from `old`, which held until now, to `new`.
-    pub(crate) fn change(&mut self, number: u32, old: PolicyId, new: PolicyId, since: Timestamp) {
-        let mut spans = self.history(number, old).to_vec();
+    pub(crate) fn change(&mut self, id: MetricId, old: PolicyId, new: PolicyId, since: Timestamp) {
+        let mut spans = self.history(id, old).to_vec();
         // A clock that went back must not put the spans out of order.
         let since = spans.last().map_or(since, |last| since.max(last.since));
         spans.push(PolicySpan { since, policy: new });
@@ -181,7 +181,7 @@ impl Policies {
         // What is left may begin or end with the policy it began with, or be a single one.
         spans.dedup_by_key(|span| span.policy);
         spans[0].since = 0;
-        self.set_history(number, spans);
+        self.set_history(id, spans);
     }
 
     /// Bytes held, roughly.

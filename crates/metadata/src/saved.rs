@@ -9,7 +9,7 @@
 //! | 4 | chunks of names |
 //! | per chunk | `u32` length, then as many bytes of records as they lie in memory |
 //! | 4 | segments of the path index |
-//! | per segment | `u64` length, the transducer; `u32` names, as many `u32` numbers by rank |
+//! | per segment | `u64` length, the transducer; `u32` names, as many `u32` ids by rank |
 //! | 4 | policies |
 //! | per policy | `u32` length, the retention as `10080*60s:720*3600s`; `u8` method, by its place in `Aggregation::ALL`; `f64` xFilesFactor |
 //! | 4 | histories |
@@ -26,7 +26,7 @@ use std::{
 };
 
 use fst::raw::Fst;
-use metric::{Aggregation, Policy, is_tagged};
+use metric::{Aggregation, MetricId, Policy, is_tagged};
 
 use crate::{
     PolicySpan, Registry,
@@ -62,12 +62,12 @@ pub enum OpenError {
 }
 
 impl Registry {
-    /// Writes names, numbers, policies and the path index to `path`, in place of what was there: after a crash
+    /// Writes names, ids, policies and the path index to `path`, in place of what was there: after a crash
     /// the file is the old or the new one, whole. Metrics created or changed meanwhile may be missing in it.
     ///
     /// Creation goes on beside it: the lock is held for one chunk of a mebibyte at a time.
     ///
-    /// While numbers are reserved ([`Registry::reserve`]) there is no file afterwards: whoever reserved them may have
+    /// While ids are reserved ([`Registry::reserve`]) there is no file afterwards: whoever reserved them may have
     /// remembered them in the metrics table or not, and only who reads that gives none of them to another name.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         if !self.names.read().reserved.is_empty() {
@@ -118,10 +118,10 @@ impl Registry {
         for segment in &segments {
             out.write(&(segment.fst.size() as u64).to_le_bytes())?;
             out.write(segment.fst.as_bytes())?;
-            out.u32(segment.numbers.len() as u32)?;
-            for numbers in segment.numbers.chunks(4096) {
+            out.u32(segment.ids.len() as u32)?;
+            for ids in segment.ids.chunks(4096) {
                 copy.clear();
-                copy.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+                copy.extend(ids.iter().flat_map(|id| id.0.to_le_bytes()));
                 out.write(&copy)?;
             }
         }
@@ -143,8 +143,8 @@ impl Policies {
             bytes.extend(policy.x_files_factor.to_le_bytes());
         }
         bytes.extend((self.histories().len() as u32).to_le_bytes());
-        for (number, spans) in self.histories() {
-            bytes.extend(number.to_le_bytes());
+        for (id, spans) in self.histories() {
+            bytes.extend(id.0.to_le_bytes());
             bytes.extend((spans.len() as u32).to_le_bytes());
             for span in spans {
                 bytes.extend(span.since.to_le_bytes());
@@ -167,8 +167,8 @@ impl Checked {
         self.out.write_all(bytes)
     }
 
-    fn u32(&mut self, number: u32) -> io::Result<()> {
-        self.write(&number.to_le_bytes())
+    fn u32(&mut self, value: u32) -> io::Result<()> {
+        self.write(&value.to_le_bytes())
     }
 }
 
@@ -198,27 +198,27 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
         let fst = Fst::new(fields.take(length)?.to_vec());
         let fst = fst.map_err(|_| OpenError::Damaged("a segment cannot be read"))?;
         let count = fields.u32()? as usize;
-        let numbers = fields.take(count.checked_mul(4).ok_or(OpenError::Damaged("a segment is too long"))?)?;
-        let numbers: Vec<u32> = numbers.as_chunks().0.iter().map(|&number| u32::from_le_bytes(number)).collect();
-        if fst.len() != numbers.len() {
+        let ids = fields.take(count.checked_mul(4).ok_or(OpenError::Damaged("a segment is too long"))?)?;
+        let ids: Vec<MetricId> = ids.as_chunks().0.iter().map(|&id| MetricId(u32::from_le_bytes(id))).collect();
+        if fst.len() != ids.len() {
             return Err(OpenError::Damaged("a segment does not add up"));
         }
-        segments.push(Segment { fst, numbers });
+        segments.push(Segment { fst, ids });
     }
     let mut policies = Policies::new();
-    for number in 0..fields.u32()? {
+    for id in 0..fields.u32()? {
         let length = fields.u32()? as usize;
         let retention = std::str::from_utf8(fields.take(length)?).ok().and_then(|text| text.parse().ok());
         let retention = retention.ok_or(OpenError::Damaged("a retention cannot be read"))?;
         let method = usize::from(fields.take(1)?[0]);
         let aggregation = *Aggregation::ALL.get(method).ok_or(OpenError::Damaged("a method is unknown"))?;
         let x_files_factor = f64::from_bits(fields.u64()?);
-        if u32::from(policies.intern(&Policy { retention, aggregation, x_files_factor })) != number {
+        if u32::from(policies.intern(&Policy { retention, aggregation, x_files_factor })) != id {
             return Err(OpenError::Damaged("a policy is there twice"));
         }
     }
     for _ in 0..fields.u32()? {
-        let metric = fields.u32()?;
+        let metric = MetricId(fields.u32()?);
         let mut spans = Vec::new();
         for _ in 0..fields.u32()? {
             let since = fields.u64()? as i64;
@@ -233,16 +233,16 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
 
 /// Puts together what the file has, and derives what it does not have.
 fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<Registry, OpenError> {
-    // Numbers are nearly dense. A forged one must not make columns of 16 GiB.
-    let highest = arena.places().map(|place| arena.get(place).number).max();
-    let end = highest.map_or(0, |number| number as usize + 1);
+    // Ids are nearly dense. A forged one must not make columns of 16 GiB.
+    let highest = arena.places().map(|place| arena.get(place).id).max();
+    let end = highest.map_or(0, |id| id.index() + 1);
     let records = arena.places().count();
     if end > records.saturating_mul(64) + (1 << 20) || end > u32::MAX as usize {
-        return Err(OpenError::Damaged("its numbers are not dense"));
+        return Err(OpenError::Damaged("its ids are not dense"));
     }
     let mut indexed = vec![false; end];
-    for &number in segments.iter().flat_map(|segment| &segment.numbers) {
-        *indexed.get_mut(number as usize).ok_or(OpenError::Damaged("a segment has an unknown number"))? = true;
+    for &id in segments.iter().flat_map(|segment| &segment.ids) {
+        *indexed.get_mut(id.index()).ok_or(OpenError::Damaged("a segment has an unknown id"))? = true;
     }
     let registry = Registry::of(Table::new(), policies);
     {
@@ -254,16 +254,16 @@ fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<
             let record = arena.get(place);
             let name = std::str::from_utf8(record.name).map_err(|_| OpenError::Damaged("a name is not UTF-8"))?;
             policies.get(record.policy).ok_or(OpenError::Damaged("a metric has an unknown policy"))?;
-            let number = record.number as usize;
-            if table.places[number] != NOWHERE {
-                return Err(OpenError::Damaged("a number is there twice"));
+            let id = record.id.index();
+            if table.places[id] != NOWHERE {
+                return Err(OpenError::Damaged("an id is there twice"));
             }
-            table.places[number] = place;
+            table.places[id] = place;
             table.add_place(registry.hash(record.name), place);
             if is_tagged(name) {
-                table.tagged.push(record.number);
-            } else if !indexed[number] {
-                table.tail.push(record.number);
+                table.tagged.push(record.id);
+            } else if !indexed[id] {
+                table.tail.push(record.id);
             }
         }
         table.arena = arena;

@@ -1,68 +1,68 @@
 //! A segment of the path index: sorted names that never change, in a finite-state transducer.
 //!
 //! The transducer maps a name to its rank among the names of the segment, and a column maps ranks to
-//! numbers. Ranks rather than numbers, because equal subtrees then have equal outputs and are kept once:
+//! ids. Ranks rather than ids, because equal subtrees then have equal outputs and are kept once:
 //! a thousand hosts with the same metrics cost little more than one.
 
+use metric::MetricId;
 use std::sync::Arc;
 
-use crate::find::NO_METRIC;
 use fst::{
     Streamer,
     raw::{Builder, Fst, Stream},
 };
 
-/// Names of metrics in byte order, each with its number.
+/// Names of metrics in byte order, each with its id.
 pub(crate) struct Segment {
     pub fst: Fst<Vec<u8>>,
     // Invariant: one for each name, by rank.
-    pub numbers: Vec<u32>,
+    pub ids: Vec<MetricId>,
 }
 
 impl Segment {
-    /// The number of the name with this rank.
+    /// The id of the name with this rank.
     #[inline]
-    pub(crate) fn number(&self, rank: u64) -> u32 {
+    pub(crate) fn id(&self, rank: u64) -> MetricId {
         // A transducer that was forged, checksum and all, may claim any rank.
-        self.numbers.get(rank as usize).copied().unwrap_or(NO_METRIC)
+        self.ids.get(rank as usize).copied().unwrap_or(MetricId::NONE)
     }
 }
 
 /// Builds a segment from names in byte order, each once.
 pub(crate) struct SegmentBuilder {
     builder: Builder<Vec<u8>>,
-    numbers: Vec<u32>,
+    ids: Vec<MetricId>,
 }
 
 impl SegmentBuilder {
     pub(crate) fn new(names: usize) -> SegmentBuilder {
-        SegmentBuilder { builder: Builder::memory(), numbers: Vec::with_capacity(names) }
+        SegmentBuilder { builder: Builder::memory(), ids: Vec::with_capacity(names) }
     }
 
     /// Adds the next name. The index holds each once and hands them over in order.
-    pub(crate) fn push(&mut self, name: &[u8], number: u32) {
-        let rank = self.numbers.len() as u64;
+    pub(crate) fn push(&mut self, name: &[u8], id: MetricId) {
+        let rank = self.ids.len() as u64;
         self.builder.insert(name, rank).expect("names come in byte order, each once, into memory");
-        self.numbers.push(number);
+        self.ids.push(id);
     }
 
     pub(crate) fn finish(self) -> Segment {
         let mut bytes = self.builder.into_inner().expect("writing into memory does not fail");
         bytes.shrink_to_fit();
         let fst = Fst::new(bytes).expect("what the builder wrote is whole");
-        Segment { fst, numbers: self.numbers }
+        Segment { fst, ids: self.ids }
     }
 }
 
 impl Segment {
     /// Names in the segment.
     pub(crate) fn len(&self) -> usize {
-        self.numbers.len()
+        self.ids.len()
     }
 
     /// Bytes held.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.fst.size() + self.numbers.len() * size_of::<u32>()
+        self.fst.size() + self.ids.len() * size_of::<u32>()
     }
 }
 
@@ -72,16 +72,16 @@ pub(crate) struct Merge<'a> {
 }
 
 enum Source<'a> {
-    Segment { stream: Stream<'a>, numbers: &'a [u32], name: Vec<u8>, number: u32 },
-    Sorted { rest: &'a [(&'a [u8], u32)] },
+    Segment { stream: Stream<'a>, ids: &'a [MetricId], name: Vec<u8>, id: MetricId },
+    Sorted { rest: &'a [(&'a [u8], MetricId)] },
 }
 
 impl<'a> Merge<'a> {
     /// Segments, and names that are in none yet, in byte order.
-    pub(crate) fn new(segments: &'a [Arc<Segment>], sorted: &'a [(&'a [u8], u32)]) -> Merge<'a> {
+    pub(crate) fn new(segments: &'a [Arc<Segment>], sorted: &'a [(&'a [u8], MetricId)]) -> Merge<'a> {
         let segments = segments.iter().filter_map(|segment| {
             let stream = segment.fst.stream();
-            let mut source = Source::Segment { stream, numbers: &segment.numbers, name: Vec::new(), number: 0 };
+            let mut source = Source::Segment { stream, ids: &segment.ids, name: Vec::new(), id: MetricId::NONE };
             source.advance().then_some(source)
         });
         let mut sources: Vec<Source<'a>> = segments.collect();
@@ -91,8 +91,8 @@ impl<'a> Merge<'a> {
         Merge { sources }
     }
 
-    /// Calls `each` with every name and number in byte order, until it returns false.
-    pub(crate) fn for_each(mut self, mut each: impl FnMut(&[u8], u32) -> bool) {
+    /// Calls `each` with every name and id in byte order, until it returns false.
+    pub(crate) fn for_each(mut self, mut each: impl FnMut(&[u8], MetricId) -> bool) {
         // A scan for the least is quick for the few sources there are.
         while let Some(least) =
             (0..self.sources.len()).min_by(|&a, &b| self.sources[a].name().cmp(self.sources[b].name()))
@@ -104,7 +104,7 @@ impl<'a> Merge<'a> {
             let bound = second.map(|second| self.sources[second].name().to_vec());
             let source = &mut self.sources[least];
             loop {
-                if !each(source.name(), source.number()) {
+                if !each(source.name(), source.id()) {
                     return;
                 }
                 if !source.advance() {
@@ -127,9 +127,9 @@ impl Source<'_> {
         }
     }
 
-    fn number(&self) -> u32 {
+    fn id(&self) -> MetricId {
         match self {
-            Source::Segment { number, .. } => *number,
+            Source::Segment { id, .. } => *id,
             Source::Sorted { rest } => rest[0].1,
         }
     }
@@ -137,11 +137,11 @@ impl Source<'_> {
     /// Goes to the next name, if there is one.
     fn advance(&mut self) -> bool {
         match self {
-            Source::Segment { stream, numbers, name, number } => match stream.next() {
+            Source::Segment { stream, ids, name, id } => match stream.next() {
                 Some((key, rank)) => {
                     name.clear();
                     name.extend_from_slice(key);
-                    *number = numbers.get(rank.value() as usize).copied().unwrap_or(NO_METRIC);
+                    *id = ids.get(rank.value() as usize).copied().unwrap_or(MetricId::NONE);
                     true
                 }
                 None => false,

@@ -169,16 +169,16 @@ impl Registry {
         let mut budget = Budget::new(limits);
         let tagged = self.names.read().tagged.clone();
         let mut found = Found::default();
-        for numbers in tagged.chunks(BATCH) {
+        for ids in tagged.chunks(BATCH) {
             let names = self.read();
-            for &number in numbers {
+            for &id in ids {
                 budget.spend(STEPS_PER_NAME).map_err(|error| match error {
                     FindError::TooMuchWork => FindError::TooManyTagged { limit: limits.steps / STEPS_PER_NAME },
                     other => other,
                 })?;
-                let name = names.name(number);
-                if names.is_shown(number) && expressions.take(name)? {
-                    found.push(name, number, false)?;
+                let name = names.name(id);
+                if names.is_shown(id) && expressions.take(name)? {
+                    found.push(name, id, false)?;
                 }
             }
             drop(names);
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn what_is_hidden_is_not_found_and_what_is_saved_is() {
         let hiding = registry(&["a;t=1", "b;t=1"]);
-        hiding.hide(&[0]);
+        hiding.hide(&[metric::MetricId(0)]);
         assert_eq!(tagged(&hiding, &["t=1"]), ["b;t=1"]);
         hiding.write().create(hiding.hash(b"a;t=1"), "a;t=1", 0, 8);
         assert_eq!(tagged(&hiding, &["t=1"]), ["a;t=1", "b;t=1"]);

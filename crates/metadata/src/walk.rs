@@ -8,6 +8,7 @@
 //!    another path leads to it in the same state, and is not entered again. Equal subtrees are one place,
 //!    so a pattern that matches nothing costs a walk through one host, not through all.
 
+use metric::MetricId;
 use std::collections::HashSet;
 
 use fst::raw::Node;
@@ -17,11 +18,7 @@ use regex_automata::hybrid::{
     dfa::{Cache, DFA},
 };
 
-use crate::{
-    FindError, Found,
-    find::{Budget, NO_METRIC},
-    segment::Segment,
-};
+use crate::{FindError, Found, find::Budget, segment::Segment};
 
 /// The automaton of one request, with the states it has met.
 pub(crate) struct Glob {
@@ -105,20 +102,20 @@ pub(crate) fn segment(
                 // Most places have one way on. Only before a dot may a path end here.
                 if node.transition(0).inp == b'.' && !leaves_only && glob.accepts(state)? {
                     budget.check_nodes(found.len() + 1)?;
-                    found.push(path_text(&path), NO_METRIC, true)?;
+                    found.push(path_text(&path), MetricId::NONE, true)?;
                 }
                 index = 0;
                 continue;
             }
             if glob.accepts(state)? {
                 let is_branch = node.find_input(b'.').is_some();
-                let number = match node.is_final() {
-                    true => segment.number(rank + node.final_output().value()),
-                    false => NO_METRIC,
+                let id = match node.is_final() {
+                    true => segment.id(rank + node.final_output().value()),
+                    false => MetricId::NONE,
                 };
-                if number != NO_METRIC || is_branch && !leaves_only {
+                if id != MetricId::NONE || is_branch && !leaves_only {
                     budget.check_nodes(found.len() + 1)?;
-                    found.push(path_text(&path), number, is_branch)?;
+                    found.push(path_text(&path), id, is_branch)?;
                 }
             }
             if node.len() == 1 {
@@ -142,7 +139,7 @@ fn path_text(path: &[u8]) -> &str {
 /// nor free of repetitions.
 pub(crate) fn name(
     name: &str,
-    number: u32,
+    id: MetricId,
     glob: &mut Glob,
     leaves_only: bool,
     budget: &mut Budget<'_>,
@@ -152,7 +149,7 @@ pub(crate) fn name(
     budget.spend(1)?;
     for (at, byte) in name.bytes().enumerate() {
         if byte == b'.' && !leaves_only && glob.accepts(state)? {
-            found.push_unless_last(&name[..at], NO_METRIC, true)?;
+            found.push_unless_last(&name[..at], MetricId::NONE, true)?;
         }
         match glob.next(state, byte)? {
             Some(next) => state = next,
@@ -161,7 +158,7 @@ pub(crate) fn name(
     }
     budget.spend(name.len() as u64 / 4)?;
     if glob.accepts(state)? {
-        found.push_unless_last(name, number, false)?;
+        found.push_unless_last(name, id, false)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! few patterns that are meant to differ.
 
 use metadata::{FindError, FindLimits, GlobError, Registry};
-use metric::Policy;
+use metric::{MetricId, Policy};
 
 /// A registry of names, of which the first `indexed` are in segments and the others in the tail.
 fn registry(names: &[&str], indexed: usize) -> Registry {
@@ -24,7 +24,7 @@ fn find(registry: &Registry, pattern: &str) -> Vec<String> {
     let found = registry.find(pattern, &FindLimits::default()).unwrap();
     let mut nodes = Vec::new();
     for node in found.iter() {
-        assert_eq!(node.is_leaf, node.number.is_some());
+        assert_eq!(node.is_leaf, node.id.is_some());
         if node.is_leaf {
             nodes.push(node.path.to_owned());
         }
@@ -123,7 +123,7 @@ fn tagged_metrics_are_found_by_their_exact_name_alone() {
     check(&names, "n;*", &[]);
     let registry = registry(&names, 3);
     let leaves = registry.leaves("n;a=1;b=2", &FindLimits::default()).unwrap();
-    assert_eq!(leaves.leaves().collect::<Vec<_>>(), [(0, "n;a=1;b=2")]);
+    assert_eq!(leaves.leaves().collect::<Vec<_>>(), [(MetricId(0), "n;a=1;b=2")]);
 }
 
 #[test]
@@ -131,13 +131,13 @@ fn the_name_of_a_metric_is_resolved_without_the_index() {
     let registry = registry(&["a.b", r"c\d", "e*"], 2);
     let leaves = |pattern: &str| {
         let found = registry.leaves(pattern, &FindLimits::default()).unwrap();
-        found.leaves().map(|(number, name)| (number, name.to_owned())).collect::<Vec<_>>()
+        found.leaves().map(|(id, name)| (id, name.to_owned())).collect::<Vec<_>>()
     };
-    assert_eq!(leaves("a.b"), [(0, "a.b".to_owned())]);
-    assert_eq!(leaves(".a..b."), [(0, "a.b".to_owned())]);
+    assert_eq!(leaves("a.b"), [(MetricId(0), "a.b".to_owned())]);
+    assert_eq!(leaves(".a..b."), [(MetricId(0), "a.b".to_owned())]);
     assert_eq!(leaves("a"), []);
-    assert_eq!(leaves(r"c\d"), [(1, r"c\d".to_owned())]);
-    assert_eq!(leaves(r"e\*"), [(2, "e*".to_owned())]);
+    assert_eq!(leaves(r"c\d"), [(MetricId(1), r"c\d".to_owned())]);
+    assert_eq!(leaves(r"e\*"), [(MetricId(2), "e*".to_owned())]);
 }
 
 fn error(names: &[&str], pattern: &str, limits: &FindLimits) -> String {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use metadata::{FindLimits, Registry};
-use metric::Policy;
+use metric::{MetricId, Policy};
 
 struct Random(u64);
 
@@ -139,17 +139,17 @@ fn class(members: &[char], char: char) -> bool {
     }
 }
 
-/// Every node a pattern stands for, by the rules: (number of the metric, whether it is a branch).
-fn model_find(names: &BTreeMap<String, u32>, pattern: &str) -> BTreeMap<String, (Option<u32>, bool)> {
+/// Every node a pattern stands for, by the rules: (id of the metric, whether it is a branch).
+fn model_find(names: &BTreeMap<String, MetricId>, pattern: &str) -> BTreeMap<String, (Option<MetricId>, bool)> {
     let pattern: Vec<&str> = pattern.split('.').filter(|component| !component.is_empty()).collect();
     let mut nodes = BTreeMap::new();
-    for (name, &number) in names {
+    for (name, &id) in names {
         let path: Vec<&str> = name.split('.').collect();
         for depth in 1..=path.len() {
             if matches(&pattern, &path[..depth]) {
                 let node = nodes.entry(path[..depth].join(".")).or_insert((None, false));
                 if depth == path.len() {
-                    node.0 = Some(number);
+                    node.0 = Some(id);
                 } else {
                     node.1 = true;
                 }
@@ -159,9 +159,9 @@ fn model_find(names: &BTreeMap<String, u32>, pattern: &str) -> BTreeMap<String, 
     nodes
 }
 
-fn found(registry: &Registry, pattern: &str) -> Vec<(String, (Option<u32>, bool))> {
+fn found(registry: &Registry, pattern: &str) -> Vec<(String, (Option<MetricId>, bool))> {
     let found = registry.find(pattern, &FindLimits::default()).unwrap();
-    found.iter().map(|node| (node.path.to_owned(), (node.number, node.is_branch))).collect()
+    found.iter().map(|node| (node.path.to_owned(), (node.id, node.is_branch))).collect()
 }
 
 #[test]
@@ -172,13 +172,13 @@ fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
     for _ in 0..20 {
         let mut registry = Registry::new();
         let policy = registry.intern(&Policy::default());
-        let mut names: BTreeMap<String, u32> = BTreeMap::new();
+        let mut names: BTreeMap<String, MetricId> = BTreeMap::new();
         for _ in 0..40 {
             for _ in 0..random.below(20) {
                 let name = random.name();
                 let hash = registry.hash(name.as_bytes());
-                let number = registry.write().create(hash, &name, policy, 1);
-                assert_eq!(*names.entry(name).or_insert(number), number);
+                let id = registry.write().create(hash, &name, policy, 1);
+                assert_eq!(*names.entry(name).or_insert(id), id);
             }
             match random.below(6) {
                 0 => registry.compact_fully(),
@@ -196,20 +196,20 @@ fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
                 assert_eq!(got, expected.into_iter().collect::<Vec<_>>(), "{pattern} over {names:?}");
             }
             let mut all = Vec::new();
-            registry.all(|number, name| {
-                all.push((name.to_owned(), number));
+            registry.all(|id, name| {
+                all.push((name.to_owned(), id));
                 true
             });
             assert_eq!(all, names.clone().into_iter().collect::<Vec<_>>());
             assert_eq!(registry.len(), names.len());
             let guard = registry.read();
-            for (name, &number) in &names {
-                assert_eq!(guard.find(registry.hash(name.as_bytes()), name.as_bytes()), Some(number));
-                assert_eq!(guard.name(number), name);
+            for (name, &id) in &names {
+                assert_eq!(guard.find(registry.hash(name.as_bytes()), name.as_bytes()), Some(id));
+                assert_eq!(guard.name(id), name);
             }
             let stranger = random.name();
-            let number = guard.find(registry.hash(stranger.as_bytes()), stranger.as_bytes());
-            assert_eq!(number, names.get(&stranger).copied());
+            let id = guard.find(registry.hash(stranger.as_bytes()), stranger.as_bytes());
+            assert_eq!(id, names.get(&stranger).copied());
         }
     }
 }
@@ -229,8 +229,8 @@ fn a_find_sees_what_was_created_before_it_and_nothing_that_never_was() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for (i, name) in names.iter().enumerate() {
-                let number = registry.write().create(registry.hash(name.as_bytes()), name, policy, 1);
-                assert_eq!(number as usize, i);
+                let id = registry.write().create(registry.hash(name.as_bytes()), name, policy, 1);
+                assert_eq!(id.index(), i);
                 created.store(i + 1, Ordering::Release);
             }
             done.store(true, Ordering::Release);
@@ -244,18 +244,18 @@ fn a_find_sees_what_was_created_before_it_and_nothing_that_never_was() {
         while !done.load(Ordering::Acquire) || finds < 3 {
             let before = created.load(Ordering::Acquire);
             let leaves = registry.leaves("**", &FindLimits::default()).unwrap();
-            let mut numbers: Vec<u32> = leaves.leaves().map(|(number, _)| number).collect();
-            numbers.sort_unstable();
-            // Numbers are dense and each is there once: as many as were created, and no hole.
-            assert!(numbers.len() >= before, "{} of {before}", numbers.len());
-            assert!(numbers.iter().enumerate().all(|(i, &number)| i == number as usize));
-            for (number, name) in leaves.leaves().step_by(97) {
-                assert_eq!(names[number as usize], name);
+            let mut ids: Vec<MetricId> = leaves.leaves().map(|(id, _)| id).collect();
+            ids.sort_unstable();
+            // Ids are dense and each is there once: as many as were created, and no hole.
+            assert!(ids.len() >= before, "{} of {before}", ids.len());
+            assert!(ids.iter().enumerate().all(|(i, &id)| i == id.index()));
+            for (id, name) in leaves.leaves().step_by(97) {
+                assert_eq!(names[id.index()], name);
             }
             if let Some(last) = before.checked_sub(1) {
                 assert_eq!(
                     found(&registry, &names[last].replace('[', r"\[").replace('{', r"\{"))[0].1.0,
-                    Some(last as u32)
+                    Some(MetricId(last as u32))
                 );
             }
             finds += 1;

@@ -1,16 +1,16 @@
 //! Saving, opening and restoring: what was known is known again, and a damaged file says so.
 
 use metadata::{FindLimits, OpenError, PolicySpan, Registry, Restored};
-use metric::{Aggregation, Policy};
+use metric::{Aggregation, MetricId, Policy};
 use store::{MetricRecord, PolicyChange};
 
 fn policy(retention: &str, aggregation: Aggregation) -> Policy {
     Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.25 }
 }
 
-fn record(number: u32, name: &str, policies: &[(i64, &Policy)]) -> MetricRecord {
+fn record(id: u32, name: &str, policies: &[(i64, &Policy)]) -> MetricRecord {
     let policies = policies.iter().map(|&(since, policy)| PolicyChange { since, policy: policy.clone() }).collect();
-    MetricRecord { number, name: name.to_owned(), created_on: 1000 + i64::from(number), policies }
+    MetricRecord { id: MetricId(id), name: name.to_owned(), created_on: 1000 + i64::from(id), policies }
 }
 
 fn some_records() -> Vec<MetricRecord> {
@@ -20,27 +20,27 @@ fn some_records() -> Vec<MetricRecord> {
         record(1, "a.c", &[(0, &minutes), (1_700_000_000, &hours)]),
         record(2, "é.d", &[(0, &hours)]),
         record(3, "n;t=v", &[(0, &hours)]),
-        // A number that is missing stays missing.
+        // An id that is missing stays missing.
         record(5, "a.b.c", &[(0, &Policy::default())]),
     ]
 }
 
 fn check_is_whole(registry: &Registry) {
-    let numbers: Vec<u32> = (0..10).collect();
-    assert_eq!(registry.records(&numbers), some_records());
+    let ids: Vec<MetricId> = (0..10).map(MetricId).collect();
+    assert_eq!(registry.records(&ids), some_records());
     assert_eq!(registry.len(), 5);
     let leaves = registry.leaves("**", &FindLimits::default()).unwrap();
-    let leaves: Vec<(u32, &str)> = leaves.leaves().collect();
-    assert_eq!(leaves, [(0, "a.b"), (5, "a.b.c"), (1, "a.c"), (2, "é.d")]);
+    let leaves: Vec<(MetricId, &str)> = leaves.leaves().collect();
+    assert_eq!(leaves, [(MetricId(0), "a.b"), (MetricId(5), "a.b.c"), (MetricId(1), "a.c"), (MetricId(2), "é.d")]);
     let names = registry.read();
     for record in some_records() {
         let hash = registry.hash(record.name.as_bytes());
-        assert_eq!(names.find(hash, record.name.as_bytes()), Some(record.number));
-        assert_eq!(names.created_on(record.number), record.created_on);
+        assert_eq!(names.find(hash, record.name.as_bytes()), Some(record.id));
+        assert_eq!(names.created_on(record.id), record.created_on);
     }
     assert_eq!(names.find(registry.hash(b""), b""), None);
-    assert_eq!(names.name(4), "");
-    assert_eq!(names.end(), 6);
+    assert_eq!(names.name(MetricId(4)), "");
+    assert_eq!(names.end(), MetricId(6));
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn records_are_restored_in_any_order_and_any_number_of_times() {
     check_is_whole(&registry);
     assert_eq!(registry.restore(records), Restored { added: 0, known: 5, conflicts: 0 });
     check_is_whole(&registry);
-    assert_eq!(registry.records(&[4, 6, u32::MAX]), []);
+    assert_eq!(registry.records(&[MetricId(4), MetricId(6), MetricId::NONE]), []);
 }
 
 #[test]
@@ -63,9 +63,9 @@ fn a_new_metric_gets_the_number_after_the_highest() {
     registry.restore(some_records());
     let id = registry.intern(&Policy::default());
     let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, id, 7);
-    assert_eq!(create("new"), 6);
-    assert_eq!(create("new"), 6);
-    assert_eq!(create("a.c"), 1);
+    assert_eq!(create("new"), MetricId(6));
+    assert_eq!(create("new"), MetricId(6));
+    assert_eq!(create("a.c"), MetricId(1));
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn many_names_are_opened_as_they_were() {
     }
     registry.save(&file).unwrap();
     let opened = Registry::open(&file).unwrap();
-    let numbers: Vec<u32> = (0..60_001).collect();
-    assert_eq!(opened.records(&numbers), registry.records(&numbers));
+    let ids: Vec<MetricId> = (0..60_001).map(MetricId).collect();
+    assert_eq!(opened.records(&ids), registry.records(&ids));
     let find = |registry: &Registry| registry.find("some.*.name.**", &FindLimits::default()).unwrap();
     assert_eq!(find(&opened), find(&registry));
     assert_eq!(opened.index_statistics(), registry.index_statistics());
@@ -179,7 +179,7 @@ fn a_forged_file_does_not_panic() {
             std::fs::write(&file, &forged).unwrap();
             if let Ok(registry) = Registry::open(&file) {
                 let _ = registry.find("**", &FindLimits::default());
-                let _ = registry.records(&[0, 1, 2, 3, 4, 5]);
+                let _ = registry.records(&[0, 1, 2, 3, 4, 5].map(MetricId));
             }
         }
     }
@@ -192,38 +192,38 @@ fn a_change_of_policy_keeps_the_ones_before_as_long_as_they_have_data() {
     let day = registry.intern(&policy("1440*60s", Aggregation::Max));
     assert_eq!(registry.intern(&policy("60*60s", Aggregation::Max)), hour);
     assert_eq!(registry.policy(day).retention.to_string(), "1440*60s");
-    let number = registry.write().create(registry.hash(b"a"), "a", hour, 1);
-    let history = || registry.policies(number).unwrap().to_vec();
+    let id = registry.write().create(registry.hash(b"a"), "a", hour, 1);
+    let history = || registry.policies(id).unwrap().to_vec();
     let span = |since, policy| PolicySpan { since, policy };
     assert_eq!(history(), [span(0, hour)]);
-    registry.set_policy(number, hour, 500);
+    registry.set_policy(id, hour, 500);
     assert_eq!(history(), [span(0, hour)]);
-    registry.set_policy(number, day, 10_000);
+    registry.set_policy(id, day, 10_000);
     assert_eq!(history(), [span(0, hour), span(10_000, day)]);
-    assert_eq!(registry.policies(number).unwrap().current(), day);
-    assert_eq!(registry.read().policy_id(number), day);
+    assert_eq!(registry.policies(id).unwrap().current(), day);
+    assert_eq!(registry.read().policy_id(id), day);
     // Changed back in the same second: nothing was kept by the other.
-    registry.set_policy(number, hour, 10_000);
+    registry.set_policy(id, hour, 10_000);
     assert_eq!(history(), [span(0, hour)]);
-    registry.set_policy(number, day, 20_000);
-    registry.set_policy(number, hour, 20_000 + 3600);
+    registry.set_policy(id, day, 20_000);
+    registry.set_policy(id, hour, 20_000 + 3600);
     assert_eq!(history(), [span(0, hour), span(20_000, day), span(23_600, hour)]);
     // What the first kept for an hour has passed.
-    registry.set_policy(number, day, 23_601);
+    registry.set_policy(id, day, 23_601);
     assert_eq!(history(), [span(0, day), span(23_600, hour), span(23_601, day)]);
     // A clock that goes back does not put them out of order.
-    registry.set_policy(number, hour, 23_000);
+    registry.set_policy(id, hour, 23_000);
     assert!(history().windows(2).all(|pair| pair[0].since <= pair[1].since));
-    assert_eq!(registry.policies(number).unwrap().current(), hour);
-    assert_eq!(registry.policies(99), None);
+    assert_eq!(registry.policies(id).unwrap().current(), hour);
+    assert_eq!(registry.policies(MetricId(99)), None);
     for i in 0..100 {
-        registry.set_policy(number, if i % 2 == 0 { day } else { hour }, 24_000 + i);
+        registry.set_policy(id, if i % 2 == 0 { day } else { hour }, 24_000 + i);
     }
     assert_eq!(history().len(), 32);
-    let records = registry.records(&[number]);
+    let records = registry.records(&[id]);
     let restored = Registry::new();
     restored.restore(records.clone());
-    assert_eq!(restored.records(&[number]), records);
+    assert_eq!(restored.records(&[id]), records);
 }
 
 #[test]
@@ -237,11 +237,11 @@ fn a_change_of_many_metrics_takes_little_memory() {
     }
     let before = registry.memory_bytes();
     for i in 0..10_000 {
-        registry.set_policy(i, new, 1_000_000 + i64::from(i / 5000));
+        registry.set_policy(MetricId(i), new, 1_000_000 + i64::from(i / 5000));
     }
     let each = (registry.memory_bytes() - before) / 10_000;
     assert!(each < 64, "{each} bytes");
-    assert_eq!(registry.policies(9999).unwrap().to_vec()[1], PolicySpan { since: 1_000_001, policy: new });
+    assert_eq!(registry.policies(MetricId(9999)).unwrap().to_vec()[1], PolicySpan { since: 1_000_001, policy: new });
 }
 
 /// A hash is a hint. Names are compared, so that equal hashes are no equal names.
@@ -252,10 +252,10 @@ fn names_with_the_same_hash_stay_apart() {
     let names: Vec<String> = (0..100).map(|i| format!("n{i}")).collect();
     let mut guard = registry.write();
     for (i, name) in names.iter().enumerate() {
-        assert_eq!(guard.create(42, name, id, 1) as usize, i);
+        assert_eq!(guard.create(42, name, id, 1).index(), i);
     }
     for (i, name) in names.iter().enumerate() {
-        assert_eq!(guard.find(42, name.as_bytes()), Some(i as u32));
+        assert_eq!(guard.find(42, name.as_bytes()), Some(MetricId(i as u32)));
     }
     assert_eq!(guard.find(42, b"n100"), None);
     assert_eq!(guard.find(43, b"n1"), None);
@@ -268,11 +268,11 @@ fn policies_may_be_asked_for_while_names_are_held() {
     let ids = [60, 120].map(|n| registry.intern(&policy(&format!("{n}*60s"), Aggregation::Max)));
     registry.write().create(registry.hash(b"a"), "a", ids[0], 1);
     std::thread::scope(|scope| {
-        scope.spawn(|| (0..20_000).for_each(|i| registry.set_policy(0, ids[i % 2], 5)));
-        scope.spawn(|| (0..20_000).for_each(|_| drop(registry.policies(0))));
+        scope.spawn(|| (0..20_000).for_each(|i| registry.set_policy(MetricId(0), ids[i % 2], 5)));
+        scope.spawn(|| (0..20_000).for_each(|_| drop(registry.policies(MetricId(0)))));
         for _ in 0..20_000 {
             let names = registry.read();
-            assert!(registry.policy(names.policy_id(0)).retention.finest().points() >= 60);
+            assert!(registry.policy(names.policy_id(MetricId(0))).retention.finest().points() >= 60);
             let _names = names;
             registry.intern(&Policy::default());
         }
@@ -290,8 +290,8 @@ fn nothing_is_saved_while_numbers_are_reserved() {
     registry.save(&path).unwrap();
     assert!(!path.exists());
     let records: Vec<MetricRecord> =
-        reserved.iter().map(|(number, name)| record(*number, name, &[(0, &Policy::default())])).collect();
+        reserved.iter().map(|(id, name)| record(id.0, name, &[(0, &Policy::default())])).collect();
     registry.take_in(&records);
     registry.save(&path).unwrap();
-    assert_eq!(Registry::open(&path).unwrap().records(&[6]), records);
+    assert_eq!(Registry::open(&path).unwrap().records(&[MetricId(6)]), records);
 }

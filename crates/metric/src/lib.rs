@@ -3,6 +3,7 @@
 //! Everything here is a value. No clock, no socket, no store, nothing asynchronous.
 
 mod aggregation;
+mod id;
 mod name;
 mod policy;
 mod retention;
@@ -10,6 +11,7 @@ mod stage;
 mod time;
 
 pub use aggregation::{Aggregation, Partial, SATURATED_COUNT, UnknownAggregation};
+pub use id::MetricId;
 pub use name::{MAX_COMPONENTS, MAX_NAME_BYTES, NameError, canonical_name, is_tagged};
 pub use policy::Policy;
 pub use retention::{Retention, RetentionError};

@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::Context;
 use ingest::Ingest;
-use metric::{Policy, Retention, Timestamp};
+use metric::{MetricId, Policy, Retention, Timestamp};
 use parking_lot::Mutex;
 use store::{Catalogue, Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, StoreError, Usage};
 use store_cassandra::{
@@ -461,7 +461,7 @@ impl ClusterDriver {
                 if let Err(error) = driver.touch(some.to_vec()).await {
                     let unsaid = &written[nth * TOUCHED_AT_ONCE..];
                     tracing::warn!(%error, metrics = unsaid.len(), "updated_on could not be written; it is tried again");
-                    self.note_written(unsaid.iter().map(|name| (0, name.clone())).collect());
+                    self.note_written(unsaid.to_vec());
                     break;
                 }
             }
@@ -474,18 +474,18 @@ impl ClusterDriver {
         }
     }
 
-    fn note_written(&self, names: Vec<(u32, String)>) {
+    fn note_written(&self, names: Vec<String>) {
         let mut due = self.due.lock();
         let room = TOUCHES_WAITING.saturating_sub(due.0.len());
-        due.0.extend(names.into_iter().map(|(_, name)| name).take(room));
+        due.0.extend(names.into_iter().take(room));
     }
 
     /// Metrics of these runs that are due. Before the write, which takes the runs.
-    fn due_of(&self, runs: &[Run]) -> Vec<(u32, String)> {
+    fn due_of(&self, runs: &[Run]) -> Vec<String> {
         let now = now();
         let mut written = self.written.lock();
         let points = runs.iter().filter(|run| !run.table.aggregated);
-        points.filter(|run| written.is_due(run.metric, now)).map(|run| (run.metric, run.name.clone())).collect()
+        points.filter(|run| written.is_due(run.metric, now)).map(|run| run.name.clone()).collect()
     }
 
     fn note_read(&self, fetches: &[Fetch]) {
@@ -561,7 +561,7 @@ impl Driver for ClusterDriver {
         Box::pin(async move {
             // Numbers first: they are this node's own, and must not wait for a cluster that is away.
             self.local.put_metrics(records.clone()).await?;
-            let numbers: Vec<u32> = records.iter().map(|record| record.number).collect();
+            let numbers: Vec<MetricId> = records.iter().map(|record| record.id).collect();
             self.link.driver()?.put_metrics(records).await?;
             let (now, mut written) = (now(), self.written.lock());
             numbers.into_iter().for_each(|number| written.said(number, now));

@@ -13,6 +13,7 @@ use std::{
 
 use ingest::Ingest;
 use metadata::Registry;
+use metric::MetricId;
 use store::{Catalogue, Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
 use store_cassandra::CassandraDriver;
 use tokio::sync::mpsc;
@@ -49,8 +50,8 @@ pub struct Reconciled {
 /// now keep the number they have. Returns how many were not.
 pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn Driver, ingest: &Ingest) -> Result<usize, StoreError> {
     let registry = ingest.registry();
-    let record = |(number, metric): (u32, SharedMetric)| MetricRecord {
-        number,
+    let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {
+        id,
         name: metric.name,
         created_on: metric.created_on.unwrap_or(0),
         policies: vec![PolicyChange { since: 0, policy: metric.policy }],
@@ -114,14 +115,14 @@ impl SharedNames {
         let began = Instant::now();
         // What is not in the tables yet cannot be missed there, nor what is created from now on. In this order: what is
         // created in between is in neither.
-        let end = self.registry.read().end();
+        let end = self.registry.read().end().0;
         let unlisted = self.ingest.unlisted();
         // Nor what is out of sight now: a point, or this scan, may bring it back meanwhile.
         let mut is_there: Vec<bool> = {
             let names = self.registry.read();
-            (0..end).map(|number| !names.is_shown(number)).collect()
+            (0..end).map(MetricId).map(|number| !names.is_shown(number)).collect()
         };
-        unlisted.iter().filter_map(|&number| is_there.get_mut(number as usize).map(|there| *there = true)).count();
+        unlisted.iter().filter_map(|&number| is_there.get_mut(number.index()).map(|there| *there = true)).count();
         let mut done = Reconciled::default();
         let (unknown, mut to_adopt) = mpsc::unbounded_channel();
         let scanning = async {
@@ -133,7 +134,7 @@ impl SharedNames {
                     for metric in batch {
                         let name = metric.name.as_bytes();
                         match names.find(self.registry.hash(name), name) {
-                            Some(number) => _ = is_there.get_mut(number as usize).map(|there| *there = true),
+                            Some(number) => _ = is_there.get_mut(number.index()).map(|there| *there = true),
                             None => some.push(metric),
                         }
                     }
@@ -162,9 +163,9 @@ impl SharedNames {
             Ok::<_, StoreError>(added)
         };
         (done.rows, done.added) = tokio::try_join!(scanning, adopting)?;
-        let gone: Vec<u32> = {
+        let gone: Vec<MetricId> = {
             let names = self.registry.read();
-            let missed = (0..end).filter(|&number| !is_there[number as usize]);
+            let missed = (0..end).map(MetricId).filter(|&number| !is_there[number.index()]);
             missed.filter(|&number| names.is_shown(number)).collect()
         };
         let gone = self.deleted(driver, gone).await?;
@@ -188,10 +189,10 @@ impl SharedNames {
     }
 
     /// Those of the metrics that a scan missed which nobody has any more.
-    async fn deleted(&self, driver: &CassandraDriver, missed: Vec<u32>) -> Result<Vec<u32>, StoreError> {
+    async fn deleted(&self, driver: &CassandraDriver, missed: Vec<MetricId>) -> Result<Vec<MetricId>, StoreError> {
         let mut gone = Vec::new();
         for some in missed.chunks(ASKED) {
-            let mut numbers: HashMap<String, u32> = {
+            let mut numbers: HashMap<String, MetricId> = {
                 let names = self.registry.read();
                 some.iter().map(|&number| (names.name(number).to_owned(), number)).collect()
             };

@@ -3,7 +3,7 @@
 //! BigGraphite's `clean` deletes what has not said so for three days. Saying it with every point would be a
 //! second write for each, so each metric says it once in a while.
 
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 
 /// When each metric last said it, by number: four bytes a metric.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ impl Touches {
     }
 
     /// Notes that something happened to a metric, and returns whether it is to be said now; then it counts as said.
-    pub fn is_due(&mut self, metric: u32, now: Timestamp) -> bool {
+    pub fn is_due(&mut self, metric: MetricId, now: Timestamp) -> bool {
         let every = Timestamp::from(self.every);
-        let index = metric as usize;
+        let index = metric.index();
         if index >= self.last.len() {
             self.last.resize(index + 1, 0);
         }
@@ -40,8 +40,8 @@ impl Touches {
     }
 
     /// Notes that it was said: the metric was created.
-    pub fn said(&mut self, metric: u32, now: Timestamp) {
-        let index = metric as usize;
+    pub fn said(&mut self, metric: MetricId, now: Timestamp) {
+        let index = metric.index();
         if index >= self.last.len() {
             self.last.resize(index + 1, 0);
         }
@@ -50,8 +50,8 @@ impl Touches {
 }
 
 /// Numbers in a row become numbers all over (Fibonacci hashing).
-fn scattered(metric: u32) -> u32 {
-    metric.wrapping_mul(0x9E37_79B9)
+fn scattered(metric: MetricId) -> u32 {
+    metric.0.wrapping_mul(0x9E37_79B9)
 }
 
 #[cfg(test)]
@@ -64,17 +64,18 @@ mod tests {
     #[test]
     fn a_metric_says_it_once_in_a_while() {
         let mut touches = Touches::new(DAY, NOW);
-        touches.said(7, NOW);
-        assert!(!touches.is_due(7, NOW + 3600));
-        assert!(touches.is_due(7, NOW + 86_400));
-        assert!(!touches.is_due(7, NOW + 86_401));
-        assert!(touches.is_due(7, NOW + 2 * 86_400));
+        touches.said(MetricId(7), NOW);
+        assert!(!touches.is_due(MetricId(7), NOW + 3600));
+        assert!(touches.is_due(MetricId(7), NOW + 86_400));
+        assert!(!touches.is_due(MetricId(7), NOW + 86_401));
+        assert!(touches.is_due(MetricId(7), NOW + 2 * 86_400));
     }
 
     #[test]
     fn after_a_restart_metrics_are_spread_over_the_span() {
         let mut touches = Touches::new(DAY, NOW);
-        let due_in_hour = |hour: i64| (0..24_000).filter(|&m| touches.is_due(m, NOW + hour * 3600)).count();
+        let due_in_hour =
+            |hour: i64| (0..24_000).map(MetricId).filter(|&m| touches.is_due(m, NOW + hour * 3600)).count();
         let counts: Vec<usize> = (0..=24).map(due_in_hour).collect();
         assert!(counts.iter().all(|&count| count < 2000), "{counts:?}");
         assert_eq!(counts.iter().sum::<usize>(), 24_000, "every one of them within the span");

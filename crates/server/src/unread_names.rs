@@ -94,7 +94,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let registry = Arc::new(Registry::new());
         registry.restore(vec![MetricRecord {
-            number: 0,
+            id: metric::MetricId(0),
             name: "a.known".to_owned(),
             created_on: 0,
             policies: vec![store::PolicyChange { since: 0, policy: metric::Policy::default() }],

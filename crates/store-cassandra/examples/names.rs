@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{StreamExt, TryStreamExt, stream};
-use metric::Policy;
+use metric::{MetricId, Policy};
 use scylla::{
     errors::ExecutionError,
     statement::batch::{Batch, BatchType},
@@ -65,7 +65,7 @@ async fn main() {
         let records: Vec<MetricRecord> = numbers
             .clone()
             .map(|number| MetricRecord {
-                number: number as u32,
+                id: MetricId(number as u32),
                 name: name("servers", number),
                 created_on: 1_700_000_000,
                 policies: policies.clone(),

@@ -8,7 +8,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use metric::{Aggregation, Stage, Table, Timestamp};
+use metric::{Aggregation, MetricId, Stage, Table, Timestamp};
 use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     statement::batch::{Batch, BatchType},
@@ -82,7 +82,7 @@ impl Work {
         for part in 0..self.points as usize / self.batch {
             let runs: Vec<Run> = (0..self.metrics)
                 .map(|metric| Run {
-                    metric: metric as u32,
+                    metric: MetricId(metric as u32),
                     name: self.name(metric),
                     table: self.table,
                     first_slot: self.first + (part * self.batch) as u32,
@@ -126,7 +126,7 @@ impl Work {
 
     fn fetch_of(&self, metric: usize) -> Fetch {
         Fetch {
-            metric: metric as u32,
+            metric: MetricId(metric as u32),
             name: self.name(metric),
             table: self.table,
             first_slot: self.first,

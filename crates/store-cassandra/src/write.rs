@@ -215,7 +215,7 @@ impl Points {
 
 #[cfg(test)]
 mod tests {
-    use metric::{Aggregation, Stage};
+    use metric::{Aggregation, MetricId, Stage};
 
     use super::*;
 
@@ -225,7 +225,7 @@ mod tests {
         let table = Table { stage: Stage::new(60, 10080).unwrap(), aggregated };
         let counts = if aggregated { vec![60; values.len()] } else { vec![] };
         let aggregation = Aggregation::Average;
-        Run { metric: 0, name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }
+        Run { metric: MetricId(0), name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }
     }
 
     /// Partition in slots, timestamp, and `offset=value` of each row.

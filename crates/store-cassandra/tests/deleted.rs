@@ -2,7 +2,7 @@
 
 mod node;
 
-use metric::Policy;
+use metric::{MetricId, Policy};
 use store::{Catalogue, MetricRecord, PolicyChange};
 use store_cassandra::{
     CassandraDriver,
@@ -20,7 +20,7 @@ async fn a_name_is_deleted_only_if_the_tables_could_have_it_and_have_not() {
 
     let names = ["a.b", "a.c", "a.d", "x;t=v;u=w.w.w.w.w", "a.b.c.too.deep"];
     let record = |name: &str| MetricRecord {
-        number: 0,
+        id: MetricId(0),
         name: name.to_owned(),
         created_on: 1,
         policies: vec![PolicyChange { since: 0, policy: Policy::default() }],

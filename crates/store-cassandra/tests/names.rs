@@ -6,7 +6,7 @@ mod node;
 use std::collections::BTreeSet;
 
 use metadata::{FindLimits, Registry};
-use metric::{Aggregation, Policy, Timestamp};
+use metric::{Aggregation, MetricId, Policy, Timestamp};
 use store::{Catalogue, MetricRecord, PolicyChange, SharedMetric, SharedNode, StoreError};
 use store_cassandra::{
     CassandraDriver, Identity, Indexes, Options, Place,
@@ -63,7 +63,7 @@ impl Keyspaces {
 
 fn record(number: u32, name: &str, policy: &Policy, created_on: Timestamp) -> MetricRecord {
     let policies = vec![PolicyChange { since: 0, policy: policy.clone() }];
-    MetricRecord { number, name: name.to_owned(), created_on, policies }
+    MetricRecord { id: MetricId(number), name: name.to_owned(), created_on, policies }
 }
 
 async fn put(driver: &CassandraDriver, names: &[&str]) {

@@ -4,7 +4,7 @@ mod node;
 
 use std::ops::Range;
 
-use metric::{Aggregation, Slot, Stage, Table};
+use metric::{Aggregation, MetricId, Slot, Stage, Table};
 use node::Keyspace;
 use store::{Cells, Driver, Fetch, Run};
 use store_cassandra::{CassandraDriver, Options};
@@ -27,12 +27,13 @@ fn hour() -> Slot {
 
 fn run(aggregation: Aggregation, first_slot: Slot, cells: &[(f64, u32)]) -> Run {
     let (values, counts) = cells.iter().copied().unzip();
-    Run { metric: 1, name: NAME.into(), table: hourly(true), first_slot, values, counts, aggregation }
+    Run { metric: MetricId(1), name: NAME.into(), table: hourly(true), first_slot, values, counts, aggregation }
 }
 
 async fn read(driver: &CassandraDriver, aggregation: Aggregation, slots: Range<Slot>) -> Cells {
     let (first_slot, end_slot) = (slots.start, slots.end);
-    let fetch = Fetch { metric: 1, name: NAME.into(), table: hourly(true), first_slot, end_slot, aggregation };
+    let fetch =
+        Fetch { metric: MetricId(1), name: NAME.into(), table: hourly(true), first_slot, end_slot, aggregation };
     driver.fetch(vec![fetch]).await.unwrap().remove(0)
 }
 
@@ -147,7 +148,8 @@ async fn a_missing_keyspace_is_named() {
     assert!(error.to_string().contains("Cassandra has no keyspace 'no_such_keyspace'"), "{error}");
     let table = hourly(false);
     let (first_slot, end_slot) = (hour(), hour() + 1);
-    let fetch = Fetch { metric: 1, name: NAME.into(), table, first_slot, end_slot, aggregation: Aggregation::Sum };
+    let fetch =
+        Fetch { metric: MetricId(1), name: NAME.into(), table, first_slot, end_slot, aggregation: Aggregation::Sum };
     let error = driver.fetch(vec![fetch]).await.unwrap_err();
     assert!(error.to_string().contains("Cassandra has no keyspace 'no_such_keyspace'"), "{error}");
 }

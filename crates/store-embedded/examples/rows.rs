@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use metric::{Aggregation, Policy, Stage, Table};
+use metric::{Aggregation, MetricId, Policy, Stage, Table};
 use store::{Driver, Fetch, MetricRecord, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
@@ -61,7 +61,7 @@ async fn measure(load: &Load) {
             let start = cpu_seconds();
             let runs = (first..(first + 2000).min(load.metrics))
                 .map(|metric| Run {
-                    metric,
+                    metric: MetricId(metric),
                     name: String::new(),
                     table,
                     first_slot: FIRST + from,
@@ -84,7 +84,7 @@ async fn measure(load: &Load) {
 
     let fetches: Vec<Fetch> = (0..1000)
         .map(|i| Fetch {
-            metric: i * (load.metrics / 1000),
+            metric: MetricId(i * (load.metrics / 1000)),
             name: String::new(),
             table,
             first_slot: FIRST,
@@ -133,10 +133,10 @@ fn next(random: &mut u64, metric: u32, level: &mut f64) -> f64 {
     }
 }
 
-fn record(number: u32) -> MetricRecord {
+fn record(id: u32) -> MetricRecord {
     MetricRecord {
-        number,
-        name: format!("servers.dc{}.host{:05}.cpu.{}.user", number % 3, number / 40, number % 40),
+        id: MetricId(id),
+        name: format!("servers.dc{}.host{:05}.cpu.{}.user", id % 3, id / 40, id % 40),
         created_on: 1_700_000_000,
         policies: vec![PolicyChange { since: 0, policy: Policy::default() }],
     }

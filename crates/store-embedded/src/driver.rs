@@ -13,7 +13,7 @@ use std::{
 };
 
 use lsm_tree::{Cache, DescriptorTable};
-use metric::{ROW_POINTS, Slot, Stage, Table, Timestamp};
+use metric::{MetricId, ROW_POINTS, Slot, Stage, Table, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
 use store::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, StoreError, Usage};
 
@@ -107,8 +107,10 @@ impl EmbeddedDriver {
             let windows = fs::read_dir(&path).map_err(io_error(format!("listing {}", path.display())))?;
             for window in windows {
                 let window = window.map_err(io_error(format!("listing {}", path.display())))?;
-                let Some(number) = window.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-                trees.insert((table, number), Arc::new(Tree::open(&window.path(), &shared)?));
+                let Some(window_number) = window.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                    continue;
+                };
+                trees.insert((table, window_number), Arc::new(Tree::open(&window.path(), &shared)?));
             }
         }
         let inner = Arc::new(Inner {
@@ -345,7 +347,7 @@ async fn joined<T>(task: tokio::task::JoinHandle<T>) -> Result<T, StoreError> {
 }
 
 /// Cuts work into a piece for each thread, all runs of one metric in one piece.
-fn pieces<T>(mut items: Vec<T>, metric: impl Fn(&T) -> u32) -> Vec<Vec<T>> {
+fn pieces<T>(mut items: Vec<T>, metric: impl Fn(&T) -> MetricId) -> Vec<Vec<T>> {
     let each = items.len().div_ceil(threads()).max(1);
     let mut pieces = Vec::new();
     while !items.is_empty() {

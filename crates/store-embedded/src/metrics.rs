@@ -1,13 +1,13 @@
 //! The metrics table: a row for each metric, and a row for each policy that they name.
 //!
 //! ```text
-//! key  'm' │ number u32 BE      value  created_on u32 │ policies u8 │ { since u32 │ policy u16 }… │ name
+//! key  'm' │ id u32 BE          value  created_on u32 │ policies u8 │ { since u32 │ policy u16 }… │ name
 //! key  'p' │ id u16 BE          value  xFilesFactor f64 │ "average 10080*60s:720*3600s"
 //! ```
 //!
 //! Little-endian but for keys, which sort. A policy is written before the first metric that names it.
 
-use metric::{Policy, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use store::{MetricRecord, PolicyChange, StoreError};
 
@@ -48,7 +48,7 @@ impl MetricsTable {
                 value.extend_from_slice(&self.id(&change.policy).to_le_bytes());
             }
             value.extend_from_slice(record.name.as_bytes());
-            self.tree.insert(&metric_key(record.number), &value);
+            self.tree.insert(&metric_key(record.id), &value);
         }
     }
 
@@ -73,10 +73,11 @@ impl MetricsTable {
         let policies = self.policies.lock().clone();
         let mut records = Vec::with_capacity(AT_ONCE);
         self.tree.scan(|key, value| {
-            let [METRIC, number @ ..] = key else { return Ok(()) };
-            let number = number.try_into().ok().map(u32::from_be_bytes);
-            let record = number.and_then(|number| read_metric(number, value, &policies));
-            records.push(record.ok_or_else(|| damaged(&self.tree, format!("the row of metric {number:?}")))?);
+            let [METRIC, id @ ..] = key else { return Ok(()) };
+            let id = id.try_into().map(|id| MetricId(u32::from_be_bytes(id)));
+            let id = id.map_err(|_| damaged(&self.tree, format!("the row of key {key:02x?}")))?;
+            let record = read_metric(id, value, &policies);
+            records.push(record.ok_or_else(|| damaged(&self.tree, format!("the row of metric {id}")))?);
             if records.len() == AT_ONCE {
                 each(std::mem::replace(&mut records, Vec::with_capacity(AT_ONCE)));
             }
@@ -87,8 +88,8 @@ impl MetricsTable {
     }
 }
 
-fn metric_key(number: u32) -> [u8; 5] {
-    let [a, b, c, d] = number.to_be_bytes();
+fn metric_key(id: MetricId) -> [u8; 5] {
+    let [a, b, c, d] = id.0.to_be_bytes();
     [METRIC, a, b, c, d]
 }
 
@@ -102,7 +103,7 @@ fn seconds(time: Timestamp) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)
 }
 
-fn read_metric(number: u32, value: &[u8], policies: &[Policy]) -> Option<MetricRecord> {
+fn read_metric(id: MetricId, value: &[u8], policies: &[Policy]) -> Option<MetricRecord> {
     let (created_on, rest) = value.split_first_chunk::<4>()?;
     let (&count, mut rest) = rest.split_first()?;
     let mut changes = Vec::with_capacity(usize::from(count));
@@ -114,7 +115,7 @@ fn read_metric(number: u32, value: &[u8], policies: &[Policy]) -> Option<MetricR
         rest = after;
     }
     Some(MetricRecord {
-        number,
+        id,
         name: std::str::from_utf8(rest).ok()?.to_owned(),
         created_on: Timestamp::from(u32::from_le_bytes(*created_on)),
         policies: changes,

@@ -1,7 +1,7 @@
 //! Rows of points: a metric's slots of one group, read and written through the codec.
 
 use codec::Codec;
-use metric::Slot;
+use metric::{MetricId, Slot};
 use store::StoreError;
 
 use crate::tree::Tree;
@@ -16,8 +16,8 @@ const MOST_SEGMENTS: usize = 8;
 
 /// The key of a row: `group u32 │ metric u32`, big-endian. Time comes first: rows of a group that is past lie apart
 /// from those still written, and are never merged again; and neighbours differ in a byte or two of their keys.
-pub(crate) fn key(metric: u32, group: u32) -> [u8; 8] {
-    (u64::from(group) << 32 | u64::from(metric)).to_be_bytes()
+pub(crate) fn key(metric: MetricId, group: u32) -> [u8; 8] {
+    (u64::from(group) << 32 | u64::from(metric.0)).to_be_bytes()
 }
 
 /// What one thread needs to read and write rows.
@@ -34,7 +34,7 @@ impl Rows {
     pub(crate) fn write(
         &mut self,
         tree: &Tree,
-        metric: u32,
+        metric: MetricId,
         group: u32,
         offset: usize,
         values: &[f64],
@@ -92,7 +92,7 @@ impl Rows {
     pub(crate) fn read(
         &mut self,
         tree: &Tree,
-        metric: u32,
+        metric: MetricId,
         group: u32,
         first: Slot,
         values: &mut [f64],
@@ -137,7 +137,7 @@ mod tests {
         let mut counted = Vec::new();
         Codec::new().encode(0, &[720.0, 730.5], &[60, 59], &mut counted);
         let shown = |first: u32, row: &[u8]| {
-            let key = hex(&key(7, first / GROUP_SLOTS));
+            let key = hex(&key(MetricId(7), first / GROUP_SLOTS));
             format!("key    {} {}\nvalue  {}\n", &key[..8], &key[8..], hex(row))
         };
         let without_remarks = |block: String| -> String {

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use metric::{Aggregation, Stage, Table};
+use metric::{Aggregation, MetricId, Stage, Table};
 use store::{Driver, Events, Fetch, Run, StoreError, conformance, conformance_events};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
@@ -71,7 +71,7 @@ fn expiry_gives_the_disk_back() {
     runtime().block_on(async {
         let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
         let run = |slot: u32| Run {
-            metric: 1,
+            metric: MetricId(1),
             name: "a".into(),
             table,
             first_slot: slot,
@@ -88,7 +88,7 @@ fn expiry_gives_the_disk_back() {
         driver.expire(12_000 + 2000 + 3601).await.unwrap();
         assert_eq!(folders(), 1);
         let fetch = Fetch {
-            metric: 1,
+            metric: MetricId(1),
             name: "a".into(),
             table,
             first_slot: 20_000,
@@ -105,7 +105,7 @@ fn kill_run(metric: u32, round: u32) -> Run {
     let table = Table { stage: Stage::new(TABLE.0, TABLE.1).unwrap(), aggregated: false };
     let values = (0..50).map(|i| f64::from(metric * 1000 + round * 50 + i) / 4.0).collect();
     Run {
-        metric,
+        metric: MetricId(metric),
         name: "m".into(),
         table,
         first_slot: 1_000_000 + round * 50,
@@ -157,7 +157,7 @@ fn what_was_synced_outlives_kill_9() {
             for round in 0..=synced {
                 let run = kill_run(metric, round);
                 let fetch = Fetch {
-                    metric,
+                    metric: MetricId(metric),
                     name: "m".into(),
                     table: run.table,
                     first_slot: run.first_slot,
@@ -199,7 +199,7 @@ fn a_full_disk_is_an_error_until_there_is_room_again() {
     let driver = EmbeddedDriver::open(&small.0.path().join("store"), options).unwrap();
     let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false };
     let run = |metric: u32| Run {
-        metric,
+        metric: MetricId(metric),
         name: "m".into(),
         table,
         first_slot: 1_000_000,
@@ -208,7 +208,7 @@ fn a_full_disk_is_an_error_until_there_is_room_again() {
         aggregation: metric::Aggregation::Sum,
     };
     let fetch = |metric: u32| Fetch {
-        metric,
+        metric: MetricId(metric),
         name: "m".into(),
         table,
         first_slot: 1_000_000,

@@ -1,7 +1,7 @@
 //! Names that several programs share: what a store of many writers knows of metrics beside their points.
 //!
-//! A [`crate::Driver`] answers by a node's own numbers. The catalogue speaks of names alone, because the
-//! tables it stands for have no numbers: other nodes, and other programs, write them too.
+//! A [`crate::Driver`] answers by a node's own ids. The catalogue speaks of names alone, because the
+//! tables it stands for have no ids: other nodes, and other programs, write them too.
 
 use metric::{Policy, Timestamp};
 

@@ -11,7 +11,7 @@ use std::{
     task::Poll,
 };
 
-use metric::{Aggregation, Policy, ROW_POINTS, Retention, Slot, Stage, Table, Timestamp};
+use metric::{Aggregation, MetricId, Policy, ROW_POINTS, Retention, Slot, Stage, Table, Timestamp};
 
 use crate::{Cells, Driver, Fetch, MetricRecord, PolicyChange, Run};
 
@@ -196,12 +196,12 @@ pub async fn tables_and_metrics_are_apart(driver: &dyn Driver, now: Timestamp) {
 /// Whatever order the driver reads in, each answer stands where its fetch stood; one may be asked twice.
 pub async fn answers_are_in_the_order_of_the_fetches(driver: &dyn Driver, now: Timestamp) {
     let metrics: Vec<Metric> = (0..200).map(|i| Metric::new(1000 + i, "10080*60s", false, now)).collect();
-    let runs = metrics.iter().map(|m| m.run(0, &[f64::from(m.number), 0.5])).collect();
+    let runs = metrics.iter().map(|m| m.run(0, &[f64::from(m.id), 0.5])).collect();
     driver.write(runs).await.unwrap();
     // 77 has no divisor in common with 200: a walk through all of them, far from sorted, then twice the first.
     let order = || (0..200).map(|i| &metrics[i * 77 % 200]).chain([&metrics[0], &metrics[0]]);
     let answers = driver.fetch(order().map(|m| m.fetch_of(0..1)).collect()).await.unwrap();
-    let wanted: Vec<Cells> = order().map(|m| Cells { values: vec![f64::from(m.number)], counts: vec![] }).collect();
+    let wanted: Vec<Cells> = order().map(|m| Cells { values: vec![f64::from(m.id)], counts: vec![] }).collect();
     assert_eq!(answers, wanted);
     assert_eq!(driver.fetch(vec![]).await.unwrap(), []);
 }
@@ -247,7 +247,7 @@ pub async fn expiry_keeps_what_a_stage_keeps(driver: &dyn Driver, now: Timestamp
     m.reads(driver, newest - 1..newest + 1, &[5998.0, -1.0]).await;
 }
 
-/// Every field of a row of the metrics table comes back, and a second put of a number replaces the first.
+/// Every field of a row of the metrics table comes back, and a second put of an id replaces the first.
 pub async fn metrics_are_scanned_as_they_were_put(driver: &dyn Driver) {
     let records: Vec<MetricRecord> = (20_000..20_700).map(record).collect();
     driver.put_metrics(records.clone()).await.unwrap();
@@ -327,7 +327,7 @@ pub async fn any_operations_agree_with_a_map<F: Fixture>(fixture: &mut F, now: T
                     for (i, &value) in run.values.iter().enumerate() {
                         if !value.is_nan() {
                             let count = run.counts.get(i).map_or(0, |&count| count.min(F::LARGEST_COUNT));
-                            model.insert((m.number, run.first_slot + i as Slot), (value, count));
+                            model.insert((m.id, run.first_slot + i as Slot), (value, count));
                         }
                     }
                     runs.push(run);
@@ -338,7 +338,7 @@ pub async fn any_operations_agree_with_a_map<F: Fixture>(fixture: &mut F, now: T
                 let m = &metrics[random.below(metrics.len() as u32) as usize];
                 let first = random.below(8000);
                 let fetch = m.fetch_of(first..first + random.below(3000));
-                let stored: Vec<_> = model.range((m.number, fetch.first_slot)..(m.number, fetch.end_slot)).collect();
+                let stored: Vec<_> = model.range((m.id, fetch.first_slot)..(m.id, fetch.end_slot)).collect();
                 let mut wanted = Cells::default();
                 if !stored.is_empty() {
                     wanted.values = vec![ABSENT; (fetch.end_slot - fetch.first_slot) as usize];
@@ -364,7 +364,7 @@ const ABSENT: f64 = f64::NAN;
 /// A metric in one table. The suite counts its slots from `base`, a slot some days before now.
 #[derive(Debug, Clone)]
 struct Metric {
-    number: u32,
+    id: u32,
     table: Table,
     base: Slot,
 }
@@ -376,17 +376,17 @@ fn table(stage: &str, aggregated: bool) -> Table {
 }
 
 impl Metric {
-    fn new(number: u32, stage: &str, aggregated: bool, now: Timestamp) -> Metric {
+    fn new(id: u32, stage: &str, aggregated: bool, now: Timestamp) -> Metric {
         let table = table(stage, aggregated);
         let newest = table.stage.slot(now).expect("a time with a slot");
-        Metric { number, table, base: newest - table.stage.points() / 2 }
+        Metric { id, table, base: newest - table.stage.points() / 2 }
     }
 
     fn run(&self, first: Slot, values: &[f64]) -> Run {
         let counts = if self.table.aggregated { vec![1; values.len()] } else { vec![] };
         Run {
-            metric: self.number,
-            name: format!("conformance.m{}", self.number),
+            metric: MetricId(self.id),
+            name: format!("conformance.m{}", self.id),
             table: self.table,
             first_slot: self.base + first,
             values: values.to_vec(),
@@ -397,8 +397,8 @@ impl Metric {
 
     fn fetch_of(&self, slots: std::ops::Range<Slot>) -> Fetch {
         Fetch {
-            metric: self.number,
-            name: format!("conformance.m{}", self.number),
+            metric: MetricId(self.id),
+            name: format!("conformance.m{}", self.id),
             table: self.table,
             first_slot: self.base + slots.start,
             end_slot: self.base + slots.end,
@@ -446,28 +446,28 @@ fn assert_same(got: &[f64], wanted: &[f64], context: &str) {
     }
 }
 
-fn record(number: u32) -> MetricRecord {
+fn record(id: u32) -> MetricRecord {
     let policy = Policy {
         retention: "11520*60s:720*3600s:730*86400s".parse().expect("a retention"),
-        aggregation: Aggregation::ALL[number as usize % 8],
-        x_files_factor: f64::from(number % 11) / 10.0,
+        aggregation: Aggregation::ALL[id as usize % 8],
+        x_files_factor: f64::from(id % 11) / 10.0,
     };
     MetricRecord {
-        number,
-        name: format!("servers.dc{}.é.conformance-{number};role=db", number % 4),
-        created_on: 1_600_000_000 + i64::from(number),
+        id: MetricId(id),
+        name: format!("servers.dc{}.é.conformance-{id};role=db", id % 4),
+        created_on: 1_600_000_000 + i64::from(id),
         policies: vec![PolicyChange { since: 0, policy }],
     }
 }
 
-/// The rows with these numbers, sorted by number.
-async fn scan(driver: &dyn Driver, numbers: std::ops::Range<u32>) -> Vec<MetricRecord> {
+/// The rows with these ids, sorted by id.
+async fn scan(driver: &dyn Driver, ids: std::ops::Range<u32>) -> Vec<MetricRecord> {
     let mut found = Vec::new();
     let mut each = |batch: Vec<MetricRecord>| {
-        found.extend(batch.into_iter().filter(|record| numbers.contains(&record.number)));
+        found.extend(batch.into_iter().filter(|record| ids.contains(&record.id.0)));
     };
     driver.scan_metrics(&mut each).await.unwrap();
-    found.sort_by_key(|record| record.number);
+    found.sort_by_key(|record| record.id);
     found
 }
 

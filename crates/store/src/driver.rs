@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin};
 
-use metric::{Aggregation, Policy, Slot, Table, Timestamp};
+use metric::{Aggregation, MetricId, Policy, Slot, Table, Timestamp};
 
 /// What a driver's asynchronous calls return.
 pub type DriverFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -13,8 +13,8 @@ pub type DriverFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>
 /// it once; the last write of a slot wins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
-    /// The metric's number in this node's registry: the embedded store's key.
-    pub metric: u32,
+    /// The metric's id in this node's registry: the embedded store's key.
+    pub metric: MetricId,
     /// The metric's canonical name, from which Cassandra's key is made.
     pub name: String,
     /// Where it goes.
@@ -32,8 +32,8 @@ pub struct Run {
 /// Which slots of one metric in one table to read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fetch {
-    /// The metric's number in this node's registry.
-    pub metric: u32,
+    /// The metric's id in this node's registry.
+    pub metric: MetricId,
     /// The metric's canonical name.
     pub name: String,
     /// Where to read.
@@ -68,8 +68,8 @@ pub struct PolicyChange {
 /// A row of the metrics table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetricRecord {
-    /// The metric's number in this node's registry.
-    pub number: u32,
+    /// The metric's id in this node's registry.
+    pub id: MetricId,
     /// Canonical name, tags included.
     pub name: String,
     /// Unix seconds.
@@ -160,7 +160,7 @@ pub trait Driver: Send + Sync + 'static {
     /// after they expire: readers clip to the retention.
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()>;
 
-    /// Writes rows of the metrics table, replacing those with the same number.
+    /// Writes rows of the metrics table, replacing those with the same id.
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()>;
 
     /// Reads the whole metrics table, in any order, in batches as they come from the disk or the network.

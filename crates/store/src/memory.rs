@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use metric::{Partial, Slot, Table, Timestamp};
+use metric::{MetricId, Partial, Slot, Table, Timestamp};
 
 use crate::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, Usage};
 
@@ -20,8 +20,8 @@ pub struct MemoryDriver {
 #[derive(Debug, Default)]
 struct Tables {
     /// A stage-0 slot has the count zero. No value is NaN.
-    slots: BTreeMap<Table, BTreeMap<(u32, Slot), Partial>>,
-    metrics: BTreeMap<u32, MetricRecord>,
+    slots: BTreeMap<Table, BTreeMap<(MetricId, Slot), Partial>>,
+    metrics: BTreeMap<MetricId, MetricRecord>,
     events: BTreeMap<(Timestamp, u64), NewEvent>,
 }
 
@@ -103,7 +103,7 @@ impl Driver for MemoryDriver {
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.tables().metrics.extend(records.into_iter().map(|record| (record.number, record)));
+        self.tables().metrics.extend(records.into_iter().map(|record| (record.id, record)));
         Box::pin(ready(Ok(())))
     }
 
@@ -120,7 +120,7 @@ impl Driver for MemoryDriver {
         let slots: usize = tables.slots.values().map(BTreeMap::len).sum();
         Usage {
             disk_bytes: 0,
-            memory_bytes: (slots * size_of::<((u32, Slot), Partial)>()) as u64,
+            memory_bytes: (slots * size_of::<((MetricId, Slot), Partial)>()) as u64,
             tables: tables.slots.len() as u64,
         }
     }
@@ -202,7 +202,7 @@ mod tests {
         let driver = MemoryDriver::new();
         let table = Table { stage, aggregated: false };
         let run = Run {
-            metric: 1,
+            metric: MetricId(1),
             name: "a".into(),
             table,
             first_slot: 100,

@@ -2,15 +2,15 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use metric::{Aggregation, Timestamp, Window};
+use metric::{Aggregation, MetricId, Timestamp, Window};
 
 use crate::StoreError;
 
 /// One series wanted by a query.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesRequest {
-    /// The metric's number in this node's registry.
-    pub metric: u32,
+    /// The metric's id in this node's registry.
+    pub metric: MetricId,
     /// The request's `from` and `until`. The answer holds the points of `(from, until]`, as whisper's does.
     pub window: Window,
     /// The request's idea of the current time, Unix seconds: chooses the stage and hides the future.

@@ -42,7 +42,7 @@ pub struct Points {
 
 impl Points {
     fn read(&self, request: &SeriesRequest) -> Option<FetchedSeries> {
-        let metric = self.metrics.get(request.metric as usize)?;
+        let metric = self.metrics.get(request.metric.index())?;
         let now = request.now;
         let oldest = now - i64::from(metric.step) * i64::from(metric.kept);
         let fine = (request.window.seconds() / i64::from(metric.step)) as usize;

@@ -16,7 +16,7 @@ const EMPTY: u64 = u64::MAX;
 ///
 /// A name is never removed, so there are no tombstones, and a lookup that hits touches one cache line of
 /// the table and the record itself. Growing needs the hash bits alone, never the names.
-pub(crate) struct Numbers {
+pub(crate) struct NameTable {
     shards: Vec<Shard>,
 }
 
@@ -27,9 +27,9 @@ struct Shard {
     taken: usize,
 }
 
-impl Numbers {
-    pub(crate) fn new() -> Numbers {
-        Numbers { shards: vec![Shard::default(); SHARDS] }
+impl NameTable {
+    pub(crate) fn new() -> NameTable {
+        NameTable { shards: vec![Shard::default(); SHARDS] }
     }
 
     /// The place of the name with this hash for which `same` holds.
