@@ -17,7 +17,9 @@ use std::{
 
 use metadata::{FindError, FindLimits, Found, Matcher, TagError, TagExpressions};
 use metric::Window;
-use render::{Argument, Budget, Context, Data, Evaluation, EventTags, Expression, Fetch, PythonRegex, Series};
+use render::{
+    Argument, Budget, Context, Data, Evaluation, EventFetch, EventTags, Expression, Fetch, Fetches, PythonRegex, Series,
+};
 use store::{FetchedSeries, SeriesRequest};
 
 use crate::{
@@ -77,11 +79,10 @@ async fn rounds(state: Evaluating) -> Result<Evaluated, Refusal> {
             Next::Done(series) => return Ok(Evaluated { series, cost: state.cost }),
             Next::Read(fetches, requests) => (fetches, requests),
         };
-        let (events, fetches) = fetches.into_iter().partition(|fetch: &Fetch| fetch.events.is_some());
-        state.read_events(events).await?;
+        state.read_events(fetches.events).await?;
         let source = state.names.api.series.clone();
         let read = if requests.is_empty() { Vec::new() } else { source.fetch(requests).await? };
-        (state, next) = at_work(state, |state| state.go_on(fetches, read)).await?;
+        (state, next) = at_work(state, |state| state.go_on(fetches.series, read)).await?;
     }
     tracing::error!(targets = ?state.asked.targets, "the planner asks for more and more");
     Err(Refusal::Broken)
@@ -103,7 +104,7 @@ async fn at_work(
 enum Next {
     /// To read: fetches, and what those of series ask of the source, for each in turn one request for each of its
     /// path's metrics.
-    Read(Vec<Fetch>, Vec<SeriesRequest>),
+    Read(Fetches, Vec<SeriesRequest>),
     /// Nothing more.
     Done(Vec<Series>),
 }
@@ -145,12 +146,12 @@ impl Evaluating {
     }
 
     /// Step 3, of events. Each counts as a point.
-    async fn read_events(&mut self, fetches: Vec<Fetch>) -> Result<(), Refusal> {
+    async fn read_events(&mut self, fetches: Vec<EventFetch>) -> Result<(), Refusal> {
         let api = self.names.api.clone();
         for fetch in fetches {
-            let wanted = match &fetch.events {
-                Some(EventTags::All(tags)) => Some(Wanted::new(tags.iter().map(String::as_str), SetOf::All)),
-                _ => None,
+            let wanted = match &fetch.tags {
+                EventTags::All(tags) => Some(Wanted::new(tags.iter().map(String::as_str), SetOf::All)),
+                EventTags::Any => None,
             };
             let mut times = Vec::new();
             let most = api.limits.points.saturating_sub(self.cost.points);
@@ -207,11 +208,10 @@ impl Evaluating {
     }
 
     /// Step 2.
-    fn look_up(&self, fetches: Vec<Fetch>) -> Result<Next, Refusal> {
+    fn look_up(&self, fetches: Fetches) -> Result<Next, Refusal> {
         let api = &self.names.api;
         let mut total = self.cost.series;
-        let of_series = || fetches.iter().filter(|fetch| fetch.events.is_none());
-        for fetch in of_series() {
+        for fetch in &fetches.series {
             total += self.names.look_up(&fetch.path, |found| found.leaves().count())?;
             if total > api.limits.series {
                 return Err(too_many_series(api.limits.series));
@@ -223,7 +223,7 @@ impl Evaluating {
         let mut requests = Vec::with_capacity(total - self.cost.series);
         let mut reckoning = Reckoning::new(api, now, max_points);
         let mut points = 0usize;
-        for fetch in of_series() {
+        for fetch in &fetches.series {
             let window = Window::between(fetch.span.from, fetch.span.until);
             self.names.look_up(&fetch.path, |found| {
                 requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));

@@ -106,7 +106,7 @@ fn measure(target: &str) -> Result<(), render::Error> {
             data.put(fetch, series);
         }
     };
-    file(&mut data, plan(&targets, &context)?);
+    file(&mut data, plan(&targets, &context)?.series);
     let mut times = Vec::new();
     let began = Instant::now();
     while times.len() < 5 || (times.len() < 50 && began.elapsed().as_millis() < 300) {
@@ -116,7 +116,7 @@ fn measure(target: &str) -> Result<(), render::Error> {
                 times.push(start.elapsed());
                 std::hint::black_box(Arc::new(series));
             }
-            Evaluation::Fetch(fetches) => file(&mut data, fetches),
+            Evaluation::Fetch(fetches) => file(&mut data, fetches.series),
         }
     }
     times.sort();

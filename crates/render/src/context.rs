@@ -1,10 +1,8 @@
-//! What a request fixes for all its targets, and what is fetched for it.
-
-use std::{collections::HashMap, sync::Arc};
+//! The context of a request: what holds for all its targets.
 
 use jiff::tz::TimeZone;
 
-use crate::{Series, time::CALENDAR};
+use crate::{Fetch, time::CALENDAR};
 
 /// A request's span of time, Unix seconds. Points in `(from, until]` are fetched, as from whisper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,35 +20,6 @@ impl Span {
         let moved = |time: i64, by: i64| time.checked_add(by).filter(|time| CALENDAR.contains(time));
         Some(Span { from: moved(self.from, from_by)?, until: moved(self.until, until_by)? })
     }
-}
-
-/// One path expression, to be fetched over one span; or events of one span.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Fetch {
-    /// A glob, or a whole `seriesByTag(...)` call, as the target has it. Where events are wanted, only a text for
-    /// people.
-    pub path: Arc<str>,
-    /// When.
-    pub span: Span,
-    /// Not series but events are wanted: see [`Data::put_events`]. Only [`crate::evaluate`] asks for them, and
-    /// [`Data::put`] in their stead is the same as none.
-    pub events: Option<EventTags>,
-}
-
-impl Fetch {
-    /// Series are wanted.
-    pub fn series(path: impl Into<Arc<str>>, span: Span) -> Fetch {
-        Fetch { path: path.into(), span, events: None }
-    }
-}
-
-/// Which events are wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EventTags {
-    /// Every event: `events('*')`.
-    Any,
-    /// Those that have all of these tags. With no tag to look for there is no event, as in graphite-web.
-    All(Arc<[String]>),
 }
 
 /// Tells the largest step, seconds, among the series that a fetch will return.
@@ -89,45 +58,6 @@ impl Context<'static> {
             template: Vec::new(),
             largest_step: None,
         }
-    }
-}
-
-/// What was fetched. A fetch that found nothing is there with an empty list; one that is not there was
-/// not made yet.
-#[derive(Debug, Clone, Default)]
-pub struct Data {
-    fetched: HashMap<Fetch, Vec<Series>>,
-    events: HashMap<Fetch, Vec<i64>>,
-}
-
-impl Data {
-    /// Nothing fetched yet.
-    pub fn new() -> Data {
-        Data::default()
-    }
-
-    /// Files the answer to a fetch. The series are sorted by name here, as Graphite sorts them.
-    pub fn put(&mut self, fetch: Fetch, mut series: Vec<Series>) {
-        series.sort_by(|a, b| a.name.cmp(&b.name));
-        self.fetched.insert(fetch, series);
-    }
-
-    /// Files the events that a fetch with [`Fetch::events`] wanted: the time of each, Unix seconds, in any order.
-    /// Both ends of the span belong to it here; times outside of it do not count.
-    pub fn put_events(&mut self, fetch: Fetch, times: Vec<i64>) {
-        self.events.insert(fetch, times);
-    }
-
-    /// The events that a fetch brought, if it was made.
-    pub fn get_events(&self, fetch: &Fetch) -> Option<&[i64]> {
-        let nothing: &[i64] = &[];
-        let events = self.events.get(fetch).map(Vec::as_slice);
-        events.or_else(|| self.fetched.contains_key(fetch).then_some(nothing))
-    }
-
-    /// The answer to a fetch, if it was made.
-    pub fn get(&self, fetch: &Fetch) -> Option<&[Series]> {
-        self.fetched.get(fetch).map(Vec::as_slice)
     }
 }
 

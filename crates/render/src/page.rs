@@ -87,7 +87,7 @@ fn section(function: &Function, page: &mut String) {
 
 /// Type, whether it must be given, default and choices.
 fn said_of(function: &Function, parameter: &Parameter) -> String {
-    let default = function.standing_in(parameter).or(parameter.documented);
+    let default = function.signature.default_of(parameter).or(parameter.documented);
     let mut said = parameter.kind.name().to_owned();
     if parameter.multiple {
         said.push_str(", any number of them");

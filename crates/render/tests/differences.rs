@@ -5,7 +5,10 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use render::{Budget, Context, Data, Error, Evaluation, Expression, Fetch, Series, Span, evaluate, parse, plan};
+use render::{
+    Budget, Context, Data, Error, Evaluation, EventFetch, Expression, Fetch, Fetches, Series, Span, evaluate, parse,
+    plan,
+};
 
 const SPAN: Span = Span { from: 600, until: 900 };
 
@@ -31,8 +34,11 @@ fn answer_within(target: &str, context: &Context, budget: &Budget) -> Result<Vec
     let mut data = Data::new();
     let mut wanted = plan(&targets, context)?;
     for _ in 0..5 {
-        for fetch in wanted {
+        for fetch in wanted.series {
             data.put(fetch.clone(), fetched(&fetch));
+        }
+        for fetch in wanted.events {
+            data.put_events(fetch, Vec::new());
         }
         match evaluate(&targets, context, &data, budget)? {
             Evaluation::Done(series) => return Ok(series),
@@ -60,7 +66,7 @@ fn message(target: &str) -> String {
 
 fn planned(target: &str, context: &Context) -> Vec<String> {
     let fetches = plan(&[parse(target).expect(target)], context).expect(target);
-    fetches.iter().map(|fetch| format!("{} {} {}", fetch.path, fetch.span.from, fetch.span.until)).collect()
+    fetches.series.iter().map(|fetch| format!("{} {} {}", fetch.path, fetch.span.from, fetch.span.until)).collect()
 }
 
 // ---- where graphite-web fails, or answers by accident -----------------------------------------------------
@@ -308,12 +314,12 @@ fn a_window_in_points_is_planned_where_the_step_is_known() {
 fn what_could_not_be_planned_is_asked_for() {
     let targets = [parse("movingAverage(a.one,2)").expect("a target")];
     let mut data = Data::new();
-    for fetch in plan(&targets, &context()).expect("a plan") {
+    for fetch in plan(&targets, &context()).expect("a plan").series {
         data.put(fetch.clone(), fetched(&fetch));
     }
-    let wide = Fetch::series("a.one", Span { from: 480, until: 900 });
+    let wide = Fetch::new("a.one", Span { from: 480, until: 900 });
     let evaluation = evaluate(&targets, &context(), &data, &Budget::unlimited()).expect("an evaluation");
-    assert_eq!(evaluation, Evaluation::Fetch(vec![wide]));
+    assert_eq!(evaluation, Evaluation::Fetch(Fetches { series: vec![wide], events: Vec::new() }));
 }
 
 // ---- bounds ------------------------------------------------------------------------------------------------
@@ -354,7 +360,7 @@ fn an_evaluation_ends_with_its_budget() {
     let long = Context::new(0, -31_557_600_000_000, 0);
     let coarse = [Series::fetched("a", "a".into(), long.span.from, 86_400, vec![1.0; 1 << 20])];
     let mut data = Data::new();
-    data.put(Fetch::series("a", long.span), coarse.to_vec());
+    data.put(Fetch::new("a", long.span), coarse.to_vec());
     let targets = [parse("summarize(a,'1s')").expect("a target")];
     assert!(matches!(evaluate(&targets, &long, &data, &budget(1 << 24)), Err(Error::Budget { .. })));
 }
@@ -445,18 +451,17 @@ fn no_target_panics() {
 }
 
 /// Answers events in a request for ten seconds.
-fn counted(target: &str, times: &[i64]) -> (Vec<render::Fetch>, Vec<Series>) {
+fn counted(target: &str, times: &[i64]) -> (Vec<EventFetch>, Vec<Series>) {
     let context = Context::new(1010, 1000, 1010);
     let targets = [parse(target).expect("a target")];
     let mut data = Data::new();
-    assert_eq!(plan(&targets, &context), Ok(Vec::new()), "events are asked for when they are needed");
-    let evaluation = evaluate(&targets, &context, &data, &Budget::unlimited()).expect("an evaluation");
-    let Evaluation::Fetch(wanted) = evaluation else { panic!("{target} needs events") };
-    for fetch in &wanted {
+    let Fetches { series, events } = plan(&targets, &context).expect("a plan");
+    assert_eq!(series, [], "events are no paths");
+    for fetch in &events {
         data.put_events(fetch.clone(), times.to_vec());
     }
     match evaluate(&targets, &context, &data, &Budget::unlimited()).expect("an evaluation") {
-        Evaluation::Done(series) => (wanted, series),
+        Evaluation::Done(series) => (events, series),
         Evaluation::Fetch(more) => panic!("{target} needs {more:?} as well"),
     }
 }
@@ -465,8 +470,7 @@ fn counted(target: &str, times: &[i64]) -> (Vec<render::Fetch>, Vec<Series>) {
 fn events_are_counted_by_the_second() {
     let (wanted, series) = counted("events('a','b')", &[1000, 1003, 1003, 1009, 1010, 999]);
     let tags = render::EventTags::All(["a".to_owned(), "b".to_owned()].as_slice().into());
-    let span = Span { from: 1000, until: 1010 };
-    assert_eq!(wanted, [Fetch { path: "events(\"a\", \"b\")".into(), span, events: Some(tags) }]);
+    assert_eq!(wanted, [EventFetch { tags, span: Span { from: 1000, until: 1010 } }]);
     let [series] = series.as_slice() else { panic!("one series") };
     assert_eq!((&*series.name, series.start, series.end, series.step), ("events(\"a\", \"b\")", 1000, 1010, 1));
     let shown: Vec<String> = series.values.iter().map(f64::to_string).collect();
@@ -475,11 +479,11 @@ fn events_are_counted_by_the_second() {
 
     let (wanted, series) = counted("sumSeries(events('*'),events('c'),timeShift(events('*'),'1h'))", &[]);
     assert_eq!(wanted.len(), 3);
-    assert_eq!(wanted[0].events, Some(render::EventTags::Any));
+    assert_eq!(wanted[0].tags, render::EventTags::Any);
     assert!(series[0].values.iter().all(|value| value.is_nan()));
 }
 
-/// A caller that knows nothing of events files no series for them.
+/// The helper of these tests answers every fetch of events with none.
 #[test]
 fn a_caller_without_events_answers_none() {
     assert!(values("events('*')").iter().all(|value| value.is_nan()));
@@ -538,7 +542,7 @@ fn targets_made_of_names_are_bounded() {
     let targets = [parse(&many).expect("a target")];
     let mut data = Data::new();
     for i in 0..20_000 {
-        let fetch = Fetch::series(format!("n{i}"), SPAN);
+        let fetch = Fetch::new(format!("n{i}"), SPAN);
         let one = Series::fetched(&fetch.path.clone(), fetch.path.clone(), 660, 60, vec![1.0]);
         data.put(fetch, vec![one]);
     }

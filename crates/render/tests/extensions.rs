@@ -15,7 +15,7 @@ fn answer_at(step: i64, target: &str, found: Found) -> Result<Vec<Series>, Error
     let mut data = Data::new();
     let mut wanted = plan(&targets, &context)?;
     for _ in 0..5 {
-        for fetch in wanted {
+        for fetch in wanted.series {
             let Fetch { path, .. } = &fetch;
             let of_path = found.iter().find(|(known, _)| *known == &**path).map_or(&[][..], |(_, series)| series);
             let series = of_path
@@ -23,6 +23,9 @@ fn answer_at(step: i64, target: &str, found: Found) -> Result<Vec<Series>, Error
                 .map(|(name, values)| Series::fetched(name, path.clone(), START, step, values.to_vec()))
                 .collect();
             data.put(fetch, series);
+        }
+        for fetch in wanted.events {
+            data.put_events(fetch, Vec::new());
         }
         match evaluate(&targets, &context, &data, &Budget::unlimited())? {
             Evaluation::Done(series) => return Ok(series),
@@ -381,7 +384,7 @@ fn objectives_are_measured_per_interval() {
     );
     // An interval longer than the graph looks back for the rest of it.
     let fetches = plan(&[parse("slo(m,'1h','above',2)").expect("a target")], &Context::new(START, START, START + 600));
-    let spans: Vec<i64> = fetches.expect("a plan").iter().map(|fetch| fetch.span.from - START).collect();
+    let spans: Vec<i64> = fetches.expect("a plan").series.iter().map(|fetch| fetch.span.from - START).collect();
     assert_eq!(spans, [0, -3000]);
 }
 
@@ -546,7 +549,7 @@ fn a_baseline_is_the_median_of_other_times() {
     check(&answer("baseline(m,'7d',1,4,20)", found), &[]);
     check(&answer("baseline(m,'7d',1,4,30,2)", found), &[]);
     let spans = plan(&[parse("baseline(m,'1d',-1,3)").expect("a target")], &Context::new(START, START, START + 60));
-    let from: Vec<i64> = spans.expect("a plan").iter().map(|fetch| (fetch.span.from - START) / 86_400).collect();
+    let from: Vec<i64> = spans.expect("a plan").series.iter().map(|fetch| (fetch.span.from - START) / 86_400).collect();
     assert_eq!(from, [1, -1, -2]);
     let message = answer_at(1, "baseline(m,'1s',0,5000)", found).expect_err("many times").to_string();
     assert_eq!(message, "baseline: timeShiftEnd must be at most 1000 after timeShiftStart");

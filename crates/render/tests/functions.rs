@@ -78,7 +78,7 @@ fn read(path: &Path) -> (Vec<Metric>, Vec<Case>) {
             "target" => case.expect("a case").target = words[1].clone(),
             "fetch" => {
                 let span = Span { from: integer(1), until: integer(2) };
-                let fetch = Fetch::series(words[3].as_str(), span);
+                let fetch = Fetch::new(words[3].as_str(), span);
                 case.expect("a case").fetches.push((fetch, words[4..].to_vec()));
             }
             "series" | "tags" | "values" | "points" | "error" => case.expect("a case").answer.push(words),
@@ -145,8 +145,11 @@ fn evaluated(case: &Case, metrics: &[Metric], with_steps: bool) -> Result<Vec<Se
     let mut data = Data::new();
     let mut wanted = plan(&targets, &context)?;
     for _ in 0..10 {
-        for fetch in wanted {
+        for fetch in wanted.series {
             data.put(fetch.clone(), series_of(&fetch));
+        }
+        for fetch in wanted.events {
+            data.put_events(fetch, Vec::new());
         }
         match evaluate(&targets, &context, &data, &Budget::unlimited())? {
             Evaluation::Fetch(more) => wanted = more,

@@ -75,8 +75,11 @@ fn answer(target: &str, shape: Shape) -> Result<Vec<Series>, Error> {
     let mut data = Data::new();
     let mut wanted = plan(&targets, &context)?;
     for _ in 0..10 {
-        for fetch in wanted {
+        for fetch in wanted.series {
             data.put(fetch.clone(), shape.fetched(&fetch));
+        }
+        for fetch in wanted.events {
+            data.put_events(fetch, Vec::new());
         }
         match evaluate(&targets, &context, &data, &budget)? {
             Evaluation::Done(series) => return Ok(series),

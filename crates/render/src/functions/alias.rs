@@ -3,9 +3,9 @@
 use crate::{
     Error,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     python_regex::PythonRegex,
+    scope::Scope,
 };
 
 const GROUP: &str = "Alias";

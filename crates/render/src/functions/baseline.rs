@@ -4,14 +4,14 @@ use crate::{
     Error, Literal, Series, Span,
     aggregator::median,
     argument::{Interval, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    scope::{CallContext, Scope},
 };
 
 const GROUP: &str = "Calculate";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<Baseline>(
+    Function::reaching::<Baseline>(
         "baseline",
         GROUP,
         "The median at each time of the series as they were some multiples of an interval ago, from timeShiftStart up to, but \
@@ -19,7 +19,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     )
     .preset("aberration", Literal::Boolean(false))
     .extension(),
-    Function::of::<Baseline>(
+    Function::reaching::<Baseline>(
         "baselineAberration",
         GROUP,
         "Each value divided by its baseline: 1.1 is ten percent above. Where the baseline is zero, zero.",
@@ -56,11 +56,10 @@ parameters! {
 }
 
 impl Baseline {
-    /// How far each time looked at lies from the span asked for, and its span.
-    fn shifts(&self, asked: &Asked) -> Result<Vec<(i64, Span)>, Error> {
-        let refuse = |problem: String| Error::Refused { function: asked.function, problem };
+    /// The span of the call at each earlier time.
+    fn spans(&self, call: &CallContext) -> Result<Vec<Span>, Error> {
         if self.after.saturating_sub(self.first) > MOST_SHIFTS {
-            return Err(refuse(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
+            return Err(call.refuse(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
         }
         // Without a sign it goes back.
         let signed = self.unit.text.starts_with(['-', '+']);
@@ -68,27 +67,25 @@ impl Baseline {
         let shifts = (self.first..self.after).filter(|shift| *shift != 0);
         let span = |shift: i64| {
             let by = shift.saturating_mul(unit);
-            Ok((by, asked.moved(asked.span, by, by, "timeShiftUnit")?))
+            call.moved(by, by, "timeShiftUnit")
         };
         shifts.map(span).collect()
     }
 }
 
-impl Evaluate for Baseline {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        let more = self.shifts(asked)?.into_iter().map(|(_, span)| span).collect();
-        Ok(Reach { asked: self.aberration, more })
+impl Reaching for Baseline {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        let needs = Needs::spans(self.spans(call)?);
+        Ok(if self.aberration { Reach::Also(needs) } else { Reach::InsteadOfFirst(needs) })
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let shifts = self.shifts(&scope.asked)?;
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         // Series of one name, at all times looked at, in the order in which names were met.
         let mut groups: Vec<Vec<Series>> = Vec::new();
         let mut places = std::collections::HashMap::new();
-        for (by, span) in shifts {
-            for mut series in scope.again(span)? {
+        for (span, shifted) in inputs.spans {
+            let by = span.from - scope.span().from;
+            for mut series in shifted {
                 (series.start, series.end) = (series.start - by, series.end - by);
                 let place = *places.entry(series.name.clone()).or_insert(groups.len());
                 match groups.get_mut(place) {

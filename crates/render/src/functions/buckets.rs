@@ -4,19 +4,17 @@ use jiff::{Timestamp, ToSpan, civil::DateTime, tz::TimeZone};
 
 use crate::{
     Error, Kind, Literal, Series, Span,
-    argument::{Interval, Named, Place, SeriesList, Take, Value, parameters},
-    evaluate::Scope,
-    functions::{
-        Asked, Evaluate, Function, Reach,
-        summarize::{INTERVALS, from_start},
-    },
+    argument::{Interval, Named, ParameterPosition, SeriesList, Take, Value, parameters},
+    function::{Evaluate, FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    functions::summarize::{INTERVALS, from_start},
+    scope::{CallContext, Scope},
     time::{local_time, parse_interval},
 };
 
 const GROUP: &str = "Transform";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<HitCount>(
+    Function::reaching::<HitCount>(
         "hitcount",
         GROUP,
         "How many hits there were in each interval, of a series that says how many there are per second. A value counts for \
@@ -28,7 +26,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         GROUP,
         "The sum of all values so far, beginning again at zero with each interval since the graph's start.",
     ),
-    Function::of::<SmartSummarize>(
+    Function::reaching::<SmartSummarize>(
         "smartSummarize",
         GROUP,
         "What the values come to by func in each interval since the graph's start, or since the beginning of the second, \
@@ -50,7 +48,7 @@ impl Evaluate for IntegralByInterval {
         let problem = || format!("intervalUnit must be an interval such as '1h', got '{unit}'");
         let interval = parse_interval(&unit).ok().map(i64::abs).filter(|seconds| *seconds > 0);
         let interval = interval.ok_or_else(|| scope.refuse(problem()))?;
-        let origin = scope.span.from;
+        let origin = scope.span().from;
         let mut summed = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
             scope.spend(series.values.len())?;
@@ -116,7 +114,7 @@ struct Alignment(Option<Unit>);
 impl Take for Alignment {
     const KIND: Kind = Kind::String;
 
-    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &ParameterPosition) -> Result<Self, Error> {
         const UNITS: [(&str, Unit); 7] = [
             ("s", Unit::Second),
             ("min", Unit::Minute),
@@ -142,15 +140,15 @@ impl Take for Alignment {
             "must be one of 'seconds', 'minutes', 'hours', 'days', 'weeks', 'weeks1' to 'weeks7', 'months', 'years'";
         match unit {
             Some(unit) => Ok(Alignment(Some(unit))),
-            None => Err(place.problem(format!("{expected}, got '{}'", value.text().unwrap_or_default()))),
+            None => Err(position.problem(format!("{expected}, got '{}'", value.text().unwrap_or_default()))),
         }
     }
 }
 
-/// The span, beginning where a unit does.
-fn aligned(unit: Unit, asked: &Asked, parameter: &str) -> Result<Span, Error> {
-    let from = unit.floor(asked.span.from, &asked.time_zone).unwrap_or(asked.span.from);
-    asked.moved(asked.span, from - asked.span.from, 0, parameter)
+/// The span of the call, beginning where a unit does.
+fn aligned(unit: Unit, call: &CallContext, parameter: &str) -> Result<Span, Error> {
+    let from = unit.floor(call.span.from, call.time_zone).unwrap_or(call.span.from);
+    call.moved(from - call.span.from, 0, parameter)
 }
 
 const ALIGNMENTS: &[Literal] = &[
@@ -182,25 +180,20 @@ impl SmartSummarize {
     }
 }
 
-impl Evaluate for SmartSummarize {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+impl Reaching for SmartSummarize {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
         match self.unit() {
-            None => Ok(Reach { asked: true, more: Vec::new() }),
-            Some(unit) => Ok(Reach { asked: false, more: vec![aligned(unit, asked, "alignTo")?] }),
+            None => Ok(Reach::arguments()),
+            Some(unit) => Ok(Reach::InsteadOfFirst(Needs::spans(vec![aligned(unit, call, "alignTo")?]))),
         }
     }
 
-    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let (interval, text) = (self.interval.seconds, &self.interval.text);
         if interval <= 0 {
             return Err(scope.refuse(format!("intervalString must be longer than nothing, got '{text}'")));
         }
-        let list = match self.unit() {
-            Some(unit) => scope.again(aligned(unit, &scope.asked, "alignTo")?)?,
-            None => std::mem::take(&mut self.series.0),
-        };
+        let list = if self.unit().is_some() { inputs.only() } else { self.series.0 };
         let mut summarized = Vec::with_capacity(list.len());
         for mut series in list {
             scope.spend(usize::try_from((series.end - series.start) / interval).unwrap_or(0))?;
@@ -236,24 +229,22 @@ impl HitCount {
     }
 }
 
-impl Evaluate for HitCount {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+impl Reaching for HitCount {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
         match self.align {
-            false => Ok(Reach { asked: true, more: Vec::new() }),
-            true => Ok(Reach { asked: false, more: vec![aligned(self.unit(), asked, "alignToInterval")?] }),
+            false => Ok(Reach::arguments()),
+            true => Ok(Reach::InsteadOfFirst(Needs::spans(vec![aligned(self.unit(), call, "alignToInterval")?]))),
         }
     }
 
-    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let (interval, text) = (self.interval.seconds, &self.interval.text);
         if interval <= 0 {
             return Err(scope.refuse(format!("intervalString must be longer than nothing, got '{text}'")));
         }
-        let mut list = std::mem::take(&mut self.series.0);
+        let mut list = self.series.0;
         if self.align {
-            list = scope.again(aligned(self.unit(), &scope.asked, "alignToInterval")?)?;
+            list = inputs.only();
             for series in &mut list {
                 let intervals = (series.end - series.start).div_euclid(interval);
                 series.end = series.start + (intervals + 1) * interval;

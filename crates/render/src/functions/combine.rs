@@ -5,9 +5,9 @@ use std::sync::Arc;
 use crate::{
     Error, Kind, Literal, Series, Tags,
     argument::{AllSeries, Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     normalize::normalize,
+    scope::Scope,
 };
 
 const GROUP: &str = "Combine";
@@ -135,10 +135,10 @@ pub(crate) struct SeriesAggregator(pub(crate) Named);
 impl crate::argument::Take for SeriesAggregator {
     const KIND: Kind = Kind::Aggregator;
 
-    fn one(value: Value, place: &crate::argument::Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &crate::argument::ParameterPosition) -> Result<Self, Error> {
         let name = value.text().unwrap_or_default();
         let bare = name.strip_suffix("Series").unwrap_or(&name);
-        Named::one(Value::Text(bare.to_owned()), place).map(SeriesAggregator)
+        Named::one(Value::Text(bare.to_owned()), position).map(SeriesAggregator)
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::{
     Consolidation, Error, Literal,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     number::repr,
+    scope::Scope,
 };
 
 const GROUP: &str = "Special";

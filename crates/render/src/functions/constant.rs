@@ -3,9 +3,9 @@
 use crate::{
     Error, Series,
     argument::{Date, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     number::repr,
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -68,11 +68,11 @@ parameters! {
 
 impl Evaluate for VerticalLine {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let time = scope.asked.time(&self.time, "ts")?;
-        if time < scope.span.from {
+        let time = scope.time(&self.time, "ts")?;
+        if time < scope.span().from {
             return Err(scope.refuse(format!("timestamp {time} exists before start of range")));
         }
-        if scope.span.until < time {
+        if scope.span().until < time {
             return Err(scope.refuse(format!("timestamp {time} exists after end of range")));
         }
         // It ends where it starts, and yet has two values.
@@ -87,7 +87,7 @@ impl Evaluate for VerticalLine {
 /// Three points: at both ends of the span and in its middle. The last lies at the end of the series, where
 /// others have none.
 pub(super) fn line(value: f64, text: &str, scope: &Scope) -> Series {
-    let (start, end) = (scope.span.from, scope.span.until);
+    let (start, end) = (scope.span().from, scope.span().until);
     // A span of one second has no middle; graphite-web fails on it.
     let step = ((end - start) / 2).max(1);
     let line = Series::computed(text, start, end, step, vec![value; 3]);

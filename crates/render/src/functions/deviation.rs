@@ -3,9 +3,10 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, constant::line},
+    function::{Evaluate, Function},
+    functions::constant::line,
     number::{general, repr},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[

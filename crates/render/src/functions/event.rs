@@ -5,11 +5,11 @@ use std::sync::Arc;
 use crate::{
     Consolidation, Error, EventTags, Series,
     argument::{Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    scope::{CallContext, Scope},
 };
 
-pub(super) const FUNCTIONS: &[Function] = &[Function::of::<Events>(
+pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<Events>(
     "events",
     "Special",
     "How many events happened in each second, of those that have all the tags; '*' counts every event. \
@@ -23,18 +23,22 @@ parameters! {
     }
 }
 
-impl Evaluate for Events {
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let name = format!("events(\"{}\")", self.tags.join("\", \""));
-        let wanted = match self.tags.as_slice() {
+impl Reaching for Events {
+    fn reach(&self, _: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        let tags = match self.tags.as_slice() {
             [any] if any == "*" => EventTags::Any,
             tags => EventTags::All(Arc::from(tags)),
         };
-        let (start, end) = (scope.span.from, scope.span.until);
+        Ok(Reach::Also(Needs { events: Some(tags), ..Needs::default() }))
+    }
+
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let name = format!("events(\"{}\")", self.tags.join("\", \""));
+        let (start, end) = (scope.span().from, scope.span().until);
         let seconds = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
         scope.spend(seconds)?;
         let mut counts = vec![f64::NAN; seconds];
-        for time in scope.events(wanted, &name) {
+        for time in inputs.events {
             // One at the very end has no second of its own; graphite-web fails on it.
             let second = time.checked_sub(start).and_then(|second| usize::try_from(second).ok());
             if let Some(count) = second.and_then(|second| counts.get_mut(second)) {

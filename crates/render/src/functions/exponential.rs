@@ -1,25 +1,15 @@
 //! The moving average in which older values count ever less.
 
 use crate::{
-    Aggregator, Error, Literal, Series,
+    Aggregator, Error, Series,
     argument::{Length, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    functions::preview::{self, LENGTHS},
     number::round_to_millionths,
+    scope::{CallContext, Scope},
 };
 
-const LENGTHS: &[Literal] = &[
-    Literal::Integer(5),
-    Literal::Integer(7),
-    Literal::Integer(10),
-    Literal::Text("1min"),
-    Literal::Text("5min"),
-    Literal::Text("10min"),
-    Literal::Text("30min"),
-    Literal::Text("1hour"),
-];
-
-pub(super) const FUNCTIONS: &[Function] = &[Function::of::<ExponentialMovingAverage>(
+pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<ExponentialMovingAverage>(
     "exponentialMovingAverage",
     "Calculate",
     "A mean in which the latest value counts 2 / (windowSize + 1) and the mean before it the rest. The windowSize is a \
@@ -35,35 +25,19 @@ parameters! {
     }
 }
 
-impl ExponentialMovingAverage {
-    /// How far before the graph the first mean begins, if it can be told.
-    fn preview_seconds(&self, largest_step: Option<i64>) -> Option<i64> {
-        match &self.window {
-            Length::Time(seconds, _) => Some(*seconds),
-            Length::Points(points, _) => Some(largest_step?.saturating_mul(*points)),
-        }
-    }
-}
-
-impl Evaluate for ExponentialMovingAverage {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        let preview = self.preview_seconds(asked.largest_step);
-        let widened = preview.map(|preview| asked.moved(asked.span, -preview, 0, "windowSize")).transpose()?;
-        Ok(Reach { asked: widened.is_none() || !asked.fetched, more: widened.into_iter().collect() })
+impl Reaching for ExponentialMovingAverage {
+    fn reach(&self, call: &CallContext, first: &FirstArgument) -> Result<Reach, Error> {
+        preview::reach(&self.window, call, first)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let largest_step = match scope.asked_was_evaluated {
-            true => self.series.0.iter().map(|series| series.step).max(),
-            false => scope.asked.largest_step,
-        };
-        let nothing = scope.asked_was_evaluated && self.series.0.is_empty();
-        let Some(preview) = self.preview_seconds(largest_step).filter(|_| !nothing) else {
+    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+        preview::reach_further(&self.window, &self.series, scope)
+    }
+
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let Some((preview, wide)) = preview::previewed(&self.series, inputs, scope) else {
             return Ok(Vec::new().into());
         };
-        let wide = scope.again(scope.asked.moved(scope.span, -preview, 0, "windowSize")?)?;
         let mut means = Vec::with_capacity(wide.len());
         for mut series in wide {
             scope.spend(series.values.len())?;

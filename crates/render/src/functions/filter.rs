@@ -3,9 +3,10 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, sort::sorted_by},
+    function::{Evaluate, Function},
+    functions::sort::sorted_by,
     python_regex::PythonRegex,
+    scope::Scope,
 };
 
 const GROUP: &str = "Filter Series";

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use crate::{
-    Error, Literal, Series, Span,
+    Error, Literal, Series,
     argument::{Interval, Real, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    scope::{CallContext, Scope},
 };
 
 const GROUP: &str = "Calculate";
@@ -20,22 +20,22 @@ const BOOTSTRAPS: &[Literal] = &[Literal::Text("7d"), Literal::Text("30d")];
 const SEASONS: &[Literal] = &[Literal::Text("1d"), Literal::Text("7d")];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<Aberration>(
+    Function::reaching::<Aberration>(
         "holtWintersAberration",
         GROUP,
         "How far each value is outside of its confidence bands; zero inside of them.",
     ),
-    Function::of::<ConfidenceArea>(
+    Function::reaching::<ConfidenceArea>(
         "holtWintersConfidenceArea",
         GROUP,
         "The area between the confidence bands of one series, for a graph.",
     ),
-    Function::of::<ConfidenceBands>(
+    Function::reaching::<ConfidenceBands>(
         "holtWintersConfidenceBands",
         GROUP,
         "For each series the band below and the band above its forecast: delta times the deviation to be expected.",
     ),
-    Function::of::<Forecast>(
+    Function::reaching::<Forecast>(
         "holtWintersForecast",
         GROUP,
         "What was to be expected of each series after its season, learnt from the bootstrapInterval before the graph, which \
@@ -44,19 +44,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// The span to learn from.
-fn source(bootstrap: &Interval, asked: &Asked) -> Result<Span, Error> {
+fn source(bootstrap: &Interval, call: &CallContext) -> Result<Needs, Error> {
     if bootstrap.seconds < 0 {
-        return Err(Error::Refused {
-            function: asked.function,
-            problem: format!("bootstrapInterval must not be negative, got '{}'", bootstrap.text),
-        });
+        return Err(call.refuse(format!("bootstrapInterval must not be negative, got '{}'", bootstrap.text)));
     }
-    asked.moved(asked.span, -bootstrap.seconds, 0, "bootstrapInterval")
-}
-
-/// Only the longer span is looked at.
-fn reach_source(bootstrap: &Interval, asked: &Asked) -> Result<Reach, Error> {
-    Ok(Reach { asked: false, more: vec![source(bootstrap, asked)?] })
+    Ok(Needs::spans(vec![call.moved(-bootstrap.seconds, 0, "bootstrapInterval")?]))
 }
 
 parameters! {
@@ -68,16 +60,14 @@ parameters! {
     }
 }
 
-impl Evaluate for Forecast {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        reach_source(&self.bootstrap, asked)
+impl Reaching for Forecast {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        source(&self.bootstrap, call).map(Reach::InsteadOfFirst)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let mut forecasts = Vec::new();
-        for mut series in scope.again(source(&self.bootstrap, &scope.asked)?)? {
+        for mut series in inputs.only() {
             let learnt = Learnt::of(&series, &self.season, scope)?;
             let name = format!("holtWintersForecast({})", series.name);
             mark(&mut series, &["holtWintersForecast", "holtWintersDeviation"]);
@@ -112,27 +102,25 @@ parameters! {
     }
 }
 
-impl Evaluate for ConfidenceBands {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        reach_source(&self.bootstrap, asked)
+impl Reaching for ConfidenceBands {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        source(&self.bootstrap, call).map(Reach::InsteadOfFirst)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let bands = bands(self.delta.0, &self.bootstrap, &self.season, scope)?;
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let bands = bands(inputs.only(), self.delta.0, &self.bootstrap, &self.season, scope)?;
         Ok(bands.into_iter().flat_map(|(_, lower, upper)| [lower, upper]).collect::<Vec<_>>().into())
     }
 }
 
 /// The name of each series, its lower and its upper band.
 fn bands(
+    wide: Vec<Series>,
     delta: f64,
     bootstrap: &Interval,
     season: &Interval,
     scope: &mut Scope,
 ) -> Result<Vec<(String, Series, Series)>, Error> {
-    let wide = scope.again(source(bootstrap, &scope.asked)?)?;
     let mut bands = Vec::with_capacity(wide.len());
     for mut series in wide {
         let learnt = Learnt::of(&series, season, scope)?;
@@ -163,15 +151,13 @@ parameters! {
     }
 }
 
-impl Evaluate for ConfidenceArea {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        reach_source(&self.bootstrap, asked)
+impl Reaching for ConfidenceArea {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        source(&self.bootstrap, call).map(Reach::InsteadOfFirst)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let bands = bands(self.delta.0, &self.bootstrap, &self.season, scope)?;
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let bands = bands(inputs.only(), self.delta.0, &self.bootstrap, &self.season, scope)?;
         if bands.len() > 1 {
             let count = bands.len();
             return Err(scope.refuse(format!("seriesList must be exactly 1 series, got {count}")));
@@ -201,15 +187,13 @@ parameters! {
     }
 }
 
-impl Evaluate for Aberration {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, ..reach_source(&self.bootstrap, asked)? })
+impl Reaching for Aberration {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        source(&self.bootstrap, call).map(Reach::Also)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let bands = bands(self.delta.0, &self.bootstrap, &self.season, scope)?;
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let bands = bands(inputs.only(), self.delta.0, &self.bootstrap, &self.season, scope)?;
         let bands: HashMap<&str, (&Series, &Series)> =
             bands.iter().map(|(name, lower, upper)| (name.as_str(), (lower, upper))).collect();
         let mut aberrations = Vec::with_capacity(self.series.0.len());

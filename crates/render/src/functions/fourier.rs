@@ -5,9 +5,9 @@ use std::f64::consts::PI;
 use crate::{
     Error, Literal, Series,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     number::general,
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";

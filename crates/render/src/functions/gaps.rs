@@ -3,8 +3,9 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Limit, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, summarize::from_start},
+    function::{Evaluate, Function},
+    functions::summarize::from_start,
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";

@@ -3,8 +3,8 @@
 use crate::{
     Error, Literal, Series,
     argument::{Real, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -40,14 +40,14 @@ fn times(step: i64, scope: &mut Scope) -> Result<Vec<i64>, Error> {
     if step < 1 {
         return Err(scope.refuse(format!("step must be at least 1, got {step}")));
     }
-    let (start, end) = (scope.span.from, scope.span.until);
+    let (start, end) = (scope.span().from, scope.span().until);
     let count = usize::try_from(end.saturating_sub(start)).unwrap_or(0).div_ceil(step as usize);
     scope.spend(count)?;
     Ok((0..count as i64).map(|i| start + i * step).collect())
 }
 
 fn generated(name: &str, step: i64, values: Vec<f64>, scope: &Scope) -> Series {
-    let series = Series::computed(name, scope.span.from, scope.span.until, step, values);
+    let series = Series::computed(name, scope.span().from, scope.span().until, step, values);
     Series { x_files_factor: scope.x_files_factor, ..series }
 }
 
@@ -112,7 +112,7 @@ impl Evaluate for RandomWalk {
         let times = times(self.step, scope)?;
         // Chance is made from the request, so that evaluating stays without effects: the same name at the same
         // moment walks the same way.
-        let mut chance = Chance::of(&self.name, scope.context.now ^ scope.span.from.rotate_left(32));
+        let mut chance = Chance::of(&self.name, scope.now() ^ scope.span().from.rotate_left(32));
         let mut value = 0.0;
         let mut walk = Vec::with_capacity(times.len());
         for _ in times {

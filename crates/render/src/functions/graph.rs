@@ -3,8 +3,8 @@
 use crate::{
     Error, Literal,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 const GROUP: &str = "Graph";

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use crate::{
     Aggregator, Error, Kind, Literal, Series,
-    argument::{Place, SeriesList, Take, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    argument::{ParameterPosition, SeriesList, Take, Value, parameters},
+    function::{Evaluate, Function},
     number::repr,
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[
@@ -93,8 +93,8 @@ struct Position(i64);
 impl Take for Position {
     const KIND: Kind = Kind::Node;
 
-    fn one(value: Value, place: &Place) -> Result<Self, Error> {
-        i64::one(value, place).map(Position)
+    fn one(value: Value, position: &ParameterPosition) -> Result<Self, Error> {
+        i64::one(value, position).map(Position)
     }
 }
 
@@ -184,9 +184,9 @@ struct ValueType(String);
 impl Take for ValueType {
     const KIND: Kind = Kind::String;
 
-    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &ParameterPosition) -> Result<Self, Error> {
         let problem = "must be the name of an aggregation function, si or binary, got series";
-        value.text().map(ValueType).ok_or_else(|| place.problem(problem.to_owned()))
+        value.text().map(ValueType).ok_or_else(|| position.problem(problem.to_owned()))
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::{
     Error, Series,
     argument::{Node, NodeOrTag, SeriesList, SeriesLists, Value, parameters},
-    evaluate::Scope,
-    functions::{self, Evaluate, Function, node::by_key},
+    function::{Evaluate, Function},
+    functions::node::by_key,
+    scope::Scope,
 };
 
 const GROUP: &str = "Combine";
@@ -72,11 +73,11 @@ impl Evaluate for ReduceSeries {
         }
         let mut reduced = Vec::with_capacity(groups.len());
         for (name, members) in groups {
-            let function = functions::called(&self.function)?;
+            scope.check_callback(&self.function)?;
             // A group that lacks a member, or comes to nothing, makes graphite-web fail; we leave it out.
             let Some(members) = members.into_iter().collect::<Option<Vec<Series>>>() else { continue };
             let lists = members.into_iter().map(|series| vec![series]).collect();
-            let single = scope.call_back(function, lists)?.into_iter().next();
+            let single = scope.call_back(&self.function, lists)?.into_iter().next();
             reduced.extend(single.map(|series| Series { name: name.into(), ..series }));
         }
         Ok(reduced.into())

@@ -3,9 +3,10 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, combine::power},
+    function::{Evaluate, Function},
+    functions::combine::power,
     number::{general, repr, round_to_millionths, rounded},
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";

@@ -10,22 +10,12 @@ use std::collections::VecDeque;
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Length, Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    functions::preview::{self, LENGTHS},
+    scope::{CallContext, Scope},
 };
 
 const GROUP: &str = "Calculate";
-
-const LENGTHS: &[Literal] = &[
-    Literal::Integer(5),
-    Literal::Integer(7),
-    Literal::Integer(10),
-    Literal::Text("1min"),
-    Literal::Text("5min"),
-    Literal::Text("10min"),
-    Literal::Text("30min"),
-    Literal::Text("1hour"),
-];
 
 pub(super) const FUNCTIONS: &[Function] = &[
     moving(
@@ -49,7 +39,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "The smallest value of the windowSize before each time: points, or a time such as '5min'.",
     ),
     moving("movingSum", "sum", "The sum of the windowSize before each time: points, or a time such as '5min'."),
-    Function::of::<Moving>(
+    Function::reaching::<Moving>(
         "movingWindow",
         GROUP,
         "What the values of the windowSize before each time come to by func. The window is a number of points or a time \
@@ -58,7 +48,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 const fn moving(name: &'static str, func: &'static str, description: &'static str) -> Function {
-    Function::of::<Moving>(name, GROUP, description).preset("func", Literal::Text(func))
+    Function::reaching::<Moving>(name, GROUP, description).preset("func", Literal::Text(func))
 }
 
 parameters! {
@@ -71,37 +61,19 @@ parameters! {
     }
 }
 
-impl Moving {
-    /// How far before the graph the first window begins, if it can be told.
-    fn preview_seconds(&self, largest_step: Option<i64>) -> Option<i64> {
-        match &self.window {
-            Length::Time(seconds, _) => Some(*seconds),
-            Length::Points(points, _) => Some(largest_step?.saturating_mul(*points)),
-        }
-    }
-}
-
-impl Evaluate for Moving {
-    const REACHES: bool = true;
-
-    /// graphite-web looks at the series over the span asked for to see whether there are any and what their
-    /// steps are. Of a plain fetch both are known without.
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        let preview = self.preview_seconds(asked.largest_step);
-        let widened = preview.map(|preview| asked.moved(asked.span, -preview, 0, "windowSize")).transpose()?;
-        Ok(Reach { asked: widened.is_none() || !asked.fetched, more: widened.into_iter().collect() })
+impl Reaching for Moving {
+    fn reach(&self, call: &CallContext, first: &FirstArgument) -> Result<Reach, Error> {
+        preview::reach(&self.window, call, first)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let largest_step = match scope.asked_was_evaluated {
-            true => self.series.0.iter().map(|series| series.step).max(),
-            false => scope.asked.largest_step,
-        };
-        let nothing = scope.asked_was_evaluated && self.series.0.is_empty();
-        let Some(preview) = self.preview_seconds(largest_step).filter(|_| !nothing) else {
+    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+        preview::reach_further(&self.window, &self.series, scope)
+    }
+
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let Some((preview, wide)) = preview::previewed(&self.series, inputs, scope) else {
             return Ok(Vec::new().into());
         };
-        let wide = scope.again(scope.asked.moved(scope.span, -preview, 0, "windowSize")?)?;
         let tag = format!("moving{}", capitalized(&self.func.name));
         let mut moved = Vec::with_capacity(wide.len());
         for mut series in wide {
@@ -474,7 +446,7 @@ mod tests {
     }
 
     fn with_scope<T>(run: impl FnOnce(&Scope) -> Result<T, Error>) -> T {
-        crate::evaluate::in_scope(|scope| run(scope)).expect("no budget to run out of")
+        crate::scope::in_scope(|scope| run(scope)).expect("no budget to run out of")
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use crate::{
     Error, Literal, Series,
     argument::{Callback, NodeOrTag, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, combine::aggregate},
+    function::{Evaluate, Function},
+    functions::combine::aggregate,
     grammar::parse,
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[

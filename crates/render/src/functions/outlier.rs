@@ -3,12 +3,10 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{
-        Evaluate, Function,
-        percent::{percentile, sort},
-    },
+    function::{Evaluate, Function},
+    functions::percent::{percentile, sort},
     number::{general, repr},
+    scope::Scope,
 };
 
 const SERIES: &str = "Filter Series";

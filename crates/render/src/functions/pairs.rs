@@ -3,13 +3,11 @@
 use crate::{
     Error, Literal, Series,
     argument::{Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{
-        Evaluate, Function,
-        combine::{SeriesAggregator, aggregate, divided, power},
-    },
+    function::{Evaluate, Function},
+    functions::combine::{SeriesAggregator, aggregate, divided, power},
     normalize::normalize,
     number::general,
+    scope::Scope,
 };
 
 const GROUP: &str = "Combine";

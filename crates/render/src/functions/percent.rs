@@ -6,14 +6,14 @@ use crate::{
     Aggregator, Error, Literal, Series,
     aggregator::{by_row, in_order},
     argument::{Any, NodeOrTag, SeriesList, Value, parameters},
-    evaluate::Scope,
+    function::{Evaluate, Function},
     functions::{
-        Evaluate, Function,
         combine::{divided, path_expressions},
         node::{by_key, key},
     },
     normalize::{folded, normalize},
     number::{general, repr},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[

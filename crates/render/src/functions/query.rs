@@ -3,27 +3,27 @@
 use crate::{
     Aggregator, Error,
     argument::{Node, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, FirstArgument, Function, Inputs, Needs, Reach, Reaching},
     python_format::python_format,
     python_regex::PythonRegex,
+    scope::{CallContext, Scope},
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<AliasQuery>(
+    Function::reaching::<AliasQuery>(
         "aliasQuery",
         "Alias",
         "Names each series by the last value of another, as newName formats it: '%d users'. The other is the target that \
          search and replace make of the name; \\1 is the first group.",
     ),
-    Function::of::<ApplyByNode>(
+    Function::reaching::<ApplyByNode>(
         "applyByNode",
         "Combine",
         "For each distinct beginning of the names, up to and with node nodeNum, the target that templateFunction is once % \
          stands for that beginning; newName names what comes of it, with % as well.",
     ),
     Function::of::<FallbackSeries>("fallbackSeries", "Special", "The series, or the fallback where there are none."),
-    Function::of::<UseSeriesAbove>(
+    Function::reaching::<UseSeriesAbove>(
         "useSeriesAbove",
         "Filter Series",
         "For each series that rises above a value, another: the target that search and replace make of its name.",
@@ -52,15 +52,19 @@ parameters! {
     }
 }
 
-impl Evaluate for AliasQuery {
-    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
+impl Reaching for AliasQuery {
+    fn reach(&self, _: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Later)
+    }
+
+    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
         let renaming = Renaming::of(&self.search, &self.replace, scope)?;
-        for series in &mut self.series.0 {
-            let query = renaming.apply(&series.name, scope)?;
-            let found = scope.text(&query)?;
-            if scope.awaits() {
-                continue;
-            }
+        let queries = self.series.0.iter().map(|series| renaming.apply(&series.name, scope));
+        Ok(Needs::targets(queries.collect::<Result<_, _>>()?))
+    }
+
+    fn evaluate(mut self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        for (series, (query, found)) in self.series.0.iter_mut().zip(inputs.targets) {
             let shown: String = query.chars().take(200).collect();
             let Some(first) = found.first() else {
                 return Err(scope.refuse(format!("No series found with query: {shown}")));
@@ -109,21 +113,38 @@ parameters! {
     }
 }
 
-impl Evaluate for ApplyByNode {
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        // Whatever comes of it bears the times of the last series, as in graphite-web.
-        let Some(last) = self.series.0.last() else { return Ok(Vec::new().into()) };
-        let (start, end) = (last.start, last.end);
+impl ApplyByNode {
+    /// The distinct beginnings of the names, each with its target. Empty targets are left out.
+    fn targets(&self, scope: &Scope) -> Result<Vec<(&str, String)>, Error> {
         let mut prefixes: Vec<&str> = self.series.0.iter().map(|series| prefix(&series.name, self.node.0)).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
-        let mut all = Vec::new();
+        let mut targets = Vec::with_capacity(prefixes.len());
         for prefix in prefixes {
             let target = filled(&self.template, prefix, scope)?;
-            if target.trim().is_empty() {
-                continue;
+            if !target.trim().is_empty() {
+                targets.push((prefix, target));
             }
-            let found = scope.text(&target)?;
+        }
+        Ok(targets)
+    }
+}
+
+impl Reaching for ApplyByNode {
+    fn reach(&self, _: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Later)
+    }
+
+    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+        Ok(Needs::targets(self.targets(scope)?.into_iter().map(|(_, target)| target).collect()))
+    }
+
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        // All that is found gets the times of the last series, as in graphite-web.
+        let Some(last) = self.series.0.last() else { return Ok(Vec::new().into()) };
+        let (start, end) = (last.start, last.end);
+        let mut all = Vec::new();
+        for ((prefix, _), (_, found)) in self.targets(scope)?.into_iter().zip(inputs.targets) {
             let name = match self.name.as_deref().filter(|name| !name.is_empty()) {
                 Some(name) => Some(filled(name, prefix, scope)?),
                 None => None,
@@ -177,8 +198,12 @@ parameters! {
     }
 }
 
-impl Evaluate for UseSeriesAbove {
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+impl Reaching for UseSeriesAbove {
+    fn reach(&self, _: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Later)
+    }
+
+    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
         let renaming = Renaming::of(&self.search, &self.replace, scope)?;
         let mut targets = String::new();
         for series in &self.series.0 {
@@ -188,11 +213,12 @@ impl Evaluate for UseSeriesAbove {
                 targets.push_str(&name);
             }
         }
-        if targets.is_empty() {
-            return Ok(Vec::new().into());
-        }
-        let mut found = scope.text(&format!("group({targets})"))?;
-        found.retain(|series| !series.values.is_empty());
-        Ok(found.into())
+        let any = !targets.is_empty();
+        Ok(Needs::targets(any.then(|| format!("group({targets})")).into_iter().collect()))
+    }
+
+    fn evaluate(self, inputs: Inputs, _: &mut Scope) -> Result<Value, Error> {
+        let found = inputs.targets.into_iter().flat_map(|(_, found)| found);
+        Ok(found.filter(|series| !series.values.is_empty()).collect::<Vec<_>>().into())
     }
 }

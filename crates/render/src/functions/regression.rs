@@ -3,11 +3,11 @@
 use crate::{
     Error, Series, Span,
     argument::{Date, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    scope::{CallContext, Scope},
 };
 
-pub(super) const FUNCTIONS: &[Function] = &[Function::of::<LinearRegression>(
+pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<LinearRegression>(
     "linearRegression",
     "Calculate",
     "The line of least squares through each series. It is found from the values between startSourceAt and endSourceAt, \
@@ -24,33 +24,27 @@ parameters! {
 }
 
 impl LinearRegression {
-    fn source(&self, asked: &Asked) -> Result<Span, Error> {
+    fn source(&self, call: &CallContext) -> Result<Span, Error> {
         let time = |date: &Option<Date>, otherwise: i64, parameter: &str| match date {
-            Some(date) => asked.time(date, parameter),
+            Some(date) => call.time(date, parameter),
             None => Ok(otherwise),
         };
-        let from = time(&self.start, asked.span.from, "startSourceAt")?;
-        let until = time(&self.end, asked.span.until, "endSourceAt")?;
+        let from = time(&self.start, call.span.from, "startSourceAt")?;
+        let until = time(&self.end, call.span.until, "endSourceAt")?;
         if until < from {
-            return Err(Error::Refused {
-                function: asked.function,
-                problem: format!("startSourceAt must not be after endSourceAt, got {from} and {until}"),
-            });
+            return Err(call.refuse(format!("startSourceAt must not be after endSourceAt, got {from} and {until}")));
         }
         Ok(Span { from, until })
     }
 }
 
-impl Evaluate for LinearRegression {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, more: vec![self.source(asked)?] })
+impl Reaching for LinearRegression {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Also(Needs::spans(vec![self.source(call)?])))
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let span = self.source(&scope.asked)?;
-        let sources = scope.again(span)?;
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
+        let Some((span, sources)) = inputs.spans.into_iter().next() else { return Ok(Vec::new().into()) };
         let mut lines = Vec::with_capacity(sources.len());
         for (source, mut series) in sources.iter().zip(self.series.0) {
             let points = series.values.len();

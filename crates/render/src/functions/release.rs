@@ -3,8 +3,8 @@
 use crate::{
     Error, Series,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<TimeShiftByMetric>(

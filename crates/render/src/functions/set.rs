@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use crate::{
     Error, Literal, Series,
     argument::{SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     number::general,
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";
@@ -174,12 +174,12 @@ struct JoinType(String);
 impl crate::argument::Take for JoinType {
     const KIND: crate::Kind = crate::Kind::String;
 
-    fn one(value: Value, place: &crate::argument::Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &crate::argument::ParameterPosition) -> Result<Self, Error> {
         let value = match value {
             Value::Text(text) => Value::Text(text.to_uppercase()),
             other => other,
         };
-        String::one(value, place).map(JoinType)
+        String::one(value, position).map(JoinType)
     }
 }
 

@@ -5,8 +5,8 @@ use jiff::{Timestamp, tz::TimeZone};
 use crate::{
     Error, Literal, Span,
     argument::{Interval, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    scope::{CallContext, Scope},
 };
 
 const INTERVALS: &[Literal] = &[
@@ -21,14 +21,14 @@ const INTERVALS: &[Literal] = &[
 ];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<TimeShift>(
+    Function::reaching::<TimeShift>(
         "timeShift",
         "Transform",
         "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false leaves the end \
          where the shifted series have it; alignDST moves them an hour where summer time lies between.",
     )
     .signature("timeShift(seriesList, timeShift, resetEnd=True, alignDST=False)"),
-    Function::of::<TimeStack>(
+    Function::reaching::<TimeStack>(
         "timeStack",
         "Transform",
         "The series as they were timeShiftStart times timeShiftUnit ago, once more often, and so on up to before \
@@ -45,17 +45,17 @@ struct Shift(Interval);
 impl crate::argument::Take for Shift {
     const KIND: crate::Kind = crate::Kind::Interval;
 
-    fn one(value: Value, place: &crate::argument::Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &crate::argument::ParameterPosition) -> Result<Self, Error> {
         let back = match value {
             Value::Text(text) if text.starts_with(|first: char| first.is_ascii_digit()) => {
                 Value::Text(format!("-{text}"))
             }
             Value::Text(text) if text.is_empty() => {
-                return Err(place.problem("must be an interval such as '1d', got ''".to_owned()));
+                return Err(position.problem("must be an interval such as '1d', got ''".to_owned()));
             }
             other => other,
         };
-        Interval::one(back, place).map(Shift)
+        Interval::one(back, position).map(Shift)
     }
 }
 
@@ -70,19 +70,18 @@ parameters! {
 }
 
 impl TimeShift {
-    fn shifted(&self, asked: &Asked) -> Result<Span, Error> {
-        let by = |span: Span, seconds: i64| asked.moved(span, seconds, seconds, "timeShift");
-        let shifted = by(asked.span, self.shift.0.seconds)?;
+    fn shifted(&self, call: &CallContext) -> Result<Span, Error> {
+        let shifted = call.moved(self.shift.0.seconds, self.shift.0.seconds, "timeShift")?;
         if !self.align_dst {
             return Ok(shifted);
         }
-        let hour = match (summer_time(asked.span, &asked.time_zone), summer_time(shifted, &asked.time_zone)) {
+        let hour = match (summer_time(call.span, call.time_zone), summer_time(shifted, call.time_zone)) {
             (Some(true), Some(false)) => 3600,
             (Some(false), Some(true)) => -3600,
             // A span with a change in it would be wrong on one side either way.
             _ => 0,
         };
-        by(shifted, hour)
+        CallContext { span: shifted, ..*call }.moved(hour, hour, "timeShift")
     }
 }
 
@@ -92,17 +91,15 @@ fn summer_time(span: Span, zone: &TimeZone) -> Option<bool> {
     at(span.from).filter(|from| Some(*from) == at(span.until))
 }
 
-impl Evaluate for TimeShift {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, more: vec![self.shifted(asked)?] })
+impl Reaching for TimeShift {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Also(Needs::spans(vec![self.shifted(call)?])))
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, _: &mut Scope) -> Result<Value, Error> {
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let (start, end) = (first.start, first.end);
-        let mut shifted = scope.again(self.shifted(&scope.asked)?)?;
+        let mut shifted = inputs.only();
         for series in &mut shifted {
             series.tags.put("timeShift", self.shift.0.text.as_str());
             series.name = format!("timeShift({}, \"{}\")", series.name, self.shift.0.text).into();
@@ -124,38 +121,32 @@ parameters! {
 }
 
 impl TimeStack {
-    /// How often the unit is taken, and the span then.
-    fn spans(&self, asked: &Asked) -> Result<Vec<(i64, Span)>, Error> {
+    fn spans(&self, call: &CallContext) -> Result<Vec<Span>, Error> {
         let count = self.after.saturating_sub(self.first);
         if count > MAX_STACKED {
-            return Err(Error::Refused {
-                function: asked.function,
-                problem: format!(
-                    "timeShiftStart and timeShiftEnd ask for {count} shifts; at most {MAX_STACKED} are made"
-                ),
-            });
+            return Err(call.refuse(format!(
+                "timeShiftStart and timeShiftEnd ask for {count} shifts; at most {MAX_STACKED} are made"
+            )));
         }
         let shifted = |times: i64| {
             let by = self.unit.0.seconds.saturating_mul(times);
-            Ok((times, asked.moved(asked.span, by, by, "timeShiftUnit")?))
+            call.moved(by, by, "timeShiftUnit")
         };
         (self.first..self.after).map(shifted).collect()
     }
 }
 
-impl Evaluate for TimeStack {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, more: self.spans(asked)?.into_iter().map(|(_, span)| span).collect() })
+impl Reaching for TimeStack {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
+        Ok(Reach::Also(Needs::spans(self.spans(call)?)))
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, _: &mut Scope) -> Result<Value, Error> {
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let unit = &self.unit.0.text;
         let mut stacked = Vec::new();
-        for (times, span) in self.spans(&scope.asked)? {
-            for mut series in scope.again(span)? {
+        for (times, (_, shifted)) in (self.first..).zip(inputs.spans) {
+            for mut series in shifted {
                 series.tags.put("timeShiftUnit", unit.as_str());
                 series.tags.put("timeShift", times.to_string());
                 (series.start, series.end) = (first.start, first.end);

@@ -3,8 +3,8 @@
 use crate::{
     Error, Literal, Series,
     argument::{Date, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<TimeSlice>(
@@ -24,8 +24,8 @@ parameters! {
 
 impl Evaluate for TimeSlice {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        let start = scope.asked.time(&self.start, "startSliceAt")?;
-        let end = scope.asked.time(&self.end, "endSliceAt")?;
+        let start = scope.time(&self.start, "startSliceAt")?;
+        let end = scope.time(&self.end, "endSliceAt")?;
         let mut slices = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
             scope.check()?;
@@ -33,7 +33,7 @@ impl Evaluate for TimeSlice {
             series.tags.put("timeSliceEnd", end.to_string());
             series.name = format!("timeSlice({}, {start}, {end})", series.name).into();
             // graphite-web counts from the beginning of the request, not from that of the series.
-            let (from, step) = (scope.span.from, series.step);
+            let (from, step) = (scope.span().from, series.step);
             let inside = |i: usize| (start..=end).contains(&(from + i as i64 * step));
             let cut = |(i, value): (usize, &f64)| if inside(i) { *value } else { f64::NAN };
             let values = series.values.iter().enumerate().map(cut).collect();

@@ -1,24 +1,24 @@
 //! Service level objectives: how often values were as they should be.
 
 use crate::{
-    Error, Literal, Series, Span,
+    Error, Literal, Series,
     argument::{Interval, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Asked, Evaluate, Function, Reach},
+    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
     number::general,
+    scope::{CallContext, Scope},
 };
 
 const GROUP: &str = "Transform";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<Slo>(
+    Function::reaching::<Slo>(
         "slo",
         GROUP,
         "Which share of the known values, 0 to 1, compares with a value as asked, in each interval; where the graph is shorter \
          than the interval, in the interval that ends with it.",
     )
     .extension(),
-    Function::of::<SloErrorBudget>(
+    Function::reaching::<SloErrorBudget>(
         "sloErrorBudget",
         GROUP,
         "How many seconds of each interval may still go wrong: the share of values that are as asked, less the objective, \
@@ -51,32 +51,28 @@ parameters! {
     }
 }
 
-impl Evaluate for Slo {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+impl Reaching for Slo {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
         let Slo { interval, method, value, .. } = self;
-        Objective { interval, method, value: *value, objective: None }.reach(asked)
+        Objective { interval, method, value: *value, objective: None }.reach(call)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let Slo { series, interval, method, value } = self;
-        Objective { interval: &interval, method: &method, value, objective: None }.evaluate(series.0, scope)
+        Objective { interval: &interval, method: &method, value, objective: None }.evaluate(series.0, inputs, scope)
     }
 }
 
-impl Evaluate for SloErrorBudget {
-    const REACHES: bool = true;
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
+impl Reaching for SloErrorBudget {
+    fn reach(&self, call: &CallContext, _: &FirstArgument) -> Result<Reach, Error> {
         let SloErrorBudget { interval, method, value, objective, .. } = self;
-        Objective { interval, method, value: *value, objective: Some(*objective) }.reach(asked)
+        Objective { interval, method, value: *value, objective: Some(*objective) }.reach(call)
     }
 
-    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let SloErrorBudget { series, interval, method, value, objective } = self;
         let objective = Some(objective);
-        Objective { interval: &interval, method: &method, value, objective }.evaluate(series.0, scope)
+        Objective { interval: &interval, method: &method, value, objective }.evaluate(series.0, inputs, scope)
     }
 }
 
@@ -88,14 +84,11 @@ struct Objective<'a> {
 }
 
 impl Objective<'_> {
-    /// The span that an interval longer than the graph needs.
-    fn longer(&self, asked: &Asked) -> Result<Option<Span>, Error> {
-        let missing = self.interval.seconds.saturating_sub(asked.span.until - asked.span.from);
-        (missing > 0).then(|| asked.moved(asked.span, -missing, 0, "interval")).transpose()
-    }
-
-    fn reach(&self, asked: &Asked) -> Result<Reach, Error> {
-        Ok(Reach { asked: true, more: self.longer(asked)?.into_iter().collect() })
+    /// An interval longer than the graph needs a longer span.
+    fn reach(&self, call: &CallContext) -> Result<Reach, Error> {
+        let missing = self.interval.seconds.saturating_sub(call.span.until - call.span.from);
+        let longer = (missing > 0).then(|| call.moved(-missing, 0, "interval")).transpose()?;
+        Ok(Reach::Also(Needs::spans(longer.into_iter().collect())))
     }
 
     fn met(&self, value: f64) -> bool {
@@ -107,15 +100,12 @@ impl Objective<'_> {
         }
     }
 
-    fn evaluate(&self, list: Vec<Series>, scope: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(&self, list: Vec<Series>, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let interval = self.interval.seconds;
         if interval <= 0 {
             return Err(scope.refuse(format!("interval must be longer than nothing, got '{}'", self.interval.text)));
         }
-        let longer = match self.longer(&scope.asked)? {
-            Some(span) => Some(scope.again(span)?),
-            None => None,
-        };
+        let longer = inputs.spans.into_iter().next().map(|(_, longer)| longer);
         let budget = self.objective.map_or(String::new(), |objective| format!(", {}", general(objective)));
         let suffix = format!("{}, {}, {}{budget}", self.interval.text, self.method, general(self.value));
         let mut met = Vec::with_capacity(list.len());

@@ -3,8 +3,8 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 const GROUP: &str = "Sorting";

@@ -3,11 +3,11 @@
 
 use crate::{
     Error, Kind, Literal, Series,
-    argument::{Interval, Place, SeriesList, Take, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    argument::{Interval, ParameterPosition, SeriesList, Take, Value, parameters},
+    function::{Evaluate, Function},
     normalize::normalize,
     number::general,
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";
@@ -395,10 +395,10 @@ enum Stretch {
 impl Take for Stretch {
     const KIND: Kind = Kind::IntegerOrInterval;
 
-    fn one(value: Value, place: &Place) -> Result<Self, Error> {
+    fn one(value: Value, position: &ParameterPosition) -> Result<Self, Error> {
         match value {
-            text @ Value::Text(_) => Interval::one(text, place).map(|interval| Stretch::Seconds(interval.seconds)),
-            other => i64::one(other, place).map(Stretch::Values),
+            text @ Value::Text(_) => Interval::one(text, position).map(|interval| Stretch::Seconds(interval.seconds)),
+            other => i64::one(other, position).map(Stretch::Values),
         }
     }
 }

@@ -3,8 +3,8 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Interval, Named, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
+    scope::Scope,
 };
 
 pub(super) const INTERVALS: &[Literal] = &[Literal::Text("10min"), Literal::Text("1h"), Literal::Text("1d")];

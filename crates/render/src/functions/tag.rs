@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use crate::{
     Error, Series, Tags,
     argument::{Callback, NodeOrTag, SeriesList, Tag, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function, combine::aggregate, node::key},
+    function::{Evaluate, Function},
+    functions::{combine::aggregate, node::key},
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[

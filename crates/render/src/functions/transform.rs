@@ -3,9 +3,9 @@
 use crate::{
     Error, Literal, Series,
     argument::{Limit, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{Evaluate, Function},
+    function::{Evaluate, Function},
     number::{general, repr, round_to_millionths},
+    scope::Scope,
 };
 
 const GROUP: &str = "Transform";

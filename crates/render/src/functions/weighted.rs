@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use crate::{
     Aggregator, Error, Series,
     argument::{Named, NodeOrTag, SeriesList, Value, parameters},
-    evaluate::Scope,
+    function::{Evaluate, Function},
     functions::{
-        Evaluate, Function,
         combine::{aggregate, divided},
         node::key,
     },
+    scope::Scope,
 };
 
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<WeightedAverage>(

@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use crate::{
     Error, Literal, Series,
     argument::{Named, Node, SeriesList, Value, parameters},
-    evaluate::Scope,
-    functions::{
-        Evaluate, Function,
-        combine::{SeriesAggregator, aggregate},
-    },
+    function::{Evaluate, Function},
+    functions::combine::{SeriesAggregator, aggregate},
+    scope::Scope,
 };
 
 const GROUP: &str = "Combine";

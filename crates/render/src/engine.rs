@@ -1,0 +1,272 @@
+//! The engine: one walk over the targets, which plans and evaluates.
+//!
+//! The walk of a call: 1. phase 1 of what the function needs; 2. its arguments; 3. what phase 1 declared; 4. phase 2,
+//! where the function has one, and what that declares; 5. the function. A part that is not fetched yet is noted, and
+//! the call ends behind step 3 or 4 without an answer. Planning is the same walk without data, and ends behind step 3.
+
+use std::collections::HashSet;
+
+use crate::{
+    Argument, Budget, Call, Context, Data, Error, EventFetch, Expression, Fetch, Fetches, Series, Span,
+    argument::Value,
+    function::{Body, FirstArgument, Function, Inputs, Needs, Reach},
+    functions,
+    grammar::parse,
+    scope::{CallContext, Scope},
+};
+
+/// Fetches beyond which a request is rejected. Functions that shift time inside of each other multiply.
+const MAX_FETCHES: usize = 10_000;
+
+/// Expressions that a walk over a request's targets, or over a target that a function made, visits at most.
+const MAX_STEPS: usize = 10 * MAX_FETCHES;
+
+/// Targets that functions make, inside of each other; beyond, a request is rejected.
+const MAX_MADE: usize = 10;
+
+/// See the module's head.
+pub(crate) struct Engine<'a> {
+    request: &'a Context<'a>,
+    /// `None` while planning.
+    data: Option<&'a Data>,
+    scope: Scope<'a>,
+    missing: Missing,
+    steps_left: usize,
+    /// How many targets made by functions are being evaluated, inside of each other.
+    made: usize,
+}
+
+/// Fetches that a walk met and that have no answer.
+#[derive(Default)]
+struct Missing {
+    fetches: Fetches,
+    series: HashSet<Fetch>,
+    events: HashSet<EventFetch>,
+}
+
+impl Missing {
+    fn len(&self) -> usize {
+        self.series.len() + self.events.len()
+    }
+
+    // Both keep one fetch more than the bound, and the walk ends soon.
+
+    fn add(&mut self, fetch: Fetch) {
+        if self.len() <= MAX_FETCHES && self.series.insert(fetch.clone()) {
+            self.fetches.series.push(fetch);
+        }
+    }
+
+    fn add_events(&mut self, fetch: EventFetch) {
+        if self.len() <= MAX_FETCHES && self.events.insert(fetch.clone()) {
+            self.fetches.events.push(fetch);
+        }
+    }
+}
+
+impl<'a> Engine<'a> {
+    pub(crate) fn new(request: &'a Context<'a>, data: Option<&'a Data>, budget: &'a Budget<'a>) -> Engine<'a> {
+        Engine {
+            request,
+            data,
+            scope: Scope::new(request, budget, functions::CALLBACKS),
+            missing: Missing::default(),
+            steps_left: MAX_STEPS,
+            made: 0,
+        }
+    }
+
+    /// Whether something is missing, so that errors and empty answers mean nothing yet.
+    pub(crate) fn awaits(&self) -> bool {
+        !self.missing.fetches.is_empty()
+    }
+
+    /// The fetches that are missing.
+    pub(crate) fn missing(self) -> Fetches {
+        self.missing.fetches
+    }
+
+    /// The value of an expression over a span; [`Value::Planned`] where something is missing, and while planning.
+    pub(crate) fn expression(&mut self, expression: &Expression, span: Span) -> Result<Value, Error> {
+        self.steps_left = self.steps_left.saturating_sub(1);
+        if self.steps_left == 0 || self.missing.len() > MAX_FETCHES {
+            return Err(Error::Fetches { most: MAX_FETCHES });
+        }
+        match expression {
+            Expression::Path(path) | Expression::SeriesByTag(path) => Ok(self.series(path, span)),
+            Expression::Template(inside, _) => self.expression(inside, span),
+            Expression::Call(call) => self.call(call, span),
+        }
+    }
+
+    fn series(&mut self, path: &str, span: Span) -> Value {
+        let fetch = Fetch::new(path, span);
+        let Some(series) = self.data.and_then(|data| data.get(&fetch)) else {
+            self.missing.add(fetch);
+            return Value::Planned;
+        };
+        let x_files_factor = self.scope.x_files_factor;
+        let with_factor = |series: &Series| Series { x_files_factor, ..series.clone() };
+        Value::Series(series.iter().map(with_factor).collect())
+    }
+
+    fn call(&mut self, call: &Call, span: Span) -> Result<Value, Error> {
+        let function = functions::called(&call.function)?;
+        let first = match call.positional.first() {
+            Some(Argument::Expression(first)) => Some(first),
+            _ => None,
+        };
+        let context = CallContext::new(function.name, span, self.request);
+        let reach = self.reach(function, call, &context, first)?;
+        let (has_first, phase_2, needs) = match reach {
+            Reach::Also(needs) => (true, false, needs),
+            Reach::InsteadOfFirst(needs) => (false, false, needs),
+            Reach::Later => (true, true, Needs::default()),
+        };
+
+        let mut complete = true;
+        let mut positional = Vec::with_capacity(call.positional.len());
+        for (position, argument) in call.positional.iter().enumerate() {
+            let value = match argument {
+                Argument::Expression(_) if position == 0 && !has_first => Value::Series(Vec::new()),
+                argument => self.argument(argument, span)?,
+            };
+            complete &= !matches!(value, Value::Planned);
+            positional.push(value);
+        }
+        let mut named = Vec::with_capacity(call.named.len());
+        for (name, argument) in &call.named {
+            let value = self.argument(argument, span)?;
+            complete &= !matches!(value, Value::Planned);
+            named.push((name.clone(), value));
+        }
+        let mut inputs = Inputs { has_first, ..Inputs::default() };
+        complete &= self.gather(needs, first, &context, &mut inputs)?;
+        if !complete || self.data.is_none() {
+            return Ok(Value::Planned);
+        }
+
+        let arguments = function.arguments(functions::is_callback, positional, named)?;
+        self.scope.check()?;
+        self.scope.begin(context);
+        let value = match function.body {
+            Body::Evaluate { evaluate, .. } => evaluate(arguments, &mut self.scope)?,
+            Body::Reaching { bind, .. } => {
+                let bound = bind(arguments)?;
+                if phase_2 {
+                    let needs = bound.reach_further(&self.scope)?;
+                    if !self.gather(needs, first, &context, &mut inputs)? {
+                        return Ok(Value::Planned);
+                    }
+                    self.scope.begin(context);
+                }
+                bound.evaluate(inputs, &mut self.scope)?
+            }
+        };
+        let points = |series: &[Series]| series.iter().map(|series| series.values.len() + 1).sum::<usize>();
+        match &value {
+            Value::Series(series) => self.scope.spend(points(series))?,
+            Value::Lists(lists) => self.scope.spend(lists.iter().map(|list| points(list) + 1).sum())?,
+            _ => {}
+        }
+        Ok(value)
+    }
+
+    fn argument(&mut self, argument: &Argument, span: Span) -> Result<Value, Error> {
+        match argument {
+            Argument::Expression(expression) => self.expression(expression, span),
+            literal => Ok(literal.into()),
+        }
+    }
+
+    /// Phase 1 of a call. While planning, mistakes in any call's arguments are found here, before anything is fetched.
+    fn reach(
+        &self,
+        function: &'static Function,
+        call: &Call,
+        context: &CallContext,
+        first: Option<&Expression>,
+    ) -> Result<Reach, Error> {
+        // Series are not known here.
+        let arguments = || {
+            let positional = call.positional.iter().map(Value::from).collect();
+            let named = call.named.iter().map(|(name, argument)| (name.clone(), argument.into())).collect();
+            function.arguments(functions::is_callback, positional, named)
+        };
+        match function.body {
+            Body::Evaluate { .. } if self.data.is_some() => Ok(Reach::arguments()),
+            Body::Evaluate { check, .. } => check(arguments()?).map(|()| Reach::arguments()),
+            Body::Reaching { reach, .. } => {
+                reach(arguments()?, context, &FirstArgument::new(first, context.span, self.request))
+            }
+        }
+    }
+
+    /// Evaluates what a call needs, behind what it already has. Tells whether nothing is missing. Changes of the scope
+    /// by an argument over another span, or by a target, are forgotten, as in graphite-web.
+    fn gather(
+        &mut self,
+        needs: Needs,
+        first: Option<&Expression>,
+        context: &CallContext<'a>,
+        inputs: &mut Inputs<'a>,
+    ) -> Result<bool, Error> {
+        let mut complete = true;
+        let x_files_factor = self.scope.x_files_factor;
+        for span in needs.spans {
+            let value = first.map_or(Ok(Value::None), |first| self.expression(first, span));
+            self.scope.x_files_factor = x_files_factor;
+            match value? {
+                Value::Planned => complete = false,
+                Value::Series(series) => inputs.spans.push((span, series)),
+                _ => inputs.spans.push((span, Vec::new())),
+            }
+        }
+        if let Some(tags) = needs.events {
+            let fetch = EventFetch { tags, span: context.span };
+            match self.data.and_then(|data| data.get_events(&fetch)) {
+                Some(times) => inputs.events = times,
+                None => {
+                    self.missing.add_events(fetch);
+                    complete = false;
+                }
+            }
+        }
+        for target in needs.targets {
+            let value = self.made_target(&target, context);
+            self.scope.x_files_factor = x_files_factor;
+            match value? {
+                Value::Planned => complete = false,
+                Value::Series(series) => inputs.targets.push((target, series)),
+                _ => inputs.targets.push((target, Vec::new())),
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Evaluates a target that a function made.
+    fn made_target(&mut self, target: &str, context: &CallContext) -> Result<Value, Error> {
+        // Even one that names nothing costs something, and there may be many.
+        self.scope.spend(1)?;
+        if self.made == MAX_MADE {
+            return Err(context.refuse(format!("makes targets inside of more than {MAX_MADE} others")));
+        }
+        let parsed = parse(target)?;
+        let resolved = parsed.resolved(&self.request.template)?;
+        let steps_left = std::mem::replace(&mut self.steps_left, MAX_STEPS);
+        self.made += 1;
+        let value = self.expression(&resolved, context.span);
+        self.made -= 1;
+        self.steps_left = steps_left;
+        match value {
+            // An error may come of what is missing elsewhere.
+            Err(error) if self.awaits() && !is_final(&error) => Ok(Value::Planned),
+            other => other,
+        }
+    }
+}
+
+/// Whether an error stays one, whatever is fetched.
+pub(crate) fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Cancelled | Error::Fetches { .. })
+}

@@ -1,0 +1,158 @@
+//! The scope of a function: the request, the call and the budget. No function reaches the fetched data or the engine
+//! through it; [`crate::function::Reach`] is the way to ask for more.
+
+use std::collections::HashMap;
+
+use jiff::tz::TimeZone;
+
+use crate::{Budget, Context, Error, Series, Span, argument::Date, time::parse_at_time};
+
+/// A call, as the function sees it before and while it is evaluated.
+#[derive(Clone, Copy)]
+pub(crate) struct CallContext<'a> {
+    /// The function, by the name in the request.
+    pub(crate) function: &'static str,
+    /// The span of the call: the request's, unless a function around the call moved it.
+    pub(crate) span: Span,
+    /// The request's.
+    pub(crate) time_zone: &'a TimeZone,
+    /// The request's, Unix seconds.
+    pub(crate) now: i64,
+}
+
+impl<'a> CallContext<'a> {
+    pub(crate) fn new(function: &'static str, span: Span, request: &'a Context) -> CallContext<'a> {
+        CallContext { function, span, time_zone: &request.time_zone, now: request.now }
+    }
+
+    /// The Unix seconds of a date in this request.
+    pub(crate) fn time(&self, date: &Date, parameter: &str) -> Result<i64, Error> {
+        parse_at_time(&date.0, self.now, self.time_zone).map_err(|_| {
+            let given: String = date.0.chars().take(100).collect();
+            Error::Argument {
+                function: self.function,
+                parameter: parameter.to_owned(),
+                problem: format!("must be a time such as '-1h' or '20260121', got '{given}'"),
+            }
+        })
+    }
+
+    /// The span of the call with its ends moved by so many seconds, or the error that it leaves the calendar.
+    pub(crate) fn moved(&self, from_by: i64, until_by: i64, parameter: &str) -> Result<Span, Error> {
+        let moved = self.span.moved(from_by, until_by);
+        moved.ok_or_else(|| self.refuse(format!("{parameter} reaches beyond the calendar, the years 1 to 9999")))
+    }
+
+    /// The function rejects its arguments or their series.
+    pub(crate) fn refuse(&self, problem: impl Into<String>) -> Error {
+        Error::Refused { function: self.function, problem: problem.into() }
+    }
+}
+
+/// The functions that other functions call. The table of functions is above this module and comes with the scope.
+#[derive(Clone, Copy)]
+pub(crate) struct Callbacks {
+    /// The error of a name that no function has.
+    pub(crate) check: fn(&str) -> Result<(), Error>,
+    /// Calls a function with a list of series for each parameter.
+    pub(crate) call: fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Error>,
+}
+
+/// See the module's head.
+pub(crate) struct Scope<'a> {
+    call: CallContext<'a>,
+    callbacks: Callbacks,
+    budget: &'a Budget<'a>,
+    points_left: usize,
+    /// The share of known values that folding needs here.
+    pub(crate) x_files_factor: f64,
+    /// How high each stack of series is by now, for all targets of the request. One point a time, of series that the
+    /// budget bounds.
+    pub(crate) stacks: HashMap<String, Vec<f64>>,
+}
+
+impl<'a> Scope<'a> {
+    pub(crate) fn new(request: &'a Context, budget: &'a Budget<'a>, callbacks: Callbacks) -> Scope<'a> {
+        Scope {
+            call: CallContext::new("", request.span, request),
+            callbacks,
+            budget,
+            points_left: budget.points,
+            x_files_factor: request.x_files_factor,
+            stacks: HashMap::new(),
+        }
+    }
+
+    /// Begins a call; the engine and callbacks do.
+    pub(crate) fn begin(&mut self, call: CallContext<'a>) {
+        self.call = call;
+    }
+
+    /// Runs a call inside of the current one, with its span.
+    pub(crate) fn within<T>(&mut self, function: &'static str, run: impl FnOnce(&mut Self) -> T) -> T {
+        let caller = std::mem::replace(&mut self.call.function, function);
+        let result = run(self);
+        self.call.function = caller;
+        result
+    }
+
+    /// Calls another function with nothing but series, a list for each parameter.
+    pub(crate) fn call_back(&mut self, function: &str, lists: Vec<Vec<Series>>) -> Result<Vec<Series>, Error> {
+        (self.callbacks.call)(function, lists, self)
+    }
+
+    /// The error of a callback that does not exist.
+    pub(crate) fn check_callback(&self, function: &str) -> Result<(), Error> {
+        (self.callbacks.check)(function)
+    }
+
+    /// The function that is being evaluated, by the name in the request.
+    pub(crate) fn function(&self) -> &'static str {
+        self.call.function
+    }
+
+    /// The span of the call.
+    pub(crate) fn span(&self) -> Span {
+        self.call.span
+    }
+
+    /// The time of the request, Unix seconds.
+    pub(crate) fn now(&self) -> i64 {
+        self.call.now
+    }
+
+    /// The Unix seconds of a date in this request.
+    pub(crate) fn time(&self, date: &Date, parameter: &str) -> Result<i64, Error> {
+        self.call.time(date, parameter)
+    }
+
+    /// See [`CallContext::moved`].
+    pub(crate) fn moved(&self, from_by: i64, until_by: i64, parameter: &str) -> Result<Span, Error> {
+        self.call.moved(from_by, until_by, parameter)
+    }
+
+    /// The function rejects its arguments or their series.
+    pub(crate) fn refuse(&self, problem: impl Into<String>) -> Error {
+        self.call.refuse(problem)
+    }
+
+    /// The error of a request that was cancelled. For loops over series.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if (self.budget.cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// Takes points from the budget, before memory is taken for them.
+    pub(crate) fn spend(&mut self, points: usize) -> Result<(), Error> {
+        self.check()?;
+        self.points_left = self.points_left.checked_sub(points).ok_or(Error::Budget { points: self.budget.points })?;
+        Ok(())
+    }
+}
+
+/// Runs a function's parts that need a scope but no request.
+#[cfg(test)]
+pub(crate) fn in_scope<T>(run: impl FnOnce(&Scope) -> T) -> T {
+    let (context, budget) = (Context::new(0, 0, 0), Budget::unlimited());
+    let callbacks = Callbacks { check: |_| Ok(()), call: |_, _, _| Ok(Vec::new()) };
+    run(&Scope::new(&context, &budget, callbacks))
+}
