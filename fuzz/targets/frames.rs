@@ -1,4 +1,4 @@
-//! Frames in pieces are the same as frames at once, and the caller's buffer stays within the limit.
+//! Frames in chunks are the same as whole frames, and the caller's buffer stays within the limit.
 #![no_main]
 
 use carbon::{FrameDecoder, Reject, Sink};

@@ -1,5 +1,5 @@
-//! Patterns over names: the first line is a pattern, the others are names. What is found is the same whether the
-//! names wait in the tail or are in the index, and is of the pattern's depth.
+//! Patterns over names: the first line is a pattern, the others are names. The result is the same for names in the
+//! tail and in the index, and has the depth of the pattern.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -13,7 +13,7 @@ fn found(registry: &Registry, pattern: &str) -> Option<Vec<(String, bool, bool)>
     let found = registry.find(pattern, &limits).ok()?;
     let leaves = registry.leaves(pattern, &limits).ok()?;
     let nodes: Vec<_> = found.iter().map(|node| (node.path.to_owned(), node.is_leaf, node.is_branch)).collect();
-    // The exact name of a tagged metric is no node of the tree, and yet to be read.
+    // The exact name of a tagged metric is not a node of the tree, but can be read.
     if !pattern.contains(';') {
         let metrics: Vec<&str> = nodes.iter().filter(|node| node.1).map(|node| node.0.as_str()).collect();
         assert_eq!(leaves.leaves().map(|(_, name)| name).collect::<Vec<_>>(), metrics);

@@ -1,4 +1,4 @@
-//! Graphite over HTTP: whatever a client sends, the server answers or hangs up, soon, and goes on serving.
+//! Graphite over HTTP: for any request, the server soon answers or closes the connection, and continues to serve.
 #![no_main]
 
 use std::{
@@ -51,7 +51,9 @@ fn server() -> SocketAddr {
         let address = listener.local_addr().expect("an address");
         let registry = Arc::new(Registry::new());
         let policy = registry.intern(&Policy::default());
-        for name in ["a.b", "a.c", "servers.a.cpu.user", "servers.a.cpu.system", "servers.b.cpu.user", "n;a=b", "\u{e9}.b"] {
+        for name in
+            ["a.b", "a.c", "servers.a.cpu.user", "servers.a.cpu.system", "servers.b.cpu.user", "n;a=b", "\u{e9}.b"]
+        {
             registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
         }
         let limits = Limits {
@@ -94,6 +96,6 @@ fn answer(request: &[u8]) -> Vec<u8> {
 fuzz_target!(|request: &[u8]| {
     let answer = answer(request);
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."), "{}", answer.escape_ascii());
-    // A bug of ours answers so; bad requests are the client's.
+    // 500 is a bug of the server; bad requests get another status.
     assert!(!answer.starts_with(b"HTTP/1.1 500"), "{}", answer.escape_ascii());
 });

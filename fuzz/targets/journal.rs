@@ -1,11 +1,11 @@
-//! The journal: whatever a segment holds is read without harm, and damage costs no record but its own.
+//! The journal: any segment is read without harm, and damage loses no record but its own.
 #![no_main]
 
 use ingest::journal::{NumberedPoint, Record, RecordWriter, replay};
 use libfuzzer_sys::fuzz_target;
 use metric::MetricId;
 
-/// The points of every record, so that they can be compared.
+/// The points of every record, for comparing.
 fn read(bytes: &[u8]) -> (u64, u64, Vec<Vec<(u32, u32, u64)>>) {
     let mut all = Vec::new();
     let replayed = replay(bytes, |record| {
@@ -16,7 +16,7 @@ fn read(bytes: &[u8]) -> (u64, u64, Vec<Vec<(u32, u32, u64)>>) {
     (replayed.records, replayed.damaged_bytes, all)
 }
 
-/// A record with a right checksum around any payload: length, crc over kind and payload, kind, payload.
+/// A record with a correct checksum around any payload: length, crc over kind and payload, kind, payload.
 fn record(kind: u8, payload: &[u8]) -> Vec<u8> {
     let checked = [&[kind], payload].concat();
     let length = (payload.len() as u32).to_le_bytes();
@@ -47,8 +47,8 @@ fuzz_target!(|input: &[u8]| {
     assert!(between.last() == Some(&expected(2)) || swallows(input, last.len()));
 });
 
-/// Whether a record with a right checksum in `input` reaches into the `after` bytes behind it: nothing can tell it
-/// from one of ours. Never seen, for want of such checksums.
+/// Whether a record with a correct checksum in `input` extends into the `after` bytes behind it: it is then not
+/// different from one of ours. Never seen, because such checksums are rare.
 fn swallows(input: &[u8], after: usize) -> bool {
     (0..input.len()).any(|at| {
         let length = input.get(at..at + 4).and_then(|length| length.try_into().ok()).map(u32::from_le_bytes);

@@ -1,5 +1,5 @@
-//! Pickles: what comes out is in proportion to what went in, a frame that fails gives no point, and a decoder
-//! that has seen other frames reads it as a new one does.
+//! Pickles: the output is in proportion to the input, a frame that fails gives no point, and a used decoder reads a
+//! frame as a new one does.
 #![no_main]
 
 use std::cell::RefCell;

@@ -1,4 +1,4 @@
-//! Protobuf payloads: a frame that fails gives no point, and what was read is the same when written and read again.
+//! Protobuf payloads: a frame that fails gives no point, and points are the same when written and read again.
 #![no_main]
 
 use carbon::{Reject, Sink, encode, protobuf};

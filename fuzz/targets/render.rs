@@ -1,4 +1,4 @@
-//! Targets: whatever is asked is parsed, planned, fetched and evaluated within its budget, or refused.
+//! Targets: any target is parsed, planned, fetched and evaluated within its budget, or rejected.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -39,15 +39,15 @@ fuzz_target!(|target: &str| {
     let targets = [target];
     let now = 1_700_000_000;
     let context = Context::new(now, now - 3600, now);
-    let Ok(mut wanted) = plan(&targets, &context) else { return };
+    let Ok(mut needed) = plan(&targets, &context) else { return };
     let budget = Budget { points: POINTS, cancelled: &|| false };
     let mut data = Data::new();
     let mut fetches = 0;
     for _ in 0..ROUNDS {
-        for fetch in wanted {
+        for fetch in needed {
             fetches += 1;
-            assert!(data.get(&fetch).is_none(), "{fetch:?} is asked for again");
-            // A server refuses as many series; it is no error of the evaluation.
+            assert!(data.get(&fetch).is_none(), "{fetch:?} is fetched again");
+            // A server rejects this many series; that is not an error of the evaluation.
             if fetches > 200 {
                 return;
             }
@@ -56,12 +56,12 @@ fuzz_target!(|target: &str| {
         }
         match evaluate(&targets, &context, &data, &budget) {
             Err(error) => return assert!(!error.to_string().is_empty()),
-            Ok(Evaluation::Fetch(more)) => wanted = more,
+            Ok(Evaluation::Fetch(more)) => needed = more,
             Ok(Evaluation::Done(series)) => {
                 assert!(series.iter().map(|series| series.values.len()).sum::<usize>() <= POINTS + 10_000);
                 return series.iter().for_each(|series| assert!(series.step > 0, "{series:?}"));
             }
         }
     }
-    panic!("it never ends");
+    panic!("the evaluation asks for data without end");
 });

@@ -1,4 +1,4 @@
-//! Rows: any bytes decode or are refused; whatever is encoded decodes to the bit, in whole and in part.
+//! Rows: any bytes decode or are damaged; encoded values decode to the bit, in whole and in part.
 #![no_main]
 
 use codec::{Codec, MAX_SLOTS, segments};
@@ -59,7 +59,7 @@ fn encode(input: &[u8]) {
     for slots in [0..MAX_SLOTS, 0..middle, middle..MAX_SLOTS, middle..(middle + 1).min(MAX_SLOTS)] {
         let mut values = vec![f64::NAN; slots.len()];
         let mut counts = vec![0; slots.len()];
-        codec.decode(&row, slots.clone(), &mut values, &mut counts).expect("what was encoded");
+        codec.decode(&row, slots.clone(), &mut values, &mut counts).expect("encoded values");
         assert_eq!(bits(&values), bits(&expected[slots.clone()]));
         assert_eq!(counts, expected_counts[slots]);
     }

@@ -1,4 +1,4 @@
-//! Rule files: four files and a name, divided by NUL. Whatever they say, deciding and explaining agree.
+//! Rule files: four files and names, separated by NUL. Decision and explanation agree for any of them.
 #![no_main]
 
 use carbon::{Decision, RuleFiles, Rules};

@@ -4,30 +4,20 @@
 use std::time::Instant;
 
 use codec::Codec;
+use host::{Random, SeededRandom};
 
 const ROWS: usize = 400;
 
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// The sum of twelve is near enough to a normal distribution.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
-    }
+/// Near enough to a normal distribution: the sum of twelve numbers.
+fn normal(random: &SeededRandom) -> f64 {
+    (0..12).map(|_| random.unit()).sum::<f64>() - 6.0
 }
 
-fn row(random: &mut Random, kind: &str, slots: usize) -> Vec<f64> {
+fn row(random: &SeededRandom, kind: &str, slots: usize) -> Vec<f64> {
     let mut level = (random.unit() * 10_000.0).round();
-    let mut next = |random: &mut Random| match kind {
+    let mut next = |random: &SeededRandom| match kind {
         "gauge" => {
-            level += (random.normal() * 20.0).round();
+            level += (normal(random) * 20.0).round();
             level / 100.0
         }
         "counter" => {
@@ -35,7 +25,7 @@ fn row(random: &mut Random, kind: &str, slots: usize) -> Vec<f64> {
             level
         }
         "float" => {
-            level += random.normal();
+            level += normal(random);
             level / 3.0
         }
         "sparse" if random.unit() < 0.7 => f64::NAN,
@@ -47,12 +37,12 @@ fn row(random: &mut Random, kind: &str, slots: usize) -> Vec<f64> {
 }
 
 fn main() {
-    let mut random = Random(0x5EED);
+    let random = SeededRandom::new(0x5EED);
     let mut codec = Codec::new();
     println!("{:>9} {:>6} {:>8} {:>12} {:>12}", "kind", "slots", "B/point", "encode ns/pt", "decode ns/pt");
     for kind in ["gauge", "counter", "float", "sparse", "constant"] {
         for slots in [3, 30, 100, 360, 500, 1000, 1440, 2000] {
-            let rows: Vec<Vec<f64>> = (0..ROWS).map(|_| row(&mut random, kind, slots)).collect();
+            let rows: Vec<Vec<f64>> = (0..ROWS).map(|_| row(&random, kind, slots)).collect();
             let points: usize = rows.iter().map(|row| row.iter().filter(|value| !value.is_nan()).count()).sum();
             let mut encoded: Vec<Vec<u8>> = vec![Vec::new(); ROWS];
             // The fastest of several: the machine has other work.

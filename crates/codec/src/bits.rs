@@ -1,6 +1,6 @@
 //! Numbers of one width in bits, packed without gaps, the lowest bit first.
 
-/// Bytes that `n` numbers of `width` bits take.
+/// Bytes of `n` numbers of `width` bits.
 pub(crate) fn packed_len(n: usize, width: u32) -> usize {
     (n * width as usize).div_ceil(8)
 }
@@ -24,7 +24,7 @@ pub(crate) fn pack(numbers: impl Iterator<Item = u64>, width: u32, out: &mut Vec
     out.extend_from_slice(&(pending as u64).to_le_bytes()[..rest]);
 }
 
-/// Reads numbers `from..from + out.len()` of those packed in `bytes`; what lies beyond the bytes is zero.
+/// Reads the packed numbers `from..from + out.len()`; numbers after the end of `bytes` are zero.
 pub(crate) fn unpack(bytes: &[u8], width: u32, from: usize, out: &mut [u64]) {
     if width == 0 {
         out.fill(0);

@@ -16,12 +16,12 @@ pub(crate) fn put_zigzag(out: &mut Vec<u8>, n: i64) {
     put_varint(out, zigzag(n));
 }
 
-/// Bytes that [`put_varint`] takes.
+/// Bytes of a number written by [`put_varint`].
 pub(crate) fn varint_len(n: u64) -> usize {
     (70 - (n | 1).leading_zeros() as usize) / 7
 }
 
-/// Bytes that [`put_zigzag`] takes.
+/// Bytes of a number written by [`put_zigzag`].
 pub(crate) fn zigzag_len(n: i64) -> usize {
     varint_len(zigzag(n))
 }
@@ -30,7 +30,7 @@ fn zigzag(n: i64) -> u64 {
     ((n << 1) ^ (n >> 63)) as u64
 }
 
-/// What is left of some bytes. Every read checks that there is something left to read.
+/// Reads from the front of some bytes. Every read checks their end.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     left: &'a [u8],
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_endless_is_damaged() {
+    fn truncated_or_endless_numbers_are_damaged() {
         assert!(Reader::new(&[]).varint().is_err());
         assert!(Reader::new(&[0x80]).varint().is_err());
         assert!(Reader::new(&[0x80; 11]).varint().is_err());

@@ -1,18 +1,18 @@
-//! Values that are decimals with few places, as integers; and those that are not.
+//! Decimals with few places, as integers; and other values, as doubles.
 //!
-//! What a sender prints as `12.34` is the double nearest to 1234 / 100, and division rounds correctly, so
-//! the integer 1234 and the scale 2 give the same bits back. That is checked for every value; the few that
-//! fail (negative zero, infinities, a rounding error) stand beside the integers as exceptions.
+//! A sender's `12.34` is the double nearest to 1234 / 100, and division rounds correctly, so the integer 1234
+//! and the scale 2 give the same bits back. The encoder checks that for every value; the few that fail
+//! (negative zero, infinities, a rounding error) follow the integers as exceptions.
 
 use pco::{ChunkConfig, wrapped::FileDecompressor};
 
 use crate::{
     Damaged,
     bytes::{Reader, put_varint},
-    ints::{PCO_HEADER, write_chunk},
+    pco_chunk::{HEADER, damaged, write_chunk},
 };
 
-/// Places tried: more would not leave an integer below 2^51 for values above 2.
+/// Most decimal places: more would not leave an integer below 2^51 for values above 2.
 pub(crate) const MAX_SCALE: u8 = 15;
 
 const POWERS: [f64; MAX_SCALE as usize + 1] =
@@ -30,7 +30,7 @@ pub(crate) fn power(scale: u8) -> Option<f64> {
     POWERS.get(usize::from(scale)).copied()
 }
 
-/// The integer that `value` is at a scale, if dividing it again gives the same bits.
+/// The integer for `value` at a scale, if dividing it again gives the same bits.
 #[inline]
 fn scaled(value: f64, scale: u8) -> Option<i64> {
     let power = POWERS[usize::from(scale)];
@@ -45,8 +45,8 @@ fn scaled(value: f64, scale: u8) -> Option<i64> {
     (same && product.abs() < (1_u64 << 51) as f64).then_some(integer)
 }
 
-/// Fills `integers` with the values at the smallest scale that holds nearly all of them, `exceptions` with
-/// the places of the others, and returns the scale; `None` when too many are no decimals.
+/// Fills `integers` with the values at the smallest scale that fits nearly all of them, and `exceptions` with the
+/// indices of the others. Returns the scale; `None` when too many values are not decimals.
 pub(crate) fn scale(values: &[f64], integers: &mut Vec<i64>, exceptions: &mut Vec<u32>) -> Option<u8> {
     let allowed = values.len() / 8;
     let mut scale = 0;
@@ -58,12 +58,12 @@ pub(crate) fn scale(values: &[f64], integers: &mut Vec<i64>, exceptions: &mut Ve
             if let Some(integer) = scaled(value, scale) {
                 before = integer;
             } else if let Some(larger) = (scale + 1..=MAX_SCALE).find(|&scale| scaled(value, scale).is_some()) {
-                // Every value that fitted the smaller scale fits the larger, unless it grows too long.
+                // Every value that fits the smaller scale fits the larger, unless its integer becomes too large.
                 scale = larger;
                 continue 'larger;
             } else {
                 exceptions.push(i as u32);
-                // Half the first sixteen failing is answer enough: each costs a search of all scales.
+                // Half of the first sixteen failing is enough to give up: each costs a search of all scales.
                 if exceptions.len() > allowed || (exceptions.len() == 8 && i < 16) {
                     return None;
                 }
@@ -74,7 +74,7 @@ pub(crate) fn scale(values: &[f64], integers: &mut Vec<i64>, exceptions: &mut Ve
     }
 }
 
-/// Appends values that are no decimals.
+/// Appends values that are not decimals.
 pub(crate) fn encode(values: &[f64], out: &mut Vec<u8>) {
     let first = values[0].to_bits();
     if values.iter().all(|value| value.to_bits() == first) {
@@ -99,7 +99,7 @@ pub(crate) fn encode(values: &[f64], out: &mut Vec<u8>) {
     values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
 }
 
-/// Doubles as they are written, their extent known and not yet decoded.
+/// Encoded doubles with a known extent, not decoded yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Floats<'a> {
     form: u8,
@@ -107,19 +107,19 @@ pub(crate) struct Floats<'a> {
 }
 
 impl<'a> Floats<'a> {
-    /// Reads past `len` values.
+    /// Skips `len` values.
     pub(crate) fn parse(len: usize, reader: &mut Reader<'a>) -> Result<Floats<'a>, Damaged> {
         let form = reader.byte()?;
         let size = match form {
             CONSTANT => 8,
             RAW => len * 8,
             PCO => usize::try_from(reader.varint()?).unwrap_or(usize::MAX),
-            _ => return Err(Damaged(format!("float form {form} is not known"))),
+            _ => return Err(Damaged(format!("unknown float form {form}"))),
         };
         Ok(Floats { form, bytes: reader.take(size)? })
     }
 
-    /// Fills `values`, as many as were parsed.
+    /// Fills `values`, the number that was parsed.
     pub(crate) fn decode(self, values: &mut [f64]) -> Result<(), Damaged> {
         match self.form {
             CONSTANT => values.fill(Reader::new(self.bytes).f64()?),
@@ -130,8 +130,7 @@ impl<'a> Floats<'a> {
                 }
             }
             _ => {
-                let damaged = |error: pco::errors::PcoError| Damaged(error.to_string());
-                let (file, _) = FileDecompressor::new(&PCO_HEADER[..]).map_err(damaged)?;
+                let (file, _) = FileDecompressor::new(&HEADER[..]).map_err(damaged)?;
                 let (mut chunk, rest) = file.chunk_decompressor::<f64, _>(self.bytes).map_err(damaged)?;
                 let mut page = chunk.page_decompressor(rest, values.len()).map_err(damaged)?;
                 let progress = page.read(values).map_err(damaged)?;

@@ -1,20 +1,39 @@
 //! The row codec: slots of one metric to bytes and back, to the bit.
 //!
-//! A *row* is what a store keeps under one key: the slots of one group of one metric. Its bytes are
-//! *segments* laid end to end; each holds some consecutive slots, and where two hold the same slot the
-//! later one wins. So a row grows by appending what is new, and is rewritten as one segment now and then.
-//! No time is stored, only the offset of a slot in its row. `schema/embedded.md` draws every byte.
+//! A *row* is the value of one key in a store: the slots of one group of one metric. Its bytes are a sequence of
+//! *segments*. Each has some consecutive slots; where two have the same slot, the later one wins. So a row grows by
+//! appending new segments, and is sometimes rewritten as one. A row has no times, only offsets of slots.
+//! `schema/embedded.md` draws every byte.
 //!
-//! Nothing here knows files, keys or what a slot means.
+//! This crate knows nothing of files, keys, or the meaning of a slot.
+//!
+//! ```
+//! use codec::Codec;
+//!
+//! let mut codec = Codec::new();
+//! let mut row = Vec::new();
+//! codec.encode(10, &[12.34, f64::NAN, 12.29], &[], &mut row);
+//! codec.encode(11, &[12.4], &[], &mut row);
+//!
+//! let mut values = [f64::NAN; 4];
+//! assert_eq!(codec.decode(&row, 10..14, &mut values, &mut []), Ok(true));
+//! assert_eq!(values[..3], [12.34, 12.4, 12.29]);
+//! assert!(values[3].is_nan());
+//! ```
 
-mod bits;
-mod bytes;
+mod row;
+mod segment;
+
 mod floats;
 mod ints;
 mod presence;
-mod row;
 
-pub use row::{Codec, MAX_SLOTS, Segment, Segments, segments};
+mod bits;
+mod bytes;
+mod pco_chunk;
+
+pub use row::Codec;
+pub use segment::{MAX_SLOTS, Segment, Segments, segments};
 
 /// The version of the bytes. A store writes it into its spec and refuses to open another.
 pub const VERSION: u32 = 1;

@@ -1,17 +1,17 @@
-//! Which slots of a segment hold a value. The first and the last always do.
+//! Which slots of a segment have a value. The first and the last always do.
 
 use crate::{
     Damaged,
     bytes::{Reader, put_varint},
 };
 
-/// How presence is written; the two low bits of a segment's head.
+/// The form of presence: the two low bits of a segment's head.
 pub(crate) const DENSE: u8 = 0;
 pub(crate) const BITMAP: u8 = 1;
 pub(crate) const RUNS: u8 = 2;
 
-/// Appends the cheapest form of `present` (or nothing, when all are) and returns which it is. `runs` is
-/// scratch.
+/// Appends the smallest form of `present` and returns which it is. Appends nothing when all slots are present. `runs` is
+/// a buffer.
 pub(crate) fn encode(present: impl Iterator<Item = bool>, runs: &mut Vec<u32>, out: &mut Vec<u8>) -> u8 {
     runs.clear();
     let (mut len, mut run, mut last) = (0_usize, 0, true);
@@ -48,7 +48,7 @@ pub(crate) fn encode(present: impl Iterator<Item = bool>, runs: &mut Vec<u32>, o
     BITMAP
 }
 
-/// The presence of `len` slots as it is written.
+/// The encoded presence of some slots.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Presence<'a> {
     Dense,
@@ -57,7 +57,7 @@ pub(crate) enum Presence<'a> {
 }
 
 impl<'a> Presence<'a> {
-    /// Reads what [`encode`] wrote, and how many slots are present.
+    /// Reads the output of [`encode`]. Also returns the index of present slots.
     pub(crate) fn parse(form: u8, len: usize, reader: &mut Reader<'a>) -> Result<(Presence<'a>, usize), Damaged> {
         match form {
             DENSE => Ok((Presence::Dense, len)),
@@ -84,33 +84,33 @@ impl<'a> Presence<'a> {
                 }
                 Ok((Presence::Runs(start), present))
             }
-            _ => Err(Damaged(format!("presence form {form} is not known"))),
+            _ => Err(Damaged(format!("unknown presence form {form}"))),
         }
     }
 
-    /// Calls `each(slot, number)` for every present slot: its place among the slots, and among the present.
+    /// Calls `each(slot, index)` for every present slot: its place among the slots, and among the present ones.
     pub(crate) fn for_each(self, len: usize, mut each: impl FnMut(usize, usize)) {
         match self {
             Presence::Dense => (0..len).for_each(|slot| each(slot, slot)),
             Presence::Bitmap(bitmap) => {
-                let mut number = 0;
+                let mut index = 0;
                 for (i, &byte) in bitmap.iter().enumerate() {
                     let mut byte = byte;
                     while byte != 0 {
-                        each(i * 8 + byte.trailing_zeros() as usize, number);
-                        number += 1;
+                        each(i * 8 + byte.trailing_zeros() as usize, index);
+                        index += 1;
                         byte &= byte - 1;
                     }
                 }
             }
             Presence::Runs(mut reader) => {
-                let (mut slot, mut number, mut is) = (0, 0, true);
+                let (mut slot, mut index, mut is) = (0, 0, true);
                 while slot < len {
                     // Parsing has checked every run.
                     let run = reader.varint().unwrap_or(1) as usize;
                     for i in 0..if is { run } else { 0 } {
-                        each(slot + i, number);
-                        number += 1;
+                        each(slot + i, index);
+                        index += 1;
                     }
                     slot += run;
                     is = !is;

@@ -1,29 +1,19 @@
-//! The layout of a segment, and the codec that writes and reads them.
+//! The codec: appends segments to a row, and reads slots from a row.
 
 use std::ops::Range;
 
 use crate::{
     Damaged,
     bytes::{Reader, put_varint},
-    floats::{self, Floats},
+    floats,
     ints::{self, Ints},
     presence::{self, Presence},
+    segment::{
+        COUNTED, DECIMALS, Exceptions, FLOATS, LONG_SCALE, MAX_SLOTS, Parsed, SCALE_SHIFT, Values, WITH_EXCEPTIONS,
+    },
 };
 
-/// Slots a row may have: offsets are below it. Bounds what decoding allocates.
-pub const MAX_SLOTS: usize = 4096;
-
-/// The head of a segment: presence in two bits, then these, then the scale in three.
-const COUNTED: u8 = 1 << 2;
-const DECIMALS: u8 = 0 << 3;
-const WITH_EXCEPTIONS: u8 = 1 << 3;
-const FLOATS: u8 = 2 << 3;
-const CLASS: u8 = 3 << 3;
-const SCALE_SHIFT: u8 = 5;
-/// A scale of seven or more has a byte of its own.
-const LONG_SCALE: u8 = 7;
-
-/// Encodes and decodes, keeping its buffers. One for each thread; a few kilobytes.
+/// Encodes and decodes with reusable buffers of a few kilobytes. Use one for each thread.
 #[derive(Debug, Default)]
 pub struct Codec {
     values: Vec<f64>,
@@ -33,28 +23,19 @@ pub struct Codec {
     ints: ints::Scratch,
 }
 
-/// Where a segment lies.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segment {
-    /// Offsets it spans in the row; its first and its last slot hold values.
-    pub slots: Range<usize>,
-    /// Its bytes in the row.
-    pub bytes: Range<usize>,
-}
-
 impl Codec {
     /// A codec with empty buffers.
     pub fn new() -> Codec {
         Codec::default()
     }
 
-    /// Appends a segment to `row`: `values[i]` goes to the offset `first + i`. NaN is absent; a segment in
-    /// which nothing is present is not written. `counts` are as many as the values, or none where the
-    /// table has none; those of absent values are not kept.
+    /// Appends a segment to `row`: `values[i]` goes to the offset `first + i`. NaN is absent; without any present value
+    /// nothing is written. `counts` has the length of `values`, or none if the table has no counts. Counts of absent
+    /// values are dropped.
     ///
     /// # Panics
     ///
-    /// When an offset would reach [`MAX_SLOTS`], or counts and values differ in number.
+    /// When an offset is not below [`MAX_SLOTS`], or `counts` and `values` differ in length.
     pub fn encode(&mut self, first: usize, values: &[f64], counts: &[u32], row: &mut Vec<u8>) {
         assert!(first + values.len() <= MAX_SLOTS, "offset {first} + {} is beyond a row", values.len());
         assert!(counts.is_empty() || counts.len() == values.len(), "as many counts as values, or none");
@@ -110,12 +91,12 @@ impl Codec {
         row[head] = form | counted | class | scale.unwrap_or(0).min(LONG_SCALE) << SCALE_SHIFT;
     }
 
-    /// Decodes the offsets `slots` of a row: `values[i]` and `counts[i]` are those of the offset
-    /// `slots.start + i`, and are left as they are where the row has no value. `values` are as many as the
-    /// slots; so are `counts`, or none when they are not wanted. Returns whether any value was there.
+    /// Decodes the offsets `slots` of a row: writes the value of offset `slots.start + i` to `values[i]` and its count to
+    /// `counts[i]`, and leaves both unchanged where the row has no value. `values` has the length of `slots`; so has
+    /// `counts`, or none to skip counts. Returns whether the row has any value there.
     ///
-    /// Any bytes may be given: what no encoder wrote is [`Damaged`], or decodes to some values. On an
-    /// error part of the destination may be written.
+    /// Accepts any bytes: those that no encoder wrote are [`Damaged`], or decode to some values. After an error, part of
+    /// the destination may be written.
     pub fn decode(
         &mut self,
         row: &[u8],
@@ -144,178 +125,98 @@ impl Codec {
         counts: &mut [u32],
     ) -> Result<bool, Damaged> {
         if let (Presence::Dense, Values::Decimals { power, ints, exceptions }) = (segment.presence, segment.values) {
-            // The way of nearly every row: no copy between the integers and the destination.
-            let end = slots.end - segment.first;
-            ints.decode(end, |from, batch| {
-                if let Some((batch, out)) = overlap(segment.first + from, batch, slots, values) {
-                    unscale(batch, power, out);
-                }
-            })?;
-            exceptions.for_each(|number, value| {
-                if let Some(out) = (segment.first + number).checked_sub(slots.start).and_then(|i| values.get_mut(i)) {
-                    *out = value;
-                }
-            })?;
-        } else {
-            self.values.clear();
-            self.values.resize(segment.present, 0.0);
-            match segment.values {
-                Values::Decimals { power, ints, exceptions } => {
-                    let decoded = &mut self.values;
-                    ints.decode(segment.present, |from, batch| {
-                        unscale(batch, power, &mut decoded[from..from + batch.len()]);
-                    })?;
-                    exceptions.for_each(|number, value| {
-                        if let Some(out) = decoded.get_mut(number) {
-                            *out = value;
-                        }
-                    })?;
-                }
-                Values::Floats(floats) => floats.decode(&mut self.values)?,
-            }
-            let decoded = &self.values;
-            let mut any = false;
-            segment.presence.for_each(segment.len, |slot, number| {
-                let i = (segment.first + slot).checked_sub(slots.start);
-                if let (Some(out), Some(&value)) = (i.and_then(|i| values.get_mut(i)), decoded.get(number)) {
-                    *out = value;
-                    any = true;
-                }
-            });
-            if !any {
-                return Ok(false);
-            }
+            decode_dense(segment, power, ints, exceptions, slots, values)?;
+        } else if !self.decode_values(segment, slots, values)? {
+            return Ok(false);
         }
-
-        let Some(ints) = segment.counts.filter(|_| !counts.is_empty()) else { return Ok(true) };
-        let as_count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
-        if let Presence::Dense = segment.presence {
-            ints.decode(slots.end - segment.first, |from, batch| {
-                if let Some((batch, out)) = overlap(segment.first + from, batch, slots, counts) {
-                    out.iter_mut().zip(batch).for_each(|(out, &count)| *out = as_count(count));
-                }
-            })?;
-        } else {
-            self.integers.clear();
-            ints.decode(segment.present, |_, batch| self.integers.extend_from_slice(batch))?;
-            segment.presence.for_each(segment.len, |slot, number| {
-                let i = (segment.first + slot).checked_sub(slots.start);
-                if let (Some(out), Some(&count)) = (i.and_then(|i| counts.get_mut(i)), self.integers.get(number)) {
-                    *out = as_count(count);
-                }
-            });
+        if let Some(ints) = segment.counts.filter(|_| !counts.is_empty()) {
+            self.decode_counts(segment, ints, slots, counts)?;
         }
         Ok(true)
     }
-}
 
-/// The segments of a row, first to last, found without decoding them.
-pub fn segments(row: &[u8]) -> Segments<'_> {
-    Segments { len: row.len(), reader: Reader::new(row) }
-}
-
-/// What [`segments`] returns. Ends after the first error.
-#[derive(Debug, Clone)]
-pub struct Segments<'a> {
-    len: usize,
-    reader: Reader<'a>,
-}
-
-impl Iterator for Segments<'_> {
-    type Item = Result<Segment, Damaged>;
-
-    fn next(&mut self) -> Option<Result<Segment, Damaged>> {
-        if self.reader.is_empty() {
-            return None;
-        }
-        let start = self.len - self.reader.len();
-        let parsed = Parsed::parse(&mut self.reader);
-        if parsed.is_err() {
-            self.reader = Reader::EMPTY;
-        }
-        let bytes = start..self.len - self.reader.len();
-        Some(parsed.map(|segment| Segment { slots: segment.first..segment.first + segment.len, bytes }))
-    }
-}
-
-/// A segment as it is written: its parts found, their extents checked, nothing decoded.
-struct Parsed<'a> {
-    first: usize,
-    len: usize,
-    present: usize,
-    presence: Presence<'a>,
-    values: Values<'a>,
-    counts: Option<Ints<'a>>,
-}
-
-#[derive(Clone, Copy)]
-enum Values<'a> {
-    Decimals { power: f64, ints: Ints<'a>, exceptions: Exceptions<'a> },
-    Floats(Floats<'a>),
-}
-
-impl<'a> Parsed<'a> {
-    fn parse(reader: &mut Reader<'a>) -> Result<Parsed<'a>, Damaged> {
-        let head = reader.byte()?;
-        let first = reader.varint()?;
-        let len = reader.varint()?;
-        let max = MAX_SLOTS as u64;
-        if len == 0 || first >= max || len > max - first {
-            return Err(Damaged(format!("a segment has {len} slots from offset {first}")));
-        }
-        let (first, len) = (first as usize, len as usize);
-        let (presence, present) = Presence::parse(head & 3, len, reader)?;
-        if present == 0 {
-            return Err(Damaged::new("a segment holds no value"));
-        }
-        let values = match head & CLASS {
-            FLOATS => Values::Floats(Floats::parse(present, reader)?),
-            class @ (DECIMALS | WITH_EXCEPTIONS) => {
-                let scale = head >> SCALE_SHIFT;
-                let scale = if scale == LONG_SCALE { reader.byte()? } else { scale };
-                let power = floats::power(scale).ok_or_else(|| Damaged(format!("scale {scale} is not known")))?;
-                let ints = Ints::parse(present, reader)?;
-                let exceptions = if class == WITH_EXCEPTIONS { Exceptions::parse(reader)? } else { Exceptions::NONE };
-                Values::Decimals { power, ints, exceptions }
+    /// Decodes the values of any segment by way of a buffer. Returns whether a value is in `slots`.
+    fn decode_values(
+        &mut self,
+        segment: &Parsed<'_>,
+        slots: &Range<usize>,
+        values: &mut [f64],
+    ) -> Result<bool, Damaged> {
+        self.values.clear();
+        self.values.resize(segment.present, 0.0);
+        match segment.values {
+            Values::Decimals { power, ints, exceptions } => {
+                let decoded = &mut self.values;
+                ints.decode(segment.present, |from, batch| {
+                    unscale(batch, power, &mut decoded[from..from + batch.len()]);
+                })?;
+                exceptions.for_each(|index, value| {
+                    if let Some(out) = decoded.get_mut(index) {
+                        *out = value;
+                    }
+                })?;
             }
-            _ => return Err(Damaged(format!("the values of head {head:#04x} are of no known class"))),
-        };
-        let counts = if head & COUNTED != 0 { Some(Ints::parse(present, reader)?) } else { None };
-        Ok(Parsed { first, len, present, presence, values, counts })
-    }
-}
-
-/// Values beside the integers of a segment, by their number among the present.
-#[derive(Debug, Clone, Copy)]
-struct Exceptions<'a> {
-    count: u64,
-    reader: Reader<'a>,
-}
-
-impl<'a> Exceptions<'a> {
-    const NONE: Exceptions<'static> = Exceptions { count: 0, reader: Reader::EMPTY };
-
-    fn parse(reader: &mut Reader<'a>) -> Result<Exceptions<'a>, Damaged> {
-        let count = reader.varint()?;
-        let exceptions = Exceptions { count, reader: *reader };
-        for _ in 0..count {
-            reader.varint()?;
-            reader.f64()?;
+            Values::Floats(floats) => floats.decode(&mut self.values)?,
         }
-        Ok(exceptions)
-    }
-
-    fn for_each(mut self, mut each: impl FnMut(usize, f64)) -> Result<(), Damaged> {
-        let mut number = 0_u64;
-        for _ in 0..self.count {
-            number = number.saturating_add(self.reader.varint()?);
-            let value = self.reader.f64()?;
-            if let Ok(number) = u16::try_from(number) {
-                each(usize::from(number), value);
+        let decoded = &self.values;
+        let mut any = false;
+        segment.presence.for_each(segment.len, |slot, index| {
+            let i = (segment.first + slot).checked_sub(slots.start);
+            if let (Some(out), Some(&value)) = (i.and_then(|i| values.get_mut(i)), decoded.get(index)) {
+                *out = value;
+                any = true;
             }
+        });
+        Ok(any)
+    }
+
+    fn decode_counts(
+        &mut self,
+        segment: &Parsed<'_>,
+        ints: Ints<'_>,
+        slots: &Range<usize>,
+        counts: &mut [u32],
+    ) -> Result<(), Damaged> {
+        let as_count = |count: i64| u32::try_from(count).unwrap_or(u32::MAX);
+        if let Presence::Dense = segment.presence {
+            return ints.decode(slots.end - segment.first, |from, batch| {
+                if let Some((batch, out)) = overlap(segment.first + from, batch, slots, counts) {
+                    out.iter_mut().zip(batch).for_each(|(out, &count)| *out = as_count(count));
+                }
+            });
         }
+        self.integers.clear();
+        ints.decode(segment.present, |_, batch| self.integers.extend_from_slice(batch))?;
+        segment.presence.for_each(segment.len, |slot, index| {
+            let i = (segment.first + slot).checked_sub(slots.start);
+            if let (Some(out), Some(&count)) = (i.and_then(|i| counts.get_mut(i)), self.integers.get(index)) {
+                *out = as_count(count);
+            }
+        });
         Ok(())
     }
+}
+
+/// The path of nearly every row: no copy between the integers and the destination.
+#[inline]
+fn decode_dense(
+    segment: &Parsed<'_>,
+    power: f64,
+    ints: Ints<'_>,
+    exceptions: Exceptions<'_>,
+    slots: &Range<usize>,
+    values: &mut [f64],
+) -> Result<(), Damaged> {
+    ints.decode(slots.end - segment.first, |from, batch| {
+        if let Some((batch, out)) = overlap(segment.first + from, batch, slots, values) {
+            unscale(batch, power, out);
+        }
+    })?;
+    exceptions.for_each(|index, value| {
+        if let Some(out) = (segment.first + index).checked_sub(slots.start).and_then(|i| values.get_mut(i)) {
+            *out = value;
+        }
+    })
 }
 
 #[inline]
@@ -327,7 +228,7 @@ fn unscale(integers: &[i64], power: f64, out: &mut [f64]) {
     }
 }
 
-/// The part of `batch`, which begins at offset `first`, that lies in `slots`, and where it goes.
+/// The part of `batch`, from offset `first` on, that is in `slots`, and its destination.
 #[inline]
 fn overlap<'b, 'o, T>(
     first: usize,

@@ -1,81 +1,64 @@
-//! What goes into a row comes out of it, to the bit; what did not come from an encoder does no harm.
+//! Values are the same bits after encoding and decoding, and bytes that no encoder wrote are harmless.
 
 use codec::{Codec, MAX_SLOTS, segments};
+use host::{Random, SeededRandom};
 
-/// Marsaglia's xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() >> 33) as usize % end
-    }
-}
-
-fn seeded() -> Random {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x5EED_u64);
-    println!("seed {seed}; to run it again set SEED={seed}");
-    Random(seed | 1)
+fn seeded() -> SeededRandom {
+    SeededRandom::new(SeededRandom::test_seed(0x5EED))
 }
 
 const KINDS: usize = 14;
 
-/// Values of one of the kinds that metrics have, and some that they should not.
-fn values(random: &mut Random, kind: usize, len: usize) -> Vec<f64> {
-    let mut level = random.below(100_000) as f64;
-    let mut value = |random: &mut Random| match kind {
+/// Values of one of the usual kinds of metrics, or of an unusual one.
+fn values(random: &SeededRandom, kind: usize, len: usize) -> Vec<f64> {
+    let mut level = random.index(100_000) as f64;
+    let mut value = |random: &SeededRandom| match kind {
         0 => {
-            level += random.below(41) as f64 - 20.0;
+            level += random.index(41) as f64 - 20.0;
             level / 100.0
         }
         1 => {
-            level += (100 + random.below(100)) as f64;
+            level += (100 + random.index(100)) as f64;
             level
         }
         2 => 42.5,
         3 => level + 60.0,
-        4 => f64::from_bits(random.next()),
-        5 => random.below(1000) as f64 / 7.0,
-        6 => [-0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, 1e300][random.below(6)],
-        7 if random.below(50) == 0 => -0.0,
-        7 => random.below(100) as f64 / 10.0,
-        8 => (random.next() as i64) as f64,
-        9 => [9_007_199_254_740_993.0, 1e18, -9.3e18, 9.3e18, 0.1 + 0.2][random.below(5)],
-        10 if random.below(40) == 0 => {
-            level = random.below(9) as f64;
+        4 => f64::from_bits(random.bits()),
+        5 => random.index(1000) as f64 / 7.0,
+        6 => [-0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, f64::MIN_POSITIVE, 1e300][random.index(6)],
+        7 if random.index(50) == 0 => -0.0,
+        7 => random.index(100) as f64 / 10.0,
+        8 => (random.bits() as i64) as f64,
+        9 => [9_007_199_254_740_993.0, 1e18, -9.3e18, 9.3e18, 0.1 + 0.2][random.index(5)],
+        10 if random.index(40) == 0 => {
+            level = random.index(9) as f64;
             level
         }
         10 => level,
-        11 => random.below(1_000_000_000) as f64 / 1e9,
-        12 if random.below(300) == 0 => {
+        11 => random.index(1_000_000_000) as f64 / 1e9,
+        12 if random.index(300) == 0 => {
             level = 0.0;
             level
         }
         12 => {
-            level += random.below(1_000_000_000) as f64;
+            level += random.index(1_000_000_000) as f64;
             level
         }
-        _ => f64::from(random.below(1 << 20) as u32) / 1024.0,
+        _ => f64::from(random.index(1 << 20) as u32) / 1024.0,
     };
     (0..len).map(|_| value(random)).collect()
 }
 
-/// Knocks out slots: none, some, most, or in stretches.
-fn punch(random: &mut Random, values: &mut [f64]) {
-    let how = random.below(6);
+/// Makes slots absent: none, some, most, or in stretches.
+fn punch(random: &SeededRandom, values: &mut [f64]) {
+    let how = random.index(6);
     let mut stretch = false;
     for value in values {
         let gone = match how {
-            0 => random.below(20) == 0,
-            1 => random.below(20) != 0,
+            0 => random.index(20) == 0,
+            1 => random.index(20) != 0,
             2 => {
-                stretch ^= random.below(60) == 0;
+                stretch ^= random.index(60) == 0;
                 stretch
             }
             _ => false,
@@ -91,31 +74,31 @@ fn same(a: &[f64], b: &[f64]) -> bool {
 }
 
 #[test]
-fn whatever_is_encoded_is_decoded_to_the_bit() {
-    let mut random = seeded();
+fn encoded_values_are_decoded_to_the_bit() {
+    let random = seeded();
     let mut codec = Codec::new();
     for round in 0..4000 {
         let mut row = Vec::new();
         let mut model = vec![f64::NAN; MAX_SLOTS];
         let mut model_counts = vec![0; MAX_SLOTS];
-        let counted = random.below(2) == 0;
-        for _ in 0..random.below(5) + 1 {
-            let len = match random.below(3) {
-                0 => random.below(8),
-                1 => random.below(300),
-                _ => random.below(2000),
+        let counted = random.index(2) == 0;
+        for _ in 0..random.index(5) + 1 {
+            let len = match random.index(3) {
+                0 => random.index(8),
+                1 => random.index(300),
+                _ => random.index(2000),
             };
-            let first = random.below(MAX_SLOTS - len);
-            let kind = random.below(KINDS);
-            let mut values = values(&mut random, kind, len);
-            punch(&mut random, &mut values);
-            let varied = random.below(3);
-            let count = |random: &mut Random| match varied {
+            let first = random.index(MAX_SLOTS - len);
+            let kind = random.index(KINDS);
+            let mut values = values(&random, kind, len);
+            punch(&random, &mut values);
+            let varied = random.index(3);
+            let count = |random: &SeededRandom| match varied {
                 0 => 60,
-                1 => 60 - random.below(3) as u32,
-                _ => random.next() as u32,
+                1 => 60 - random.index(3) as u32,
+                _ => random.bits() as u32,
             };
-            let counts: Vec<u32> = (0..if counted { len } else { 0 }).map(|_| count(&mut random)).collect();
+            let counts: Vec<u32> = (0..if counted { len } else { 0 }).map(|_| count(&random)).collect();
             codec.encode(first, &values, &counts, &mut row);
             for (i, &value) in values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
                 model[first + i] = value;
@@ -123,8 +106,8 @@ fn whatever_is_encoded_is_decoded_to_the_bit() {
             }
         }
         for part in 0..4 {
-            let from = if part == 0 { 0 } else { random.below(MAX_SLOTS) };
-            let until = if part == 0 { MAX_SLOTS } else { from + random.below(MAX_SLOTS - from + 1) };
+            let from = if part == 0 { 0 } else { random.index(MAX_SLOTS) };
+            let until = if part == 0 { MAX_SLOTS } else { from + random.index(MAX_SLOTS - from + 1) };
             let mut decoded = vec![f64::NAN; until - from];
             let mut counts = vec![0; if part == 1 { 0 } else { until - from }];
             let any = codec.decode(&row, from..until, &mut decoded, &mut counts).unwrap();
@@ -168,41 +151,41 @@ fn few_values_take_few_bytes() {
 
 #[test]
 fn damaged_bytes_never_panic_and_never_take_much() {
-    let mut random = seeded();
+    let random = seeded();
     let mut codec = Codec::new();
     let mut decoded = vec![0.0; MAX_SLOTS];
     let mut counts = vec![0; MAX_SLOTS];
     for round in 0..6000 {
         let mut row = Vec::new();
-        for _ in 0..random.below(3) + 1 {
-            let len = if round % 3 == 0 { random.below(1200) } else { random.below(40) };
-            let kind = random.below(KINDS);
-            let mut values = values(&mut random, kind, len);
-            punch(&mut random, &mut values);
-            let counts = if random.below(2) == 0 { vec![60; len] } else { vec![] };
-            codec.encode(random.below(100), &values, &counts, &mut row);
+        for _ in 0..random.index(3) + 1 {
+            let len = if round % 3 == 0 { random.index(1200) } else { random.index(40) };
+            let kind = random.index(KINDS);
+            let mut values = values(&random, kind, len);
+            punch(&random, &mut values);
+            let counts = if random.index(2) == 0 { vec![60; len] } else { vec![] };
+            codec.encode(random.index(100), &values, &counts, &mut row);
         }
-        for _ in 0..random.below(4) + 1 {
-            match random.below(4) {
-                _ if row.is_empty() => row.push(random.next() as u8),
-                0 => row.truncate(random.below(row.len())),
+        for _ in 0..random.index(4) + 1 {
+            match random.index(4) {
+                _ if row.is_empty() => row.push(random.bits() as u8),
+                0 => row.truncate(random.index(row.len())),
                 1 => {
-                    let i = random.below(row.len());
-                    row[i] = random.next() as u8;
+                    let i = random.index(row.len());
+                    row[i] = random.bits() as u8;
                 }
                 2 => {
-                    // The heads are where a single bit does most.
-                    let i = random.below(row.len().min(12));
-                    row[i] ^= 1 << random.below(8);
+                    // A single bit has the largest effect in a head.
+                    let i = random.index(row.len().min(12));
+                    row[i] ^= 1 << random.index(8);
                 }
                 _ => {
-                    let i = random.below(row.len() + 1);
-                    row.insert(i, [0, 0x80, 0xff][random.below(3)]);
+                    let i = random.index(row.len() + 1);
+                    row.insert(i, [0, 0x80, 0xff][random.index(3)]);
                 }
             }
         }
-        let from = random.below(200);
-        let until = from + random.below(1500);
+        let from = random.index(200);
+        let until = from + random.index(1500);
         let len = until - from;
         let _ = codec.decode(&row, from..until, &mut decoded[..len], &mut counts[..len]);
         for segment in segments(&row).flatten() {
@@ -212,12 +195,12 @@ fn damaged_bytes_never_panic_and_never_take_much() {
 }
 
 #[test]
-fn noise_is_told_to_be_damaged_or_decodes_to_something() {
-    let mut random = seeded();
+fn noise_is_damaged_or_decodes_to_something() {
+    let random = seeded();
     let mut codec = Codec::new();
     let mut decoded = vec![0.0; 100];
     for _ in 0..20_000 {
-        let row: Vec<u8> = (0..random.below(60)).map(|_| random.next() as u8).collect();
+        let row: Vec<u8> = (0..random.index(60)).map(|_| random.bits() as u8).collect();
         let _ = codec.decode(&row, 0..100, &mut decoded, &mut []);
     }
 }

@@ -20,6 +20,11 @@ pub trait Random: Debug + Send + Sync + 'static {
         self.bits() % bound
     }
 
+    /// An index into a list of this length, which is not 0.
+    fn index(&self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
     /// A number from 0 to 1, without 1.
     fn unit(&self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
@@ -58,7 +63,7 @@ impl SeededRandom {
 
     /// One element of a list that is not empty.
     pub fn choose<'a, T: ?Sized>(&self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len() as u64) as usize]
+        from[self.index(from.len())]
     }
 }
 
