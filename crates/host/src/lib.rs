@@ -5,6 +5,7 @@
 //! a seed ([`SeededRandom`]). No other crate calls `SystemTime::now`, `Instant::now` or `std::fs`; a test of the
 //! workspace holds that true.
 
+mod backoff;
 mod clock;
 mod disk;
 mod failing;
@@ -12,6 +13,7 @@ mod random;
 
 use std::sync::Arc;
 
+pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file};
 pub use failing::{Call, FailingDisk};
