@@ -1,7 +1,7 @@
 //! Frames in chunks are the same as whole frames, and the caller's buffer stays within the limit.
 #![no_main]
 
-use carbon::{FrameDecoder, Reject, Sink};
+use carbon::{FrameDecoder, RejectReason, Sink};
 use libfuzzer_sys::fuzz_target;
 
 const MAX_BYTES: usize = 100;
@@ -9,13 +9,13 @@ const MAX_BYTES: usize = 100;
 #[derive(Default, PartialEq, Debug)]
 struct Seen {
     frames: Vec<Vec<u8>>,
-    rejects: Vec<Reject>,
+    rejects: Vec<RejectReason>,
 }
 
 impl Sink for Seen {
     fn point(&mut self, _: &[u8], _: i64, _: f64) {}
 
-    fn reject(&mut self, reason: Reject, _: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, _: &[u8]) {
         self.rejects.push(reason);
     }
 }

@@ -1,11 +1,11 @@
 //! Lines in pieces are the same as lines at once, and what comes out keeps the sink's promises.
 #![no_main]
 
-use carbon::{LineDecoder, Reject, Sink, parse_datagram};
+use carbon::{LineDecoder, RejectReason, Sink, parse_datagram};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default, PartialEq, Debug)]
-struct Seen(Vec<(Vec<u8>, Option<(i64, u64)>, Option<Reject>)>);
+struct Seen(Vec<(Vec<u8>, Option<(i64, u64)>, Option<RejectReason>)>);
 
 impl Sink for Seen {
     fn point(&mut self, name: &[u8], time: i64, value: f64) {
@@ -15,7 +15,7 @@ impl Sink for Seen {
         self.0.push((name.to_vec(), Some((time, value.to_bits())), None));
     }
 
-    fn reject(&mut self, reason: Reject, sample: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         self.0.push((sample.to_vec(), None, Some(reason)));
     }
 }

@@ -4,13 +4,13 @@
 
 use std::cell::RefCell;
 
-use carbon::{Reject, Sink, pickle::Decoder};
+use carbon::{RejectReason, Sink, pickle::Decoder};
 use libfuzzer_sys::fuzz_target;
 
 #[derive(Default, PartialEq, Debug)]
 struct Seen {
     points: usize,
-    rejects: Vec<Reject>,
+    rejects: Vec<RejectReason>,
     sums: (usize, i64, u64),
 }
 
@@ -22,7 +22,7 @@ impl Sink for Seen {
         self.sums = (self.sums.0 + name.len(), self.sums.1 ^ time, self.sums.2 ^ value.to_bits());
     }
 
-    fn reject(&mut self, reason: Reject, _: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, _: &[u8]) {
         self.rejects.push(reason);
     }
 }
@@ -35,7 +35,7 @@ fuzz_target!(|frame: &[u8]| {
     let mut fresh = Seen::default();
     Decoder::new().decode(frame, 42, &mut fresh);
     assert!(fresh.points <= frame.len() && fresh.rejects.len() <= frame.len().max(1));
-    if fresh.rejects.iter().any(|reason| matches!(reason, Reject::BadPickle | Reject::UnsafePickle)) {
+    if fresh.rejects.iter().any(|reason| matches!(reason, RejectReason::BadPickle | RejectReason::UnsafePickle)) {
         assert_eq!((fresh.points, fresh.rejects.len()), (0, 1));
     }
     let mut used = Seen::default();

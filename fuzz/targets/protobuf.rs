@@ -1,14 +1,14 @@
 //! Protobuf payloads: a frame that fails gives no point, and points are the same when written and read again.
 #![no_main]
 
-use carbon::{Reject, Sink, encode, protobuf};
+use carbon::{RejectReason, Sink, encode, protobuf};
 use libfuzzer_sys::fuzz_target;
 use metric::Point;
 
 #[derive(Default, PartialEq, Debug)]
 struct Seen {
     points: Vec<(Vec<u8>, i64, u64)>,
-    rejects: Vec<Reject>,
+    rejects: Vec<RejectReason>,
 }
 
 impl Sink for Seen {
@@ -17,7 +17,7 @@ impl Sink for Seen {
         self.points.push((name.to_vec(), time, value.to_bits()));
     }
 
-    fn reject(&mut self, reason: Reject, _: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, _: &[u8]) {
         self.rejects.push(reason);
     }
 }
@@ -25,7 +25,7 @@ impl Sink for Seen {
 fuzz_target!(|frame: &[u8]| {
     let mut seen = Seen::default();
     protobuf::decode(frame, &mut seen);
-    if seen.rejects.contains(&Reject::BadProtobuf) {
+    if seen.rejects.contains(&RejectReason::BadProtobuf) {
         assert_eq!((seen.points.len(), seen.rejects.len()), (0, 1));
     }
     let metrics: Vec<(&[u8], Point)> = seen

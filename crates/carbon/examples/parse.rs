@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use carbon::{FrameDecoder, LineDecoder, Reject, RuleFiles, Rules, Sink, encode, pickle, protobuf};
+use carbon::{FrameDecoder, LineDecoder, RejectReason, RuleFiles, Rules, Sink, encode, pickle, protobuf};
 use metric::Point;
 
 /// Counts allocations, so that "none" is a measurement.
@@ -49,7 +49,7 @@ impl Sink for Sum {
         self.values += value;
     }
 
-    fn reject(&mut self, reason: Reject, sample: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         panic!("{reason}: {}", sample.escape_ascii());
     }
 }

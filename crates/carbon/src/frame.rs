@@ -1,6 +1,6 @@
 //! Frames: the four-byte big-endian length that pickle and protobuf messages travel behind.
 
-use crate::{Reject, Sink};
+use crate::{RejectReason, Sink};
 
 /// Bytes of a frame's body taken unless told otherwise: go-carbon's limit. Carbon's is 1 MiB, and relays stay
 /// under it.
@@ -69,7 +69,7 @@ impl FrameDecoder {
         while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
             let length = u32::from_be_bytes(*header);
             if length as usize > self.max_bytes {
-                sink.reject(Reject::FrameTooLong, &rest[..rest.len().min(256)]);
+                sink.reject(RejectReason::FrameTooLong, &rest[..rest.len().min(256)]);
                 self.skip_bytes = u64::from(length);
                 rest = self.skip(after);
                 continue;
@@ -97,7 +97,7 @@ impl FrameDecoder {
     pub fn finish<S: Sink>(&mut self, rest: &[u8], sink: &mut S) {
         self.skip_bytes = 0;
         if !rest.is_empty() {
-            sink.reject(Reject::FrameCutShort, rest);
+            sink.reject(RejectReason::FrameCutShort, rest);
         }
     }
 

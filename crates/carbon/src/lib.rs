@@ -5,14 +5,14 @@
 //! is refused here, and the next one is read.
 //!
 //! ```
-//! use carbon::{LineDecoder, Reject, Sink};
+//! use carbon::{LineDecoder, RejectReason, Sink};
 //!
 //! struct Print;
 //! impl Sink for Print {
 //!     fn point(&mut self, name: &[u8], time: i64, value: f64) {
 //!         println!("{} {value} {time}", String::from_utf8_lossy(name));
 //!     }
-//!     fn reject(&mut self, reason: Reject, sample: &[u8]) {
+//!     fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
 //!         println!("{reason}: {}", String::from_utf8_lossy(sample));
 //!     }
 //! }
@@ -36,4 +36,4 @@ pub mod encode;
 pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, RuleSource, Rules, Warning};
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
 pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};
-pub use sink::{Reject, Sink};
+pub use sink::{RejectReason, Sink};

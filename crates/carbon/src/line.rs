@@ -8,7 +8,7 @@ use memchr::{memchr, memchr2};
 use metric::Timestamp;
 
 use crate::{
-    Reject, Sink,
+    RejectReason, Sink,
     number::{parse_float, parse_time, ten_digits},
 };
 
@@ -41,7 +41,7 @@ impl LineDecoder {
             if self.skipping {
                 self.skipping = false;
             } else if line.len() > MAX_LINE_BYTES {
-                sink.reject(Reject::LineTooLong, &line[..MAX_LINE_BYTES]);
+                sink.reject(RejectReason::LineTooLong, &line[..MAX_LINE_BYTES]);
             } else {
                 parse_line(line, now, sink);
             }
@@ -50,7 +50,7 @@ impl LineDecoder {
             return buffer.len();
         }
         if rest.len() > MAX_LINE_BYTES {
-            sink.reject(Reject::LineTooLong, &rest[..MAX_LINE_BYTES]);
+            sink.reject(RejectReason::LineTooLong, &rest[..MAX_LINE_BYTES]);
             self.skipping = true;
             return buffer.len();
         }
@@ -149,23 +149,23 @@ fn is_printable_ascii(text: &[u8]) -> bool {
 #[inline(never)]
 fn parse_unusual_line<S: Sink>(line: &[u8], now: Timestamp, sink: &mut S) {
     let Ok(text) = std::str::from_utf8(line) else {
-        return sink.reject(Reject::NotUtf8, line);
+        return sink.reject(RejectReason::NotUtf8, line);
     };
     let mut fields = text.split(is_python_space).filter(|field| !field.is_empty());
     let Some(name) = fields.next() else {
         return;
     };
     let (Some(value), Some(time), None) = (fields.next(), fields.next(), fields.next()) else {
-        return sink.reject(Reject::BadLine, line);
+        return sink.reject(RejectReason::BadLine, line);
     };
     let Some(value) = parse_float(value.as_bytes()) else {
-        return sink.reject(Reject::BadValue, line);
+        return sink.reject(RejectReason::BadValue, line);
     };
     let Ok(time) = parse_time(time.as_bytes(), now) else {
-        return sink.reject(Reject::BadTimestamp, line);
+        return sink.reject(RejectReason::BadTimestamp, line);
     };
     if value.is_nan() {
-        return sink.reject(Reject::NanValue, line);
+        return sink.reject(RejectReason::NanValue, line);
     }
     sink.point(name.as_bytes(), time, value);
 }

@@ -10,7 +10,7 @@
 
 use metric::Timestamp;
 
-use crate::{Reject, Sink, frame::Expansion};
+use crate::{RejectReason, Sink, frame::Expansion};
 
 /// Decodes the body of a frame. It is checked as a whole first: a frame that is not a payload gives no points
 /// and one refusal. Nothing is allocated but for refused points. Timestamps are unsigned here, so that -1
@@ -18,18 +18,18 @@ use crate::{Reject, Sink, frame::Expansion};
 pub fn decode<S: Sink>(frame: &[u8], sink: &mut S) {
     let checked = each_metric(frame, |_, metric| each_point(metric, |_, _| Some(())));
     if checked.is_none() {
-        return sink.reject(Reject::BadProtobuf, frame);
+        return sink.reject(RejectReason::BadProtobuf, frame);
     }
     let mut expansion = Expansion::of(frame.len());
     each_metric(frame, |name, metric| {
         each_point(metric, |time, value| {
             if expansion.take(name).is_none() {
-                sink.reject(Reject::FrameExpands, name);
+                sink.reject(RejectReason::FrameExpands, name);
                 return None;
             }
             if value.is_nan() {
                 let sample = [name, format!(" {value} {time}").as_bytes()].concat();
-                sink.reject(Reject::NanValue, &sample);
+                sink.reject(RejectReason::NanValue, &sample);
             } else {
                 sink.point(name, time, value);
             }

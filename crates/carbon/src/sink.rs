@@ -11,7 +11,7 @@ pub trait Sink {
     /// Something refused: one call a line, a frame or an item of a frame. `sample` is what was sent, or the
     /// beginning of it, or for items of pickle and protobuf frames the same thing written as text; it can be
     /// as long as a frame, so keep only as much as is worth showing.
-    fn reject(&mut self, reason: Reject, sample: &[u8]);
+    fn reject(&mut self, reason: RejectReason, sample: &[u8]);
 }
 
 /// Declares the reasons once: variant, counter name, sentence.
@@ -20,24 +20,24 @@ macro_rules! reasons {
         /// Every reason a point is refused, from the first byte read to the registry. The names label the
         /// counters that operators alert on: they stay as they are once released.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Reject {
+        pub enum RejectReason {
             $($(#[$doc])+ $variant,)+
         }
 
-        impl Reject {
+        impl RejectReason {
             /// Every reason, in the order of the variants: `ALL[reason as usize] == reason`.
-            pub const ALL: [Reject; [$($name),+].len()] = [$(Reject::$variant),+];
+            pub const ALL: [RejectReason; [$($name),+].len()] = [$(RejectReason::$variant),+];
 
             /// The reason as a counter's label, in snake case.
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Reject::$variant => $name,)+
+                    $(RejectReason::$variant => $name,)+
                 }
             }
 
             fn sentence(self) -> &'static str {
                 match self {
-                    $(Reject::$variant => $sentence,)+
+                    $(RejectReason::$variant => $sentence,)+
                 }
             }
         }
@@ -89,20 +89,20 @@ reasons! {
     NotWhitelisted, "not_whitelisted", "the metric name matches no line of whitelist.conf";
 }
 
-impl std::fmt::Display for Reject {
+impl std::fmt::Display for RejectReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.sentence())
     }
 }
 
-impl From<NameError> for Reject {
-    fn from(error: NameError) -> Reject {
+impl From<NameError> for RejectReason {
+    fn from(error: NameError) -> RejectReason {
         match error {
-            NameError::Empty => Reject::NameEmpty,
-            NameError::TooLong => Reject::NameTooLong,
-            NameError::TooManyComponents => Reject::NameTooManyComponents,
-            NameError::ControlCharacter => Reject::NameControlCharacter,
-            NameError::NotUtf8 => Reject::NotUtf8,
+            NameError::Empty => RejectReason::NameEmpty,
+            NameError::TooLong => RejectReason::NameTooLong,
+            NameError::TooManyComponents => RejectReason::NameTooManyComponents,
+            NameError::ControlCharacter => RejectReason::NameControlCharacter,
+            NameError::NotUtf8 => RejectReason::NotUtf8,
         }
     }
 }
@@ -113,18 +113,18 @@ mod tests {
 
     #[test]
     fn every_reason_has_a_name_of_its_own_and_its_place_in_all() {
-        for (i, reason) in Reject::ALL.into_iter().enumerate() {
+        for (i, reason) in RejectReason::ALL.into_iter().enumerate() {
             assert_eq!(reason as usize, i);
-            assert_eq!(Reject::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
+            assert_eq!(RejectReason::ALL.iter().filter(|other| other.name() == reason.name()).count(), 1);
             assert!(reason.name().bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
         }
     }
 
     #[test]
     fn the_limits_in_the_sentences_are_the_limits() {
-        assert!(Reject::LineTooLong.to_string().contains(&crate::MAX_LINE_BYTES.to_string()));
+        assert!(RejectReason::LineTooLong.to_string().contains(&crate::MAX_LINE_BYTES.to_string()));
         for error in [NameError::Empty, NameError::TooLong, NameError::TooManyComponents, NameError::ControlCharacter] {
-            assert_eq!(Reject::from(error).to_string(), error.to_string());
+            assert_eq!(RejectReason::from(error).to_string(), error.to_string());
         }
     }
 }

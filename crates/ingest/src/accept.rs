@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use carbon::{Decision, Reject, Rules};
+use carbon::{Decision, RejectReason, Rules};
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Policy, Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
@@ -288,7 +288,7 @@ impl Ingest {
         if batch.refused() == 0 {
             return;
         }
-        for reason in Reject::ALL {
+        for reason in RejectReason::ALL {
             let count = std::mem::take(&mut batch.refused[reason as usize]);
             if count > 0 {
                 self.counters.refused(reason, u64::from(count));
@@ -352,7 +352,7 @@ impl Ingest {
     #[cold]
     fn resolve_unknown(&self, batch: &mut Batch, unknown: &[usize], numbered: &mut [NumberedPoint], now: Timestamp) {
         let rules = self.rules.read().clone();
-        let mut refused: Vec<(Reject, usize)> = Vec::new();
+        let mut refused: Vec<(RejectReason, usize)> = Vec::new();
         // Everything slow is done before the registry is locked.
         let mut wanted = Vec::with_capacity(unknown.len());
         for &i in unknown {
@@ -378,8 +378,8 @@ impl Ingest {
             };
             match rules.rules.decide(&name) {
                 Decision::Keep(index) => wanted.push((i, name, hash, rules.ids[index.get()])),
-                Decision::Blacklisted => refused.push((Reject::Blacklisted, i)),
-                Decision::NotWhitelisted => refused.push((Reject::NotWhitelisted, i)),
+                Decision::Blacklisted => refused.push((RejectReason::Blacklisted, i)),
+                Decision::NotWhitelisted => refused.push((RejectReason::NotWhitelisted, i)),
             }
         }
         let mut created = Vec::new();
@@ -426,7 +426,7 @@ impl Ingest {
             let table = self.policies.table();
             held.refuse(points, now, &table.hot, &mut refused);
             refused.retain(|&(place, reason)| {
-                reason != Reject::TooOld || held.place_of_old(&points[place], now, &table.all).is_none()
+                reason != RejectReason::TooOld || held.place_of_old(&points[place], now, &table.all).is_none()
             });
             self.pressure.grew(0, self.journal.bytes());
         } else {
@@ -438,7 +438,7 @@ impl Ingest {
             if !refused.is_empty() {
                 refused.retain(|&(place, reason)| {
                     let placed = match reason {
-                        Reject::TooOld => held.apply_old(&points[place], now, &table.all),
+                        RejectReason::TooOld => held.apply_old(&points[place], now, &table.all),
                         _ => None,
                     };
                     grew += placed.unwrap_or(0);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carbon::{Reject, Sink};
+use carbon::{RejectReason, Sink};
 use metadata::Registry;
 use metric::Timestamp;
 
@@ -36,8 +36,8 @@ pub struct Batch {
     registry: Arc<Registry>,
     pub(crate) text: Vec<u8>,
     pub(crate) sent: Vec<Sent>,
-    pub(crate) refused: [u32; Reject::ALL.len()],
-    pub(crate) examples: Vec<(Reject, Vec<u8>)>,
+    pub(crate) refused: [u32; RejectReason::ALL.len()],
+    pub(crate) examples: Vec<(RejectReason, Vec<u8>)>,
     // What accept makes of the points, here so that a second try after a full disk goes on where it was.
     pub(crate) numbered: Vec<NumberedPoint>,
     pub(crate) record: RecordWriter,
@@ -50,7 +50,7 @@ impl Batch {
             registry,
             text: Vec::new(),
             sent: Vec::new(),
-            refused: [0; Reject::ALL.len()],
+            refused: [0; RejectReason::ALL.len()],
             examples: Vec::new(),
             numbered: Vec::new(),
             record: RecordWriter::default(),
@@ -77,7 +77,7 @@ impl Batch {
         &self.text[start..start + usize::from(sent.name_len)]
     }
 
-    pub(crate) fn refuse(&mut self, reason: Reject, sample: &[u8]) {
+    pub(crate) fn refuse(&mut self, reason: RejectReason, sample: &[u8]) {
         self.refused[reason as usize] += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push((reason, sample[..sample.len().min(SAMPLE_BYTES)].to_vec()));
@@ -95,10 +95,10 @@ impl Sink for Batch {
     #[inline]
     fn point(&mut self, name: &[u8], time: Timestamp, value: f64) {
         let Ok(seconds) = u32::try_from(time) else {
-            return self.refuse(if time < 0 { Reject::TooOld } else { Reject::TooFarAhead }, name);
+            return self.refuse(if time < 0 { RejectReason::TooOld } else { RejectReason::TooFarAhead }, name);
         };
         let Ok(name_len) = u16::try_from(name.len()) else {
-            return self.refuse(Reject::NameTooLong, name);
+            return self.refuse(RejectReason::NameTooLong, name);
         };
         let hash = self.registry.hash(name);
         let name_start = self.text.len() as u32;
@@ -106,7 +106,7 @@ impl Sink for Batch {
         self.sent.push(Sent { hash, value, name_start, name_len, time: seconds });
     }
 
-    fn reject(&mut self, reason: Reject, sample: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         self.refuse(reason, sample);
     }
 }

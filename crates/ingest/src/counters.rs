@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use carbon::Reject;
+use carbon::RejectReason;
 use parking_lot::Mutex;
 
 /// How points came.
@@ -143,7 +143,7 @@ impl Drop for Stall<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     points: [AtomicU64; Protocol::ALL.len()],
-    rejects: [AtomicU64; Reject::ALL.len()],
+    rejects: [AtomicU64; RejectReason::ALL.len()],
     pub(crate) batches: AtomicU64,
     pub(crate) created: AtomicU64,
     pub(crate) stalls: Stalls,
@@ -165,14 +165,14 @@ impl Counters {
         self.points[protocol as usize].fetch_add(points, Relaxed);
     }
 
-    pub(crate) fn refused(&self, reason: Reject, points: u64) {
+    pub(crate) fn refused(&self, reason: RejectReason, points: u64) {
         self.rejects[reason as usize].fetch_add(points, Relaxed);
     }
 
     pub(crate) fn snapshot(&self) -> CountersSnapshot {
         CountersSnapshot {
             points: Protocol::ALL.map(|protocol| (protocol, self.points[protocol as usize].load(Relaxed))),
-            rejects: Reject::ALL.map(|reason| (reason, self.rejects[reason as usize].load(Relaxed))),
+            rejects: RejectReason::ALL.map(|reason| (reason, self.rejects[reason as usize].load(Relaxed))),
             batches: self.batches.load(Relaxed),
             created: self.created.load(Relaxed),
             stalled_seconds: self.stalls.so_far().as_secs_f64(),
@@ -198,7 +198,7 @@ pub struct CountersSnapshot {
     /// Points accepted, by protocol.
     pub points: [(Protocol, u64); Protocol::ALL.len()],
     /// Points, lines and frames refused, by reason.
-    pub rejects: [(Reject, u64); Reject::ALL.len()],
+    pub rejects: [(RejectReason, u64); RejectReason::ALL.len()],
     /// Batches accepted.
     pub batches: u64,
     /// Metrics created.
@@ -256,7 +256,7 @@ impl CountersSnapshot {
     fn empty() -> CountersSnapshot {
         CountersSnapshot {
             points: Protocol::ALL.map(|protocol| (protocol, 0)),
-            rejects: Reject::ALL.map(|reason| (reason, 0)),
+            rejects: RejectReason::ALL.map(|reason| (reason, 0)),
             batches: 0,
             created: 0,
             stalled_seconds: 0.0,

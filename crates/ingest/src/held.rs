@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use carbon::Reject;
+use carbon::RejectReason;
 use downsample::{PendingPoints, SortedPoints, Stored, WriterPartials};
 use metadata::PolicyId;
 use metric::{MetricId, Policy, Slot, Timestamp};
@@ -37,11 +37,11 @@ pub(crate) enum Refused {
     NotWhitelisted,
 }
 
-impl From<Refused> for Reject {
-    fn from(refused: Refused) -> Reject {
+impl From<Refused> for RejectReason {
+    fn from(refused: Refused) -> RejectReason {
         match refused {
-            Refused::Blacklisted => Reject::Blacklisted,
-            Refused::NotWhitelisted => Reject::NotWhitelisted,
+            Refused::Blacklisted => RejectReason::Blacklisted,
+            Refused::NotWhitelisted => RejectReason::NotWhitelisted,
         }
     }
 }
@@ -113,7 +113,7 @@ impl Held {
         points: &[NumberedPoint],
         now: Timestamp,
         hot: &[Hot],
-        refused: &mut Vec<(usize, Reject)>,
+        refused: &mut Vec<(usize, RejectReason)>,
     ) -> usize {
         let mut grew = 0;
         self.judge(points, now, hot, refused, |open, slot, value| grew += open.push(slot, value));
@@ -126,7 +126,7 @@ impl Held {
         points: &[NumberedPoint],
         now: Timestamp,
         hot: &[Hot],
-        refused: &mut Vec<(usize, Reject)>,
+        refused: &mut Vec<(usize, RejectReason)>,
     ) {
         self.judge(points, now, hot, refused, |_, _, _| ());
     }
@@ -137,7 +137,7 @@ impl Held {
         points: &[NumberedPoint],
         now: Timestamp,
         hot: &[Hot],
-        refused: &mut Vec<(usize, Reject)>,
+        refused: &mut Vec<(usize, RejectReason)>,
         mut hold: impl FnMut(&mut PendingPoints, Slot, f64),
     ) {
         for (place, point) in points.iter().enumerate() {
@@ -150,11 +150,11 @@ impl Held {
             } else {
                 let reason = match state.refused {
                     Some(refused) => refused.into(),
-                    None if age > i64::from(policy.longest) => Reject::TooOld,
-                    None if age < 0 => Reject::TooFarAhead,
+                    None if age > i64::from(policy.longest) => RejectReason::TooOld,
+                    None if age < 0 => RejectReason::TooFarAhead,
                     // Too old for stage 0 only: the caller, who knows every stage, places it.
                     None => {
-                        refused.push((place, Reject::TooOld));
+                        refused.push((place, RejectReason::TooOld));
                         continue;
                     }
                 };

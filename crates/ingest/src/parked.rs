@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use carbon::Reject;
+use carbon::RejectReason;
 use metadata::PolicyId;
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
@@ -268,7 +268,7 @@ impl Ingest {
         let mut grew = held.apply(&known, now, &table.hot, &mut refused);
         for (place, reason) in refused {
             // What was refused when it came was counted then.
-            if reason == Reject::TooOld {
+            if reason == RejectReason::TooOld {
                 grew += held.apply_old(&known[place], now, &table.all).unwrap_or(0);
             }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use carbon::Reject;
+use carbon::RejectReason;
 use metric::Timestamp;
 use parking_lot::Mutex;
 
@@ -22,7 +22,7 @@ pub struct RejectExample {
     /// How it came.
     pub protocol: Protocol,
     /// Why it was refused.
-    pub reason: Reject,
+    pub reason: RejectReason,
     /// The beginning of what was sent.
     pub sample: Vec<u8>,
 }

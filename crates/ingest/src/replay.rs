@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use carbon::Reject;
+use carbon::RejectReason;
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use store::{MetricRecord, PolicyChange};
@@ -64,7 +64,7 @@ struct Replay<'a> {
     early: HashMap<MetricId, Vec<(Timestamp, NumberedPoint)>>,
     restored: Restored,
     points: Vec<NumberedPoint>,
-    refused: Vec<(usize, Reject)>,
+    refused: Vec<(usize, RejectReason)>,
 }
 
 /// Reads the segments, oldest first, into `held` until that is larger than `memory_limit` bytes, and metrics that the
@@ -255,7 +255,7 @@ impl Replay<'_> {
         self.refused.clear();
         self.held_slots += self.held.apply(&self.points, now, &table.hot, &mut self.refused);
         for &(place, reason) in &self.refused {
-            if reason == Reject::TooOld {
+            if reason == RejectReason::TooOld {
                 self.held_slots += self.held.apply_old(&self.points[place], now, &table.all).unwrap_or(0);
             }
         }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use carbon::{Reject, Sink};
+use carbon::{RejectReason, Sink};
 use ingest::{CountersSnapshot, Ingest, Protocol};
 
 use crate::{metrics::Metrics, process::Process, serve::now};
@@ -53,12 +53,12 @@ impl Seen {
 fn values(before: &Seen, after: &Seen) -> [(&'static str, f64); 16] {
     let (was, is) = (&before.counts, &after.counts);
     let received = |counts: &CountersSnapshot| counts.points.iter().map(|(_, points)| points).sum::<u64>();
-    let rejected = |reason: Reject| (is.rejects[reason as usize].1 - was.rejects[reason as usize].1) as f64;
+    let rejected = |reason: RejectReason| (is.rejects[reason as usize].1 - was.rejects[reason as usize].1) as f64;
     let updates = (is.flushed_metrics - was.flushed_metrics) as f64;
     let points = (is.flushed_points - was.flushed_points) as f64;
     let each = |total: f64| if updates > 0.0 { total / updates } else { 0.0 };
-    let lists = [Reject::Blacklisted, Reject::NotWhitelisted];
-    let errors = Reject::ALL.into_iter().filter(|reason| !lists.contains(reason)).map(rejected).sum();
+    let lists = [RejectReason::Blacklisted, RejectReason::NotWhitelisted];
+    let errors = RejectReason::ALL.into_iter().filter(|reason| !lists.contains(reason)).map(rejected).sum();
     let seconds = (after.at - before.at).as_secs_f64().max(0.001);
     [
         ("metricsReceived", (received(is) - received(was)) as f64),
@@ -75,8 +75,8 @@ fn values(before: &Seen, after: &Seen) -> [(&'static str, f64); 16] {
         ("cpuUsage", 100.0 * (after.process.cpu_seconds - before.process.cpu_seconds) / seconds),
         ("memUsage", after.process.resident_bytes as f64),
         ("activeConnections", after.connections as f64),
-        ("blacklistMatches", rejected(Reject::Blacklisted)),
-        ("whitelistRejects", rejected(Reject::NotWhitelisted)),
+        ("blacklistMatches", rejected(RejectReason::Blacklisted)),
+        ("whitelistRejects", rejected(RejectReason::NotWhitelisted)),
     ]
 }
 
@@ -102,7 +102,7 @@ mod tests {
         batch.point(b"a.b", now() - 60, 1.0);
         batch.point(b"a.b", now(), 1.0);
         batch.point(b"bad.c", now(), 1.0);
-        batch.reject(Reject::BadLine, b"nonsense");
+        batch.reject(RejectReason::BadLine, b"nonsense");
         ingest.accept(&mut batch).await;
         let held = Seen::now(&ingest, &metrics);
         ingest.flush().await.unwrap();

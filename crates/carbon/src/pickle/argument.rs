@@ -1,6 +1,6 @@
 //! What stands behind an opcode: how pickles write numbers and text.
 
-use super::machine::{Stop, Value};
+use super::value::{Stop, Value};
 
 /// Takes bytes from the front.
 #[inline]

@@ -8,6 +8,7 @@ use std::slice;
 use super::{
     argument::{decimal, long, memo_number, take, take_chunk, take_line, unescape_string, unescape_unicode},
     opcode::*,
+    value::{Span, Stop, Value},
 };
 use crate::number::parse_float;
 
@@ -35,38 +36,6 @@ pub(super) struct Machine {
     encoded_bytes: usize,
 }
 
-/// Anything in a pickle. Offsets are 32 bits, because a frame is shorter than 4 GiB.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Value {
-    None,
-    Bool(bool),
-    Int(i64),
-    Float(f64),
-    /// Text or bytes in the frame.
-    Borrowed(Span),
-    /// Text or bytes in [`Machine::text`].
-    Unescaped(Span),
-    /// In [`Machine::items`].
-    Tuple(Span),
-    /// In [`Machine::lists`].
-    List(u32),
-    /// A dictionary, which no point has; its contents are not kept.
-    Dict,
-    /// `_codecs.encode`: how Python 3 writes bytes in protocols 0 to 2.
-    Encode,
-    /// `bytes`: how Python 3 writes empty bytes there.
-    Bytes,
-}
-
-const _: () = assert!(size_of::<Option<Value>>() == 16, "what MAX_VALUES says of memory holds");
-
-/// Where a run of bytes or values begins and how many they are.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Span {
-    start: u32,
-    len: u32,
-}
-
 /// A list grows, so that its items lie in chunks, in order.
 #[derive(Debug, Clone, Copy)]
 struct List {
@@ -78,14 +47,6 @@ struct List {
 struct Chunk {
     items: Span,
     next: Option<u32>,
-}
-
-/// Why a program stops.
-pub(super) enum Stop {
-    /// Not a pickle, or beyond the bounds.
-    Bad,
-    /// It would run something.
-    Unsafe,
 }
 
 /// The items of a tuple or a list, in order.
@@ -109,21 +70,6 @@ impl Iterator for Items<'_> {
             self.chunk = chunk.items.of(&self.machine.items).iter();
             self.next = chunk.next;
         }
-    }
-}
-
-impl Span {
-    fn new(start: usize, len: usize) -> Result<Span, Stop> {
-        match (u32::try_from(start), u32::try_from(len)) {
-            (Ok(start), Ok(len)) => Ok(Span { start, len }),
-            _ => Err(Stop::Bad),
-        }
-    }
-
-    /// The run itself, from what the span was made for.
-    #[inline]
-    fn of<T>(self, all: &[T]) -> &[T] {
-        all.get(self.start as usize..).and_then(|rest| rest.get(..self.len as usize)).unwrap_or_default()
     }
 }
 

@@ -6,15 +6,17 @@ mod machine;
 
 mod argument;
 mod opcode;
+mod value;
 
 use metric::Timestamp;
 
 use crate::{
-    Reject, Sink,
+    RejectReason, Sink,
     frame::Expansion,
     number::{NotATime, parse_float, time_of, time_of_integer},
 };
-use machine::{Items, Machine, Stop, Value};
+use machine::{Items, Machine};
+use value::{Stop, Value};
 
 /// Bytes of text that is read as a number, at most; a longer one is no number. Text may be shared by many items, so
 /// that reading a long one again and again would stall us.
@@ -52,8 +54,8 @@ impl Decoder {
     pub fn decode<S: Sink>(&mut self, frame: &[u8], now: Timestamp, sink: &mut S) {
         match self.machine.run(frame) {
             Ok(root) => Run { machine: &self.machine, frame, now }.walk(root, &mut self.sample, sink),
-            Err(Stop::Bad) => sink.reject(Reject::BadPickle, frame),
-            Err(Stop::Unsafe) => sink.reject(Reject::UnsafePickle, frame),
+            Err(Stop::Bad) => sink.reject(RejectReason::BadPickle, frame),
+            Err(Stop::Unsafe) => sink.reject(RejectReason::UnsafePickle, frame),
         }
         self.machine.clear();
     }
@@ -70,7 +72,7 @@ impl Run<'_> {
     /// Calls out for every item of the root; `sample` is memory for refused ones.
     fn walk<S: Sink>(&self, root: Value, sample: &mut Vec<u8>, sink: &mut S) {
         let Some(items) = self.machine.items(root) else {
-            return sink.reject(Reject::BadPickle, self.frame);
+            return sink.reject(RejectReason::BadPickle, self.frame);
         };
         let mut expansion = Expansion::of(self.frame.len());
         for item in items {
@@ -80,18 +82,18 @@ impl Run<'_> {
                 sink.reject(reason, sample);
             };
             let Some((name, pairs)) = self.name_and_pairs(item) else {
-                refuse(Reject::BadItem, sink);
+                refuse(RejectReason::BadItem, sink);
                 continue;
             };
             for pair in pairs {
                 if expansion.take(name).is_none() {
-                    return refuse(Reject::FrameExpands, sink);
+                    return refuse(RejectReason::FrameExpands, sink);
                 }
                 match self.point(pair) {
                     Ok(Some((time, value))) => sink.point(name, time, value),
                     Ok(None) => {}
-                    Err(Reject::BadItem) => {
-                        refuse(Reject::BadItem, sink);
+                    Err(RejectReason::BadItem) => {
+                        refuse(RejectReason::BadItem, sink);
                         break;
                     }
                     Err(reason) => refuse(reason, sink),
@@ -111,24 +113,24 @@ impl Run<'_> {
 
     /// The point that a pair means; `None` when its value is None.
     #[inline]
-    fn point(&self, pair: Value) -> Result<Option<(Timestamp, f64)>, Reject> {
-        let mut parts = self.machine.items(pair).ok_or(Reject::BadItem)?;
+    fn point(&self, pair: Value) -> Result<Option<(Timestamp, f64)>, RejectReason> {
+        let mut parts = self.machine.items(pair).ok_or(RejectReason::BadItem)?;
         let (Some(time), Some(value), None) = (parts.next(), parts.next(), parts.next()) else {
-            return Err(Reject::BadItem);
+            return Err(RejectReason::BadItem);
         };
         if let Value::None = value {
             return Ok(None);
         }
-        let value = self.number(value).ok_or(Reject::BadValue)?;
+        let value = self.number(value).ok_or(RejectReason::BadValue)?;
         let time = match time {
             Value::Int(seconds) => time_of_integer(seconds, self.now),
             _ => {
-                let seconds = self.number(time).ok_or(Reject::BadTimestamp)?;
-                time_of(seconds, self.now).map_err(|NotATime| Reject::BadTimestamp)?
+                let seconds = self.number(time).ok_or(RejectReason::BadTimestamp)?;
+                time_of(seconds, self.now).map_err(|NotATime| RejectReason::BadTimestamp)?
             }
         };
         if value.is_nan() {
-            return Err(Reject::NanValue);
+            return Err(RejectReason::NanValue);
         }
         Ok(Some((time, value)))
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use carbon::{Reject, Sink};
+use carbon::{RejectReason, Sink};
 
 /// What came out of a decoder: a line a call, `name value timestamp` or `reason: sample`.
 #[derive(Debug, Default, PartialEq, Eq, Clone)]
@@ -15,7 +15,7 @@ impl Sink for Seen {
         writeln!(self.text, "{} {value} {time}", name.escape_ascii()).unwrap();
     }
 
-    fn reject(&mut self, reason: Reject, sample: &[u8]) {
+    fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         let sample = &sample[..sample.len().min(100)];
         writeln!(self.text, "{}: {}", reason.name(), sample.escape_ascii()).unwrap();
     }
