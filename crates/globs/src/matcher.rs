@@ -5,9 +5,12 @@ use regex_automata::hybrid::{
     dfa::{Cache, DFA},
 };
 
-use crate::{GlobError, automaton, start};
+use crate::{
+    error::GlobError,
+    pattern::{automaton, start},
+};
 
-/// A pattern's automaton, with the states it has met.
+/// A pattern's automaton, with the states that it has reached so far.
 pub struct Matcher {
     dfa: DFA,
     cache: Cache,

@@ -1,8 +1,7 @@
-//! What can be known of each component of a pattern before any name is looked at: the beginning it must have, and
-//! whether that is all of it.
+//! What each component of a pattern says without a search: the text that it begins with, and whether that is all.
 
 use crate::{
-    GlobError,
+    error::GlobError,
     pattern::{self, Glyph, is_any_depth},
 };
 
@@ -13,14 +12,14 @@ pub enum Part {
     Nothing,
     /// Exactly this.
     Exact(String),
-    /// It begins like this, which may be empty; and may have to be more than that.
+    /// Begins with this text, which may be empty. What follows may have to match more.
     Prefix(String),
-    /// Any number of components: none included, except as the last.
+    /// Any number of components, none included; as the last component, at least one.
     AnyDepth,
 }
 
-/// The alternatives of each component of a pattern, sorted, each once. What the parts of a component admit is no less than
-/// what the component does, and of a pattern all of whose parts are exact it is the same.
+/// The alternatives of each component of a pattern, sorted, each once. Every text that a component matches, its parts
+/// match too; when all parts are exact, they match nothing else.
 ///
 /// # Errors
 /// The pattern is too long or too deep, or its braces multiply beyond bounds.

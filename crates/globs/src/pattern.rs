@@ -1,9 +1,9 @@
-//! Patterns: a glob over whole names, as graphite-web 1.1.10 reads it, made into an automaton over bytes.
+//! From a pattern, a glob over whole names as graphite-web 1.1.10 reads it, to an automaton over bytes.
 //!
 //! 1. The pattern is cut at its dots. Empty components are dropped, as from names.
 //! 2. In each component `{a,b}` groups are multiplied out, the innermost first, before anything else has a
 //!    meaning: `[{a,b]}` is `[a` or `[b]`. A brace without its partner is itself.
-//! 3. What results is matched as Python's `fnmatch` does: `*`, `?`, `[abc]`, `[a-z]`, `[!x]`; a `[` without its
+//! 3. The results are matched as Python's `fnmatch` does: `*`, `?`, `[abc]`, `[a-z]`, `[!x]`; a `[` without its
 //!    partner is itself; nothing matches a dot; case counts; `?` is a character, not a byte.
 //! 4. A component that is exactly `**` stands for any number of components, none included; as the last one,
 //!    for at least one. `b**c` is `b*c`.
@@ -16,7 +16,7 @@ use globset::GlobBuilder;
 use metric::MAX_COMPONENTS;
 use regex_automata::{hybrid::dfa::DFA, nfa::thompson, util::start};
 
-use crate::GlobError;
+use crate::error::GlobError;
 
 /// Bytes of a pattern, at most. Grafana sends long lists in braces; 64 KiB is thousands of host names.
 const MAX_PATTERN_BYTES: usize = 64 << 10;
@@ -27,7 +27,7 @@ const MAX_ALTERNATIVES: usize = 10_000;
 /// Characters of those alternatives and of what they were made from, at most.
 const MAX_VARIANT_CHARACTERS: usize = 4 << 20;
 
-/// Memory for the automaton's program and for its states, in bytes. Beyond, the pattern is refused.
+/// Memory for the automaton's program and for its states, in bytes. A pattern that needs more is rejected.
 const MAX_PROGRAM_BYTES: usize = 32 << 20;
 const MAX_STATE_BYTES: usize = 32 << 20;
 
@@ -45,8 +45,7 @@ pub fn is_pattern(pattern: &str) -> bool {
     false
 }
 
-/// The name that a pattern without glob characters stands for: backslashes taken away, empty components
-/// dropped.
+/// The name that a pattern without glob characters stands for: without backslashes and empty components.
 pub fn plain_name(pattern: &str) -> String {
     let text: String = glyphs(pattern).into_iter().map(|glyph| glyph.char).collect();
     text.split('.').filter(|component| !component.is_empty()).collect::<Vec<_>>().join(".")
@@ -55,7 +54,7 @@ pub fn plain_name(pattern: &str) -> String {
 /// The automaton of a pattern, or `None` when nothing can match.
 ///
 /// # Errors
-/// The pattern is too long, too deep or too complex, or a component of it is no glob.
+/// The pattern is too long, too deep or too complex, or one of its components is not a glob.
 pub fn automaton(pattern: &str) -> Result<Option<DFA>, GlobError> {
     let Some(regex) = regex(pattern)? else { return Ok(None) };
     let program =
@@ -67,12 +66,12 @@ pub fn automaton(pattern: &str) -> Result<Option<DFA>, GlobError> {
     Ok(Some(dfa))
 }
 
-/// How an automaton begins: at the beginning of a name, which it must match from there.
+/// An automaton starts at the first byte of a name and must match from there.
 pub fn start() -> start::Config {
     start::Config::new().anchored(regex_automata::Anchored::Yes)
 }
 
-/// A character, and whether a backslash took its meaning away.
+/// A character, and whether a backslash before it makes it literal.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Glyph {
     pub(crate) char: char,

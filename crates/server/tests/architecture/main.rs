@@ -126,8 +126,6 @@ fn has(line: &str, path: &str) -> bool {
 #[rustfmt::skip]
 const CIRCLES_PENDING: &[&str] = &[
     "api",
-    "carbon",
-    "globs",
     "graph",
     "ingest",
     "metadata",
