@@ -92,8 +92,7 @@ impl RecordWriter {
     fn policy(&mut self, id: u16, policy: &Policy) -> &[u8] {
         self.begin(POLICY);
         self.bytes.extend_from_slice(&id.to_le_bytes());
-        self.bytes.extend_from_slice(&policy.x_files_factor.to_le_bytes());
-        self.bytes.extend_from_slice(format!("{} {}", policy.aggregation, policy.retention).as_bytes());
+        policy.encode(&mut self.bytes);
         self.finish()
     }
 }
@@ -538,15 +537,8 @@ fn metrics(payload: &[u8]) -> Option<Record<'_>> {
 }
 
 fn policy(payload: &[u8]) -> Option<Record<'_>> {
-    let (id, rest) = payload.split_at_checked(2)?;
-    let (x_files_factor, text) = rest.split_at_checked(8)?;
-    let (aggregation, retention) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-    let policy = Policy {
-        retention: retention.parse().ok()?,
-        aggregation: aggregation.parse().ok()?,
-        x_files_factor: f64::from_le_bytes(x_files_factor.try_into().ok()?),
-    };
-    Some(Record::Policy { id: u16::from_le_bytes(id.try_into().ok()?), policy })
+    let (id, policy) = payload.split_first_chunk()?;
+    Some(Record::Policy { id: u16::from_le_bytes(*id), policy: Policy::decode(policy)? })
 }
 
 /// Reads a segment's file whole; segments are bounded in size.

@@ -108,12 +108,7 @@ impl Policies {
 
     fn known(&self, policy: &Policy) -> Option<usize> {
         // A few dozen most often, and asked for once a new metric's rule, so a scan is quick enough.
-        let same = |known: &Arc<Policy>| {
-            known.retention == policy.retention
-                && known.aggregation == policy.aggregation
-                && known.x_files_factor.to_bits() == policy.x_files_factor.to_bits()
-        };
-        self.distinct.iter().position(same)
+        self.distinct.iter().position(|known| known.is_same(policy))
     }
 
     /// The policy with this id, if any has it.

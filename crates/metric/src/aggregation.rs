@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-/// How a coarse slot is made from the points in it. The names are carbon's.
+/// How a coarse slot aggregates its points. The names are carbon's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Aggregation {
     /// The mean of the points there are.
@@ -24,9 +24,8 @@ pub enum Aggregation {
     AbsMin,
 }
 
-/// What is stored for a coarse slot: enough to go on aggregating. For the averages `value` is the sum;
-/// for the others it is the answer. `count` is the number of stage-0 slots folded in; zero means that
-/// nothing is known and `value` means nothing.
+/// The content of a coarse slot: enough to go on aggregating. For the averages `value` is the sum, for the other
+/// methods the answer. `count` is the number of stage-0 slots folded in; with zero, `value` has no meaning.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Partial {
     /// Sum, extreme or latest value, as the method has it.
@@ -121,9 +120,9 @@ impl Aggregation {
         Partial { value, count: earlier.count.saturating_add(later.count) }
     }
 
-    /// The value a reader sees, or NaN where too little is known. `expected` is the number of stage-0
-    /// slots that fit in the coarse slot; whisper's rule: known / expected ≥ xFilesFactor, and at least one. Of a
-    /// count of exactly [`SATURATED_COUNT`] nobody can say how many there were: it counts as complete.
+    /// The value that a reader sees, or NaN with too few points. `expected` is the number of stage-0
+    /// slots that fit in the coarse slot; whisper's rule: known / expected ≥ xFilesFactor, and at least one. A count of
+    /// exactly [`SATURATED_COUNT`] may stand for any larger one, and passes for complete.
     pub fn finish(self, partial: Partial, expected: u32, x_files_factor: f64) -> f64 {
         let known = if partial.count == SATURATED_COUNT { expected } else { partial.count };
         if partial.count == 0 || f64::from(known) / f64::from(expected) < x_files_factor {
@@ -191,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_points_are_no_value() {
+    fn too_few_points_give_nan() {
         assert!(aggregate(Aggregation::Sum, &[1.0], 4, 0.5).is_nan());
         assert_eq!(aggregate(Aggregation::Sum, &[1.0, 2.0], 4, 0.5), 3.0);
         assert!(aggregate(Aggregation::Sum, &[], 4, 0.0).is_nan());

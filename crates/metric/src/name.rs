@@ -1,14 +1,14 @@
-//! Metric names: what is accepted, and the one form it is kept in.
+//! Metric names: which ones are accepted, and their canonical form.
 
 use std::borrow::Cow;
 
-/// Components of the dotted part of a name, at most. BigGraphite's tables have this many columns.
+/// The most components of the dotted part of a name. BigGraphite's tables have this many columns.
 pub const MAX_COMPONENTS: usize = 64;
 
-/// Bytes of a name, at most; what a file system would take as a path.
+/// The most bytes of a name: a path of a file system may be as long.
 pub const MAX_NAME_BYTES: usize = 4095;
 
-/// Why a name is refused. The text of each is what the sender's log and our counters say.
+/// Why a name is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NameError {
     /// Nothing is left once empty components are dropped.
@@ -33,14 +33,14 @@ pub fn is_tagged(name: &str) -> bool {
     name.contains(';')
 }
 
-/// The form a name is kept in: empty components dropped (as BigGraphite does on both sides), tags in
-/// carbon's canonical order. Borrowed when the name already has that form, which is nearly always.
+/// The canonical form of a name: empty components dropped (as BigGraphite does on both sides), tags in carbon's
+/// canonical order. Borrowed when the name already has that form, which is nearly always.
 ///
 /// A name whose tags cannot be parsed is kept as it is, as carbon does. The canonical form of a canonical name
 /// is that name.
 pub fn canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     let mut name = nearly_canonical_name(raw)?;
-    // What is dropped can uncover what is to be dropped next: the tags of `a{b="c"}.`, the `~` of `~.~a;b=c`.
+    // A dropped character can uncover the next to drop: the tags of `a{b="c"}.`, the `~` of `~.~a;b=c`.
     // Every pass but the last shortens the name.
     while let Cow::Owned(changed) = &name {
         let again = nearly_canonical_name(changed.as_bytes())?;
@@ -52,7 +52,7 @@ pub fn canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     Ok(name)
 }
 
-/// Does all that [`canonical_name`] does, once.
+/// One pass of [`canonical_name`].
 fn nearly_canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     if raw.len() > MAX_NAME_BYTES {
         return Err(NameError::TooLong);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_break_a_table_is_refused() {
+    fn names_that_would_break_a_table_are_rejected() {
         assert_eq!(canonical_name(b"a\x00b"), Err(NameError::ControlCharacter));
         assert_eq!(canonical_name(b"a\x7fb"), Err(NameError::ControlCharacter));
         assert_eq!(canonical_name(b"a\xffb"), Err(NameError::NotUtf8));

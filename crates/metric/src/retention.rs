@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 use crate::{Stage, StageError, Table, Timestamp};
 
-/// Stages from the finest to the coarsest, checked by whisper's rules.
+/// Stages from the finest to the coarsest. They keep whisper's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Retention {
     // Invariant: at least one; each resolution a multiple of the one before and larger; each duration
@@ -12,7 +12,7 @@ pub struct Retention {
     stages: Vec<Stage>,
 }
 
-/// Why a list of stages is no retention. The rules are whisper's `validateArchiveList`.
+/// Why a list of stages is not a retention. The rules are whisper's `validateArchiveList`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
     /// An empty list.
@@ -49,7 +49,7 @@ pub enum RetentionError {
         /// Points that one slot of the coarser stage takes.
         needed: u32,
     },
-    /// A stage that cannot be.
+    /// An invalid stage.
     #[error(transparent)]
     Stage(#[from] StageError),
     /// Text that is not in BigGraphite's form.
@@ -103,8 +103,8 @@ impl Retention {
         Table { stage: self.stages[index], aggregated: index > 0 }
     }
 
-    /// The finest stage that still holds `time` at `now`, as whisper chooses an archive: the first whose
-    /// duration is at least the age. `None` when even the longest no longer holds it.
+    /// The finest stage that keeps `time` at `now`, as whisper chooses an archive: the first whose duration is at least
+    /// the age. `None` when the longest does not keep it any more.
     pub fn stage_holding(&self, time: Timestamp, now: Timestamp) -> Option<usize> {
         let age = now - time;
         self.stages.iter().position(|stage| stage.duration() >= age)

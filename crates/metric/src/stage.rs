@@ -1,4 +1,4 @@
-//! A stage: a precision kept for a time, and the table that holds it.
+//! A stage, a precision kept for a time, and the table that stores it.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Stage {
     points: u32,
 }
 
-/// Why a stage cannot be.
+/// Why a stage is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StageError {
     /// A resolution of zero seconds.
@@ -27,7 +27,7 @@ pub enum StageError {
     /// No point would be kept.
     #[error("a stage must keep at least one point")]
     NoPoints,
-    /// Longer than a timestamp lasts.
+    /// Longer than timestamps last.
     #[error("a stage of {points} points of {resolution} s lasts longer than 136 years")]
     TooLong {
         /// Points asked for.
@@ -67,7 +67,7 @@ impl Stage {
         i64::from(self.resolution) * i64::from(self.points)
     }
 
-    /// The slot that holds `time`, or `None` before 1970 and after the last slot a `u32` can number.
+    /// The slot around `time`, or `None` before 1970 and after the last slot that a `u32` can number.
     pub fn slot(self, time: Timestamp) -> Option<Slot> {
         u32::try_from(time.div_euclid(i64::from(self.resolution))).ok()
     }
@@ -85,11 +85,11 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A datapoints table: one for each stage, and whether its values are points as they came (a metric's
-/// first stage) or aggregates with a count (every other).
+/// A datapoints table: one for each stage, with points as they arrived (a metric's first stage) or with aggregates and
+/// their counts (every other stage).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Table {
-    /// The stage the table holds.
+    /// The stage that the table stores.
     pub stage: Stage,
     /// Whether a row carries a count (and in Cassandra a shard).
     pub aggregated: bool,

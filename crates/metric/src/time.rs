@@ -5,7 +5,7 @@
 pub type Timestamp = i64;
 
 /// The number of a slot of a stage: `time / resolution`. Slots are counted from the epoch, so that two
-/// nodes agree without speaking. A `u32` of one-second slots lasts until 2106.
+/// nodes agree without an exchange. A `u32` of one-second slots lasts until 2106.
 pub type Slot = u32;
 
 /// A value at a time.
@@ -26,7 +26,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// The window between two moments, whichever comes first.
+    /// The window between two moments, in either order.
     pub fn between(a: Timestamp, b: Timestamp) -> Window {
         Window { from: a.min(b), until: a.max(b) }
     }

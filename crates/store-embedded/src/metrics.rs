@@ -30,7 +30,7 @@ impl MetricsTable {
         let mut policies = Vec::new();
         for id in 0..=u16::MAX {
             let Some(value) = tree.get(&policy_key(id))? else { break };
-            policies.push(read_policy(&value).ok_or_else(|| damaged(&tree, format!("policy {id}")))?);
+            policies.push(Policy::decode(&value).ok_or_else(|| damaged(&tree, format!("policy {id}")))?);
         }
         Ok(MetricsTable { tree, policies: Mutex::new(policies) })
     }
@@ -54,15 +54,11 @@ impl MetricsTable {
 
     fn id(&self, policy: &Policy) -> u16 {
         let mut policies = self.policies.lock();
-        let known = policies.iter().position(|known| {
-            known.retention == policy.retention
-                && known.aggregation == policy.aggregation
-                && known.x_files_factor.to_bits() == policy.x_files_factor.to_bits()
-        });
+        let known = policies.iter().position(|known| known.is_same(policy));
         let id = known.unwrap_or_else(|| {
             policies.push(policy.clone());
-            let mut value = policy.x_files_factor.to_le_bytes().to_vec();
-            value.extend_from_slice(format!("{} {}", policy.aggregation, policy.retention).as_bytes());
+            let mut value = Vec::new();
+            policy.encode(&mut value);
             self.tree.insert(&policy_key(policies.len() as u16 - 1), &value);
             policies.len() - 1
         });
@@ -119,16 +115,6 @@ fn read_metric(id: MetricId, value: &[u8], policies: &[Policy]) -> Option<Metric
         name: std::str::from_utf8(rest).ok()?.to_owned(),
         created_on: Timestamp::from(u32::from_le_bytes(*created_on)),
         policies: changes,
-    })
-}
-
-fn read_policy(value: &[u8]) -> Option<Policy> {
-    let (x_files_factor, text) = value.split_first_chunk::<8>()?;
-    let (aggregation, retention) = std::str::from_utf8(text).ok()?.split_once(' ')?;
-    Some(Policy {
-        retention: retention.parse().ok()?,
-        aggregation: aggregation.parse().ok()?,
-        x_files_factor: f64::from_le_bytes(*x_files_factor),
     })
 }
 
