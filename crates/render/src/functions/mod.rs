@@ -136,21 +136,10 @@ fn call_back(name: &str, lists: Vec<Vec<Series>>, scope: &mut Scope) -> Result<V
     }
 }
 
-/// Insertions, deletions and replacements from one name to another, in any case; names beyond a hundred
-/// bytes are far from everything.
+/// The edit distance between two names, in any case. A name of more than a hundred bytes is far from all others.
 fn distance(from: &str, to: &str) -> usize {
     if from.len() > 100 {
         return usize::MAX / 4;
     }
-    let (from, to) = (from.to_ascii_lowercase(), to.to_ascii_lowercase());
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.bytes().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.bytes().enumerate() {
-            let replaced = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
+    strsim::levenshtein(&from.to_ascii_lowercase(), &to.to_ascii_lowercase())
 }

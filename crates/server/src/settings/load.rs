@@ -155,24 +155,7 @@ fn unknown_key(section: &str, key: &str) -> String {
 }
 
 fn nearest(given: &str, known: impl Iterator<Item = String>) -> String {
-    known.min_by_key(|candidate| edit_distance(given, candidate)).expect("there are settings")
-}
-
-/// Levenshtein's distance over bytes: the insertions, removals and replacements that turn one text into
-/// the other.
-fn edit_distance(a: &str, b: &str) -> usize {
-    // `row[j]` is the distance from the part of `a` seen so far to the first `j` bytes of `b`.
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, left) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, right) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(left != right);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
+    known.min_by_key(|candidate| strsim::levenshtein(given, candidate)).expect("there are settings")
 }
 
 fn line_at(text: &str, offset: usize) -> usize {
@@ -255,12 +238,5 @@ mod tests {
     fn variables_that_kubernetes_sets_are_left_alone() {
         assert!(from_variable("PLUMBAGO_SERVICE_HOST", "10.0.0.1").is_ok());
         assert!(from_variable("PLUMBAGO_PORT_2003_TCP_ADDR", "10.0.0.1").is_ok());
-    }
-
-    #[test]
-    fn distances_are_levenshteins() {
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("abc", "abc"), 0);
     }
 }
