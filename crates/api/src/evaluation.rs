@@ -251,7 +251,6 @@ impl Evaluating {
         let context = Context {
             time_zone: asked.zone.clone(),
             x_files_factor: asked.x_files_factor,
-            max_data_points: asked.max_data_points,
             template: asked.template.clone(),
             largest_step: Some(&largest_step),
             ..Context::new(now, from, until)

@@ -1,6 +1,6 @@
 //! Colours: graphite-web's names, and the digits of HTML.
 
-use crate::Error;
+use crate::error::Error;
 
 /// Red, green, blue, and how opaque.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -275,7 +275,7 @@ impl Options {
         let side = |name, default| Ok(values.between(name, 1.0, 100_000.0)?.unwrap_or(default) as u32);
         let (width, height) = (side("width", 330.0)?, side("height", 250.0)?);
         if u64::from(width) * u64::from(height) > u64::from(MAX_PIXELS) {
-            return Err(Error::TooLarge { width, height });
+            return Err(Error::TooLarge { width, height, limit: MAX_PIXELS });
         }
         Ok(Options {
             width,

@@ -12,12 +12,13 @@ use crate::{
     Error,
     color::Color,
     face::Face,
+    options::MAX_PIXELS,
     scene::{Anchor, Item, Paint, Scene, Shape, Step, Text},
 };
 
 /// Paints a picture.
 pub(crate) fn write(scene: &Scene, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, Error> {
-    let too_large = Error::TooLarge { width: scene.width, height: scene.height };
+    let too_large = Error::TooLarge { width: scene.width, height: scene.height, limit: MAX_PIXELS };
     let mut pixels = Pixmap::new(scene.width, scene.height).ok_or(too_large)?;
     pixels.fill(skia_color(scene.background));
     let mut faces = HashMap::new();

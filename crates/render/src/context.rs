@@ -2,25 +2,7 @@
 
 use jiff::tz::TimeZone;
 
-use crate::{Fetch, time::CALENDAR};
-
-/// A request's span of time, Unix seconds. Points in `(from, until]` are fetched, as from whisper.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Span {
-    /// Exclusive.
-    pub from: i64,
-    /// Inclusive.
-    pub until: i64,
-}
-
-impl Span {
-    /// The span with its ends moved by so many seconds; `None` beyond the years 1 to 9999, where Python's calendar
-    /// ends and arithmetic on times need not be careful yet.
-    pub(crate) fn moved(self, from_by: i64, until_by: i64) -> Option<Span> {
-        let moved = |time: i64, by: i64| time.checked_add(by).filter(|time| CALENDAR.contains(time));
-        Some(Span { from: moved(self.from, from_by)?, until: moved(self.until, until_by)? })
-    }
-}
+use crate::{Fetch, Span};
 
 /// Tells the largest step, seconds, among the series that a fetch will return.
 pub type StepOf<'a> = dyn Fn(&Fetch) -> Option<i64> + Sync + 'a;
@@ -36,8 +18,6 @@ pub struct Context<'a> {
     pub time_zone: TimeZone,
     /// The share of known values that folding needs unless a function says otherwise. 0 to 1.
     pub x_files_factor: f64,
-    /// Points a series that the reader wants at most. No function of Graphite looks at it.
-    pub max_data_points: Option<usize>,
     /// Values for `template()`, by name without the dollar sign; they go before the call's own.
     pub template: Vec<(String, String)>,
     /// The largest step among the series that a fetch will return, or `None` where the caller does not
@@ -54,7 +34,6 @@ impl Context<'static> {
             span: Span { from, until },
             time_zone: TimeZone::UTC,
             x_files_factor: 0.0,
-            max_data_points: None,
             template: Vec::new(),
             largest_step: None,
         }

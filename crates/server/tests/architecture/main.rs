@@ -126,10 +126,8 @@ fn has(line: &str, path: &str) -> bool {
 #[rustfmt::skip]
 const CIRCLES_PENDING: &[&str] = &[
     "api",
-    "graph",
     "ingest",
     "metadata",
-    "render",
     "server",
     "store-cassandra",
 ];

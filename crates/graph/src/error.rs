@@ -1,0 +1,52 @@
+//! The errors of drawing, worded for the user who asked for the picture.
+
+/// A picture that cannot be drawn.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A parameter, or an argument of a function, that cannot be drawn.
+    #[error("{param} must be {expected}, got '{given}'")]
+    Option {
+        /// Its name.
+        param: &'static str,
+        /// What was given.
+        given: String,
+        /// What would do.
+        expected: String,
+    },
+    /// More pixels than are drawn.
+    #[error("an image of {width} x {height} pixels is too large; at most {limit} pixels are drawn")]
+    TooLarge {
+        /// Pixels across.
+        width: u32,
+        /// Pixels down.
+        height: u32,
+        /// The pixels allowed.
+        limit: u32,
+    },
+    /// A value axis whose ends were both asked for, the wrong way round.
+    #[error("a value axis cannot go from {min} to {max}: its minimum must be less than its maximum and its limit")]
+    Axis {
+        /// Where it is to begin.
+        min: f64,
+        /// Where it is to end.
+        max: f64,
+    },
+    /// A picture that is longer in bytes than was allowed.
+    #[error("the image comes to more than {limit} bytes")]
+    TooLong {
+        /// The bytes allowed.
+        limit: usize,
+    },
+    /// The caller asked to stop.
+    #[error("the drawing was stopped")]
+    Stopped,
+}
+
+impl Error {
+    pub(crate) fn option(param: &'static str, given: &str, expected: &str) -> Error {
+        // A message that quotes a megabyte helps nobody.
+        let short: String = given.chars().take(100).collect();
+        let given = if short.len() < given.len() { format!("{short}…") } else { short };
+        Error::Option { param, given, expected: expected.to_owned() }
+    }
+}
