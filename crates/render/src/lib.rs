@@ -1,11 +1,29 @@
 //! Graphite's target language: parsing, planning and evaluation.
 //!
-//! A request goes through here in three steps. [`parse`] turns each target's text into an [`Expression`].
-//! [`plan`] says which path expressions must be fetched, over which spans of time. [`evaluate`] turns
-//! what was fetched into the series of the answer. All of it is pure: the caller fetches, and `now` is an
-//! argument. [`functions`] is the one table from which arguments are checked, errors worded, spans planned
-//! and `/functions` answered.
+//! A request takes three steps. [`parse`] turns the text of each target into an [`Expression`]. [`plan`] lists the
+//! series and events to fetch, with their spans of time. [`evaluate`] turns the fetched [`Data`] into the series of
+//! the answer; a few functions need a second round of fetches. All of it is pure: the caller fetches, and the current
+//! time is an argument.
 //!
+//! ```
+//! use render::{Budget, Context, Data, Evaluation, Series, evaluate, parse, plan};
+//!
+//! let targets = [parse("scale(sumSeries(web.*.requests), 0.5)")?];
+//! let context = Context::new(1_000, 880, 1_000);
+//! let mut data = Data::new();
+//! for fetch in plan(&targets, &context)?.series {
+//!     let series = ["web.a.requests", "web.b.requests"]
+//!         .map(|name| Series::fetched(name, fetch.path.clone(), 900, 60, vec![1.0, 2.0]));
+//!     data.put(fetch, series.into());
+//! }
+//! let answer = evaluate(&targets, &context, &data, &Budget::unlimited())?;
+//! let Evaluation::Done(series) = answer else { panic!("these functions need no second round") };
+//! assert_eq!(&*series[0].name, "scale(sumSeries(web.*.requests),0.5)");
+//! assert_eq!(*series[0].values, [1.0, 2.0]);
+//! # Ok::<(), render::Error>(())
+//! ```
+//!
+//! [`functions`] is the table of functions: argument checks, messages, plans, evaluation and `/functions` come from it.
 //! The reference is graphite-web 1.1.10; `tests/` holds its answers.
 
 mod aggregator;

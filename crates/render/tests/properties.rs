@@ -230,6 +230,33 @@ fn misfit(series: &Series) -> Option<String> {
     (!fits).then(|| format!("{name} has {} values from {start} to {end} by {step}", values.len()))
 }
 
+/// Where steps are known, one round is enough for every function that does not make targets of names.
+#[test]
+fn the_plan_holds_all_that_an_evaluation_needs() {
+    let budget = Budget { points: 10_000_000, cancelled: &|| false };
+    for function in functions::all() {
+        if matches!(function.name, "aliasQuery" | "applyByNode" | "useSeriesAbove") {
+            continue;
+        }
+        for shape in SHAPES {
+            let step = |fetch: &render::Fetch| shape.fetched(fetch).iter().map(|series| series.step).max();
+            let context = Context { largest_step: Some(&step), ..Context::new(UNTIL, FROM, UNTIL) };
+            let target = call(function, |_| true);
+            let targets = [parse(&target).expect(&target)];
+            let mut data = Data::new();
+            let wanted = plan(&targets, &context).expect(&target);
+            for fetch in wanted.series {
+                data.put(fetch.clone(), shape.fetched(&fetch));
+            }
+            for fetch in wanted.events {
+                data.put_events(fetch, Vec::new());
+            }
+            let evaluation = evaluate(&targets, &context, &data, &budget);
+            assert!(!matches!(evaluation, Ok(Evaluation::Fetch(_))), "{target} of {shape:?}: {evaluation:?}");
+        }
+    }
+}
+
 #[test]
 fn what_is_missing_is_named() {
     for function in functions::all() {

@@ -49,6 +49,8 @@ mod tag;
 mod transform;
 mod weighted;
 mod wildcards;
+mod window_medians;
+mod windows;
 
 /// Every function, by family. A new file is added here and nowhere else.
 const FAMILIES: &[&[Function]] = &[
