@@ -75,7 +75,7 @@ def refusal(over, needle, seconds=40):
 
 def own_lines(server):
     """The log lines of the server itself, without those of its libraries."""
-    mine = [line for line in server.logs().splitlines() if "Cassandra cannot be used yet" in line or line.startswith("plumbago:")]
+    mine = [line for line in server.logs().splitlines() if "cannot use Cassandra" in line or line.startswith("plumbago:")]
     return "\n".join(mine)
 
 

@@ -82,4 +82,4 @@ def test_a_damaged_writer_file_ends_the_start(make_server, cassandra):
     (server.data / "writer").write_text("nonsense")
     server.spawn()
     assert server.process.wait(30) != 0
-    assert "says under which id this node writes" in server.logs()
+    assert "holds the id under which this node writes" in server.logs()

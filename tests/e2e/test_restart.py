@@ -270,7 +270,7 @@ def test_a_second_server_on_the_same_data_does_not_start(server):
 
     second = Plumbago(server.folder / "second")
     second.data = server.data
-    with pytest.raises(AssertionError, match="the server left"):
+    with pytest.raises(AssertionError, match="the server ended"):
         second.start()
     assert server.process.poll() is None
 

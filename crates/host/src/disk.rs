@@ -75,6 +75,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Whether something is there; an error counts as no.
     fn exists(&self, path: &Path) -> bool;
+    /// The absolute path without symbolic links.
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
     /// The whole contents of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -198,6 +200,10 @@ impl Disk for SystemDisk {
 
     fn exists(&self, path: &Path) -> bool {
         path.exists()
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::canonicalize(path)
     }
 }
 

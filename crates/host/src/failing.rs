@@ -3,7 +3,7 @@
 use std::{
     fmt,
     io::{self, Read, Seek, SeekFrom, Write},
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
@@ -100,6 +100,10 @@ impl Disk for FailingDisk {
 
     fn exists(&self, path: &Path) -> bool {
         self.disk.exists(path)
+    }
+
+    fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
+        self.disk.canonicalize(path)
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::settings::Overrides;
+
 /// A Graphite server in one program: carbon's receivers, storage with rollups, and Graphite's HTTP API.
 #[derive(Parser)]
 #[command(name = "plumbago", version, args_conflicts_with_subcommands = true)]
@@ -102,7 +104,7 @@ impl ClusterOption {
 
 impl ServeOptions {
     /// The settings these options override, as [`crate::settings::Sources`] takes them.
-    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+    pub fn overrides(&self) -> Overrides {
         let all = [
             ("rules.conf_dir", "--conf-dir", &self.conf_dir.conf_dir),
             ("data.dir", "--data", &self.data),
@@ -157,7 +159,7 @@ pub struct FlushOptions {
 
 impl FlushOptions {
     /// The setting this option overrides.
-    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+    pub fn overrides(&self) -> Overrides {
         given([("listen.http", "--http", &self.http)])
     }
 }
@@ -197,7 +199,7 @@ pub struct SchemaActionOptions {
 
 impl SchemaActionOptions {
     /// The settings these options override.
-    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+    pub fn overrides(&self) -> Overrides {
         let mut all = self.conf_dir.overrides();
         all.extend(given(self.cluster.all()));
         all
@@ -217,14 +219,12 @@ pub struct SettingsOptions {
 
 impl ConfDirOption {
     /// The setting this option overrides.
-    pub fn overrides(&self) -> Vec<(&'static str, &'static str, String)> {
+    pub fn overrides(&self) -> Overrides {
         given([("rules.conf_dir", "--conf-dir", &self.conf_dir)])
     }
 }
 
-fn given<const N: usize>(
-    all: [(&'static str, &'static str, &Option<String>); N],
-) -> Vec<(&'static str, &'static str, String)> {
+fn given<const N: usize>(all: [(&'static str, &'static str, &Option<String>); N]) -> Overrides {
     let given = all.into_iter().filter_map(|(path, option, value)| Some((path, option, value.clone()?)));
     given.collect()
 }
@@ -263,7 +263,7 @@ mod tests {
         let command = Cli::command();
         let serve = command.find_subcommand("serve").unwrap();
         for (path, option, _) in options.overrides() {
-            let definition = crate::settings::DEFINITIONS.iter().find(|known| known.path() == path).unwrap();
+            let definition = crate::settings::definitions().find(|known| known.path() == path).unwrap();
             let argument = serve.get_arguments().find(|known| known.get_long() == Some(&option[2..])).unwrap();
             let help = argument.get_help().unwrap().to_string();
             let default = (definition.show)(&defaults);

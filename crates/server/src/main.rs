@@ -1,102 +1,51 @@
-//! The program `plumbago`: reads the command line and does what it says.
+//! The program `plumbago`: reads the command line and runs the subcommand.
 
 mod admin;
+mod allocator;
+mod carbon_files;
+mod cassandra_options;
 mod cli;
-mod cluster;
-mod flush;
+mod commands;
+mod config;
+mod data_folder;
+mod listen;
 mod log;
-mod memory;
 mod metrics;
-mod own;
+mod node;
+mod output;
+mod points_body;
 mod process;
-mod rules;
-mod schema;
+mod readiness;
+mod rules_watcher;
+mod self_metrics;
 mod serve;
 mod settings;
-mod shared_names;
-mod table_globs;
+mod stop;
 mod timed;
-mod touches;
-mod unread_names;
-mod write_clock;
-mod writer;
+mod upkeep;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::Parser;
+use host::Host;
 
-use cli::{Cli, Command, ConfigOption, SettingsOptions};
-use settings::{Settings, Sources};
+use cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    memory::settle_allocator();
+    allocator::configure();
+    let host = Host::system();
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
-        Command::Serve(options) => serve::serve(&options).map(|()| ExitCode::SUCCESS),
-        Command::CheckConfig(options) => rules::check(&options),
-        Command::Explain(options) => rules::explain(&options),
-        Command::Flush(options) => flush::flush(&options),
-        Command::Schema(options) => schema::schema(&options),
+        Command::Serve(options) => serve::serve(&options, &host).map(|()| ExitCode::SUCCESS),
+        Command::CheckConfig(options) => commands::check_config(&options, &*host.disk),
+        Command::Explain(options) => commands::explain(&options, &*host.disk),
+        Command::Flush(options) => commands::flush(&options, &*host.disk),
+        Command::Schema(options) => commands::schema(&options, &host),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),
-        Command::Settings(options) => print_settings(&options),
+        Command::Settings(options) => commands::settings(&options, &*host.disk),
     };
     done.unwrap_or_else(|error| {
         eprintln!("plumbago: {error:#}");
         ExitCode::FAILURE
     })
-}
-
-fn print_settings(options: &SettingsOptions) -> anyhow::Result<ExitCode> {
-    if options.markdown {
-        say(&settings::markdown());
-    } else {
-        say(&settings::documented_toml(&load_settings(&options.config, vec![])?));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Writes to standard output. A reader that has seen enough (`plumbago settings | head`) is no error.
-fn say(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// The settings in force: file, environment, options.
-fn load_settings(
-    config: &ConfigOption,
-    options: Vec<(&'static str, &'static str, String)>,
-) -> anyhow::Result<Settings> {
-    let sources = sources(config, options)?;
-    settings::load(&sources).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(settings::Problem::to_string).collect();
-        anyhow::anyhow!(
-            "the settings are not usable; `plumbago settings` prints what they may be\n  {}",
-            lines.join("\n  ")
-        )
-    })
-}
-
-fn sources(config: &ConfigOption, options: Vec<(&'static str, &'static str, String)>) -> anyhow::Result<Sources> {
-    let named = config.config.clone().or_else(|| std::env::var_os("PLUMBAGO_CONFIG").map(Into::into));
-    let file = match named {
-        Some(path) => {
-            let text = std::fs::read_to_string(&path);
-            let text = text.with_context(|| {
-                format!(
-                    "cannot read the settings file {}; `plumbago settings` prints one to start from",
-                    path.display()
-                )
-            })?;
-            Some((path.display().to_string(), text))
-        }
-        None => None,
-    };
-    // A variable that is not UTF-8 cannot be one of ours.
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Ok(Sources { file, environment: environment.collect(), options })
 }

@@ -1,8 +1,10 @@
-//! What the operating system says of this process: CPU time, memory, open files.
+//! What the operating system reports on this process: CPU time, memory, open files.
 
-use std::fs;
+use std::path::Path;
 
-/// What is known of the process now. All zero where there is no `/proc`.
+use host::Disk;
+
+/// The process now. All zero where there is no `/proc`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Process {
     /// CPU time used since the start, user and system, seconds.
@@ -18,17 +20,17 @@ pub struct Process {
 const TICKS_PER_SECOND: f64 = 100.0;
 
 impl Process {
-    /// Asks the operating system.
-    pub fn now() -> Process {
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let open_files = fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    /// Reads `/proc/self`.
+    pub fn read(disk: &dyn Disk) -> Process {
+        let text = |path: &str| disk.read_to_string(Path::new(path)).unwrap_or_default();
+        let (stat, status) = (text("/proc/self/stat"), text("/proc/self/status"));
+        let open_files = disk.read_dir(Path::new("/proc/self/fd")).map_or(0, |entries| entries.len() as u64);
         Process { cpu_seconds: cpu_seconds(&stat), resident_bytes: resident_bytes(&status), open_files }
     }
 }
 
-/// Fields 14 and 15 of `/proc/self/stat`, counted from after the program's name, which is in
-/// parentheses and may hold blanks and parentheses itself.
+/// Fields 14 and 15 of `/proc/self/stat`, counted from after the program's name. The name is in
+/// parentheses and may contain blanks and parentheses.
 fn cpu_seconds(stat: &str) -> f64 {
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
     let ticks = after_name.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok());
@@ -41,9 +43,10 @@ fn resident_bytes(status: &str) -> u64 {
     kib.unwrap_or(0) * 1024
 }
 
-/// The machine's name as carbon writes it in its own metrics: dots made underscores.
-pub fn host() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| fs::read_to_string("/etc/hostname"));
+/// The machine's name as carbon writes it in its own metrics: underscores for dots.
+pub fn host_name(disk: &dyn Disk) -> String {
+    let text = |path: &str| disk.read_to_string(Path::new(path));
+    let name = text("/proc/sys/kernel/hostname").or_else(|_| text("/etc/hostname"));
     let name = name.ok().map(|name| name.trim().replace('.', "_")).filter(|name| !name.is_empty());
     name.unwrap_or_else(|| "localhost".to_owned())
 }

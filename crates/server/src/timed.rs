@@ -1,7 +1,8 @@
 //! A driver that measures another one: how long each call takes and how often it fails.
 
-use std::{sync::Arc, time::Instant};
+use std::sync::Arc;
 
+use host::Clock;
 use metric::Timestamp;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
@@ -9,20 +10,21 @@ use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
 /// Seconds: from a cached read to a disk that hangs.
 const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
 
-/// Passes every call on, and measures it.
+/// Measures each call and passes it on.
 pub struct TimedDriver {
     driver: Arc<dyn Driver>,
+    clock: Arc<dyn Clock>,
     seconds: HistogramVec,
     failures: IntCounterVec,
 }
 
 impl TimedDriver {
     /// Measures `driver` into `registry`.
-    pub fn new(driver: Arc<dyn Driver>, registry: &Registry) -> prometheus::Result<TimedDriver> {
+    pub fn new(driver: Arc<dyn Driver>, registry: &Registry, clock: Arc<dyn Clock>) -> prometheus::Result<TimedDriver> {
         let seconds = HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.")
             .buckets(BUCKETS.to_vec());
         let seconds = HistogramVec::new(seconds, &["operation"])?;
-        let failures = Opts::new("plumbago_store_failures_total", "Calls the store could not carry out, by operation.");
+        let failures = Opts::new("plumbago_store_failures_total", "Calls of the store that failed, by operation.");
         let failures = IntCounterVec::new(failures, &["operation"])?;
         for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics"] {
             seconds.with_label_values(&[operation]);
@@ -30,14 +32,14 @@ impl TimedDriver {
         }
         registry.register(Box::new(seconds.clone()))?;
         registry.register(Box::new(failures.clone()))?;
-        Ok(TimedDriver { driver, seconds, failures })
+        Ok(TimedDriver { driver, clock, seconds, failures })
     }
 
     fn timed<'a, T: 'a>(&'a self, operation: &'static str, call: DriverFuture<'a, T>) -> DriverFuture<'a, T> {
         Box::pin(async move {
-            let start = Instant::now();
+            let start = self.clock.instant();
             let answer = call.await;
-            self.seconds.with_label_values(&[operation]).observe(start.elapsed().as_secs_f64());
+            self.seconds.with_label_values(&[operation]).observe((self.clock.instant() - start).as_secs_f64());
             if answer.is_err() {
                 self.failures.with_label_values(&[operation]).inc();
             }

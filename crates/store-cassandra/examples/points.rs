@@ -248,6 +248,6 @@ fn options(address: &str) -> Options {
         in_flight: IN_FLIGHT,
         glob_rows: 1,
         glob_queries: 1,
-        clock: now,
+        host: host::Host::system(),
     }
 }

@@ -1,7 +1,5 @@
 //! Questions whose whole answer is small: asked, tried again within a time limit, and read at once.
 
-use std::time::Duration;
-
 use scylla::{
     client::session::Session,
     deserialize::row::DeserializeRow,
@@ -11,7 +9,7 @@ use scylla::{
 };
 use store::StoreError;
 
-use crate::failure::{patiently, unavailable};
+use crate::{failure::unavailable, retry::Retry};
 
 /// What a question has beside its words.
 pub(crate) struct Asker<'a> {
@@ -19,8 +17,7 @@ pub(crate) struct Asker<'a> {
     /// Named in errors.
     pub(crate) keyspace: &'a str,
     pub(crate) consistency: Consistency,
-    /// How long it may take, tried again included.
-    pub(crate) limit: Duration,
+    pub(crate) retry: Retry,
 }
 
 impl Asker<'_> {
@@ -32,7 +29,7 @@ impl Asker<'_> {
         let mut statement = Statement::new(cql);
         statement.set_consistency(self.consistency);
         statement.set_is_idempotent(true);
-        let asked = patiently(self.limit, || self.session.query_unpaged(statement.clone(), &values)).await;
+        let asked = self.retry.run(|| self.session.query_unpaged(statement.clone(), &values)).await;
         let answer = asked.map_err(|error| unavailable(what, self.keyspace, &error))?;
         read(what, answer)
     }

@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::{
     CassandraDriver, Options,
     ask::{Asker, read},
-    failure::{patiently, unavailable},
+    failure::unavailable,
     rows::WRITERS,
     schema::{metadata_keyspace, quoted},
 };
@@ -57,27 +57,27 @@ impl std::fmt::Display for Identity {
 /// A file that is no identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it must have the lines 'writer NUMBER', of 0 to 16383, and 'node UUID'")]
-pub struct NoIdentity;
+pub struct InvalidIdentity;
 
 impl std::str::FromStr for Identity {
-    type Err = NoIdentity;
+    type Err = InvalidIdentity;
 
-    fn from_str(text: &str) -> Result<Identity, NoIdentity> {
+    fn from_str(text: &str) -> Result<Identity, InvalidIdentity> {
         let (mut writer, mut node) = (None, None);
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             match line.trim().split_once(' ') {
                 Some(("writer", number)) => writer = number.trim().parse().ok().filter(|&number| number < WRITERS),
                 Some(("node", number)) => node = number.trim().parse().ok(),
-                _ => return Err(NoIdentity),
+                _ => return Err(InvalidIdentity),
             }
         }
-        writer.zip(node).map(|(writer, node)| Identity { writer, node }).ok_or(NoIdentity)
+        writer.zip(node).map(|(writer, node)| Identity { writer, node }).ok_or(InvalidIdentity)
     }
 }
 
 /// Where a node is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The host's name.
     pub host: String,
     /// The data directory's absolute path.
@@ -90,7 +90,7 @@ pub struct Claim {
     identity: Identity,
     is_lost: Arc<AtomicBool>,
     /// When it was last looked who has the id, whether there was an answer or not.
-    looked: Arc<Mutex<Instant>>,
+    checked: Arc<Mutex<Instant>>,
     refresh: tokio::task::JoinHandle<()>,
     row: Row,
 }
@@ -115,7 +115,7 @@ impl Claim {
     /// Whether this process did not run for so long that another node may have taken the id, and has not looked since. It looks
     /// at once when it goes on.
     pub fn is_doubtful(&self) -> bool {
-        self.looked.lock().elapsed() >= Duration::from_secs(ALIVE_SECONDS as u64)
+        self.row.options.host.clock.instant() - *self.checked.lock() >= Duration::from_secs(ALIVE_SECONDS as u64)
     }
 
     /// Says that the node is alive, as is done by itself twice a minute, unless another one took the id.
@@ -148,14 +148,14 @@ struct Row {
     keyspace: String,
     writer: u16,
     /// Where this node is.
-    place: Place,
+    location: Location,
 }
 
 /// What a row says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     node: Option<Uuid>,
-    place: Place,
+    location: Location,
     is_alive: bool,
 }
 
@@ -166,9 +166,9 @@ impl CassandraDriver {
     /// # Errors
     /// `Refused` where a live node has the id, or one from a copy of this data directory: the text says which. `Unavailable` where
     /// the cluster cannot be asked.
-    pub async fn claim(&mut self, kept: Option<Identity>, place: &Place) -> Result<Claim, StoreError> {
+    pub async fn claim(&mut self, kept: Option<Identity>, location: &Location) -> Result<Claim, StoreError> {
         self.verify().await?;
-        let claim = claim(self.names.session.clone(), &self.options, kept, place).await?;
+        let claim = claim(self.names.session.clone(), &self.options, kept, location).await?;
         self.options.writer = claim.identity.writer;
         self.points.writer = claim.identity.writer;
         Ok(claim)
@@ -179,7 +179,7 @@ async fn claim(
     session: Arc<Session>,
     options: &Options,
     kept: Option<Identity>,
-    place: &Place,
+    location: &Location,
 ) -> Result<Claim, StoreError> {
     let keyspace = metadata_keyspace(&options.keyspace);
     let row = |writer| Row {
@@ -187,7 +187,7 @@ async fn claim(
         options: options.clone(),
         keyspace: keyspace.clone(),
         writer,
-        place: place.clone(),
+        location: location.clone(),
     };
     if let Some(identity) = kept {
         let row = row(identity.writer);
@@ -196,10 +196,10 @@ async fn claim(
         }
         return row.keep(identity).await;
     }
-    let node = Uuid::new_v4();
+    let random = &options.host.random;
+    let node = uuid::Builder::from_random_bytes(random.bits_128().to_be_bytes()).into_uuid();
     for _ in 0..TRIES {
-        // The random bits of a random UUID.
-        let writer = Uuid::new_v4().as_u128() as u16 % WRITERS;
+        let writer = random.bits() as u16 % WRITERS;
         let row = row(writer);
         // One that is this node's was taken by a try whose answer was lost.
         let taken = row.take(node).await?;
@@ -219,7 +219,7 @@ impl Row {
             "INSERT INTO {}.writers (writer, node, host, data_directory, claimed_on) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
             quoted(&self.keyspace)
         );
-        let Place { host, data_directory } = &self.place;
+        let Location { host, data_directory } = &self.location;
         let writer = i32::from(self.writer);
         let values = (writer, node, host, data_directory, self.now(), writer);
         if self.applied(&insert, values).await? {
@@ -230,12 +230,8 @@ impl Row {
 
     /// Who has the id; nobody where there is no row.
     async fn holder(&self, consistency: scylla::statement::Consistency) -> Result<Holder, StoreError> {
-        let asker = Asker {
-            session: &self.session,
-            keyspace: &self.keyspace,
-            consistency,
-            limit: self.options.data.request_timeout,
-        };
+        let asker =
+            Asker { session: &self.session, keyspace: &self.keyspace, consistency, retry: self.options.retry() };
         let cql = format!(
             "SELECT node, host, data_directory, alive FROM {}.writers WHERE writer = ?",
             quoted(&self.keyspace)
@@ -243,13 +239,13 @@ impl Row {
         type Columns = (Option<Uuid>, Option<String>, Option<String>, Option<bool>);
         let mut rows: Vec<Columns> = asker.rows("reading table writers", &cql, (i32::from(self.writer),)).await?;
         let (node, host, data_directory, alive) = rows.pop().unwrap_or_default();
-        let place = Place { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
-        Ok(Holder { node, place, is_alive: alive.is_some() })
+        let location = Location { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
+        Ok(Holder { node, location, is_alive: alive.is_some() })
     }
 
     /// Takes the id from a holder that is this node itself, or gone.
     async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
-        let is_itself = holder.node == Some(node) && holder.place == self.place;
+        let is_itself = holder.node == Some(node) && holder.location == self.location;
         if holder.is_alive && !is_itself {
             return Err(self.refused(node, holder));
         }
@@ -260,7 +256,7 @@ impl Row {
              IF node = ? AND {alive}",
             quoted(&self.keyspace)
         );
-        let Place { host, data_directory } = &self.place;
+        let Location { host, data_directory } = &self.location;
         let writer = i32::from(self.writer);
         let values = (node, host, data_directory, self.now(), writer, holder.node, writer);
         if self.applied(&update, values).await? {
@@ -269,14 +265,14 @@ impl Row {
         // What was alive just now may be over, and the other way round, for this node itself too; and a transaction that was
         // tried again may have found its own first try.
         let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
-        match now.node == Some(node) && now.place == self.place {
+        match now.node == Some(node) && now.location == self.location {
             true => Ok(()),
             false => Err(self.refused(node, &now)),
         }
     }
 
     fn refused(&self, node: Uuid, holder: &Holder) -> StoreError {
-        let Holder { place: Place { host, data_directory }, .. } = holder;
+        let Holder { location: Location { host, data_directory }, .. } = holder;
         let who = match holder.node == Some(node) {
             true => "a node with a copy of this data directory",
             false => "another node",
@@ -292,13 +288,13 @@ impl Row {
     async fn keep(self, identity: Identity) -> Result<Claim, StoreError> {
         self.say_alive().await?;
         let is_lost = Arc::new(AtomicBool::new(false));
-        let looked = Arc::new(Mutex::new(Instant::now()));
-        let (row, lost, just_looked) = (self.clone(), is_lost.clone(), looked.clone());
+        let checked = Arc::new(Mutex::new(self.options.host.clock.instant()));
+        let (row, lost, just_checked) = (self.clone(), is_lost.clone(), checked.clone());
         let refresh = tokio::spawn(async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 let refreshed = row.refresh(identity, &lost).await;
-                *just_looked.lock() = Instant::now();
+                *just_checked.lock() = row.options.host.clock.instant();
                 match refreshed {
                     Ok(()) => {}
                     // Whoever has points to write tells of a cluster that is away.
@@ -311,14 +307,14 @@ impl Row {
                 }
             }
         });
-        Ok(Claim { identity, is_lost, looked, refresh, row: self })
+        Ok(Claim { identity, is_lost, checked, refresh, row: self })
     }
 
     async fn refresh(&self, identity: Identity, is_lost: &AtomicBool) -> Result<(), StoreError> {
         let holder = self.holder_unless(identity.node).await?;
         if let Some(holder) = holder {
             is_lost.store(true, Ordering::Relaxed);
-            let Place { host, data_directory } = &holder.place;
+            let Location { host, data_directory } = &holder.location;
             return Err(StoreError::Refused(format!(
                 "a node on host '{host}' in {data_directory} took the writer id while this one was away"
             )));
@@ -330,7 +326,7 @@ impl Row {
     /// no number, the row was deleted.
     async fn holder_unless(&self, node: Uuid) -> Result<Option<Holder>, StoreError> {
         let is_ours =
-            |holder: &Holder| holder.node.is_none() || holder.node == Some(node) && holder.place == self.place;
+            |holder: &Holder| holder.node.is_none() || holder.node == Some(node) && holder.location == self.location;
         if is_ours(&self.holder(self.options.consistency.meta_read).await?) {
             return Ok(None);
         }
@@ -349,8 +345,8 @@ impl Row {
         statement.set_consistency(self.options.consistency.meta_write);
         statement.set_is_idempotent(true);
         let values = (i32::from(self.writer),);
-        let limit = self.options.data.request_timeout;
-        let ran = patiently(limit, || self.session.query_unpaged(statement.clone(), values));
+        let retry = self.options.retry();
+        let ran = retry.run(|| self.session.query_unpaged(statement.clone(), values));
         ran.map_ok(drop).await.map_err(|error| unavailable(what, &self.keyspace, &error))
     }
 
@@ -367,8 +363,7 @@ impl Row {
         let mut statement = Statement::new(cql);
         statement.set_consistency(scylla::statement::Consistency::LocalQuorum);
         statement.set_serial_consistency(Some(scylla::statement::SerialConsistency::LocalSerial));
-        let limit = self.options.data.request_timeout;
-        let answer = patiently(limit, || self.session.query_unpaged(statement.clone(), &values)).await;
+        let answer = self.options.retry().run(|| self.session.query_unpaged(statement.clone(), &values)).await;
         let answer = answer.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
         let rows: Vec<scylla::value::Row> = read(WHAT, answer)?;
         let first = rows.first().and_then(|row| row.columns.first()?.as_ref()?.as_boolean());
@@ -376,7 +371,7 @@ impl Row {
     }
 
     fn now(&self) -> CqlTimestamp {
-        CqlTimestamp((self.options.clock)() * 1000)
+        CqlTimestamp(self.options.host.clock.now() * 1000)
     }
 }
 
@@ -398,7 +393,7 @@ mod tests {
         for bad in
             ["", "writer 1", "writer 16384\nnode 00000000-0000-0000-0000-000000000007", "writer 1\nnode x", "a b c"]
         {
-            assert_eq!(bad.parse::<Identity>(), Err(NoIdentity), "{bad}");
+            assert_eq!(bad.parse::<Identity>(), Err(InvalidIdentity), "{bad}");
         }
     }
 }

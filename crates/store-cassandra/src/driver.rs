@@ -20,11 +20,7 @@ impl CassandraDriver {
     /// # Errors
     /// No contact point answers, or refuses us; the text says why, and what would do.
     pub async fn connect(options: Options) -> Result<CassandraDriver, ConnectError> {
-        let data = session::connect(&options.data).await?;
-        let meta = match &options.metadata {
-            Some(cluster) => session::connect(cluster).await?,
-            None => data.clone(),
-        };
+        let (data, meta) = session::connect(&options).await?;
         let points = Points::new(data.clone(), &options);
         let names = Names::new(data, meta, &options);
         Ok(CassandraDriver { options, points, names })
@@ -42,20 +38,20 @@ impl CassandraDriver {
         self.names.opened.get().map(|tables| tables.opened.components)
     }
 
-    /// The highest timestamp that a row bears which was written since the start, or that [`CassandraDriver::go_on_after`]
+    /// The highest timestamp that a row bears which was written since the start, or that [`CassandraDriver::continue_after`]
     /// was told: microseconds since 1970.
     pub fn last_timestamp(&self) -> i64 {
         self.points.timestamps.last()
     }
 
     /// Rows written from now on bear higher timestamps than this one, whatever the clock says.
-    pub fn go_on_after(&self, timestamp: i64) {
-        self.points.timestamps.go_on_after(timestamp);
+    pub fn continue_after(&self, timestamp: i64) {
+        self.points.timestamps.continue_after(timestamp);
     }
 
     /// Why no node of the points' cluster can be reached; `None` while there is a connection to any, whatever that
     /// node can do for us. Asks nobody as long as there is one.
-    pub async fn away(&self) -> Option<String> {
+    pub async fn unreachable_reason(&self) -> Option<String> {
         session::away(&self.points.session, &self.options.data).await
     }
 }

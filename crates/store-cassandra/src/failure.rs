@@ -1,16 +1,7 @@
 //! What went wrong with a statement, and whether trying it again may help.
 
-use std::{
-    future::Future,
-    time::{Duration, Instant},
-};
-
 use scylla::errors::{ConnectionPoolError, DbError, ExecutionError, PrepareError, RequestAttemptError};
 use store::StoreError;
-
-/// The pause before a statement is tried again; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// What a failed statement comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,28 +137,6 @@ fn of_db(error: &DbError, text: &str) -> Failure {
     }
 }
 
-/// Tries until it succeeds, fails for good, or `limit` is over, with pauses that grow. The attempt must be
-/// one that may be done twice.
-pub(crate) async fn patiently<T, E, F>(limit: Duration, mut attempt: impl FnMut() -> F) -> Result<T, E>
-where
-    E: Classify,
-    F: Future<Output = Result<T, E>>,
-{
-    let begun = Instant::now();
-    let mut pause = FIRST_PAUSE;
-    loop {
-        let error = match attempt().await {
-            Ok(value) => return Ok(value),
-            Err(error) => error,
-        };
-        if error.failure() != Failure::Transient || begun.elapsed() + pause >= limit {
-            return Err(error);
-        }
-        tokio::time::sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
-    }
-}
-
 /// The error for the caller. `what` is what was being done, and to what.
 pub(crate) fn unavailable(what: &str, keyspace: &str, error: &impl Classify) -> StoreError {
     StoreError::Unavailable(match error.failure() {
@@ -184,6 +153,8 @@ pub(crate) fn unavailable(what: &str, keyspace: &str, error: &impl Classify) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use scylla::errors::ConnectionError;
 
     use super::*;

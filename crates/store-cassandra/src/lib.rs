@@ -14,15 +14,17 @@ mod options;
 mod own;
 mod points;
 mod read;
+mod retry;
 mod rows;
 pub mod schema;
 mod session;
 mod tables;
+mod timestamps;
 mod tls;
 mod wire;
 mod write;
 
-pub use claim::{Claim, Identity, NoIdentity, Place};
+pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use driver::CassandraDriver;
 pub use names::{Refused, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};

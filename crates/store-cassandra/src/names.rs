@@ -3,14 +3,14 @@
 //! They are opened when they are first needed, so that a node can begin before Cassandra answers.
 
 mod config;
+mod directories;
 mod find;
-mod known;
 mod plan;
 mod scan;
 mod touch;
 mod write;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc};
 
 use parking_lot::{Mutex, RwLock};
 use scylla::{
@@ -25,11 +25,12 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::{
     Consistencies, Options,
-    failure::{patiently, unavailable},
+    failure::unavailable,
+    retry::Retry,
     schema::{self, LAST_COMPONENT, Opened, quoted},
 };
 
-use known::KnownDirectories;
+use directories::WrittenDirectories;
 pub use scan::ScanReport;
 pub(crate) use touch::Touch;
 pub use write::Refused;
@@ -42,15 +43,14 @@ pub(crate) struct Names {
     /// The keyspace of the names.
     pub(crate) keyspace: String,
     pub(crate) consistency: Consistencies,
-    /// How long a statement may take, tried again included.
-    pub(crate) limit: Duration,
+    pub(crate) retry: Retry,
     /// Statements under way at once.
     in_flight: usize,
     permits: Semaphore,
     pub(crate) opened: OnceCell<Tables>,
     /// Statements of globs, by their words.
     globs: RwLock<HashMap<String, PreparedStatement>>,
-    directories: KnownDirectories,
+    directories: WrittenDirectories,
     refused: Mutex<Refused>,
     last_scan: Mutex<Option<ScanReport>>,
 }
@@ -70,19 +70,18 @@ pub(crate) struct Tables {
 impl Names {
     pub(crate) fn new(data: Arc<Session>, session: Arc<Session>, options: &Options) -> Names {
         let in_flight = options.in_flight.clamp(1, Semaphore::MAX_PERMITS);
-        let limit = options.metadata.as_ref().unwrap_or(&options.data).request_timeout;
         Names {
             data,
             session,
             options: options.clone(),
             keyspace: schema::metadata_keyspace(&options.keyspace),
             consistency: options.consistency,
-            limit,
+            retry: options.names_retry(),
             in_flight,
             permits: Semaphore::new(in_flight),
             opened: OnceCell::new(),
             globs: RwLock::default(),
-            directories: KnownDirectories::default(),
+            directories: WrittenDirectories::new(options.host.clock.clone()),
             refused: Mutex::default(),
             last_scan: Mutex::default(),
         }
@@ -112,7 +111,7 @@ impl Names {
 
     /// Prepares a statement that writes.
     async fn prepare(&self, cql: &str) -> Result<PreparedStatement, StoreError> {
-        let prepared = patiently(self.limit, || self.session.prepare(cql)).await;
+        let prepared = self.retry.run(|| self.session.prepare(cql)).await;
         let mut statement =
             prepared.map_err(|error| unavailable("preparing statements of names", &self.keyspace, &error))?;
         // now() is another time when it is tried again: that does no harm.

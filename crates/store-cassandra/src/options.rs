@@ -3,7 +3,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use metric::Timestamp;
+use host::Host;
+
+use crate::retry::Retry;
 
 /// How to reach a cluster.
 #[derive(Debug, Clone)]
@@ -99,6 +101,19 @@ pub struct Options {
     pub glob_rows: usize,
     /// The largest number of statements that a glob may become.
     pub glob_queries: usize,
-    /// Unix seconds.
-    pub clock: fn() -> Timestamp,
+    /// The machine.
+    pub host: Host,
+}
+
+impl Options {
+    /// How long statements on the points' cluster are retried.
+    pub(crate) fn retry(&self) -> Retry {
+        Retry { clock: self.host.clock.clone(), limit: self.data.request_timeout }
+    }
+
+    /// How long statements on the names' cluster are retried.
+    pub(crate) fn names_retry(&self) -> Retry {
+        let cluster = self.metadata.as_ref().unwrap_or(&self.data);
+        Retry { limit: cluster.request_timeout, ..self.retry() }
+    }
 }

@@ -11,7 +11,6 @@ use metric::{Aggregation, Partial, Slot, Table};
 use store::{Fetch, Run, StoreError};
 
 use crate::{
-    failure::patiently,
     merge::Row,
     points::Points,
     read::{index, partials},
@@ -164,7 +163,7 @@ impl Points {
     async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
         let Table { stage, .. } = fetch.table;
         let Some(statements) = self.tables.existing(fetch.table).await? else { return Ok(()) };
-        let Some(ttl) = rows::ttl(stage, slot, (self.clock)()) else { return Ok(()) };
+        let Some(ttl) = rows::ttl(stage, slot, self.clock.now()) else { return Ok(()) };
         let metric = rows::metric_id(&fetch.name);
         let (time_start_ms, offset) = rows::place(stage, slot);
         let timestamp = self.timestamps.take(1);
@@ -174,11 +173,11 @@ impl Points {
                 let partial = Some((correction.shard, count));
                 let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl };
                 let insert = statements.insert(timestamp);
-                patiently(self.limit, || self.session.execute_unpaged(&insert, &row)).await
+                self.retry.run(|| self.session.execute_unpaged(&insert, &row)).await
             }
             (None, Some(delete)) => {
                 let key = (timestamp, metric, time_start_ms, offset, correction.shard);
-                patiently(self.limit, || self.session.execute_unpaged(delete, key)).await
+                self.retry.run(|| self.session.execute_unpaged(delete, key)).await
             }
             (None, None) => return Ok(()),
         };

@@ -1,15 +1,12 @@
 //! What writing and reading points share: the session, the tables, the bounds.
 
-use std::{
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::sync::{Arc, atomic::AtomicU64};
 
-use metric::Timestamp;
+use host::Clock;
 use scylla::client::session::Session;
 use tokio::sync::Semaphore;
 
-use crate::{Options, rows, tables::Tables, write::WriteClock};
+use crate::{Options, retry::Retry, rows, tables::Tables, timestamps::Timestamps};
 
 /// The way of the points.
 pub(crate) struct Points {
@@ -18,35 +15,33 @@ pub(crate) struct Points {
     pub(crate) keyspace: String,
     pub(crate) writer: u16,
     pub(crate) replica: u8,
-    /// How long a statement may take, tried again included.
-    pub(crate) limit: Duration,
+    pub(crate) retry: Retry,
     /// Statements under way at once, of writes and of reads each. The next waits until one is done.
     pub(crate) in_flight: usize,
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,
-    /// Unix seconds.
-    pub(crate) clock: fn() -> Timestamp,
-    pub(crate) timestamps: WriteClock,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) timestamps: Timestamps,
     /// Batches that were acknowledged since the start.
     pub(crate) acknowledged: AtomicU64,
 }
 
 impl Points {
     pub(crate) fn new(session: Arc<Session>, options: &Options) -> Points {
-        let limit = options.data.request_timeout;
+        let (retry, clock) = (options.retry(), options.host.clock.clone());
         let in_flight = options.in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Points {
-            tables: Tables::new(session.clone(), options.keyspace.clone(), options.consistency, limit),
+            tables: Tables::new(session.clone(), options.keyspace.clone(), options.consistency, retry.clone()),
             session,
             keyspace: options.keyspace.clone(),
             writer: options.writer,
             replica: options.replica,
-            limit,
+            retry,
             in_flight,
             writes: Semaphore::new(in_flight),
             reads: Semaphore::new(in_flight),
-            clock: options.clock,
-            timestamps: WriteClock::default(),
+            timestamps: Timestamps::new(clock.clone()),
+            clock,
             acknowledged: AtomicU64::new(0),
         }
     }

@@ -10,7 +10,7 @@ use store::{Cells, Fetch, StoreError};
 use uuid::Uuid;
 
 use crate::{
-    failure::{Classify, Failure, patiently},
+    failure::{Classify, Failure},
     merge::{Row, merge},
     points::Points,
     rows::{self, Part},
@@ -95,7 +95,7 @@ impl Points {
         let mut state = PagingState::start();
         loop {
             let ask = || self.session.execute_single_page(&statements.select, key, state.clone());
-            let (page, more) = match patiently(self.limit, ask).await {
+            let (page, more) = match self.retry.run(ask).await {
                 Ok(answer) => answer,
                 Err(error) if error.failure() == Failure::NoTable => {
                     // Dropped under us, and its rows with it.

@@ -166,9 +166,9 @@ pub fn show(options: &Options, retentions: &[Retention]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use host::Host;
     use metric::Policy;
+    use std::time::Duration;
 
     use super::*;
     use crate::{ClusterOptions, Consistencies, Consistency};
@@ -195,7 +195,7 @@ mod tests {
             in_flight: 1,
             glob_rows: 1,
             glob_queries: 1,
-            clock: || 0,
+            host: Host::system(),
         }
     }
 

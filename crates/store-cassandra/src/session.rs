@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use host::Disk;
 use rustls::{AlertDescription, CertificateError, pki_types::ServerName};
 use scylla::{
     client::{PoolSize, execution_profile::ExecutionProfile, session::Session, session_builder::SessionBuilder},
@@ -24,7 +25,7 @@ use scylla::{
 };
 use store::StoreError;
 
-use crate::{ClusterOptions, failure::Classify, tls};
+use crate::{ClusterOptions, Options, failure::Classify, tls};
 
 /// The port of CQL.
 const PORT: u16 = 9042;
@@ -66,12 +67,22 @@ impl From<ConnectError> for StoreError {
     }
 }
 
+/// Sessions with the cluster of the points and that of the names, often the same.
+pub(crate) async fn connect(options: &Options) -> Result<(Arc<Session>, Arc<Session>), ConnectError> {
+    let data = connect_to(&options.data, &*options.host.disk).await?;
+    let metadata = match &options.metadata {
+        Some(cluster) => connect_to(cluster, &*options.host.disk).await?,
+        None => data.clone(),
+    };
+    Ok((data, metadata))
+}
+
 /// Connects. The session reconnects to nodes by itself, after 50 ms at first and 10 s at most.
 ///
 /// # Errors
 /// No contact point answers, refuses the user, or its certificate is not believed; the text says which, and
 /// what would do.
-pub(crate) async fn connect(options: &ClusterOptions) -> Result<Arc<Session>, ConnectError> {
+async fn connect_to(options: &ClusterOptions, disk: &dyn Disk) -> Result<Arc<Session>, ConnectError> {
     let mut policy = DefaultPolicy::builder().token_aware(true);
     policy = match &options.datacenter {
         Some(datacenter) => policy.prefer_datacenter(datacenter.clone()),
@@ -99,7 +110,7 @@ pub(crate) async fn connect(options: &ClusterOptions) -> Result<Arc<Session>, Co
         builder = builder.user(&credentials.user, &credentials.password);
     }
     if let Some(tls) = &options.tls {
-        builder = builder.tls_context(Some(tls::config(tls, hosts(&points).await)?));
+        builder = builder.tls_context(Some(tls::config(tls, disk, hosts(&points).await)?));
     }
     // A node that takes a connection and says nothing on it would be waited for until its keepalive fails.
     let limit = options.connect_timeout.saturating_mul(2 * points.len() as u32 + 1);

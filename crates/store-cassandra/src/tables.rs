@@ -4,7 +4,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
-    time::Duration,
 };
 
 use metric::Table;
@@ -22,7 +21,8 @@ use store::StoreError;
 
 use crate::{
     Consistencies,
-    failure::{Classify, Failure, patiently, unavailable},
+    failure::{Classify, Failure, unavailable},
+    retry::Retry,
     schema, wire,
 };
 
@@ -91,22 +91,16 @@ pub(crate) struct Tables {
     session: Arc<Session>,
     keyspace: String,
     consistencies: Consistencies,
-    /// How long a statement may take, tried again included.
-    limit: Duration,
+    retry: Retry,
     known: RwLock<HashMap<Table, Arc<Statements>>>,
     /// Held while a table is made, so that it is made once.
     making: tokio::sync::Mutex<()>,
 }
 
 impl Tables {
-    pub(crate) fn new(
-        session: Arc<Session>,
-        keyspace: String,
-        consistencies: Consistencies,
-        limit: Duration,
-    ) -> Tables {
+    pub(crate) fn new(session: Arc<Session>, keyspace: String, consistencies: Consistencies, retry: Retry) -> Tables {
         let (known, making) = (RwLock::default(), tokio::sync::Mutex::new(()));
-        Tables { session, keyspace, consistencies, limit, known, making }
+        Tables { session, keyspace, consistencies, retry, known, making }
     }
 
     /// How many tables were used so far.
@@ -153,7 +147,7 @@ impl Tables {
         let mut statement = Statement::new(cql.as_str());
         statement.set_is_idempotent(true);
         // The session waits until every node that is up has the table.
-        let made = patiently(self.limit, || self.session.query_unpaged(statement.clone(), ())).await;
+        let made = self.retry.run(|| self.session.query_unpaged(statement.clone(), ())).await;
         match made {
             Ok(_) => {
                 tracing::info!(%table, keyspace = self.keyspace, "made a datapoints table");
@@ -215,7 +209,7 @@ impl Tables {
         table: Table,
         types: &[NativeType],
     ) -> Result<Option<PreparedStatement>, StoreError> {
-        let mut statement = match patiently(self.limit, || self.session.prepare(cql)).await {
+        let mut statement = match self.retry.run(|| self.session.prepare(cql)).await {
             Ok(statement) => statement,
             Err(error) if error.failure() == Failure::NoTable => return Ok(None),
             Err(error) => return Err(unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error)),

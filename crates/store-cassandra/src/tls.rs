@@ -1,7 +1,8 @@
 //! TLS to Cassandra: which authorities are believed, who we are, and whether a node must bear its name.
 
-use std::{collections::HashMap, net::IpAddr, path::Path, sync::Arc};
+use std::{collections::HashMap, fmt::Display, net::IpAddr, path::Path, sync::Arc};
 
+use host::Disk;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     client::{
@@ -20,11 +21,12 @@ use crate::{TlsOptions, session::ConnectError};
 /// A file cannot be read or is not what it should be; each text names the file.
 pub(crate) fn config(
     options: &TlsOptions,
+    disk: &dyn Disk,
     hosts: HashMap<IpAddr, Vec<ServerName<'static>>>,
 ) -> Result<Arc<ClientConfig>, ConnectError> {
     let ca = options.ca.display();
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&options.ca)? {
+    for certificate in certificates(disk, &options.ca)? {
         roots.add(certificate).map_err(|error| {
             ConnectError::permanent(format!("{ca} has a certificate that cannot be used as an authority: {error}"))
         })?;
@@ -37,10 +39,8 @@ pub(crate) fn config(
     let config = match &options.identity {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = certificates(certificate)?;
-            let private = PrivateKeyDer::from_pem_file(key).map_err(|error| {
-                ConnectError::permanent(format!("no private key can be read from {}: {error}", key.display()))
-            })?;
+            let chain = certificates(disk, certificate)?;
+            let private = private_key(disk, key)?;
             builder.with_client_auth_cert(chain, private).map_err(|error| {
                 ConnectError::permanent(format!(
                     "the client certificate {} and the key {} do not go together: {error}",
@@ -54,12 +54,13 @@ pub(crate) fn config(
 }
 
 /// All certificates of a PEM file, at least one.
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
-    let cannot = |error: rustls::pki_types::pem::Error| {
-        ConnectError::permanent(format!("no certificate can be read from {}: {error}", path.display()))
+fn certificates(disk: &dyn Disk, path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectError> {
+    let cannot = |error: &dyn Display| {
+        ConnectError::permanent(format!("cannot read a certificate from {}: {error}", path.display()))
     };
-    let found: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(cannot)?.collect::<Result<_, _>>().map_err(cannot)?;
+    let bytes = disk.read(path).map_err(|error| cannot(&error))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| cannot(&error))?;
     if found.is_empty() {
         return Err(ConnectError::permanent(format!(
             "there is no certificate in {}; it must be a PEM file",
@@ -67,6 +68,15 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ConnectErro
         )));
     }
     Ok(found)
+}
+
+/// The first private key of a PEM file.
+fn private_key(disk: &dyn Disk, path: &Path) -> Result<PrivateKeyDer<'static>, ConnectError> {
+    let cannot = |error: &dyn Display| {
+        ConnectError::permanent(format!("cannot read a private key from {}: {error}", path.display()))
+    };
+    let bytes = disk.read(path).map_err(|error| cannot(&error))?;
+    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| cannot(&error))
 }
 
 /// Believes what the authorities signed. Connections know nodes by their addresses alone, so a certificate may bear

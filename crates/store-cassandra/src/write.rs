@@ -1,13 +1,7 @@
 //! Points on their way to Cassandra: runs cut into batches that each lie in one partition, sent to a replica
 //! of it, tried again until the time is up.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
-    time::SystemTime,
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Table, Timestamp};
@@ -15,7 +9,7 @@ use store::{Run, StoreError};
 use uuid::Uuid;
 
 use crate::{
-    failure::{Classify, Failure, patiently, unavailable},
+    failure::{Classify, Failure, unavailable},
     points::Points,
     rows,
     tables::Statements,
@@ -120,33 +114,6 @@ impl Iterator for Batches<'_> {
     }
 }
 
-/// Microseconds that never go back: of two writes of this process the later wins.
-#[derive(Debug, Default)]
-pub(crate) struct WriteClock {
-    last: AtomicI64,
-}
-
-impl WriteClock {
-    /// The highest that was taken.
-    pub(crate) fn last(&self) -> i64 {
-        self.last.load(Ordering::Relaxed)
-    }
-
-    /// All that are taken from now on are higher than this one.
-    pub(crate) fn go_on_after(&self, timestamp: i64) {
-        self.last.fetch_max(timestamp, Ordering::Relaxed);
-    }
-
-    /// The first of `number` timestamps that follow each other and that nobody else gets.
-    pub(crate) fn take(&self, number: usize) -> i64 {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64);
-        let number = number.max(1) as i64;
-        let next = |last: i64| Some(now.max(last + 1) + number - 1);
-        let last = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_else(|last| last);
-        now.max(last + 1)
-    }
-}
-
 impl Points {
     /// Writes runs; on `Ok` as many replicas as the consistency asks have every row. `timestamp` is the first of as
     /// many as there are runs.
@@ -158,7 +125,7 @@ impl Points {
             }
         }
         let tables = &tables;
-        let batches = Batches::new(runs, self.shard(), (self.clock)(), timestamp);
+        let batches = Batches::new(runs, self.shard(), self.clock.now(), timestamp);
         let send = |batch: RowBatch| async move {
             let statements = tables.iter().find(|known| known.table == batch.table).expect("all were looked up");
             let _permit = self.writes.acquire().await.expect("it is never closed");
@@ -196,11 +163,11 @@ impl Points {
         match &batch.rows[..] {
             [row] => {
                 let insert = statements.insert(batch.timestamp);
-                patiently(self.limit, || self.session.execute_unpaged(&insert, row)).await.map(drop)
+                self.retry.run(|| self.session.execute_unpaged(&insert, row)).await.map(drop)
             }
             rows => {
                 let statement = statements.batch(rows.len(), batch.timestamp);
-                let sent = patiently(self.limit, || self.session.batch(&statement, rows)).await.map(drop);
+                let sent = self.retry.run(|| self.session.batch(&statement, rows)).await.map(drop);
                 statements.keep(statement);
                 sent
             }
@@ -295,21 +262,5 @@ mod tests {
         aggregated.counts = vec![86_400];
         let batch = Batches::new(&[aggregated], rows::shard(2, 1), NOW, 1).next().unwrap();
         assert_eq!((batch.rows[0].partial, batch.rows[0].value), (Some((-32767, 32767)), 32767.0 * 3.0));
-    }
-
-    #[test]
-    fn the_clock_of_writes_never_goes_back() {
-        let clock = WriteClock::default();
-        let mut last = 0;
-        for number in [1, 5, 0, 1_000_000_000, 3, 1] {
-            let first = clock.take(number);
-            assert!(first > last, "{first} after {last}");
-            last = first + number as i64 - 1;
-        }
-        // Nor behind what a process before this one used, when its clock was a year ahead.
-        let used = last + 31_536_000_000_000;
-        clock.go_on_after(used);
-        clock.go_on_after(last);
-        assert_eq!((clock.take(2), clock.last()), (used + 1, used + 2));
     }
 }

@@ -5,12 +5,12 @@ mod node;
 use metric::Policy;
 use store::StoreError;
 use store_cassandra::{
-    CassandraDriver, Place,
+    CassandraDriver, Location,
     schema::{self, Schema},
 };
 
-fn place(host: &str) -> Place {
-    Place { host: host.to_owned(), data_directory: "/data".to_owned() }
+fn place(host: &str) -> Location {
+    Location { host: host.to_owned(), data_directory: "/data".to_owned() }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use metadata::{FindLimits, Registry};
 use metric::{Aggregation, MetricId, Policy, Timestamp};
 use store::{Catalogue, MetricRecord, PolicyChange, SharedMetric, SharedNode, StoreError};
 use store_cassandra::{
-    CassandraDriver, Identity, Indexes, Options, Place,
+    CassandraDriver, Identity, Indexes, Location, Options,
     schema::{self, Schema},
 };
 
@@ -354,8 +354,8 @@ async fn every_kind_of_index_and_the_local_one_give_the_same_answers() {
     }
 }
 
-fn place(host: &str) -> Place {
-    Place { host: host.to_owned(), data_directory: "/data".to_owned() }
+fn place(host: &str) -> Location {
+    Location { host: host.to_owned(), data_directory: "/data".to_owned() }
 }
 
 #[tokio::test]

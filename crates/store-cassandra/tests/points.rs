@@ -93,7 +93,7 @@ async fn of_two_writes_of_a_slot_the_later_wins_whatever_cassandras_clock_says()
     let one = driver(&keyspace, 0, 1).await;
     let last = Aggregation::Last;
     let ahead = (node::now() + 86_400) * 1_000_000;
-    one.go_on_after(ahead);
+    one.continue_after(ahead);
     // Of equal timestamps Cassandra would take the higher value.
     one.write(vec![
         run(last, hour(), &[(9.0, 1), (8.0, 1), (7.0, 1)]),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use cluster::Globs;
 use store_cassandra::{Consistency, Indexes};
 
 use super::kinds::{Kind, Optional, must_be};
@@ -105,7 +106,7 @@ const LEVELS: [(&str, Consistency); 9] = [
     ("local_one", Consistency::LocalOne),
 ];
 
-/// How many replicas must answer a read. "any" is for writes alone: it means a hint that nobody can read.
+/// How many replicas must answer a read. "any" is for writes alone: it means a hint that no client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadConsistency(pub Consistency);
 
@@ -180,15 +181,6 @@ impl Kind for Indexes {
     }
 }
 
-/// Who answers a glob.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Globs {
-    /// The path index in this process.
-    Local,
-    /// The tables and their indexes.
-    Cassandra,
-}
-
 impl Kind for Globs {
     const TAKES: &'static str = "\"local\" or \"cassandra\"";
 
@@ -250,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_may_bear_ports() {
+    fn hosts_may_have_ports() {
         for good in ["a", "a:1,b", "10.0.0.1:9042", "::1", "a , b:2"] {
             assert!(Hosts::read(good).is_ok(), "{good}");
         }

@@ -79,7 +79,7 @@ impl<T: Kind + Optional> Kind for Option<T> {
     }
 }
 
-/// A kind that can be "off", and how its alternatives are told. Constants cannot be joined generically.
+/// A kind that can be "off", and the text of its alternatives. Constants cannot be joined generically.
 pub trait Optional {
     /// [`Kind::TAKES`] with the word "off".
     const TAKES_OR_OFF: &'static str;
@@ -286,7 +286,7 @@ impl Kind for LogLevel {
         "\"error\", \"warn\", \"info\", \"debug\", \"trace\" or a filter such as \"info,api=debug\"";
 
     fn read(text: &str) -> Result<LogLevel, String> {
-        // A word that is no level would be taken for a module's name, and nothing would be logged.
+        // A word that is not a level would count as a module's name, and nothing would be logged.
         let is_filter = text.contains(['=', ',']) || text.parse::<tracing::Level>().is_ok();
         let filter = is_filter.then(|| EnvFilter::try_new(text).ok()).flatten();
         filter.map(|_| LogLevel { text: text.to_owned() }).ok_or_else(|| must_be::<LogLevel>(text))
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_or_a_zone_that_nobody_knows_is_refused() {
+    fn a_level_or_a_zone_that_is_unknown_is_rejected() {
         check::<LogLevel>("info,ingest=debug", Some("info,ingest=debug"));
         check::<LogLevel>("warn", Some("warn"));
         check::<LogLevel>("loud", None);

@@ -4,14 +4,14 @@ use std::fmt;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{DEFINITIONS, Definition, SECTIONS, Settings};
+use super::table::{Definition, Settings, definitions, sections};
 
 /// Something wrong with a setting, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// `plumbago.toml:3`, `PLUMBAGO_LISTEN_LINE` or `--line`.
     pub place: String,
-    /// What is wrong and what would do.
+    /// What is wrong and what is valid.
     pub message: String,
 }
 
@@ -21,6 +21,9 @@ impl fmt::Display for Problem {
     }
 }
 
+/// Options of the command line: the setting's path, the option's name for messages, the value.
+pub type Overrides = Vec<(&'static str, &'static str, String)>;
+
 /// Where settings come from.
 #[derive(Default)]
 pub struct Sources {
@@ -28,8 +31,8 @@ pub struct Sources {
     pub file: Option<(String, String)>,
     /// The environment.
     pub environment: Vec<(String, String)>,
-    /// Options given: the setting's path, the option for messages, the value.
-    pub options: Vec<(&'static str, &'static str, String)>,
+    /// Options given.
+    pub options: Overrides,
 }
 
 /// The settings, or everything that is wrong with them.
@@ -43,7 +46,7 @@ pub fn load(sources: &Sources) -> Result<Settings, Vec<Problem>> {
         load_variable(&mut settings, variable, text, &mut problems);
     }
     for (path, option, text) in &sources.options {
-        let definition = DEFINITIONS.iter().find(|known| known.path() == *path).expect("options name settings");
+        let definition = definitions().find(|known| known.path() == *path).expect("options name settings");
         if let Err(message) = (definition.set)(&mut settings, text) {
             problems.push(Problem { place: (*option).to_owned(), message });
         }
@@ -52,7 +55,7 @@ pub fn load(sources: &Sources) -> Result<Settings, Vec<Problem>> {
 }
 
 fn load_file(settings: &mut Settings, path: &str, text: &str, problems: &mut Vec<Problem>) {
-    // A table is not iterated in the order of the file, but its problems are told in that order.
+    // A table is not iterated in the order of the file; its problems are listed in that order.
     let mut found = problems_of_file(settings, text);
     found.sort_by_key(|(offset, _)| *offset);
     for (offset, message) in found {
@@ -60,7 +63,7 @@ fn load_file(settings: &mut Settings, path: &str, text: &str, problems: &mut Vec
     }
 }
 
-/// Sets what the file names; answers what is wrong, with the byte at which it stands.
+/// Sets what the file names; returns each problem with its byte offset.
 fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)> {
     let mut problems = Vec::new();
     let document = match DeTable::parse(text) {
@@ -69,7 +72,7 @@ fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)>
     };
     for (section, value) in document.iter() {
         let name = section.get_ref().as_ref();
-        if !SECTIONS.iter().any(|(known, _)| *known == name) {
+        if !sections().any(|(known, _)| known == name) {
             problems.push((section.span().start, unknown_section(name)));
             continue;
         }
@@ -109,49 +112,49 @@ fn scalar(value: &DeValue<'_>) -> Option<String> {
 /// Variables of our sections must name a setting. Others that begin with PLUMBAGO_ are left alone:
 /// Kubernetes sets PLUMBAGO_SERVICE_HOST, PLUMBAGO_PORT_2003_TCP and so on for a service of that name.
 fn load_variable(settings: &mut Settings, variable: &str, text: &str, problems: &mut Vec<Problem>) {
-    if let Some(definition) = DEFINITIONS.iter().find(|known| known.variable() == variable) {
+    if let Some(definition) = definitions().find(|known| known.variable() == variable) {
         if let Err(message) = (definition.set)(settings, text) {
             problems.push(Problem { place: variable.to_owned(), message });
         }
         return;
     }
     let Some(rest) = variable.strip_prefix("PLUMBAGO_") else { return };
-    let section = SECTIONS.iter().find(|(known, _)| {
+    let section = sections().find(|(known, _)| {
         let after = rest.strip_prefix(&known.to_uppercase());
         after.is_some_and(|after| after.starts_with('_'))
     });
     if section.is_some() {
-        let near = nearest(variable, DEFINITIONS.iter().map(Definition::variable));
-        let message = format!("is no setting; the nearest is {near}");
+        let near = nearest(variable, definitions().map(Definition::variable));
+        let message = format!("is not a setting; the nearest is {near}");
         problems.push(Problem { place: variable.to_owned(), message });
     }
 }
 
 fn find(section: &str, key: &str) -> Option<&'static Definition> {
-    DEFINITIONS.iter().find(|known| known.section == section && known.key == key)
+    definitions().find(|known| known.section == section && known.key == key)
 }
 
 fn unknown_section(name: &str) -> String {
     // A key may have been written above all sections, or in a section of its own.
-    if let Some(definition) = DEFINITIONS.iter().find(|known| known.key == name) {
+    if let Some(definition) = definitions().find(|known| known.key == name) {
         return format!(
-            "'{name}' is no section; the setting {} belongs below [{}]",
+            "'{name}' is not a section; the setting {} belongs below [{}]",
             definition.path(),
             definition.section
         );
     }
-    let near = nearest(name, SECTIONS.iter().map(|(known, _)| (*known).to_owned()));
-    format!("'{name}' is no section; the nearest is [{near}]")
+    let near = nearest(name, sections().map(|(known, _)| known.to_owned()));
+    format!("'{name}' is not a section; the nearest is [{near}]")
 }
 
 fn unknown_key(section: &str, key: &str) -> String {
-    let elsewhere = DEFINITIONS.iter().find(|known| known.key == key);
+    let elsewhere = definitions().find(|known| known.key == key);
     if let Some(definition) = elsewhere {
-        return format!("{section}.{key} is no setting; there is {}", definition.path());
+        return format!("{section}.{key} is not a setting; there is {}", definition.path());
     }
     let given = format!("{section}.{key}");
-    let near = nearest(&given, DEFINITIONS.iter().map(Definition::path));
-    format!("{given} is no setting; the nearest is {near}")
+    let near = nearest(&given, definitions().map(Definition::path));
+    format!("{given} is not a setting; the nearest is {near}")
 }
 
 fn nearest(given: &str, known: impl Iterator<Item = String>) -> String {
@@ -186,19 +189,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
+    fn an_unknown_key_is_rejected_with_its_line_and_the_nearest_known_one() {
         let problems = from_file("[listen]\n\nlnie = \"x\"\n").unwrap_err();
-        assert_eq!(problems, ["p.toml:3: listen.lnie is no setting; the nearest is listen.line"]);
+        assert_eq!(problems, ["p.toml:3: listen.lnie is not a setting; the nearest is listen.line"]);
         let problems = from_file("[listn]\nline = \"x\"\n").unwrap_err();
-        assert_eq!(problems, ["p.toml:1: 'listn' is no section; the nearest is [listen]"]);
+        assert_eq!(problems, ["p.toml:1: 'listn' is not a section; the nearest is [listen]"]);
         let problems = from_file("conf_dir = \"x\"\n").unwrap_err();
-        assert_eq!(problems, ["p.toml:1: 'conf_dir' is no section; the setting rules.conf_dir belongs below [rules]"]);
+        assert_eq!(
+            problems,
+            ["p.toml:1: 'conf_dir' is not a section; the setting rules.conf_dir belongs below [rules]"]
+        );
         let problems = from_file("[data]\nconf_dir = \"x\"\n").unwrap_err();
-        assert_eq!(problems, ["p.toml:2: data.conf_dir is no setting; there is rules.conf_dir"]);
+        assert_eq!(problems, ["p.toml:2: data.conf_dir is not a setting; there is rules.conf_dir"]);
     }
 
     #[test]
-    fn every_problem_is_told_at_once() {
+    fn all_problems_are_listed_at_once() {
         let problems = from_file("[listen]\nline = 3\nudp = 1\nhttp = [1]\n").unwrap_err();
         assert_eq!(
             problems,
@@ -211,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_not_toml_is_refused_with_its_line() {
+    fn text_that_is_not_toml_is_rejected_with_its_line() {
         let problems = from_file("[listen]\nline = \n").unwrap_err();
         assert!(problems[0].starts_with("p.toml:2: "), "{problems:?}");
     }
@@ -229,9 +235,9 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_variable_of_a_section_is_refused() {
+    fn an_unknown_variable_of_a_section_is_rejected() {
         let problems = from_variable("PLUMBAGO_LISTEN_LINES", "x").unwrap_err();
-        assert_eq!(problems, ["PLUMBAGO_LISTEN_LINES: is no setting; the nearest is PLUMBAGO_LISTEN_LINE"]);
+        assert_eq!(problems, ["PLUMBAGO_LISTEN_LINES: is not a setting; the nearest is PLUMBAGO_LISTEN_LINE"]);
     }
 
     #[test]

@@ -2,16 +2,16 @@
 
 use std::fmt::Write;
 
-use super::{DEFINITIONS, Definition, SECTIONS, Settings};
+use super::table::{Definition, Settings, definitions, sections};
 
 /// Every setting with its value and its documentation, as a file that `load` reads.
 pub fn documented_toml(settings: &Settings) -> String {
-    let mut out = String::from("# Plumbago's settings. Each may be left out; the environment overrides this file.\n");
-    for (section, section_doc) in SECTIONS {
+    let mut out = String::from("# Plumbago's settings. Each is optional; the environment overrides this file.\n");
+    for (section, section_doc) in sections() {
         out.push('\n');
         comment(&mut out, section_doc);
         writeln!(out, "[{section}]").expect("a string takes all");
-        for definition in DEFINITIONS.iter().filter(|known| known.section == *section) {
+        for definition in definitions().filter(|known| known.section == section) {
             out.push('\n');
             comment(&mut out, definition.doc);
             writeln!(out, "# Environment: {}", definition.variable()).expect("a string takes all");
@@ -26,15 +26,15 @@ pub fn markdown() -> String {
     let defaults = Settings::default();
     let mut out = String::from(
         "# Settings\n\n\
-         One TOML file, given by `--config FILE` or the variable `PLUMBAGO_CONFIG`. Every setting may be left out. \
+         One TOML file, given by `--config FILE` or the variable `PLUMBAGO_CONFIG`. Every setting is optional. \
          The environment\noverrides the file, and options of the command line override both. `plumbago settings` prints \
-         this as a file to start\nfrom, with the values in force.\n\n\
-         This page is made from the program's own definitions: `plumbago settings --markdown`.\n",
+         them as a file to start\nfrom, with the values in force.\n\n\
+         This page is generated from the program's definitions: `plumbago settings --markdown`.\n",
     );
-    for (section, section_doc) in SECTIONS {
+    for (section, section_doc) in sections() {
         write!(out, "\n## [{section}]\n\n{}\n\n", section_doc.trim()).expect("a string takes all");
         out.push_str("| key | default | variable | what it does |\n|---|---|---|---|\n");
-        for definition in DEFINITIONS.iter().filter(|known| known.section == *section) {
+        for definition in definitions().filter(|known| known.section == section) {
             let value = toml_value(definition, &defaults);
             let doc = definition.doc.trim();
             let row = format!("| `{}` | `{value}` | `{}` | {doc} |", definition.key, definition.variable());
@@ -78,6 +78,6 @@ mod tests {
     #[test]
     fn the_page_on_settings_is_what_the_program_prints() {
         let page = include_str!("../../../../docs/settings.md");
-        assert!(page == markdown(), "write it anew: cargo run -- settings --markdown > docs/settings.md");
+        assert!(page == markdown(), "write it again: cargo run -- settings --markdown > docs/settings.md");
     }
 }

@@ -89,8 +89,7 @@ const MAY_HAVE: &[(&str, &str)] = &[
     ("api/", "not converted yet"),
     ("ingest/", "not converted yet"),
     ("metadata/", "not converted yet"),
-    ("server/", "not converted yet"),
-    ("store", "not converted yet"),
+    ("store-embedded/", "not converted yet"),
 ];
 
 #[test]
@@ -128,7 +127,6 @@ const CIRCLES_PENDING: &[&str] = &[
     "api",
     "ingest",
     "metadata",
-    "server",
     "store-cassandra",
 ];
 

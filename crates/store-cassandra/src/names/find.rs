@@ -15,7 +15,7 @@ use super::{
     Names,
     plan::{Query, plan},
 };
-use crate::failure::{patiently, unavailable};
+use crate::failure::unavailable;
 
 /// Statements of one glob under way at once: BigGraphite's number, for the same servers.
 const AT_ONCE: usize = 4;
@@ -77,8 +77,7 @@ impl Names {
         loop {
             let asked = {
                 let _permit = self.permits.acquire().await.expect("it is never closed");
-                patiently(self.limit, || self.session.execute_single_page(&statement, &query.values, state.clone()))
-                    .await
+                self.retry.run(|| self.session.execute_single_page(&statement, &query.values, state.clone())).await
             };
             let (page, paging) = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
             let page = page.into_rows_result().map_err(|error| damaged(error.to_string()))?;

@@ -18,13 +18,7 @@ use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
 use uuid::Uuid;
 
 use super::{Names, config, write::components};
-use crate::{
-    CassandraDriver,
-    ask::read,
-    failure::{patiently, unavailable},
-    rows,
-    schema::quoted,
-};
+use crate::{CassandraDriver, ask::read, failure::unavailable, rows, schema::quoted};
 
 /// Parts of the ring. Ten million metrics are twenty thousand in each.
 const RANGES: u64 = 512;
@@ -128,7 +122,7 @@ impl Names {
 
     async fn has(&self, statement: &PreparedStatement, name: &str) -> Result<bool, StoreError> {
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let asked = patiently(self.limit, || self.session.execute_unpaged(statement, (name,))).await;
+        let asked = self.retry.run(|| self.session.execute_unpaged(statement, (name,))).await;
         let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
         Ok(!read::<(String,)>(WHAT, answer)?.is_empty())
     }
@@ -214,8 +208,7 @@ impl Names {
     ) -> Result<(), StoreError> {
         let mut state = PagingState::start();
         loop {
-            let asked =
-                patiently(self.limit, || self.session.execute_single_page(statement, range, state.clone())).await;
+            let asked = self.retry.run(|| self.session.execute_single_page(statement, range, state.clone())).await;
             let (page, paging) = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
             each(page.into_rows_result().map_err(damaged)?)?;
             match paging.into_paging_control_flow() {

@@ -8,10 +8,7 @@ use store::{SharedMetric, StoreError};
 use uuid::Uuid;
 
 use super::{Names, Tables, config};
-use crate::{
-    ask::read,
-    failure::{patiently, unavailable},
-};
+use crate::{ask::read, failure::unavailable};
 
 /// A row of `metrics_metadata` without its key.
 type Row = (Option<Uuid>, Option<HashMap<String, String>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
@@ -37,7 +34,7 @@ impl Names {
     async fn one(&self, tables: &Tables, name: &str) -> Result<Option<SharedMetric>, StoreError> {
         const WHAT: &str = "looking a metric up";
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let asked = patiently(self.limit, || self.session.execute_unpaged(&tables.known, (name,))).await;
+        let asked = self.retry.run(|| self.session.execute_unpaged(&tables.known, (name,))).await;
         let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
         let Some((Some(_), Some(config), created_on, updated_on)) = read::<Row>(WHAT, answer)?.pop() else {
             return Ok(None);
@@ -71,7 +68,7 @@ impl Names {
             return Ok(());
         }
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let written = patiently(self.limit, || self.session.execute_unpaged(statement, (name,))).await;
+        let written = self.retry.run(|| self.session.execute_unpaged(statement, (name,))).await;
         written.map(drop).map_err(|error| unavailable("touching a metric", &self.keyspace, &error))
     }
 }

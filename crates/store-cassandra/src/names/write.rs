@@ -8,10 +8,7 @@ use metric::is_tagged;
 use store::{MetricRecord, StoreError};
 
 use super::{Names, Tables, bound, config};
-use crate::{
-    failure::{patiently, unavailable},
-    rows,
-};
+use crate::{failure::unavailable, rows};
 
 /// Metrics that the tables cannot hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -77,7 +74,7 @@ impl Names {
         let statement = self.directory_statement(tables, components(path)).await?;
         let values = bound(path);
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let written = patiently(self.limit, || self.session.execute_unpaged(&statement, &values)).await;
+        let written = self.retry.run(|| self.session.execute_unpaged(&statement, &values)).await;
         written.map(drop).map_err(|error| unavailable("writing a directory", &self.keyspace, &error))
     }
 
@@ -91,7 +88,7 @@ impl Names {
         let config = config::config(&change.policy);
         let values = (of_name, (name, created_on, id, config));
         let _permit = self.permits.acquire().await.expect("it is never closed");
-        let written = patiently(self.limit, || self.session.batch(&batch, &values)).await;
+        let written = self.retry.run(|| self.session.batch(&batch, &values)).await;
         written.map(drop).map_err(|error| unavailable("writing a metric", &self.keyspace, &error))
     }
 }

@@ -7,7 +7,7 @@ use super::{Creation, Schema, Thing, check, found, found::Found};
 use crate::{
     Indexes, Options,
     ask::Asker,
-    failure::{Classify, Failure, patiently, unavailable},
+    failure::{Classify, Failure, unavailable},
     session,
 };
 
@@ -23,11 +23,7 @@ pub async fn apply(
     schema: &Schema,
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<(), StoreError> {
-    let data = session::connect(&options.data).await?;
-    let metadata = match &options.metadata {
-        Some(cluster) => session::connect(cluster).await?,
-        None => data.clone(),
-    };
+    let (data, metadata) = session::connect(options).await?;
     let found = Found::read(&data, &metadata, options).await?;
     check::refuse(&found, &options.keyspace)?;
 
@@ -35,7 +31,7 @@ pub async fn apply(
         session,
         keyspace: &options.keyspace,
         consistency: options.consistency.meta_read,
-        limit: options.data.request_timeout,
+        retry: options.retry(),
     };
     let usual = [found::fitting_replication(&ask(&data)).await?, found::fitting_replication(&ask(&metadata)).await?];
     // Tables that are there already keep the columns they have.
@@ -83,7 +79,7 @@ pub(super) async fn make(session: &Session, options: &Options, creation: &Creati
     statement.set_is_idempotent(true);
     statement.set_consistency(options.consistency.meta_write);
     // The session waits until every node that is up has it.
-    let made = patiently(options.data.request_timeout, || session.query_unpaged(statement.clone(), ())).await;
+    let made = options.retry().run(|| session.query_unpaged(statement.clone(), ())).await;
     let Err(error) = made else { return Ok(()) };
     let text = error.to_string();
     let Creation { thing, cql } = creation;

@@ -88,11 +88,7 @@ impl std::fmt::Display for Report {
 /// # Errors
 /// `Unavailable` where the cluster cannot be asked.
 pub async fn check(options: &Options, schema: &Schema) -> Result<Report, StoreError> {
-    let data = session::connect(&options.data).await?;
-    let metadata = match &options.metadata {
-        Some(cluster) => session::connect(cluster).await?,
-        None => data.clone(),
-    };
+    let (data, metadata) = session::connect(options).await?;
     Ok(report(&Found::read(&data, &metadata, options).await?, schema))
 }
 

@@ -65,10 +65,9 @@ impl Found {
     /// Reads both keyspaces.
     pub(super) async fn read(data: &Session, metadata: &Session, options: &Options) -> Result<Found, StoreError> {
         let metadata_name = metadata_keyspace(&options.keyspace);
-        let limit = options.data.request_timeout;
         let consistency = options.consistency.meta_read;
-        let of_data = Asker { session: data, keyspace: &options.keyspace, consistency, limit };
-        let of_metadata = Asker { session: metadata, keyspace: &metadata_name, consistency, limit };
+        let of_data = Asker { session: data, keyspace: &options.keyspace, consistency, retry: options.retry() };
+        let of_metadata = Asker { session: metadata, keyspace: &metadata_name, consistency, retry: options.retry() };
         let mut found =
             Found { data: keyspace(&of_data).await?, metadata: keyspace(&of_metadata).await?, spec: BTreeMap::new() };
         if found.metadata.as_ref().is_some_and(|keyspace| keyspace.tables.contains_key("spec")) {

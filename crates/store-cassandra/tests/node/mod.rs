@@ -89,7 +89,7 @@ pub fn options(data: ClusterOptions, keyspace: &str) -> Options {
         in_flight: 64,
         glob_rows: 5000,
         glob_queries: 42,
-        clock: now,
+        host: host::Host::system(),
     }
 }
 

@@ -1,0 +1,33 @@
+//! Metrics of the shared tables that are new to this node get an id here.
+
+use ingest::Ingest;
+use metric::MetricId;
+use store::{Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
+
+/// Metrics that ingestion takes in under one lock: points wait for as long.
+const BATCH: usize = 1 << 12;
+
+/// Gives ids to metrics that this node does not know, keeps them in the embedded store, and makes them visible. Returns
+/// how many were new; known ones keep their id.
+pub(crate) async fn adopt(
+    metrics: Vec<SharedMetric>,
+    local: &dyn Driver,
+    ingest: &Ingest,
+) -> Result<usize, StoreError> {
+    // A hidden metric becomes visible again under its old id.
+    let reserved = ingest.registry().reserve(metrics, |metric| &metric.name);
+    let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {
+        id,
+        name: metric.name,
+        created_on: metric.created_on.unwrap_or(0),
+        policies: vec![PolicyChange { since: 0, policy: metric.policy }],
+    };
+    let records: Vec<MetricRecord> = reserved.into_iter().map(record).collect();
+    if records.is_empty() {
+        return Ok(0);
+    }
+    // Durable before they are visible: the journal names a metric of a point by its id alone.
+    local.put_metrics(records.clone()).await?;
+    local.sync().await?;
+    Ok(records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum())
+}

@@ -1,0 +1,137 @@
+//! The connection to Cassandra: absent until the first success, then watched for as long as the node runs.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use ingest::Ingest;
+use parking_lot::Mutex;
+use store::StoreError;
+use store_cassandra::{CassandraDriver, Claim};
+
+use crate::write_clock::WriteClock;
+
+/// Poll interval of the connection. A poll costs nothing while any node is connected.
+const POLL: Duration = Duration::from_secs(1);
+
+/// How long a stop waits for the release of the writer id.
+const RELEASE: Duration = Duration::from_secs(2);
+
+/// The driver of Cassandra, once it is connected, and why it cannot be used.
+pub struct Connection {
+    driver: OnceLock<Arc<CassandraDriver>>,
+    claim: Mutex<Option<Claim>>,
+    write_clock: WriteClock,
+    // Why there is no connection yet, or why no node can be reached now.
+    problem: Mutex<Option<String>>,
+}
+
+impl Connection {
+    /// Not connected yet.
+    pub(crate) fn new(write_clock: WriteClock) -> Connection {
+        Connection {
+            driver: OnceLock::new(),
+            claim: Mutex::default(),
+            write_clock,
+            problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
+        }
+    }
+
+    /// The driver, or `Unavailable` with the reason while no node can be reached: calls then fail without a timeout.
+    pub fn driver(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
+        if let Some(problem) = &*self.problem.lock() {
+            return Err(StoreError::Unavailable(problem.clone()));
+        }
+        Ok(self.driver.get().expect("no problem means connected"))
+    }
+
+    /// Whether any node can be reached now.
+    pub fn is_up(&self) -> bool {
+        self.driver().is_ok()
+    }
+
+    /// Why Cassandra cannot be used now.
+    pub fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
+    }
+
+    /// The driver for writing: an error also while this node may have lost its writer id.
+    pub(crate) fn writer(&self) -> Result<&Arc<CassandraDriver>, StoreError> {
+        let driver = self.driver()?;
+        let claim = self.claim.lock();
+        let Some(claim) = &*claim else { return Ok(driver) };
+        if claim.is_lost() {
+            return Err(StoreError::Refused(
+                "another node took this node's writer id during an absence; stop this node, and give one of the two a data \
+                 folder of its own"
+                    .to_owned(),
+            ));
+        }
+        if claim.is_doubtful() {
+            return Err(StoreError::Unavailable(
+                "this process was suspended for minutes; checking whether its writer id is still its own".to_owned(),
+            ));
+        }
+        Ok(driver)
+    }
+
+    /// Whether a connection was ever made. From then on the driver reconnects by itself.
+    pub(crate) fn was_connected(&self) -> bool {
+        self.driver.get().is_some()
+    }
+
+    /// Takes over a driver that was just connected, and its writer id.
+    pub(crate) fn connected(&self, driver: CassandraDriver, claim: Claim) {
+        driver.continue_after(self.write_clock.kept());
+        *self.claim.lock() = Some(claim);
+        assert!(self.driver.set(Arc::new(driver)).is_ok(), "the connector stops at its first success");
+        *self.problem.lock() = None;
+    }
+
+    /// Notes why there is no connection yet.
+    pub(crate) fn failed(&self, why: String) {
+        *self.problem.lock() = Some(why);
+    }
+
+    /// Reports to ingestion when no node can be reached, when one can be again, and that points are being taken. Runs until
+    /// dropped.
+    pub async fn watch(&self, ingest: &Ingest) {
+        let mut acknowledged = 0;
+        loop {
+            match self.driver.get() {
+                Some(driver) => {
+                    self.write_clock.keep(driver.last_timestamp());
+                    let problem = driver.unreachable_reason().await;
+                    (*self.problem.lock()).clone_from(&problem);
+                    let before = std::mem::replace(&mut acknowledged, driver.acknowledged());
+                    if before < acknowledged {
+                        ingest.store_takes_points();
+                    }
+                    match problem {
+                        Some(why) => ingest.store_is_away(&why),
+                        None => ingest.store_is_back(),
+                    }
+                }
+                // The connector logs the reason of each failed attempt.
+                None => ingest.store_was_told_to_be_away(&self.problem().unwrap_or_default()),
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Releases the writer id at a clean stop, so that the data folder may move to another host at once.
+    pub async fn release(&self) {
+        if let Some(driver) = self.driver.get() {
+            self.write_clock.keep(driver.last_timestamp());
+        }
+        let claim = self.claim.lock().take();
+        let Some(claim) = claim.filter(|_| self.is_up()) else { return };
+        let error = match tokio::time::timeout(RELEASE, claim.release()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("Cassandra did not answer within {} s", RELEASE.as_secs()),
+        };
+        tracing::warn!(error, "cannot release the writer id; it expires in two minutes");
+    }
+}

@@ -1,0 +1,25 @@
+//! A node over Cassandra: points and names in shared tables, metric ids in the embedded store of its data folder.
+//!
+//! [`Cluster::open`] connects and returns the driver that ingestion writes to. The driver works before Cassandra answers:
+//! until then, and while no node can be reached, each call fails at once as one to retry, and points wait in the journal.
+//! [`Cluster::attach`] adds what needs ingestion: the finder, and the tasks that keep names and tables in step.
+//!
+//! This crate knows neither settings files nor HTTP.
+
+mod adopt;
+mod cassandra_finder;
+mod connection;
+mod connector;
+mod driver;
+mod index_readiness;
+mod last_seen;
+mod name_sync;
+mod node;
+mod schedule;
+mod write_clock;
+mod writer_file;
+
+pub use connection::Connection;
+pub use index_readiness::IndexReadiness;
+pub use node::{Attached, Cluster, Globs, Options};
+pub use writer_file::OpenError;

@@ -1,0 +1,222 @@
+//! Brings names that others created in the shared tables, or deleted from them, into this node's registry.
+//!
+//! 1. The tables are scanned. Unknown names get ids, with the policy that the tables say ([`adopt`]).
+//! 2. Metrics that this node knows and the scan missed are looked up by name. Those that are gone become hidden; a later
+//!    point creates them again.
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use host::Clock;
+use ingest::Ingest;
+use metric::MetricId;
+use store::{Catalogue, Driver, ScanProgress, SharedMetric, StoreError};
+use store_cassandra::CassandraDriver;
+use tokio::sync::mpsc;
+
+use crate::{adopt::adopt, connection::Connection, index_readiness::IndexReadiness};
+
+/// Metrics whose ids are made durable together.
+const ADOPT_BATCH: usize = 1 << 16;
+
+/// Missed metrics that one lookup asks for.
+const LOOKUP_BATCH: usize = 1 << 12;
+
+/// Interval between two log lines about the progress of a scan.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
+
+/// Pause after a failed scan.
+const RETRY: Duration = Duration::from_secs(30);
+
+/// Poll interval while Cassandra is away.
+const POLL: Duration = Duration::from_secs(1);
+
+/// What a sync changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Changes {
+    /// Names in the tables.
+    rows: u64,
+    /// Names that were new to this node.
+    added: usize,
+    /// Names that are gone from the tables.
+    hidden: usize,
+}
+
+/// Follows the names in the tables.
+pub(crate) struct NameSync {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) connection: Arc<Connection>,
+    /// Keeps the ids.
+    pub(crate) local: Arc<dyn Driver>,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) readiness: Arc<IndexReadiness>,
+}
+
+impl NameSync {
+    /// Syncs as soon as Cassandra is connected, then at each interval, until dropped.
+    pub(crate) async fn follow(self: Arc<NameSync>, every: Duration) {
+        loop {
+            let pause = match self.sync().await {
+                Ok(()) => every,
+                Err(StoreError::Unavailable(_)) if !self.connection.is_up() => POLL,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the names in the tables; retrying");
+                    RETRY.min(every)
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Syncs now if that was never done and Cassandra is up. Until it succeeds, here or in [`NameSync::follow`], globs are
+    /// an error.
+    pub(crate) async fn first(&self) {
+        if !self.readiness.is_ready()
+            && self.connection.is_up()
+            && let Err(error) = self.sync().await
+        {
+            tracing::error!(%error, "cannot read the names in the tables; retrying");
+        }
+    }
+
+    async fn sync(&self) -> Result<(), StoreError> {
+        let driver = self.connection.driver()?;
+        let began = self.clock.instant();
+        let mut missed = Missed::before(&self.ingest);
+        let (rows, added) = self.scan(driver, &mut missed).await?;
+        let gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
+        let changes = Changes { rows, added, hidden: gone.len() };
+        if !gone.is_empty() {
+            let registry = self.ingest.registry().clone();
+            let _ = tokio::task::spawn_blocking(move || registry.hide(&gone)).await;
+        }
+        self.readiness.set_ready();
+        if changes.added + changes.hidden > 0 {
+            let Changes { rows, added, hidden } = changes;
+            let seconds = (self.clock.instant() - began).as_secs_f64();
+            tracing::info!(rows, added, hidden, seconds, "the names of this node match the tables");
+        }
+        Ok(())
+    }
+
+    /// Reads all names; returns how many rows there are, and how many of them were new to this node.
+    async fn scan(&self, driver: &CassandraDriver, missed: &mut Missed) -> Result<(u64, usize), StoreError> {
+        let (send, mut unknown) = mpsc::unbounded_channel();
+        let scanning = async move {
+            let mut scan =
+                Scan { ingest: &self.ingest, missed, unknown: Vec::new(), send, rows: 0, logged: self.clock.instant() };
+            driver.scan(&mut |batch, progress| scan.take(batch, progress, self.clock.instant())).await?;
+            Ok(scan.finish())
+        };
+        // Concurrent with the scan, so that millions of unknown names are not in memory at once.
+        let adopting = async {
+            let mut added = 0;
+            while let Some(batch) = unknown.recv().await {
+                added += adopt(batch, &*self.local, &self.ingest).await?;
+            }
+            Ok::<_, StoreError>(added)
+        };
+        tokio::try_join!(scanning, adopting)
+    }
+
+    /// Which of the metrics that a scan missed are gone from the tables.
+    async fn deleted(&self, driver: &CassandraDriver, missed: Vec<MetricId>) -> Result<Vec<MetricId>, StoreError> {
+        let mut gone = Vec::new();
+        for batch in missed.chunks(LOOKUP_BATCH) {
+            let mut ids: HashMap<String, MetricId> = {
+                let names = self.ingest.registry().read();
+                batch.iter().map(|&id| (names.name(id).to_owned(), id)).collect()
+            };
+            let deleted = driver.deleted(ids.keys().cloned().collect()).await?;
+            gone.extend(deleted.iter().filter_map(|name| ids.remove(name)));
+        }
+        Ok(gone)
+    }
+}
+
+/// The metrics that a scan has not met, out of those it must meet.
+struct Missed {
+    // By id.
+    is_met: Vec<bool>,
+}
+
+impl Missed {
+    /// Every metric that was registered before the scan.
+    fn before(ingest: &Ingest) -> Missed {
+        // In this order: a metric that is created in between is past the end, and not asked for.
+        let end = ingest.registry().read().end().0;
+        let unregistered = ingest.unlisted();
+        // Hidden metrics are not asked for: a point, or this scan, may make them visible meanwhile.
+        let mut is_met: Vec<bool> = {
+            let names = ingest.registry().read();
+            (0..end).map(|id| !names.is_shown(MetricId(id))).collect()
+        };
+        for id in unregistered {
+            if let Some(met) = is_met.get_mut(id.index()) {
+                *met = true;
+            }
+        }
+        Missed { is_met }
+    }
+
+    fn meet(&mut self, id: MetricId) {
+        // One that was created since is past the end.
+        if let Some(met) = self.is_met.get_mut(id.index()) {
+            *met = true;
+        }
+    }
+
+    /// Those that are still missed and visible.
+    fn visible(self, ingest: &Ingest) -> Vec<MetricId> {
+        let names = ingest.registry().read();
+        let missed = (0u32..).zip(self.is_met).filter(|(_, is_met)| !is_met).map(|(id, _)| MetricId(id));
+        missed.filter(|&id| names.is_shown(id)).collect()
+    }
+}
+
+/// A scan in progress.
+struct Scan<'a> {
+    ingest: &'a Ingest,
+    missed: &'a mut Missed,
+    unknown: Vec<SharedMetric>,
+    send: mpsc::UnboundedSender<Vec<SharedMetric>>,
+    rows: u64,
+    logged: Instant,
+}
+
+impl Scan<'_> {
+    fn take(&mut self, batch: Vec<SharedMetric>, progress: ScanProgress, now: Instant) {
+        let registry = self.ingest.registry();
+        let names = registry.read();
+        for metric in batch {
+            let name = metric.name.as_bytes();
+            match names.find(registry.hash(name), name) {
+                Some(id) => self.missed.meet(id),
+                None => self.unknown.push(metric),
+            }
+        }
+        drop(names);
+        if self.unknown.len() >= ADOPT_BATCH {
+            // The receiver is gone only when adopting failed; its error ends the scan.
+            let _ = self.send.send(std::mem::take(&mut self.unknown));
+        }
+        self.rows = progress.rows;
+        if now - self.logged >= PROGRESS_EVERY {
+            self.logged = now;
+            tracing::info!(
+                rows = self.rows,
+                percent = (100.0 * progress.part).round(),
+                "reading the names in the tables"
+            );
+        }
+    }
+
+    /// Hands on the last unknown names; returns the rows of the tables.
+    fn finish(self) -> u64 {
+        let _ = self.send.send(self.unknown);
+        self.rows
+    }
+}

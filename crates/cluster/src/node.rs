@@ -1,0 +1,168 @@
+//! A node over Cassandra, put together: first what ingestion needs, then what needs ingestion.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use futures::future::BoxFuture;
+use host::Host;
+use ingest::Ingest;
+use metadata::Finder;
+use metric::Retention;
+use store::Driver;
+use store_cassandra::schema::Schema;
+use tokio::runtime::Handle;
+
+use crate::{
+    cassandra_finder::CassandraFinder,
+    connection::Connection,
+    connector::Connector,
+    driver::ClusterDriver,
+    index_readiness::{IndexFinder, IndexReadiness},
+    last_seen::LastSeen,
+    name_sync::NameSync,
+    write_clock::WriteClock,
+    writer_file::{OpenError, WriterFile},
+};
+
+/// Which index answers globs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Globs {
+    /// The path index in this process.
+    Local,
+    /// The tables and their indexes.
+    Cassandra,
+}
+
+/// A node over Cassandra.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The tables and how to reach them, and the machine.
+    pub cassandra: store_cassandra::Options,
+    /// The retentions of storage-schemas.conf, each once: a table per stage is created.
+    pub retentions: Vec<Retention>,
+    /// Which index answers globs.
+    pub globs: Globs,
+    /// Interval between two reads of all names.
+    pub reconcile_every: Duration,
+    /// Interval between two reports that a metric lives.
+    pub touch_every: Duration,
+    /// The share of reads that are reported, 0 to 1.
+    pub read_sample: f64,
+    /// The data folder. Must exist.
+    pub data: PathBuf,
+    /// The machine's name, shown to other nodes that claim the same writer id.
+    pub host_name: String,
+}
+
+/// What ingestion needs of a node over Cassandra.
+pub struct Cluster {
+    driver: Arc<ClusterDriver>,
+    connection: Arc<Connection>,
+    connector: Connector,
+    last_seen: Arc<LastSeen>,
+    local: Arc<dyn Driver>,
+    options: Options,
+}
+
+impl Cluster {
+    /// Tries once to connect. A cluster that is away is not an error: a task of [`Attached`] retries. `local` is the embedded
+    /// store of the data folder.
+    ///
+    /// # Errors
+    /// Retrying cannot help: tables of another layout, a writer id that a live node has, an unusable data folder.
+    pub async fn open(options: Options, local: Arc<dyn Driver>) -> Result<Cluster, OpenError> {
+        let Host { clock, disk, .. } = options.cassandra.host.clone();
+        let writer = WriterFile::open(disk.clone(), &options.data, options.host_name.clone())?;
+        let connection = Arc::new(Connection::new(WriteClock::open(disk, &options.data)));
+        let last_seen = Arc::new(LastSeen::new(clock, options.touch_every, options.read_sample));
+        let driver = Arc::new(ClusterDriver::new(connection.clone(), local.clone(), last_seen.clone()));
+        let connector = Connector::new(
+            connection.clone(),
+            options.cassandra.clone(),
+            Schema::new(&options.cassandra, &options.retentions),
+            options.globs == Globs::Cassandra,
+            writer,
+        );
+        connector.begin().await?;
+        Ok(Cluster { driver, connection, connector, last_seen, local, options })
+    }
+
+    /// What ingestion writes to.
+    pub fn driver(&self) -> Arc<dyn Driver> {
+        self.driver.clone()
+    }
+
+    /// Adds what needs ingestion. Globs that Cassandra answers run on `runtime`.
+    pub fn attach(self, ingest: Arc<Ingest>, runtime: Handle) -> Attached {
+        let Cluster { connection, connector, last_seen, local, options, .. } = self;
+        let Host { clock, disk, .. } = options.cassandra.host.clone();
+        let readiness = Arc::new(IndexReadiness::open(disk, &options.data, connection.clone()));
+        let finder: Arc<dyn Finder> = match options.globs {
+            Globs::Local => Arc::new(IndexFinder { readiness: readiness.clone(), registry: ingest.registry().clone() }),
+            Globs::Cassandra => Arc::new(CassandraFinder {
+                connection: connection.clone(),
+                local: local.clone(),
+                ingest: ingest.clone(),
+                readiness: readiness.clone(),
+                max_rows: options.cassandra.glob_rows,
+                runtime,
+            }),
+        };
+        let names = NameSync { clock, connection: connection.clone(), local, ingest: ingest.clone(), readiness };
+        Attached {
+            connection,
+            finder,
+            connector,
+            last_seen,
+            names: Arc::new(names),
+            ingest,
+            reconcile_every: options.reconcile_every,
+            globs: options.globs,
+        }
+    }
+}
+
+/// A whole node over Cassandra.
+pub struct Attached {
+    connection: Arc<Connection>,
+    finder: Arc<dyn Finder>,
+    connector: Connector,
+    last_seen: Arc<LastSeen>,
+    names: Arc<NameSync>,
+    ingest: Arc<Ingest>,
+    reconcile_every: Duration,
+    globs: Globs,
+}
+
+impl Attached {
+    /// The connection, for readiness, metrics and a stop.
+    pub fn connection(&self) -> &Arc<Connection> {
+        &self.connection
+    }
+
+    /// What answers globs.
+    pub fn finder(&self) -> &Arc<dyn Finder> {
+        &self.finder
+    }
+
+    /// Whether the path index has the names, where it answers globs.
+    pub fn index_readiness(&self) -> Option<Arc<IndexReadiness>> {
+        (self.globs == Globs::Local).then(|| self.names.readiness.clone())
+    }
+
+    /// Reads all names if that was never done. To await before the node reports that it is ready.
+    pub fn first_names(&self) -> impl Future<Output = ()> + Send + 'static {
+        let names = self.names.clone();
+        async move { names.first().await }
+    }
+
+    /// The tasks that run along with ingestion: reports, names, the state of the connection, and its first success.
+    pub fn tasks(self) -> Vec<BoxFuture<'static, ()>> {
+        let Attached { connection, connector, last_seen, names, ingest, reconcile_every, .. } = self;
+        vec![
+            Box::pin(last_seen.report(connection.clone())),
+            Box::pin(names.follow(reconcile_every)),
+            Box::pin(async move { connection.watch(&ingest).await }),
+            Box::pin(connector.retry()),
+        ]
+    }
+}

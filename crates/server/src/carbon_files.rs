@@ -1,0 +1,62 @@
+//! Carbon's configuration folder: its files read and parsed.
+
+use std::{io, path::Path};
+
+use anyhow::Context;
+use carbon::{RuleFiles, Rules};
+use host::Disk;
+
+/// The text of each file that exists.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct CarbonFiles {
+    schemas: Option<String>,
+    aggregation: Option<String>,
+    blacklist: Option<String>,
+    whitelist: Option<String>,
+}
+
+impl CarbonFiles {
+    /// Reads a folder; without one, carbon's defaults hold.
+    pub fn read(disk: &dyn Disk, dir: Option<&Path>) -> anyhow::Result<CarbonFiles> {
+        let Some(dir) = dir else { return Ok(CarbonFiles::default()) };
+        anyhow::ensure!(
+            disk.read_dir(dir).is_ok(),
+            "the conf-dir {} is not a readable folder; name carbon's folder, or none",
+            dir.display()
+        );
+        let text = |name: &str| {
+            let path = dir.join(name);
+            match disk.read(&path) {
+                Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            }
+        };
+        Ok(CarbonFiles {
+            schemas: text("storage-schemas.conf")?,
+            aggregation: text("storage-aggregation.conf")?,
+            blacklist: text("blacklist.conf")?,
+            whitelist: text("whitelist.conf")?,
+        })
+    }
+
+    /// The rules, with a warning for each line that may not mean what it says.
+    ///
+    /// # Errors
+    /// Everything that is wrong, a line each.
+    pub fn rules(&self) -> anyhow::Result<(Rules, Vec<String>)> {
+        let files = RuleFiles {
+            schemas: self.schemas.as_deref(),
+            aggregation: self.aggregation.as_deref(),
+            blacklist: self.blacklist.as_deref(),
+            whitelist: self.whitelist.as_deref(),
+        };
+        match Rules::parse(files) {
+            Ok((rules, warnings)) => Ok((rules, warnings.iter().map(ToString::to_string).collect())),
+            Err(errors) => {
+                let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                anyhow::bail!("cannot use carbon's files:\n  {}", lines.join("\n  "))
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `plumbago check-config`: are the settings and carbon's files valid?
+
+use std::{path::PathBuf, process::ExitCode};
+
+use host::Disk;
+
+use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, output::print};
+
+/// Prints every problem; fails if there is any.
+pub fn check_config(options: &CheckOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode> {
+    let mut problems = Vec::new();
+    let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), disk)? {
+        Ok(settings) => settings.rules.conf_dir,
+        Err(found) => {
+            problems.extend(found.iter().map(ToString::to_string));
+            options.conf_dir.conf_dir.clone().map(PathBuf::from)
+        }
+    };
+    match CarbonFiles::read(disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
+        Ok((_, warnings)) => warnings.iter().for_each(|warning| print(&format!("warning: {warning}\n"))),
+        Err(error) => problems.push(format!("{error:#}")),
+    }
+    if problems.is_empty() {
+        print(&match conf_dir {
+            Some(dir) => format!("good: the settings and carbon's files in {} are valid\n", dir.display()),
+            None => "good: the settings are valid; without --conf-dir carbon's defaults hold\n".to_owned(),
+        });
+        return Ok(ExitCode::SUCCESS);
+    }
+    problems.iter().for_each(|problem| eprintln!("{problem}"));
+    Ok(ExitCode::FAILURE)
+}

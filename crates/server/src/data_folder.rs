@@ -1,0 +1,50 @@
+//! The data folder: the embedded store, and the names that a clean stop saves for a quick start.
+
+use std::{path::Path, sync::Arc};
+
+use anyhow::Context;
+use host::Disk;
+use metadata::Registry;
+use store::Driver;
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+
+use crate::settings::Settings;
+
+/// The saved names. Present only between a clean stop and the next start.
+const SAVED: &str = "names";
+
+/// Creates the folder if it is missing, and opens its store. One process at a time can.
+pub fn open_store(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Arc<EmbeddedDriver>> {
+    let data = &settings.data.dir;
+    disk.create_dir_all(data).with_context(|| {
+        format!("cannot create the data folder {}; name a writable one with --data", data.display())
+    })?;
+    let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
+    Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))
+}
+
+/// The names: from the saved file if it is valid, otherwise from the metrics table.
+pub async fn open_registry(data: &Path, driver: &dyn Driver, disk: &dyn Disk) -> anyhow::Result<Registry> {
+    let saved = data.join(SAVED);
+    if disk.exists(&saved) {
+        let opened = Registry::open(&saved);
+        // The file misses metrics that are created from now on: after a crash their ids would be given out again. So the
+        // file must be gone before the first of them, also if the machine fails.
+        let gone = disk.remove_file(&saved).and_then(|()| disk.sync_dir(data));
+        gone.with_context(|| format!("cannot remove {}", saved.display()))?;
+        match opened {
+            Ok(registry) => return Ok(registry),
+            Err(error) => {
+                tracing::warn!(%error, file = %saved.display(), "cannot use the saved names; reading them from the store");
+            }
+        }
+    }
+    let registry = Registry::new();
+    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
+    Ok(registry)
+}
+
+/// Saves the names at a clean stop.
+pub fn save_registry(data: &Path, registry: &Registry) -> anyhow::Result<()> {
+    registry.save(&data.join(SAVED)).context("cannot save the names; the next start reads them from the store")
+}

@@ -1,0 +1,84 @@
+//! What the HTTP API reports.
+
+use api::Answered;
+use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
+
+/// Seconds: from a find in memory to a query that reaches its timeout.
+const REQUEST_BUCKETS: [f64; 11] = [0.000_5, 0.002, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
+
+/// Counters of HTTP requests.
+pub(super) struct HttpMetrics {
+    requests: IntCounterVec,
+    request_seconds: HistogramVec,
+    cancelled: IntCounterVec,
+    withheld: IntCounterVec,
+    series: IntCounter,
+    points: IntCounter,
+    open: IntGauge,
+}
+
+impl HttpMetrics {
+    /// Counters at zero, registered.
+    pub(super) fn new(registry: &Registry) -> prometheus::Result<HttpMetrics> {
+        let counters = |name: &str, help: &str, labels: &[&str]| IntCounterVec::new(Opts::new(name, help), labels);
+        let requests = "HTTP requests answered, by kind and status.";
+        let seconds = "Time from a request to the beginning of its answer, by kind.";
+        let cancelled = "HTTP requests whose client went away, by kind.";
+        let withheld = "Empty lists sent to a graphite-web in place of an error, by kind; the log says why.";
+        let seconds = HistogramOpts::new("plumbago_http_request_seconds", seconds).buckets(REQUEST_BUCKETS.to_vec());
+        let metrics = HttpMetrics {
+            requests: counters("plumbago_http_requests_total", requests, &["path", "status"])?,
+            request_seconds: HistogramVec::new(seconds, &["path"])?,
+            cancelled: counters("plumbago_http_requests_cancelled_total", cancelled, &["path"])?,
+            withheld: counters("plumbago_http_withheld_total", withheld, &["path"])?,
+            series: IntCounter::new("plumbago_http_series_total", "Series read for HTTP requests.")?,
+            points: IntCounter::new("plumbago_http_points_total", "Points read for HTTP requests.")?,
+            open: IntGauge::new("plumbago_http_connections", "Open HTTP connections.")?,
+        };
+        let all: [Box<dyn Collector>; 7] = [
+            Box::new(metrics.requests.clone()),
+            Box::new(metrics.request_seconds.clone()),
+            Box::new(metrics.cancelled.clone()),
+            Box::new(metrics.withheld.clone()),
+            Box::new(metrics.series.clone()),
+            Box::new(metrics.points.clone()),
+            Box::new(metrics.open.clone()),
+        ];
+        for collector in all {
+            registry.register(collector)?;
+        }
+        Ok(metrics)
+    }
+
+    /// Requests answered.
+    pub(super) fn requests(&self) -> u64 {
+        let families = self.requests.collect();
+        let counts = families.iter().flat_map(|family| family.get_metric());
+        counts.map(|metric| metric.get_counter().get_value() as u64).sum()
+    }
+
+    /// Connections open now.
+    pub(super) fn open_connections(&self) -> u64 {
+        self.open.get() as u64
+    }
+
+    pub(super) fn answered(&self, answered: &Answered) {
+        let status = answered.status.to_string();
+        self.requests.with_label_values(&[answered.path, &status]).inc();
+        self.request_seconds.with_label_values(&[answered.path]).observe(answered.duration.as_secs_f64());
+        self.series.inc_by(answered.series);
+        self.points.inc_by(answered.points);
+    }
+
+    pub(super) fn cancelled(&self, path: &'static str) {
+        self.cancelled.with_label_values(&[path]).inc();
+    }
+
+    pub(super) fn withheld(&self, path: &'static str) {
+        self.withheld.with_label_values(&[path]).inc();
+    }
+
+    pub(super) fn connections(&self, open: usize) {
+        self.open.set(open as i64);
+    }
+}

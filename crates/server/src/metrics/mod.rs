@@ -1,0 +1,184 @@
+//! What `/metrics` answers: counters of ingestion, queries, HTTP and the process.
+//!
+//! Other crates count in atomics of their own; each scrape turns them into metric families.
+
+mod families;
+mod http;
+mod ingest;
+
+use std::sync::{
+    Arc, OnceLock, Weak,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use ::ingest::{Ingest, receivers::Connections};
+use api::{Answered, Api, Observer};
+use cluster::Connection;
+use host::Disk;
+use parking_lot::Mutex;
+use prometheus::{
+    TextEncoder,
+    proto::{MetricFamily, MetricType},
+};
+use store::Driver;
+
+use crate::process::Process;
+use families::{counter, flag, gauge, labelled};
+use http::HttpMetrics;
+
+/// Everything the program counts.
+pub struct Metrics {
+    /// For crates that count in the registry itself.
+    pub registry: prometheus::Registry,
+    http: HttpMetrics,
+    connections: Mutex<Vec<(&'static str, Arc<Connections>)>>,
+    scraped: OnceLock<Scraped>,
+    api: OnceLock<Weak<Api>>,
+    disk: Arc<dyn Disk>,
+}
+
+/// What each scrape asks.
+pub struct Scraped {
+    pub ingest: Arc<Ingest>,
+    pub driver: Arc<dyn Driver>,
+    /// Whether carbon's current files are not in force.
+    pub rules_rejected: Arc<AtomicBool>,
+    pub connection: Option<Arc<Connection>>,
+}
+
+impl Metrics {
+    /// Counters at zero. The disk is where the system reports on this process.
+    pub fn new(disk: Arc<dyn Disk>) -> prometheus::Result<Metrics> {
+        let registry = prometheus::Registry::new();
+        Ok(Metrics {
+            http: HttpMetrics::new(&registry)?,
+            registry,
+            connections: Mutex::default(),
+            scraped: OnceLock::new(),
+            api: OnceLock::new(),
+            disk,
+        })
+    }
+
+    /// Adds the connections of a receiver.
+    pub fn count_connections(&self, receiver: &'static str, connections: Arc<Connections>) {
+        self.connections.lock().push((receiver, connections));
+    }
+
+    /// What each scrape asks from now on. The start calls this once.
+    pub fn scrape(&self, scraped: Scraped) {
+        let _ = self.scraped.set(scraped);
+    }
+
+    /// Whose queries each scrape counts from now on.
+    pub fn scrape_queries(&self, api: &Arc<Api>) {
+        // Weak, because the API holds these metrics.
+        let _ = self.api.set(Arc::downgrade(api));
+    }
+
+    /// Open connections of receivers and HTTP.
+    pub fn open_connections(&self) -> u64 {
+        let receivers: u64 = self.connections.lock().iter().map(|(_, connections)| connections.active()).sum();
+        receivers + self.http.open_connections()
+    }
+
+    /// HTTP requests answered since the start.
+    pub fn requests(&self) -> u64 {
+        self.http.requests()
+    }
+
+    /// What the system reports on this process.
+    pub fn process(&self) -> Process {
+        Process::read(&*self.disk)
+    }
+
+    /// The text that Prometheus scrapes.
+    pub fn text(&self) -> String {
+        let mut families = self.registry.gather();
+        if let Some(scraped) = self.scraped.get() {
+            families.extend(ingest::ingest_families(&scraped.ingest.counters()));
+            families.extend(scraped.families());
+        }
+        if let Some(api) = self.api.get().and_then(Weak::upgrade) {
+            let queries = api.activity();
+            families.push(gauge("plumbago_queries", "Queries running or being sent.", queries.at_work as f64));
+            families.push(gauge("plumbago_queries_waiting", "Queries waiting for their turn.", queries.waiting as f64));
+        }
+        families.extend(self.connection_families());
+        let process = self.process();
+        families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
+        families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
+        families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));
+        families.sort_by(|a, b| a.name().cmp(b.name()));
+        TextEncoder::new().encode_to_string(&families).unwrap_or_default()
+    }
+
+    fn connection_families(&self) -> [MetricFamily; 3] {
+        let connections = self.connections.lock();
+        let family = |name, help, kind, value: fn(&Connections) -> u64| {
+            let values = connections.iter().map(|(name, connections)| (*name, value(connections) as f64)).collect();
+            labelled(name, help, kind, "receiver", values)
+        };
+        [
+            family("plumbago_connections", "Open connections, by receiver.", MetricType::GAUGE, Connections::active),
+            family(
+                "plumbago_connections_total",
+                "Connections accepted, by receiver.",
+                MetricType::COUNTER,
+                Connections::accepted,
+            ),
+            family(
+                "plumbago_connections_refused_total",
+                "Connections closed at once because there were too many, by receiver.",
+                MetricType::COUNTER,
+                Connections::refused,
+            ),
+        ]
+    }
+}
+
+impl Scraped {
+    fn families(&self) -> Vec<MetricFamily> {
+        let usage = self.driver.usage();
+        let names = self.ingest.registry();
+        let connected = self.connection.iter().map(|connection| {
+            let help = "1 while any node of Cassandra can be reached.";
+            gauge("plumbago_cassandra_connected", help, flag(connection.is_up()))
+        });
+        let families = [
+            gauge("plumbago_metrics", "Metrics known.", names.len() as f64),
+            gauge("plumbago_index_bytes", "Memory of names and path index.", names.memory_bytes() as f64),
+            gauge(
+                "plumbago_store_disk_bytes",
+                "Bytes of the store on disk, without the journal.",
+                usage.disk_bytes as f64,
+            ),
+            gauge("plumbago_store_memory_bytes", "Memory of rows that are not on disk yet.", usage.memory_bytes as f64),
+            gauge("plumbago_store_tables", "Datapoints tables.", usage.tables as f64),
+            gauge(
+                "plumbago_rules_refused",
+                "1 while the current files of carbon are invalid and the old rules stay in force.",
+                flag(self.rules_rejected.load(Relaxed)),
+            ),
+        ];
+        connected.chain(families).collect()
+    }
+}
+
+impl Observer for Metrics {
+    fn answered(&self, answered: &Answered) {
+        self.http.answered(answered);
+    }
+
+    fn cancelled(&self, path: &'static str) {
+        self.http.cancelled(path);
+    }
+
+    fn withheld(&self, path: &'static str) {
+        self.http.withheld(path);
+    }
+
+    fn connections(&self, open: usize) {
+        self.http.connections(open);
+    }
+}

@@ -1,0 +1,138 @@
+//! A node, opened: its store, names and points. Alone it keeps points in the embedded store of its data folder; clustered,
+//! in Cassandra's tables.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use cluster::{Cluster, Connection, IndexReadiness};
+use futures::future::BoxFuture;
+use host::Host;
+use ingest::{Ingest, IngestOptions};
+use metadata::{Finder, Registry};
+use store::{Driver, Events};
+use store_embedded::EmbeddedDriver;
+use tokio::runtime::Handle;
+
+use crate::{
+    cassandra_options,
+    data_folder::{open_registry, open_store},
+    settings::{Fsync, Settings},
+    timed::TimedDriver,
+};
+
+/// What serving, upkeep and a stop need.
+pub struct Node {
+    pub driver: Arc<dyn Driver>,
+    pub events: Arc<dyn Events>,
+    pub ingest: Arc<Ingest>,
+    /// What answers globs.
+    pub finder: Arc<dyn Finder>,
+    /// The connection to Cassandra, which readiness and metrics report and a stop releases.
+    pub connection: Option<Arc<Connection>>,
+    /// Whether the path index has the names of the shared tables, where it answers globs over them.
+    pub index: Option<Arc<IndexReadiness>>,
+    /// What must end before the node is ready.
+    pub before_ready: BoxFuture<'static, ()>,
+    /// What runs from then on until the stop.
+    pub background: Vec<BoxFuture<'static, ()>>,
+}
+
+/// What opening a node needs.
+pub struct Opening<'a> {
+    pub settings: &'a Settings,
+    pub rules: carbon::Rules,
+    /// Where the store's metrics are registered.
+    pub metrics: &'a prometheus::Registry,
+    pub host: &'a Host,
+}
+
+impl Node {
+    /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
+    pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
+        let embedded = open_store(opening.settings, &*opening.host.disk)?;
+        match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), opening.host)? {
+            Some(options) => Node::clustered(opening, embedded, options).await,
+            None => Node::alone(opening, embedded).await,
+        }
+    }
+
+    async fn alone(opening: Opening<'_>, embedded: Arc<EmbeddedDriver>) -> anyhow::Result<Node> {
+        let (driver, ingest) = opening.ingest(embedded.clone()).await?;
+        Ok(Node {
+            driver,
+            events: embedded,
+            finder: ingest.registry().clone(),
+            ingest,
+            connection: None,
+            index: None,
+            before_ready: Box::pin(std::future::ready(())),
+            background: Vec::new(),
+        })
+    }
+
+    async fn clustered(
+        opening: Opening<'_>,
+        embedded: Arc<EmbeddedDriver>,
+        options: cluster::Options,
+    ) -> anyhow::Result<Node> {
+        if embedded.usage().tables > 0 {
+            tracing::warn!(data = %options.data.display(),
+                "the data folder holds points of a time without Cassandra; they stay there, and queries do not read them");
+        }
+        let has_schemas = opening.rules.has_schemas();
+        let cluster = Cluster::open(options, embedded.clone()).await?;
+        let (driver, ingest) = opening.ingest(cluster.driver()).await?;
+        let cluster = cluster.attach(ingest.clone(), Handle::current());
+        // Without a schema a metric keeps the policy in the tables: it must be known before the first point.
+        if !has_schemas {
+            cluster.first_names().await;
+        }
+        Ok(Node {
+            driver,
+            events: embedded,
+            ingest,
+            finder: cluster.finder().clone(),
+            connection: Some(cluster.connection().clone()),
+            index: cluster.index_readiness(),
+            before_ready: Box::pin(cluster.first_names()),
+            background: cluster.tasks(),
+        })
+    }
+}
+
+impl Opening<'_> {
+    /// Reads the names and replays the journal, over this store.
+    async fn ingest(self, store: Arc<dyn Driver>) -> anyhow::Result<(Arc<dyn Driver>, Arc<Ingest>)> {
+        let Opening { settings, rules, metrics, host } = self;
+        let began = host.clock.instant();
+        let data = &settings.data.dir;
+        let driver: Arc<dyn Driver> = Arc::new(TimedDriver::new(store, metrics, host.clock.clone())?);
+        let registry: Arc<Registry> = Arc::new(open_registry(data, &*driver, &*host.disk).await?);
+        // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
+        let replay = tokio::spawn(Ingest::open(ingest_options(settings), driver.clone(), registry.clone(), rules));
+        let ingest = replay.await.context("the replay of the journal panicked")??;
+        let restored = ingest.restored();
+        tracing::info!(
+            metrics = registry.len(),
+            replayed_points = restored.points,
+            damaged_bytes = restored.damaged_bytes,
+            seconds = (host.clock.instant() - began).as_secs_f64(),
+            data = %data.display(),
+            "opened the data folder"
+        );
+        Ok((driver, ingest))
+    }
+}
+
+fn ingest_options(settings: &Settings) -> IngestOptions {
+    IngestOptions {
+        journal_dir: settings.data.dir.join("journal"),
+        sync: match settings.ingest.sync {
+            Fsync::Every(every) => ingest::Sync::Every(every),
+            Fsync::Always => ingest::Sync::Always,
+        },
+        journal_limit_bytes: settings.ingest.journal_limit.0,
+        memory_limit_bytes: settings.ingest.memory_limit.0,
+        flush_after: settings.ingest.flush_after,
+    }
+}

@@ -1,0 +1,333 @@
+//! Every setting: its key, its kind, its default and its documentation.
+//!
+//! The table below is the only place that names a setting. The structs the program reads, the loaders of files and
+//! variables, the errors, `plumbago settings` and docs/settings.md come from it.
+
+use std::{path::PathBuf, time::Duration};
+
+use cluster::Globs;
+use store_cassandra::{Consistency, Indexes};
+
+use super::{
+    cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
+    kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Zone},
+};
+
+/// One setting, as documentation and loaders see it.
+pub struct Definition {
+    /// The TOML table it is in.
+    pub section: &'static str,
+    /// The key in that table.
+    pub key: &'static str,
+    /// What it is for, in sentences.
+    pub doc: &'static str,
+    /// What values it takes.
+    pub takes: &'static str,
+    /// Whether TOML writes its values in quotes.
+    pub quoted: bool,
+    /// Reads a value from text. The error says what the value must be.
+    pub set: fn(&mut Settings, &str) -> Result<(), String>,
+    /// The value as the text `set` reads.
+    pub show: fn(&Settings) -> String,
+}
+
+impl Definition {
+    /// `listen.line`.
+    pub fn path(&self) -> String {
+        format!("{}.{}", self.section, self.key)
+    }
+
+    /// `PLUMBAGO_LISTEN_LINE`.
+    pub fn variable(&self) -> String {
+        format!("PLUMBAGO_{}_{}", self.section.to_uppercase(), self.key.to_uppercase())
+    }
+}
+
+/// The name of a section: its field's, unless another is given.
+macro_rules! section_name {
+    ($field:ident) => {
+        stringify!($field)
+    };
+    ($field:ident $section:ident) => {
+        stringify!($section)
+    };
+}
+
+/// The definitions of one section's keys.
+macro_rules! definitions {
+    ($field:ident, $section:expr, { $( $(#[doc = $doc:literal])+ $key:ident: $kind:ty = $default:literal; )+ }) => {
+        &[$(
+            Definition {
+                section: $section,
+                key: stringify!($key),
+                doc: concat!($($doc),+),
+                takes: <$kind as Kind>::TAKES,
+                quoted: <$kind as Kind>::QUOTED,
+                set: |settings, text| {
+                    settings.$field.$key = <$kind as Kind>::read(text)?;
+                    Ok(())
+                },
+                show: |settings| settings.$field.$key.write(),
+            }
+        ),+]
+    };
+}
+
+/// The struct of a group of keys.
+macro_rules! group {
+    ($Group:ident { $( $(#[doc = $doc:literal])+ $key:ident: $kind:ty = $default:literal; )+ }) => {
+        #[doc = concat!("The keys of `", stringify!($Group), "`.")]
+        #[derive(Debug, Clone)]
+        pub struct $Group {
+            $( $(#[doc = $doc])+ pub $key: $kind, )+
+        }
+
+        impl Default for $Group {
+            fn default() -> $Group {
+                $Group {
+                    $( $key: <$kind as Kind>::read($default).expect("a default is a valid value"), )+
+                }
+            }
+        }
+    };
+}
+
+/// Groups of keys. `a, b: Group { … }` gives two sections the same keys; `field in section` adds keys to a section of
+/// another name than the field.
+macro_rules! settings {
+    ($( $( $(#[doc = $section_doc:literal])* $field:ident $(in $section:ident)? ),+ : $Group:ident $keys:tt )+) => {
+        /// Every setting.
+        #[derive(Debug, Clone, Default)]
+        pub struct Settings {
+            $($( $(#[doc = $section_doc])* pub $field: $Group, )+)+
+        }
+
+        $( group! { $Group $keys } )+
+
+        /// The sections with their documentation. Those without one add keys to a section above.
+        const GROUPS: &[(&str, &str)] =
+            &[$($( (section_name!($field $($section)?), concat!($($section_doc),*)) ),+),+];
+
+        const DEFINITIONS: &[&[Definition]] =
+            &[$($( definitions!($field, section_name!($field $($section)?), $keys) ),+),+];
+    };
+}
+
+/// The sections with their documentation, in order.
+pub fn sections() -> impl Iterator<Item = (&'static str, &'static str)> {
+    GROUPS.iter().copied().filter(|(_, doc)| !doc.is_empty())
+}
+
+/// The settings, in order.
+pub fn definitions() -> impl Iterator<Item = &'static Definition> {
+    DEFINITIONS.iter().copied().flatten()
+}
+
+settings! {
+    /// Addresses for points and queries. Port 0 takes a free port, which is printed; "off" does not listen.
+    listen: Listen {
+        /// Carbon's line protocol, over TCP.
+        line: Option<Address> = "0.0.0.0:2003";
+        /// Whether the line protocol is also accepted over UDP, on the same address.
+        udp: bool = "true";
+        /// Carbon's pickle protocol.
+        pickle: Option<Address> = "0.0.0.0:2004";
+        /// Carbon's protobuf protocol.
+        protobuf: Option<Address> = "off";
+        /// HTTP: queries, points by POST, /metrics, health and administration.
+        http: Option<Address> = "0.0.0.0:8080";
+    }
+
+    /// Limits of the receivers.
+    receive: Receive {
+        /// Concurrent connections of each TCP receiver. A further one is closed at once and counted.
+        max_connections: usize = "10000";
+        /// Closes a connection that sent nothing for this long.
+        idle_timeout: Option<Duration> = "off";
+        /// Longest pickle or protobuf frame. A longer frame is skipped and counted.
+        max_frame: Bytes = "64MiB";
+        /// Longest body of points sent by HTTP POST, before and after gzip is undone.
+        max_body: Bytes = "64MiB";
+    }
+
+    /// The data folder.
+    data: Data {
+        /// The folder. Created if missing; one process at a time can use it.
+        dir: PathBuf = "./data";
+        /// Memory for recently read blocks of the store.
+        cache: Bytes = "64MiB";
+        /// Interval between two searches for expired points, to free their disk space.
+        expire_every: Duration = "1h";
+    }
+
+    /// Points between their arrival and the store.
+    ingest: Ingest {
+        /// Interval between two fsyncs of the journal: a power failure can lose the points since the last one. "always"
+        /// fsyncs before points count as accepted.
+        sync: Fsync = "1s";
+        /// Size limit of the journal. When it is full, receivers stop reading until the store catches up.
+        journal_limit: Bytes = "4GiB";
+        /// Memory for points that are not in the store yet. When it is full, points are written early and receivers wait.
+        memory_limit: Bytes = "1GiB";
+        /// How long a metric's points may wait in memory before they are written to the store together. A longer time makes
+        /// fuller rows, a smaller disk and less work, but a longer replay after a crash.
+        flush_after: Duration = "1h";
+    }
+
+    /// Apache Cassandra or ScyllaDB, in BigGraphite's tables, in place of the embedded store. The journal and the metric ids
+    /// of this node stay in the data folder. Without contact_points, points stay in the embedded store.
+    cassandra,
+    /// The cluster of the names, where the points are in another. Without contact_points, names are where the points are.
+    cassandra_metadata: ClusterAccess {
+        /// Hosts of the cluster, HOST or HOST:PORT, separated by commas. One that answers is enough. "off" names no cluster.
+        contact_points: Option<Hosts> = "off";
+        /// The role to log in as, where the cluster requires a login.
+        user: Option<String> = "off";
+        /// Its password. Better given in a file (password_file) or in this setting's environment variable.
+        password: Secret = "off";
+        /// A file with the password and nothing else.
+        password_file: Option<PathBuf> = "off";
+        /// The data centre of this node: its replicas are asked first, and LOCAL levels mean it.
+        datacenter: Option<String> = "off";
+        /// PEM file of the authorities that sign the cluster's certificates. Turns TLS on.
+        tls_ca: Option<PathBuf> = "off";
+        /// PEM file of this node's certificate, where the cluster requires one.
+        tls_certificate: Option<PathBuf> = "off";
+        /// PEM file of its key.
+        tls_key: Option<PathBuf> = "off";
+        /// Whether a certificate must contain the host name or address that this node connects to.
+        tls_verify_host: bool = "true";
+    }
+
+    tables in cassandra: CassandraTables {
+        /// Keyspace of the points. Names are in the keyspace of this name with "_metadata" appended.
+        keyspace: String = "biggraphite";
+        /// Replication of keyspaces that `plumbago schema apply` or a first start creates, in CQL:
+        /// "{'class': 'NetworkTopologyStrategy', 'dc1': 3}". "off" takes three replicas, or one per node if there are fewer.
+        replication: Option<String> = "off";
+        /// Replicas that must accept points. Below a majority, the only copy may be on a node that fails.
+        data_write_consistency: Consistency = "local_quorum";
+        /// Replicas that must answer for points. Coarse slots of late points are computed from what is read.
+        data_read_consistency: ReadConsistency = "local_quorum";
+        /// Replicas that must accept names.
+        meta_write_consistency: Consistency = "local_quorum";
+        /// Replicas that must answer for names.
+        meta_read_consistency: ReadConsistency = "local_quorum";
+        /// Indexes of the tables of names when they are created: "sasi", which BigGraphite has and needs, "sai"
+        /// (Cassandra 5) or "none" (ScyllaDB, or cheaper new metrics).
+        indexes: Indexes = "sasi";
+        /// Which index answers globs: "local", the path index of this process, or "cassandra", the tables' indexes.
+        globs: Globs = "local";
+        /// Rows that a glob may read where Cassandra answers it. A glob that needs more gets an error.
+        glob_rows: usize = "100000";
+        /// Statements that a glob may become where Cassandra answers it.
+        glob_queries: usize = "128";
+        /// Which of BigGraphite's four replicas of aggregates this node writes. Give BigGraphite another one while both
+        /// receive the same points.
+        replica: Replica = "0";
+        /// Concurrent statements.
+        in_flight: InFlight = "256";
+        /// Timeout of a connection to a node.
+        connect_timeout: Patience = "5s";
+        /// Timeout of a statement, its retries included.
+        request_timeout: Patience = "10s";
+        /// Interval between two reads of the tables for names that others created or deleted.
+        reconcile_every: Duration = "1h";
+        /// Interval between two updates of updated_on for a metric that gets points. BigGraphite's clean deletes metrics by it.
+        touch_every: Duration = "1d";
+        /// The share of reads that update read_on, at most once per metric in touch_every.
+        read_sample: Share = "0.1";
+    }
+
+    /// Carbon's own configuration.
+    rules: Rules {
+        /// The folder with storage-schemas.conf, storage-aggregation.conf, blacklist.conf and whitelist.conf. Each file is
+        /// optional. Without a folder carbon's defaults hold: a minute for a week.
+        conf_dir: Option<PathBuf> = "off";
+        /// Interval between two checks of the files for changes. SIGHUP checks at once.
+        reload_every: Duration = "5s";
+    }
+
+    /// Limits of HTTP clients.
+    http: Http {
+        /// Concurrent connections. Further ones wait in the system's queue.
+        max_connections: usize = "4096";
+        /// Size limit of a request line and its headers; a longer one gets status 431.
+        max_header_bytes: Bytes = "64KiB";
+        /// Size limit of a request body, except bodies of points; a longer one gets status 413.
+        max_body_bytes: Bytes = "8MiB";
+        /// Closes a connection that is silent, or slow to send or to read, for this long.
+        idle_timeout: Duration = "75s";
+        /// Concurrent renders, finds and listings.
+        max_concurrent_queries: usize = "16";
+        /// Queries that wait for their turn; a further one gets status 429.
+        max_queued_queries: usize = "256";
+    }
+
+    /// Limits of one query. A query above a limit gets status 422 and a text that names the setting.
+    query: Query {
+        /// Series one render may read, over all its targets.
+        max_series: usize = "100000";
+        /// Points one render may read, over all its series. Coarser stages are read before the query is rejected.
+        max_points: usize = "50000000";
+        /// Time until the first byte of an answer.
+        timeout: Duration = "60s";
+        /// Size limit of all targets of a render, or of the patterns of a find.
+        max_target_bytes: Bytes = "1MiB";
+        /// Size limit of an answer before compression.
+        max_response_bytes: Bytes = "1GiB";
+        /// Nodes in the answer of a find or an expand.
+        max_find_results: usize = "1000000";
+        /// The time zone of from, until and csv where a request names none.
+        time_zone: Zone = "UTC";
+    }
+
+    /// The program's own metrics, stored in itself under carbon's names.
+    own: Own {
+        /// Interval between two of their points; "off" stores none. /metrics works either way.
+        every: Option<Duration> = "60s";
+        /// The first part of their names: PREFIX.agents.HOST-a.metricsReceived and so on.
+        prefix: String = "carbon";
+        /// The host in their names; "auto" is the machine's name with underscores for dots.
+        host: String = "auto";
+    }
+
+    /// The log, on standard error.
+    log: Log {
+        /// "text", "json", or "auto": text.
+        format: LogFormat = "auto";
+        /// "error", "warn", "info", "debug" or "trace", or a filter by crate such as "info,ingest=debug".
+        level: LogLevel = "info";
+    }
+
+    /// How the program stops.
+    stop: Stop {
+        /// Time for a stop to write all points in memory to the store. The rest stays in the journal, and the next start
+        /// replays it. A stop does not wait for a store that rejects points.
+        timeout: Duration = "60s";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_default_reads_back_as_written() {
+        let defaults = Settings::default();
+        for definition in definitions() {
+            let mut again = Settings::default();
+            let text = (definition.show)(&defaults);
+            (definition.set)(&mut again, &text).unwrap_or_else(|error| panic!("{}: {error}", definition.path()));
+            assert_eq!((definition.show)(&again), text, "{}", definition.path());
+        }
+    }
+
+    #[test]
+    fn no_two_settings_share_an_environment_variable() {
+        let mut seen = std::collections::HashSet::new();
+        for definition in definitions() {
+            assert!(seen.insert(definition.variable()), "{}", definition.variable());
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Stopping: receivers first, then all points in memory to the store, then the names.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::Context;
+use cluster::Connection;
+use ingest::{FlushError, Ingest};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::JoinSet,
+};
+
+use crate::{data_folder::save_registry, listen::Listeners};
+
+/// How long a stop waits for a store that accepts nothing. The journal keeps what the store would get.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The signals that stop the program.
+pub struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Handles them from now on: the program does not end by itself any more.
+    pub fn new() -> anyhow::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// The result of `work`, or `None` when a signal comes first; then the work is dropped.
+    pub async fn interrupt<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            done = work => Some(done),
+            () = self.next() => None,
+        }
+    }
+}
+
+/// A node that runs, as a stop sees it.
+pub struct Running<'a> {
+    pub listeners: Listeners,
+    pub background: JoinSet<()>,
+    pub ingest: &'a Ingest,
+    pub connection: Option<&'a Connection>,
+    /// The data folder.
+    pub data: &'a Path,
+}
+
+impl Running<'_> {
+    /// Stops within `timeout`, or at once at another signal. What is not written by then stays in the journal.
+    pub async fn stop(self, timeout: Duration, signals: &mut Signals) -> anyhow::Result<()> {
+        match signals.interrupt(tokio::time::timeout(timeout, self.stop_cleanly())).await {
+            Some(Ok(stopped)) => stopped,
+            Some(Err(_)) => {
+                tracing::warn!(
+                    ?timeout,
+                    "stopped before all points were written; the rest is in the journal, and the next start replays it"
+                );
+                Ok(())
+            }
+            None => {
+                tracing::warn!(
+                    "stopped at once; points that were not written are in the journal, and the next start replays it"
+                );
+                Ok(())
+            }
+        }
+    }
+
+    async fn stop_cleanly(mut self) -> anyhow::Result<()> {
+        self.listeners.close();
+        // Receivers that wait for room in a full journal would wait until the store is back.
+        self.ingest.release_receivers();
+        self.listeners.closed().await;
+        self.background.shutdown().await;
+        match self.write_out().await {
+            Ok(()) => {}
+            Err(FlushError::Store { why, held_points, parked_points }) => {
+                tracing::warn!(
+                    error = why,
+                    held_points,
+                    parked_points,
+                    "stopped while the store accepts nothing; points that were not written are in the journal, and the next \
+                     start replays it"
+                );
+                return Ok(());
+            }
+            Err(error) => {
+                return Err(error).context(
+                    "cannot write all points to the store; they are in the journal, and the next start replays it",
+                );
+            }
+        }
+        if let Some(connection) = self.connection {
+            connection.release().await;
+        }
+        save_registry(self.data, self.ingest.registry())?;
+        tracing::info!("stopped");
+        Ok(())
+    }
+
+    /// Writes all points in memory, and goes on watching the connection: a store that comes back is used at once.
+    async fn write_out(&self) -> Result<(), FlushError> {
+        let watching = async {
+            match self.connection {
+                Some(connection) => connection.watch(self.ingest).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            closed = self.ingest.close_patiently(STOP_PATIENCE) => closed,
+            () = watching => unreachable!("a watch never ends"),
+        }
+    }
+}
