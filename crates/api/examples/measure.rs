@@ -101,7 +101,7 @@ fn main() {
         series: Arc::new(Synthetic),
         events: Arc::new(store::MemoryDriver::new()),
         limits: Limits::default(),
-        clock: || NOW,
+        clock: Arc::new(host::ManualClock::at(NOW)),
         time_zone: jiff::tz::TimeZone::UTC,
         about: Vec::new(),
         extension: Arc::new(()),

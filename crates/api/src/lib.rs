@@ -1,49 +1,64 @@
 //! Graphite over HTTP: requests, response formats, limits, status codes, the start page.
 //!
-//! The contract is graphite-web 1.1.10's. Nothing here knows how points arrive or where they are kept.
+//! The contract is graphite-web 1.1.10's. This crate does not know how points arrive or where they are stored.
+//! [`Api`] is the front door: it serves a listener from names, points and events.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use api::{Api, ApiOptions, Limits};
+//!
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
+//! let store = Arc::new(store::MemoryDriver::new());
+//! let registry = Arc::new(metadata::Registry::new());
+//! let api = Api::new(ApiOptions {
+//!     finder: registry.clone(),
+//!     registry,
+//!     series: Arc::new(NoPoints),
+//!     events: store,
+//!     limits: Limits::default(),
+//!     clock: Arc::new(host::SystemClock),
+//!     time_zone: jiff::tz::TimeZone::UTC,
+//!     about: Vec::new(),
+//!     extension: Arc::new(()),
+//!     observer: Arc::new(()),
+//! });
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+//! api.serve(listener, async { /* resolves when the server stops */ }).await;
+//! # });
+//! #
+//! # struct NoPoints;
+//! # impl store::SeriesSource for NoPoints {
+//! #     fn fetch(
+//! #         self: Arc<Self>,
+//! #         requests: Vec<store::SeriesRequest>,
+//! #     ) -> std::pin::Pin<Box<dyn Future<Output = Result<Vec<Option<store::FetchedSeries>>, store::FetchError>> + Send>> {
+//! #         Box::pin(async move { Ok(requests.iter().map(|_| None).collect()) })
+//! #     }
+//! # }
+//! ```
+//!
+//! The rooms, from the bottom to the top; each uses only rooms above it in this list: `encode`, `http`, `query`; then
+//! the handlers `find`, `events`, `render`, `carbonapi`, `functions`, `tags`, `page`; then `router`, which alone knows
+//! the handlers; then [`Api`].
 
-mod api;
-mod body;
-mod extension;
-mod failures;
-mod limits;
-mod observe;
-mod params;
-mod refusal;
-mod server;
-mod stall;
-mod times;
-
-mod evaluation;
-mod events;
-mod find;
-mod formats;
-mod functions;
-mod graph_request;
-mod nodes;
-mod page;
-mod reckoning;
-mod render_request;
-mod tags;
+mod encode;
+mod http;
+mod query;
 
 mod carbonapi;
-mod carbonapi_fetch;
-mod carbonapi_series;
-mod metric_info;
+mod events;
+mod find;
+mod functions;
+mod page;
+mod render;
+mod tags;
 
-mod calendar;
-mod json;
-mod msgpack;
-mod pickle;
-mod pieces;
-mod protobuf;
-mod python;
-mod write;
+mod api;
+mod router;
 
-pub use api::{Activity, Api, ApiOptions};
-pub use body::{Body, BodyError, RequestBody, Response};
-pub use extension::{Answer, Extension, ExtensionRequest};
-pub use limits::Limits;
-pub use observe::{Answered, Observer};
-
-use refusal::Refusal;
+pub use api::{Api, ApiOptions};
+pub use http::{
+    Answer, Answered, Body, BodyError, Extension, ExtensionRequest, Limits, Observer, RequestBody, Response,
+};
+pub use query::Activity;

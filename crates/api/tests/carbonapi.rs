@@ -170,7 +170,7 @@ fn how_a_metric_is_kept_is_told() {
     }]});
     assert_eq!(json, expected);
     let missing = server.get("/info?target=nothing");
-    assert_eq!((missing.status, missing.text()), (404, "there is no metric nothing\n"));
+    assert_eq!((missing.status, missing.text()), (404, "unknown metric nothing\n"));
     assert_eq!(server.get("/info").status, 400);
     assert_eq!(server.get("/info?target=a.b&format=pickle").status, 400);
 }

@@ -364,7 +364,7 @@ fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].status, refused[0].header("retry-after")), (429, Some("1")));
     assert!(refused[0].text().contains("http.max_queued_queries"));
-    assert_eq!(server.api.activity(), api::Activity { at_work: 2, waiting: 1 });
+    assert_eq!(server.api.activity(), api::Activity { running: 2, waiting: 1 });
     // What is no query is answered all the same.
     assert_eq!(server.get("/version").status, 200);
     drop((first, second));

@@ -13,6 +13,9 @@ pub enum Error {
         /// What would do.
         expected: String,
     },
+    /// An unknown `graphType`, in graphite-web's words.
+    #[error("Invalid graphType '{0}', must be one of ['line', 'pie']")]
+    GraphType(String),
     /// More pixels than are drawn.
     #[error("an image of {width} x {height} pixels is too large; at most {limit} pixels are drawn")]
     TooLarge {

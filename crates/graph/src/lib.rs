@@ -7,6 +7,7 @@
 //! The choices that change what a graph says (scales, labels, folding, stacking, colours) are graphite-web's; how it is
 //! set on the page is not.
 
+mod graph_type;
 mod options;
 mod series;
 
@@ -33,6 +34,7 @@ mod raster;
 mod svg;
 
 pub use error::Error;
+pub use graph_type::{GraphType, SliceSize};
 pub use line_graph::line_graph;
 pub use options::{MAX_PIXELS, Options};
 pub use picture::Picture;

@@ -149,7 +149,7 @@ impl Setup {
             series,
             events: Arc::new(store::MemoryDriver::new()),
             limits: self.limits,
-            clock: || NOW,
+            clock: Arc::new(host::ManualClock::at(NOW)),
             time_zone: jiff::tz::TimeZone::UTC,
             about: vec![("Relays".to_owned(), "lines to <here>:2003".to_owned())],
             extension: self.extension,

@@ -101,7 +101,7 @@ impl Metrics {
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {
             let queries = api.activity();
-            families.push(gauge("plumbago_queries", "Queries running or being sent.", queries.at_work as f64));
+            families.push(gauge("plumbago_queries", "Queries running or being sent.", queries.running as f64));
             families.push(gauge("plumbago_queries_waiting", "Queries waiting for their turn.", queries.waiting as f64));
         }
         families.extend(self.connection_families());

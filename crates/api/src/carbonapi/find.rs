@@ -1,0 +1,33 @@
+//! `/metrics/find` in carbonapi's version 3: a `MultiGlobRequest` in the body.
+
+use std::sync::Arc;
+
+use super::messages::{invalid, read_names};
+use crate::{
+    encode::protobuf,
+    find::{Nodes, check_patterns, find_next, glob_response, names_work, query_is_missing},
+    http::{Rejection, respond_text, uncached_head},
+    query::{Backend, Protocol, Query, Reply},
+};
+
+/// `/metrics/find` in version 3.
+pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let mut patterns = read_names(&query.body).map_err(invalid("MultiGlobRequest"))?;
+    patterns.extend(query.parameters.all("query").map(str::to_owned));
+    if patterns.is_empty() {
+        return Err(query_is_missing());
+    }
+    check_patterns(backend, &patterns)?;
+    names_work(backend, query, move |backend, limits, coding, permit| {
+        let (mut out, mut response) = (Vec::new(), Vec::new());
+        let mut left = limits.clone();
+        for pattern in &patterns {
+            let found = find_next(backend, pattern, &mut left, limits)?;
+            response.clear();
+            glob_response(&Nodes { found: &found, leaves_only: false }, pattern, &mut response);
+            protobuf::bytes(&mut out, 1, &response);
+        }
+        Ok(respond_text(uncached_head(Protocol::V3.content_type()), out, coding, permit))
+    })
+    .await
+}

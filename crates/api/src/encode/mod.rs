@@ -1,0 +1,10 @@
+//! Encodings of answers: JSON, MessagePack, pickle, protocol buffers, and Python's texts of numbers and times.
+//!
+//! Each module is a door of its own; none knows HTTP or what it encodes.
+
+pub(crate) mod calendar;
+pub(crate) mod json;
+pub(crate) mod msgpack;
+pub(crate) mod pickle;
+pub(crate) mod protobuf;
+pub(crate) mod python;

@@ -1,0 +1,120 @@
+//! `/events`, `/events/get_data` and `/events/ID`.
+
+use std::sync::Arc;
+
+use hyper::{Method, Response, StatusCode};
+use store::Event;
+
+use super::{
+    scan::for_each_event,
+    submitted::parse,
+    tags::{SetOf, TagFilter},
+};
+use crate::{
+    encode::{
+        json::{JsonStyle, error_object, json_string},
+        python::write_int,
+    },
+    http::{Body, Rejection, head, respond_text},
+    query::{Backend, Query, Reply, blocking, event_span},
+};
+
+/// `/events`: POST submits an event; GET lists events, as `/events/get_data` does.
+pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    if query.method != Method::POST {
+        return get_data(backend, query).await;
+    }
+    let event = match parse(&query.body, backend.now()) {
+        Ok(event) => event,
+        Err(message) => return Ok(error(StatusCode::BAD_REQUEST, &message)),
+    };
+    backend.events.put_event(event).await?;
+    Ok(Response::new(Body::empty()).into())
+}
+
+/// `/events/get_data`: the events of a time span, both ends included, in the order of time.
+pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let parameters = &query.parameters;
+    let (from, until) = match event_span(backend, parameters) {
+        Ok(span) => span,
+        Err(rejection) => return Ok(error(StatusCode::BAD_REQUEST, &rejection.to_string())),
+    };
+    let filter =
+        parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
+    let style = JsonStyle { ascii: true, pretty: false, callback: parameters.last("jsonp").map(str::to_owned) };
+    let permit = backend.turns.wait().await?;
+    let mut out = Vec::new();
+    style.open(&mut out);
+    out.push(b'[');
+    let begin = out.len();
+    let limit = backend.limits.response_bytes;
+    for_each_event(backend, from, until, |event| {
+        if filter.as_ref().is_none_or(|filter| filter.matches(&event.told.tags)) {
+            if out.len() > begin {
+                out.extend_from_slice(b", ");
+            }
+            write_event(event, &mut out);
+        }
+        if out.len() <= limit {
+            Ok(())
+        } else {
+            Err(Rejection::response_too_large(format!("more than {limit}"), limit))
+        }
+    })
+    .await?;
+    out.push(b']');
+    style.close(&mut out);
+    let (head, coding) = (head(style.content_type()), query.coding());
+    Ok(blocking(move || Ok(respond_text(head, out, coding, permit))).await?.into())
+}
+
+/// `/events/ID`.
+pub(crate) async fn one(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let id = query.path.strip_prefix("/events/").unwrap_or_default();
+    let id: u64 = match id.parse() {
+        Ok(id) => id,
+        Err(_) => return Err(Rejection::NoSuchPath(query.path.clone())),
+    };
+    let Some(Event { id, told }) = backend.events.event(id).await? else {
+        return Ok(error(StatusCode::NOT_FOUND, "Event matching query does not exist"));
+    };
+    let mut out = b"{\"id\": ".to_vec();
+    write_int(&mut out, id as i64);
+    let when = jiff::Timestamp::from_second(told.when).unwrap_or_default();
+    out.extend_from_slice(b", \"when\": ");
+    json_string(&mut out, &when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), true);
+    out.extend_from_slice(b", \"what\": ");
+    json_string(&mut out, &told.what, true);
+    out.extend_from_slice(b", \"data\": ");
+    json_string(&mut out, &told.data, true);
+    write_tags(&told.tags, &mut out);
+    out.push(b'}');
+    Ok(Reply::json(StatusCode::OK, out))
+}
+
+fn write_tags(tags: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b", \"tags\": [");
+    for (index, tag) in tags.split_whitespace().enumerate() {
+        out.extend_from_slice(if index > 0 { b", " } else { b"" });
+        json_string(out, tag, true);
+    }
+    out.push(b']');
+}
+
+/// Writes an event of a list.
+fn write_event(Event { id, told }: &Event, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"{\"when\": ");
+    write_int(out, told.when);
+    out.extend_from_slice(b", \"what\": ");
+    json_string(out, &told.what, true);
+    out.extend_from_slice(b", \"data\": ");
+    json_string(out, &told.data, true);
+    write_tags(&told.tags, out);
+    out.extend_from_slice(b", \"id\": ");
+    write_int(out, *id as i64);
+    out.push(b'}');
+}
+
+fn error(status: StatusCode, message: &str) -> Reply {
+    Reply::json(status, error_object(message))
+}

@@ -1,0 +1,100 @@
+//! `/metrics/find` and `/metrics/expand`.
+
+use std::sync::Arc;
+
+use metadata::Found;
+
+use super::{
+    format::{self, FindOptions, expanded},
+    nodes::Nodes,
+    work::{check_patterns, find_next, names_work},
+};
+use crate::{
+    encode::python,
+    http::{Rejection, respond_text, uncached_head},
+    query::{Backend, Query, Reply, find_times, is_invalid_pattern},
+};
+
+/// Bytes of a node in an answer, without its path: an estimate for the buffer.
+const NODE_BYTES: usize = 80;
+
+/// `/metrics/find`, and `/metrics` with a query.
+pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let parameters = &query.parameters;
+    let flag = |name: &str| match parameters.last(name).map(|text| (text, python::parse_int(text))) {
+        None => Ok(0),
+        Some((_, Ok(value))) => Ok(value),
+        Some((text, Err(error))) => {
+            let text = python::repr(text);
+            Err(Rejection::parameters(format!("Invalid int value {text} for param {name}: {error}")))
+        }
+    };
+    let name = parameters.last("format").unwrap_or("treejson");
+    let leaves_only = flag("leavesOnly")? != 0;
+    // This server never forwards a find; graphite-web validates the parameter, so it must be valid here too.
+    flag("local")?;
+    let wildcards = flag("wildcards")? != 0;
+    let now = find_times(backend, parameters)?;
+    let position = if parameters.has("position") { flag("position")? } else { -1 };
+    let automatic_variants = flag("automatic_variants")? != 0;
+    let pattern = match parameters.last("query") {
+        None => return Err(query_is_missing()),
+        Some("") => return Err(Rejection::parameters("Required parameter 'query' is empty")),
+        Some(pattern) => pattern.to_owned(),
+    };
+    let options = FindOptions { pattern, wildcards, automatic_variants, position, now, style: query.json_style() };
+    let Some(entry) = format::named(name) else {
+        return Err(Rejection::Format("Invalid value for 'format' parameter".to_owned()));
+    };
+    let format = (entry.make)(options);
+    let pattern = format.pattern().into_owned();
+    check_patterns(backend, &[&pattern])?;
+    // A graphite-web that receives a status other than 200 skips this server for a minute, because of one user's pattern.
+    let to_front_end = entry.is_for_front_ends && parameters.last("local").is_some_and(|local| local != "0");
+    names_work(backend, query, move |backend, limits, coding, permit| {
+        let found = match backend.finder.find(&pattern, limits) {
+            Ok(found) => found,
+            Err(error) if to_front_end && is_invalid_pattern(&error) => {
+                tracing::warn!(%error, "sending no names to a graphite-web, whose query is invalid");
+                backend.observer.withheld("find");
+                Found::default()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let mut out = Vec::with_capacity(found.iter().map(|node| node.path.len() + NODE_BYTES).sum());
+        format.write(&Nodes { found: &found, leaves_only }, &mut out);
+        Ok(respond_text(uncached_head(format.content_type()), out, coding, permit))
+    })
+    .await
+}
+
+/// The rejection of a find without a pattern.
+pub(crate) fn query_is_missing() -> Rejection {
+    Rejection::parameters("Missing required parameter 'query'")
+}
+
+/// `/metrics/expand`.
+pub(crate) async fn expand(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let parameters = &query.parameters;
+    let flag = |name: &str| parameters.int(name, 0).map(|value| value != 0).map_err(Rejection::parameters);
+    flag("local")?;
+    let grouped = flag("groupByExpr")?;
+    let leaves_only = flag("leavesOnly")?;
+    let patterns: Vec<String> = parameters.all("query").map(str::to_owned).collect();
+    check_patterns(backend, &patterns)?;
+    let style = query.json_style();
+    names_work(backend, query, move |backend, limits, coding, permit| {
+        let mut groups: Vec<(&str, Found)> = Vec::new();
+        let mut left = limits.clone();
+        for pattern in &patterns {
+            if groups.iter().any(|(known, _)| known == pattern) {
+                continue;
+            }
+            groups.push((pattern, find_next(backend, pattern, &mut left, limits)?));
+        }
+        let mut out = Vec::new();
+        expanded(&groups, leaves_only, grouped, &style, &mut out);
+        Ok(respond_text(uncached_head(style.content_type()), out, coding, permit))
+    })
+    .await
+}

@@ -1,0 +1,16 @@
+//! Finding names: `/metrics/find`, `/metrics/expand`, `/metrics/index.json`.
+//!
+//! The handlers are the door for the router; [`names_work`], [`find_next`] and [`NameList`] are the door for carbonapi's
+//! paths, which list names in their own messages.
+
+mod format;
+mod handlers;
+mod name_list;
+mod nodes;
+mod work;
+
+pub(crate) use format::glob_response;
+pub(crate) use handlers::{expand, find, query_is_missing};
+pub(crate) use name_list::{ListFormat, all_names, index};
+pub(crate) use nodes::Nodes;
+pub(crate) use work::{check_patterns, find_next, is_cancelled, names_work};

@@ -1,0 +1,54 @@
+//! Work on names: waits for a turn, then runs on a thread that may block, within the limits of a find.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use metadata::{FindError, FindLimits, Found};
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::{
+    http::{Coding, Rejection, Response},
+    query::{Backend, CancelOnDrop, Query, Reply, blocking},
+};
+
+/// Waits for a turn, then calls `work` on a thread that may block. The limits tell `work` when the client disconnects.
+pub(crate) async fn names_work(
+    backend: &Arc<Backend>,
+    query: &Query,
+    work: impl FnOnce(&Backend, &FindLimits, Coding, OwnedSemaphorePermit) -> Result<Response, Rejection> + Send + 'static,
+) -> Result<Reply, Rejection> {
+    let permit = backend.turns.wait().await?;
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(cancelled.clone());
+    let (backend, coding) = (backend.clone(), query.coding());
+    let limits = FindLimits { nodes: backend.limits.find_results, cancelled: Some(cancelled), ..FindLimits::default() };
+    Ok(blocking(move || work(&backend, &limits, coding, permit)).await?.into())
+}
+
+/// Finds one of several patterns, and subtracts its nodes from `left`, the limits of the next patterns.
+pub(crate) fn find_next(
+    backend: &Backend,
+    pattern: &str,
+    left: &mut FindLimits,
+    limits: &FindLimits,
+) -> Result<Found, Rejection> {
+    let found = backend.finder.find(pattern, left).map_err(|error| match error {
+        FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
+        other => other,
+    })?;
+    left.nodes -= found.len();
+    Ok(found)
+}
+
+/// Checks the bytes of all patterns of a request.
+pub(crate) fn check_patterns(backend: &Backend, patterns: &[impl AsRef<str>]) -> Result<(), Rejection> {
+    let bytes = patterns.iter().map(|pattern| pattern.as_ref().len()).sum();
+    backend.check_target_bytes("the bytes of the patterns are", bytes)
+}
+
+/// Whether the client has disconnected.
+pub(crate) fn is_cancelled(limits: &FindLimits) -> bool {
+    limits.cancelled.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+}

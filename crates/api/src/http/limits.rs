@@ -1,0 +1,56 @@
+//! Limits of requests, connections and answers.
+
+use std::time::Duration;
+
+/// Limits of requests, connections and answers. Each names its setting and the status of a request beyond it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Limits {
+    /// `http.max_connections`: open connections. At the limit the server stops accepting, and clients wait in the
+    /// queue of the operating system.
+    pub connections: usize,
+    /// `http.max_header_bytes`: approximate bytes of a request line and its headers; one read may be twice as long.
+    /// Beyond: 431.
+    pub header_bytes: usize,
+    /// `http.max_body_bytes`: bytes of a request body. Beyond: 413.
+    pub body_bytes: usize,
+    /// `http.idle_timeout`: longest pause of a client while it sends headers or a body, or reads the answer.
+    /// Beyond: the server closes the connection.
+    pub idle: Duration,
+    /// `http.max_concurrent_queries`: renders, finds and listings that run or are being sent at one time.
+    pub concurrent_queries: usize,
+    /// `http.max_queued_queries`: queries that wait for a turn. Beyond: 429.
+    pub queued_queries: usize,
+    /// `query.timeout`: time from a query's arrival to the first byte of its answer. Beyond: 422.
+    pub query: Duration,
+    /// `query.max_target_bytes`: bytes of all targets of a render, or of the patterns of a find. Beyond: 422.
+    pub target_bytes: usize,
+    /// `query.max_series`: series a render reads, over all its targets. Beyond: 422.
+    pub series: usize,
+    /// `query.max_points`: points a render reads, over all its series. The reader tries coarser stages first.
+    /// Beyond: 422.
+    pub points: usize,
+    /// `query.max_response_bytes`: bytes of an answer before compression. A render estimates them from below,
+    /// before it sends the first one. Beyond: 422.
+    pub response_bytes: usize,
+    /// `query.max_find_results`: nodes in the answer to a find or an expand. Beyond: 422.
+    pub find_results: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 4096,
+            header_bytes: 64 << 10,
+            body_bytes: 8 << 20,
+            idle: Duration::from_secs(75),
+            concurrent_queries: 16,
+            queued_queries: 256,
+            query: Duration::from_secs(60),
+            target_bytes: 1 << 20,
+            series: 100_000,
+            points: 50_000_000,
+            response_bytes: 1 << 30,
+            find_results: 1_000_000,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! HTTP below Graphite: connections, bodies, parameters, limits, rejections, and what the program observes of them.
+//!
+//! [`serve`](server::serve) is the door for connections, [`respond`](chunks::respond) the one for answers.
+
+mod body;
+mod chunks;
+mod extension;
+mod failure_log;
+mod gzip;
+mod limits;
+mod observation;
+mod parameters;
+mod rejection;
+mod response;
+mod server;
+
+pub use body::{Body, BodyError, RequestBody, Response};
+pub use extension::{Answer, Extension, ExtensionRequest};
+pub use limits::Limits;
+pub use observation::{Answered, Observer};
+
+pub(crate) use chunks::{Chunks, respond, respond_text};
+pub(crate) use failure_log::FailureLog;
+pub(crate) use gzip::Coding;
+pub(crate) use parameters::Parameters;
+pub(crate) use rejection::Rejection;
+pub(crate) use response::{head, short, uncached_head};
+pub(crate) use server::{Handle, serve};

@@ -1,0 +1,176 @@
+//! Rejected requests: the reasons, their messages and their HTTP statuses.
+
+use hyper::{StatusCode, header};
+
+use metadata::FindError;
+
+use super::body::{Body, BodyError, Response};
+
+/// Why the server rejects a request. The store or the server is at fault for the last four, the client for the others.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Rejection {
+    /// An invalid parameter, target or function argument: graphite-web's `InputParameterError`.
+    #[error("Invalid parameters ({message}){context}")]
+    Parameters {
+        /// The reason, in graphite-web's words where it has some.
+        message: String,
+        /// `; targets: "…"; source: "…"; func: "…"`, or nothing.
+        context: String,
+    },
+    /// A request that is invalid in another way; the full message.
+    #[error("{0}")]
+    Request(String),
+    /// A request larger than its limit.
+    #[error("{what} {given}, but at most {limit} are allowed: {}; {setting} raises this", narrower(setting))]
+    TooMuch {
+        /// The beginning of the sentence, up to the amount.
+        what: &'static str,
+        /// The amount when counting stopped.
+        given: String,
+        /// The limit.
+        limit: usize,
+        /// The setting that raises it.
+        setting: &'static str,
+    },
+    /// A query that takes too much work; the full message.
+    #[error("{0}")]
+    TooHard(String),
+    /// A query that exceeded its timeout.
+    #[error("the query took longer than {0} seconds; ask for less, or raise query.timeout")]
+    TooSlow(f64),
+    /// The queue of queries is full.
+    #[error(
+        "{0} queries are running and the queue is full; try again, or raise http.max_concurrent_queries or \
+         http.max_queued_queries"
+    )]
+    Busy(usize),
+    /// Reading the body failed.
+    #[error(transparent)]
+    Body(#[from] BodyError),
+    /// The path is unknown.
+    #[error(
+        "unknown path {0}; the server has /render, /metrics/find, /metrics/expand, /metrics/index.json, \
+         /metrics/list, /metrics/details, /info, /functions, /tags, /events, /version and the start page /"
+    )]
+    NoSuchPath(String),
+    /// The metric is unknown.
+    #[error("unknown metric {0}")]
+    NoSuchMetric(String),
+    /// The path does not have this method.
+    #[error("{path} supports only {allow}")]
+    Method {
+        /// The path.
+        path: String,
+        /// Its methods.
+        allow: &'static str,
+    },
+    /// An unsupported format; the full message.
+    #[error("{0}")]
+    Format(String),
+    /// Reading names from the store failed.
+    #[error("cannot read names: {0}")]
+    Names(String),
+    /// Reading points from the store failed.
+    #[error("the store could not be read: {0}")]
+    Store(#[from] store::FetchError),
+    /// Reading or storing events failed.
+    #[error("cannot access the store of events: {0}")]
+    Events(#[from] store::StoreError),
+    /// A bug: a task of the server failed.
+    #[error("the query failed inside the server; this is a bug, please report it")]
+    Broken,
+}
+
+impl From<FindError> for Rejection {
+    fn from(error: FindError) -> Rejection {
+        match error {
+            FindError::TooManyNodes { limit } => Rejection::TooMuch {
+                what: "the names that match are",
+                given: format!("more than {limit}"),
+                limit,
+                setting: "query.max_find_results",
+            },
+            FindError::TooMuchWork | FindError::TooManyTagged { .. } | FindError::TooManyRows(_) => {
+                Rejection::TooHard(error.to_string())
+            }
+            FindError::Elsewhere(problem) => Rejection::Names(problem),
+            other => Rejection::parameters(other.to_string()),
+        }
+    }
+}
+
+/// How the user stays within the limit of a setting.
+fn narrower(setting: &str) -> &'static str {
+    match setting {
+        "query.max_series" => "make the targets match fewer series",
+        "query.max_points" => "ask for a shorter time or for fewer series",
+        "query.max_find_results" => "make the pattern match fewer names",
+        "query.max_target_bytes" => "ask for less at a time",
+        _ => "ask for a shorter time, for fewer series or names, or for less at a time",
+    }
+}
+
+impl Rejection {
+    /// An invalid parameter, without context.
+    pub fn parameters(message: impl Into<String>) -> Rejection {
+        Rejection::Parameters { message: message.into(), context: String::new() }
+    }
+
+    /// Whether the store is at fault.
+    pub fn is_store_failure(&self) -> bool {
+        matches!(self, Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_))
+    }
+
+    /// An answer longer than `query.max_response_bytes`.
+    pub fn response_too_large(given: String, limit: usize) -> Rejection {
+        let (what, setting) = ("the bytes of the answer are", "query.max_response_bytes");
+        Rejection::TooMuch { what, given, limit, setting }
+    }
+
+    /// The HTTP status: below 500 for everything that the client can correct.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Rejection::Parameters { .. } | Rejection::Request(_) | Rejection::Format(_) => StatusCode::BAD_REQUEST,
+            Rejection::TooMuch { .. } | Rejection::TooHard(_) | Rejection::TooSlow(_) => {
+                StatusCode::UNPROCESSABLE_ENTITY
+            }
+            Rejection::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+            Rejection::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
+            Rejection::Body(BodyError::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
+            Rejection::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
+            Rejection::NoSuchPath(_) | Rejection::NoSuchMetric(_) => StatusCode::NOT_FOUND,
+            Rejection::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
+            Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// The answer. Plain text, where graphite-web sends HTML: the text quotes the request, and a browser must not read
+    /// the quotation as markup.
+    pub fn response(&self) -> Response {
+        let mut text = self.to_string();
+        // graphite-web's messages have no line end, and clients show them as they are.
+        if !matches!(self, Rejection::Parameters { .. } | Rejection::Format(_)) {
+            text.push('\n');
+        }
+        let mut response = Response::new(Body::from(text));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
+        match self {
+            Rejection::Method { allow, .. } => {
+                headers.insert(header::ALLOW, header::HeaderValue::from_static(allow));
+            }
+            Rejection::Busy(_) => {
+                headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            }
+            // The unread rest of a body must not count as the next request.
+            Rejection::Body(_) => {
+                headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
+            }
+            _ => {}
+        }
+        response
+    }
+}

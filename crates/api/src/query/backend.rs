@@ -1,0 +1,51 @@
+//! The sources of every answer: names, points, events, limits, the clock.
+
+use std::sync::Arc;
+
+use host::Clock;
+use metadata::{Finder, Registry};
+use metric::Timestamp;
+use store::{Events, SeriesSource};
+
+use super::turns::QueryTurns;
+use crate::http::{Limits, Observer, Rejection};
+
+/// The sources of every answer. One for the life of the server, shared by all requests.
+pub(crate) struct Backend {
+    /// All metrics.
+    pub registry: Arc<Registry>,
+    /// Resolves globs.
+    pub finder: Arc<dyn Finder>,
+    /// Reads points.
+    pub series: Arc<dyn SeriesSource>,
+    /// Reads and stores events.
+    pub events: Arc<dyn Events>,
+    /// Limits of requests.
+    pub limits: Limits,
+    /// The current time.
+    pub clock: Arc<dyn Clock>,
+    /// The zone of requests without one.
+    pub time_zone: jiff::tz::TimeZone,
+    /// Names and texts on the start page.
+    pub about: Vec<(String, String)>,
+    /// Receives events for metrics.
+    pub observer: Arc<dyn Observer>,
+    /// Turns for heavy work.
+    pub turns: QueryTurns,
+}
+
+impl Backend {
+    /// The current time, Unix seconds.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Checks the bytes of all targets of a render, or of all patterns of a find; `what` begins the message.
+    pub fn check_target_bytes(&self, what: &'static str, bytes: usize) -> Result<(), Rejection> {
+        let limit = self.limits.target_bytes;
+        if bytes <= limit {
+            return Ok(());
+        }
+        Err(Rejection::TooMuch { what, given: bytes.to_string(), limit, setting: "query.max_target_bytes" })
+    }
+}

@@ -1,0 +1,20 @@
+//! What every handler works with: the backend, a parsed query, a turn for heavy work, and the reply.
+//!
+//! [`Backend`] and [`Query`] are the two arguments of a handler, [`Reply`] its result. The room knows no handler.
+
+mod backend;
+mod parsed;
+mod protocol;
+mod reply;
+mod times;
+mod turns;
+mod work;
+
+pub(crate) use backend::Backend;
+pub(crate) use parsed::Query;
+pub(crate) use protocol::Protocol;
+pub(crate) use reply::Reply;
+pub(crate) use times::{Times, event_span, find_times, zone};
+pub use turns::Activity;
+pub(crate) use turns::QueryTurns;
+pub(crate) use work::{CancelOnDrop, blocking, is_invalid_pattern};

@@ -1,0 +1,107 @@
+//! Estimates what a read will return, before it runs.
+
+use std::collections::HashMap;
+
+use metadata::{Found, PolicyId};
+use metric::{Retention, Timestamp};
+use render::Span;
+
+use crate::query::Backend;
+
+/// Estimates from the stages of each metric's policy.
+pub(crate) struct ReadEstimate<'a> {
+    backend: &'a Backend,
+    now: Timestamp,
+    max_points: usize,
+    // By policy and span; there are few of both.
+    cache: HashMap<(PolicyId, Span), Option<SeriesEstimate>>,
+}
+
+/// The estimate of one series.
+#[derive(Clone, Copy)]
+struct SeriesEstimate {
+    step: u32,
+    points: usize,
+}
+
+impl ReadEstimate<'_> {
+    /// Estimates reads at `now` of series with at most `max_points`.
+    pub fn new(backend: &Backend, now: Timestamp, max_points: usize) -> ReadEstimate<'_> {
+        ReadEstimate { backend, now, max_points, cache: HashMap::new() }
+    }
+
+    /// The points of all metrics.
+    pub fn points(&mut self, span: Span, found: &Found) -> usize {
+        let mut points = 0usize;
+        self.each(span, found, |series| points = points.saturating_add(series.points));
+        points
+    }
+
+    /// The largest step among the metrics that have a series. `None` when uncertain: with many points, the reader may
+    /// select a coarser stage.
+    pub fn largest_step(&mut self, span: Span, found: &Found) -> Option<i64> {
+        let (mut points, mut step) = (0usize, None);
+        self.each(span, found, |series| {
+            points = points.saturating_add(series.points);
+            step = step.max(Some(i64::from(series.step)));
+        });
+        step.filter(|_| points <= self.backend.limits.points / 16)
+    }
+
+    fn each(&mut self, span: Span, found: &Found, mut each: impl FnMut(SeriesEstimate)) {
+        let names = self.backend.registry.read();
+        for (id, _) in found.leaves() {
+            let policy = names.policy_id(id);
+            let (now, max_points, registry) = (self.now, self.max_points, &self.backend.registry);
+            let estimate = self.cache.entry((policy, span)).or_insert_with(|| {
+                let retention = &registry.policy(policy).retention;
+                estimated(retention, span, now, max_points)
+            });
+            estimate.iter().for_each(|&series| each(series));
+        }
+    }
+}
+
+/// The step and the points of one series, from the finest stage that reaches back to `span.from` with at most
+/// `max_points`, or else from the coarsest. These are whisper's rules, and those of every `SeriesSource`.
+fn estimated(retention: &Retention, span: Span, now: Timestamp, max_points: usize) -> Option<SeriesEstimate> {
+    let oldest = now - retention.longest().duration();
+    if span.from > now || span.until < oldest {
+        return None;
+    }
+    let (from, until) = (span.from.max(oldest), span.until.min(now));
+    let fitting = retention.stages().get(retention.stage_holding(from, now)?..)?;
+    let mut last = None;
+    for stage in fitting {
+        let step = i64::from(stage.resolution());
+        let points = (until.div_euclid(step) - from.div_euclid(step)).max(1);
+        let points = usize::try_from(points).unwrap_or(usize::MAX);
+        last = Some(SeriesEstimate { step: stage.resolution(), points });
+        if points <= max_points {
+            break;
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_is_from_the_finest_stage_that_reaches_and_fits() {
+        let retention: Retention = "60*60s:48*3600s".parse().unwrap();
+        let now = 1_000_000 * 3600;
+        let check = |from: i64, until: i64, max_points: usize| {
+            let span = Span { from: now + from, until: now + until };
+            estimated(&retention, span, now, max_points).map(|series| (series.step, series.points))
+        };
+        assert_eq!(check(-3600, 0, 100), Some((60, 60)));
+        assert_eq!(check(-3600, 0, 59), Some((3600, 1)));
+        assert_eq!(check(-3601, 0, 100), Some((3600, 2)));
+        assert_eq!(check(-10, -5, 100), Some((60, 1)));
+        assert_eq!(check(-1_000_000, 1_000_000, 1), Some((3600, 48)));
+        assert_eq!(check(1, 100, 100), None);
+        assert_eq!(check(-1_000_000, -500_000, 100), None);
+    }
+}

@@ -1,0 +1,277 @@
+//! The series of a render.
+//!
+//! 1. Parse all targets, and plan every fetch.
+//! 2. Resolve the planned paths, and estimate the cost of reading them.
+//! 3. Read all series at once.
+//! 4. Evaluate. A function may request more fetches, which go through steps 2 to 4 again.
+//!
+//! Steps 1, 2 and 4 run on threads that may block; step 3 is asynchronous.
+
+use std::sync::{Arc, atomic::AtomicBool};
+
+use metadata::Found;
+use metric::Window;
+use render::{Budget, Context, Data, EventFetch, EventTags, Expression, Fetch, Fetches, Series};
+use store::{FetchedSeries, SeriesRequest};
+
+use super::{
+    estimate::ReadEstimate,
+    request::RenderRequest,
+    resolve::{ResolvedPaths, too_many_series},
+};
+use crate::{
+    events::{SetOf, TagFilter, for_each_event},
+    http::Rejection,
+    query::{Backend, CancelOnDrop, Times, blocking},
+};
+
+/// Rounds of reading and evaluating, at most. A window counted in points may need a second round, and one inside another
+/// a third; this is also the depth limit of nested calls.
+const MAX_ROUNDS: usize = 100;
+
+/// The result of a render.
+pub(crate) struct Evaluated {
+    /// The series of all targets, in the order of the targets.
+    pub series: Vec<Series>,
+    /// The cost of reading.
+    pub cost: Cost,
+}
+
+/// The series and points that a request has read.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cost {
+    /// Number of series.
+    pub series: usize,
+    /// Number of points.
+    pub points: usize,
+}
+
+/// Evaluates the targets of a request. Dropping the future stops the work.
+///
+/// `spent` is the cost of earlier evaluations for the same HTTP request. The limits apply to the sum, and the returned
+/// cost is the sum.
+pub(crate) async fn evaluate(
+    backend: &Arc<Backend>,
+    request: &Arc<RenderRequest>,
+    spent: Cost,
+) -> Result<Evaluated, Rejection> {
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(cancelled.clone());
+    match rounds(Evaluation::new(backend, request, cancelled, spent)).await {
+        // The pattern of one user is at fault; a rejection would affect the other users of the front end.
+        Err(rejection @ (Rejection::Parameters { .. } | Rejection::TooMuch { .. } | Rejection::TooHard(_)))
+            if request.from_front_end =>
+        {
+            tracing::warn!(%rejection, "sending no series to a graphite-web, whose query is invalid");
+            backend.observer.withheld("render");
+            Ok(Evaluated { series: Vec::new(), cost: spent })
+        }
+        other => other,
+    }
+}
+
+async fn rounds(state: Evaluation) -> Result<Evaluated, Rejection> {
+    let (mut state, mut next) = run(state, Evaluation::begin).await?;
+    for _ in 0..MAX_ROUNDS {
+        let (fetches, requests) = match next {
+            Next::Done(series) => return Ok(Evaluated { series, cost: state.cost }),
+            Next::Read(fetches, requests) => (fetches, requests),
+        };
+        state.read_events(fetches.events).await?;
+        let source = state.paths.backend.series.clone();
+        let read = if requests.is_empty() { Vec::new() } else { source.fetch(requests).await? };
+        (state, next) = run(state, |state| state.proceed(fetches.series, read)).await?;
+    }
+    tracing::error!(targets = ?state.request.targets, rounds = MAX_ROUNDS, "the plan does not converge; rejecting the request. This is a bug, please report it");
+    Err(Rejection::Broken)
+}
+
+/// Runs a step on a thread that may block.
+async fn run(
+    mut state: Evaluation,
+    work: impl FnOnce(&mut Evaluation) -> Result<Next, Rejection> + Send + 'static,
+) -> Result<(Evaluation, Next), Rejection> {
+    blocking(move || {
+        let next = work(&mut state)?;
+        Ok((state, next))
+    })
+    .await
+}
+
+/// The next step.
+enum Next {
+    /// Read these fetches. The requests are those of the fetches of series: one for each metric of each path, in order.
+    Read(Fetches, Vec<SeriesRequest>),
+    /// The result is complete.
+    Done(Vec<Series>),
+}
+
+/// An unfinished evaluation.
+struct Evaluation {
+    request: Arc<RenderRequest>,
+    paths: Arc<ResolvedPaths>,
+    expressions: Vec<Expression>,
+    data: Data,
+    cost: Cost,
+}
+
+impl Evaluation {
+    fn new(backend: &Arc<Backend>, request: &Arc<RenderRequest>, cancelled: Arc<AtomicBool>, cost: Cost) -> Evaluation {
+        Evaluation {
+            request: request.clone(),
+            paths: Arc::new(ResolvedPaths::new(backend.clone(), request.from_front_end, cancelled)),
+            expressions: Vec::new(),
+            data: Data::new(),
+            cost,
+        }
+    }
+
+    /// Steps 1 and 2.
+    fn begin(&mut self) -> Result<Next, Rejection> {
+        for target in &self.request.targets {
+            let expression = match render::parse(target) {
+                // A front end sends unescaped paths, and assigns the answer to the text that it sent.
+                Ok(Expression::Path(_)) | Err(_) if self.request.has_plain_paths => Expression::Path(target.clone()),
+                Ok(Expression::SeriesByTag(_)) if self.request.has_plain_paths => {
+                    Expression::SeriesByTag(target.clone())
+                }
+                parsed => parsed.map_err(|error| self.request.rejection(&error.to_string()))?,
+            };
+            self.expressions.push(expression);
+        }
+        let planned = self.in_context(|state, context| render::plan(&state.expressions, context))?;
+        if planned.is_empty() { self.evaluate() } else { self.resolve(planned) }
+    }
+
+    /// Step 3 for events. Each event counts as a point.
+    async fn read_events(&mut self, fetches: Vec<EventFetch>) -> Result<(), Rejection> {
+        let backend = self.paths.backend.clone();
+        for fetch in fetches {
+            let filter = match &fetch.tags {
+                EventTags::All(tags) => Some(TagFilter::new(tags.iter().map(String::as_str), SetOf::All)),
+                EventTags::Any => None,
+            };
+            let mut times = Vec::new();
+            let max_events = backend.limits.points.saturating_sub(self.cost.points);
+            for_each_event(&backend, fetch.span.from, fetch.span.until, |event| {
+                if filter.as_ref().is_none_or(|filter| filter.matches(&event.told.tags)) {
+                    times.push(event.told.when);
+                }
+                if times.len() <= max_events { Ok(()) } else { Err(too_many_events(backend.limits.points)) }
+            })
+            .await?;
+            self.cost.points += times.len();
+            self.data.put_events(fetch, times);
+        }
+        Ok(())
+    }
+
+    /// Stores the series of step 3; then steps 4 and, if necessary, 2.
+    fn proceed(&mut self, fetches: Vec<Fetch>, read: Vec<Option<FetchedSeries>>) -> Result<Next, Rejection> {
+        let mut read = read.into_iter();
+        for fetch in fetches {
+            let mut series = Vec::new();
+            let paths = self.paths.clone();
+            let found = paths.found();
+            let leaves = found.get(&fetch.path).into_iter().flat_map(Found::leaves);
+            for ((_, name), read) in leaves.zip(read.by_ref()) {
+                // A span outside of the retention has no series; a metric without points has one of nulls.
+                let Some(read) = read else { continue };
+                self.cost.series += 1;
+                self.cost.points += read.values.len();
+                series.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
+            }
+            self.data.put(fetch, series);
+        }
+        // The estimate before the read bounds memory; this rejects the result of a source that read more.
+        let limit = self.paths.backend.limits.points;
+        if self.cost.points > limit {
+            return Err(too_many_points(self.cost.points, limit));
+        }
+        self.evaluate()
+    }
+
+    /// Step 4.
+    fn evaluate(&mut self) -> Result<Next, Rejection> {
+        let evaluation = self.in_context(|state, context| {
+            let cancelled = || state.paths.is_cancelled();
+            let budget = Budget { points: state.paths.backend.limits.points, cancelled: &cancelled };
+            render::evaluate(&state.expressions, context, &state.data, &budget)
+        })?;
+        match evaluation {
+            render::Evaluation::Done(series) => Ok(Next::Done(series)),
+            render::Evaluation::Fetch(fetches) => self.resolve(fetches),
+        }
+    }
+
+    /// Step 2.
+    fn resolve(&self, fetches: Fetches) -> Result<Next, Rejection> {
+        let backend = &self.paths.backend;
+        let mut total = self.cost.series;
+        for fetch in &fetches.series {
+            total += self.paths.with(&fetch.path, |found| found.leaves().count())?;
+            if total > backend.limits.series {
+                return Err(too_many_series(backend.limits.series));
+            }
+        }
+        let now = self.request.times.now;
+        let points_left = backend.limits.points.saturating_sub(self.cost.points);
+        let max_points = (points_left / (total - self.cost.series).max(1)).max(1);
+        let mut requests = Vec::with_capacity(total - self.cost.series);
+        let mut estimate = ReadEstimate::new(backend, now, max_points);
+        let mut points = 0usize;
+        for fetch in &fetches.series {
+            let window = Window::between(fetch.span.from, fetch.span.until);
+            self.paths.with(&fetch.path, |found| {
+                requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));
+                points = points.saturating_add(estimate.points(fetch.span, found));
+            })?;
+        }
+        if points > points_left {
+            return Err(too_many_points(points, backend.limits.points));
+        }
+        Ok(Next::Read(fetches, requests))
+    }
+
+    /// Plans or evaluates.
+    fn in_context<T>(
+        &self,
+        work: impl FnOnce(&Evaluation, &Context<'_>) -> Result<T, render::Error>,
+    ) -> Result<T, Rejection> {
+        let request = &self.request;
+        let Times { now, from, until } = request.times;
+        let paths = self.paths.clone();
+        let largest_step = move |fetch: &Fetch| {
+            let step =
+                |found: &Found| ReadEstimate::new(&paths.backend, now, usize::MAX).largest_step(fetch.span, found);
+            paths.with(&fetch.path, step).ok()?
+        };
+        let context = Context {
+            time_zone: request.zone.clone(),
+            x_files_factor: request.x_files_factor,
+            max_data_points: request.max_data_points,
+            template: request.template.clone(),
+            largest_step: Some(&largest_step),
+            ..Context::new(now, from, until)
+        };
+        work(self, &context).map_err(|error| match error {
+            render::Error::Budget { points } => Rejection::TooMuch {
+                what: "the points that the functions produce are",
+                given: format!("more than {points}"),
+                limit: points,
+                setting: "query.max_points",
+            },
+            other => request.rejection(&other.to_string()),
+        })
+    }
+}
+
+fn too_many_events(limit: usize) -> Rejection {
+    let given = format!("more than {limit} together with the points of series");
+    Rejection::TooMuch { what: "the counted events are", given, limit, setting: "query.max_points" }
+}
+
+fn too_many_points(points: usize, limit: usize) -> Rejection {
+    let given = format!("{points} even at the coarsest stage");
+    Rejection::TooMuch { what: "the points of all series are", given, limit, setting: "query.max_points" }
+}

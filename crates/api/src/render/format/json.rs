@@ -1,0 +1,127 @@
+//! `format=json`: `[{"target", "tags", "datapoints": [[value, time], …]}, …]`.
+
+use render::Series;
+
+use super::{
+    contract::{Format, FormatInput, NullPoints, SeriesChunk, Span},
+    json_text::{TimeTexts, content_type, json_len, json_value, write_list},
+};
+use crate::encode::{
+    json::{JsonStyle, OBJECT, json_string},
+    python::MAX_FLOAT_BYTES,
+};
+
+/// The format.
+struct Json {
+    style: JsonStyle,
+    null_points: NullPoints,
+}
+
+/// Makes the format.
+pub(super) fn make(input: FormatInput<'_>) -> Box<dyn Format> {
+    Box::new(Json { style: input.options.style, null_points: input.options.null_points })
+}
+
+impl Format for Json {
+    fn content_type(&self) -> &'static str {
+        content_type(&self.style)
+    }
+
+    fn least_bytes_per_point(&self, _: &Series) -> usize {
+        match self.null_points {
+            NullPoints::Kept => "[1.0, 1700000000], ".len(),
+            NullPoints::Dropped => 0,
+        }
+    }
+
+    fn select(&self, series: &mut Vec<Series>) {
+        match self.null_points {
+            NullPoints::Dropped => series.retain(|series| series.values.iter().any(|value| !value.is_nan())),
+            // graphite-web checks `any(data)`: whether one of the series has a point, null or not.
+            NullPoints::Kept if series.iter().all(|series| series.values.is_empty()) => series.clear(),
+            NullPoints::Kept => {}
+        }
+    }
+
+    fn write(&self, chunk: &SeriesChunk<'_>, out: &mut Vec<u8>) {
+        chunk.reserve(out, 28, 200);
+        write_list(chunk, &self.style, out, |series, span, out| {
+            write_span(series, span, &self.style, self.null_points, out);
+        });
+    }
+}
+
+fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: NullPoints, out: &mut Vec<u8>) {
+    if span.is_first() {
+        out.push(b'{');
+        style.line(out, 2);
+        out.extend_from_slice(b"\"target\": ");
+        json_string(out, &series.name, style.ascii);
+        style.comma(out, 2);
+        out.extend_from_slice(b"\"tags\": ");
+        style.items(out, OBJECT, 3, series.tags.iter(), |out, (tag, value)| {
+            json_string(out, tag, style.ascii);
+            out.extend_from_slice(b": ");
+            json_string(out, value, style.ascii);
+        });
+        style.comma(out, 2);
+        out.extend_from_slice(b"\"datapoints\": [");
+    }
+    let until = span.until.min(json_len(series));
+    let from = span.from.min(until);
+    let values = &series.values[from..until];
+    let mut times = TimeTexts::of(series, from);
+    // Whether a point precedes the next one.
+    let mut any = match null_points {
+        NullPoints::Kept => from > 0,
+        NullPoints::Dropped => series.values[..from].iter().any(|value| !value.is_nan()),
+    };
+    if style.pretty {
+        for &value in values {
+            if !(value.is_nan() && null_points == NullPoints::Dropped) {
+                if any {
+                    style.comma(out, 3);
+                } else {
+                    style.line(out, 3);
+                }
+                any = true;
+                out.push(b'[');
+                style.line(out, 4);
+                if value.is_nan() {
+                    out.extend_from_slice(b"null")
+                } else {
+                    json_value(value, series.integers, out)
+                }
+                style.comma(out, 4);
+                out.extend_from_slice(times.text());
+                style.line(out, 3);
+                out.push(b']');
+            }
+            times.advance();
+        }
+    } else {
+        for &value in values {
+            out.reserve(MAX_FLOAT_BYTES + 32);
+            if !value.is_nan() {
+                out.extend_from_slice(if any { b", [" } else { b"[" });
+                json_value(value, series.integers, out);
+            } else if null_points == NullPoints::Kept {
+                out.extend_from_slice(if any { b", [null" } else { b"[null" });
+            } else {
+                times.advance();
+                continue;
+            }
+            any = true;
+            times.end_point(out);
+            times.advance();
+        }
+    }
+    if span.is_last(series) {
+        if any {
+            style.line(out, 2);
+        }
+        out.push(b']');
+        style.line(out, 1);
+        out.push(b'}');
+    }
+}

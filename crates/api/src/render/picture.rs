@@ -1,0 +1,168 @@
+//! `/render` as a picture: its options, the drawing, and the answer.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use graph::{Error, Fold, GraphType, Options, Picture, Slice, SliceSize, Style, line_graph, pie_graph};
+use render::{Consolidation, GraphOptions, Series};
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{
+    evaluation::{Cost, Evaluated, evaluate},
+    picture_options::{File, PictureOptions},
+    request::RenderRequest,
+};
+use crate::{
+    encode::{json::json_string, python},
+    http::{Body, Coding, Rejection, Response, head, respond_text},
+    query::{Backend, CancelOnDrop, Reply, blocking},
+};
+
+/// Draws the series of a request and answers with the picture.
+pub(crate) async fn render(
+    backend: &Arc<Backend>,
+    request: &Arc<RenderRequest>,
+    options: &PictureOptions,
+    coding: Coding,
+    permit: OwnedSemaphorePermit,
+) -> Result<Reply, Rejection> {
+    let (content, cost) = match options.graph_type {
+        GraphType::Lines => {
+            let Evaluated { series, cost } = evaluate(backend, request, Cost::default()).await?;
+            (Content::Lines(series), cost)
+        }
+        GraphType::Pie(size) => {
+            let (slices, cost) = slices(backend, request, size).await?;
+            (Content::Slices(slices), cost)
+        }
+    };
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(cancelled.clone());
+    let (options, request, limit) = (options.clone(), request.clone(), backend.limits.response_bytes);
+    let response = blocking(move || {
+        let stop = || cancelled.load(Ordering::Relaxed);
+        let picture = content.draw(&options.graph, &request, &stop);
+        let response = picture.and_then(|picture| respond(&picture, &options.file, limit, coding, permit, &stop));
+        response.map_err(|error| match error {
+            Error::TooLong { limit } => Rejection::response_too_large(format!("more than {limit}"), limit),
+            // The client has disconnected.
+            Error::Stopped => Rejection::Broken,
+            other => Rejection::parameters(other.to_string()),
+        })
+    });
+    Ok(Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 })
+}
+
+/// The input of a drawing.
+enum Content {
+    Lines(Vec<Series>),
+    Slices(Vec<Slice>),
+}
+
+impl Content {
+    fn draw(self, options: &Options, request: &RenderRequest, stop: &dyn Fn() -> bool) -> Result<Picture, Error> {
+        match self {
+            Content::Lines(series) => {
+                let lines: Vec<graph::Series> = series.into_iter().map(line).collect();
+                line_graph(options, &lines, &request.zone, stop)
+            }
+            Content::Slices(slices) => pie_graph(options, &slices, stop),
+        }
+    }
+}
+
+/// A series as `graph` draws it.
+fn line(series: Series) -> graph::Series {
+    let style = style(series.graph_options());
+    let fold = match series.consolidation {
+        Consolidation::Average | Consolidation::Avg => Fold::Average,
+        Consolidation::AvgZero => Fold::AverageZero,
+        Consolidation::Sum => Fold::Sum,
+        Consolidation::Max => Fold::Max,
+        Consolidation::Min => Fold::Min,
+        Consolidation::First => Fold::First,
+        Consolidation::Last => Fold::Last,
+    };
+    graph::Series {
+        name: series.name,
+        start: series.start,
+        end: series.end,
+        step: series.step,
+        values: series.values,
+        fold,
+        x_files_factor: series.x_files_factor,
+        style,
+    }
+}
+
+/// What the functions of the group *Graph* said, as `graph` draws it. Both structs have the same fields, and the compiler
+/// checks that none is missing here.
+fn style(options: &GraphOptions) -> Style {
+    let GraphOptions { color, alpha, line_width, dashed, second_axis, stacked, infinite, invisible } = options.clone();
+    Style { color, alpha, line_width, dashed, second_axis, stacked, infinite, invisible }
+}
+
+/// The slices of a pie in the order of the targets: one for each `name:number`, one for each series of an expression.
+async fn slices(
+    backend: &Arc<Backend>,
+    request: &Arc<RenderRequest>,
+    size: SliceSize,
+) -> Result<(Vec<Slice>, Cost), Rejection> {
+    let mut slices = Vec::new();
+    let mut cost = Cost::default();
+    let mut targets = request.targets.iter().peekable();
+    while let Some(target) = targets.next() {
+        if let Some(slice) = given_slice(target) {
+            slices.push(slice);
+            continue;
+        }
+        // Consecutive expressions are evaluated together.
+        let mut row = vec![target.clone()];
+        while let Some(more) = targets.next_if(|target| given_slice(target).is_none()) {
+            row.push(more.clone());
+        }
+        let evaluated = evaluate(backend, &Arc::new(request.with_targets(row)), cost).await?;
+        cost = evaluated.cost;
+        slices.extend(
+            evaluated
+                .series
+                .iter()
+                .map(|series| Slice { name: series.name.to_string(), value: size.of(&series.values) }),
+        );
+    }
+    Ok((slices, cost))
+}
+
+/// Parses `name:number`. Other targets may contain colons too; graphite-web answers those with 500.
+fn given_slice(target: &str) -> Option<Slice> {
+    let (name, number) = target.split_once(':')?;
+    Some(Slice { name: name.to_owned(), value: python::parse_float(number).ok()? })
+}
+
+/// Writes a picture into an answer.
+fn respond(
+    picture: &Picture,
+    file: &File,
+    limit: usize,
+    coding: Coding,
+    permit: OwnedSemaphorePermit,
+    stop: &dyn Fn() -> bool,
+) -> Result<Response, Error> {
+    let svg = || picture.svg(limit, stop);
+    Ok(match file {
+        // PNG is compressed already.
+        File::Png => {
+            let body = Body::from(picture.png(stop)?);
+            head("image/png").map(|()| body)
+        }
+        File::Svg(None) => respond_text(head("image/svg+xml"), svg()?.into_bytes(), coding, permit),
+        File::Svg(Some(callback)) => {
+            let mut text = format!("{callback}(").into_bytes();
+            json_string(&mut text, &svg()?, true);
+            text.push(b')');
+            respond_text(head("text/javascript"), text, coding, permit)
+        }
+    })
+}

@@ -1,0 +1,51 @@
+//! The parameters of a picture. `graph` owns those of the drawing; `format` and `jsonp` are HTTP's.
+
+use graph::{Error, GraphType, Options};
+
+use crate::http::{Parameters, Rejection};
+
+/// A picture that a client requests.
+#[derive(Debug, Clone)]
+pub(crate) struct PictureOptions {
+    /// How it is drawn.
+    pub graph: Options,
+    /// What it shows.
+    pub graph_type: GraphType,
+    /// The form of the file.
+    pub file: File,
+}
+
+/// The form of a picture's file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum File {
+    /// PNG.
+    Png,
+    /// SVG, as the argument of a function if `jsonp` names one.
+    Svg(Option<String>),
+}
+
+/// Reads `graphType` and `pieMode`.
+pub(crate) fn graph_type(parameters: &Parameters) -> Result<GraphType, Rejection> {
+    GraphType::read(&|name| parameters.last(name)).map_err(invalid)
+}
+
+impl PictureOptions {
+    /// Reads the parameters of a picture: SVG for `format=svg`, and PNG for every unknown format, as in graphite-web.
+    pub fn read(parameters: &Parameters, graph_type: GraphType) -> Result<PictureOptions, Rejection> {
+        let file = match parameters.last("format") {
+            Some("pdf") => {
+                let text =
+                    "format=pdf is not supported: use format=svg, which most programs convert to PDF, or format=png";
+                return Err(Rejection::Format(text.to_owned()));
+            }
+            Some("svg") => File::Svg(parameters.last("jsonp").map(str::to_owned)),
+            _ => File::Png,
+        };
+        let graph = Options::read(&|name| parameters.last(name)).map_err(invalid)?;
+        Ok(PictureOptions { graph, graph_type, file })
+    }
+}
+
+fn invalid(error: Error) -> Rejection {
+    Rejection::parameters(error.to_string())
+}
