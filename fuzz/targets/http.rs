@@ -70,7 +70,7 @@ fn server() -> SocketAddr {
             series: Arc::new(Synthetic),
             events: Arc::new(store::MemoryDriver::new()),
             limits,
-            clock: || NOW,
+            clock: std::sync::Arc::new(host::ManualClock::at(NOW)),
             time_zone: jiff::tz::TimeZone::UTC,
             about: Vec::new(),
             extension: Arc::new(()),

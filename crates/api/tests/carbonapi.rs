@@ -201,5 +201,5 @@ fn a_message_that_is_none_is_refused() {
     let many = (0..120).fold(Writer::default(), |all, i| all.message(1, want("a.b", "a.b", NOW - 300 - i, NOW)));
     let answer = get_v3(&server, "/render/", &many.0);
     assert_eq!(answer.status, 400);
-    assert!(answer.text().contains("ask in several requests"), "{}", answer.text());
+    assert!(answer.text().contains("send several requests"), "{}", answer.text());
 }

@@ -133,5 +133,5 @@ fn events_count_as_points() {
     }
     let answer = server.get(&format!("/render?target=events('*')&from={}&until={NOW}&format=json", NOW - 10));
     assert_eq!(answer.status, 422);
-    assert!(answer.text().contains("the events that are counted are more than 100"), "{}", answer.text());
+    assert!(answer.text().contains("the counted events are more than 100"), "{}", answer.text());
 }

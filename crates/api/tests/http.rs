@@ -291,7 +291,7 @@ fn a_coarser_stage_is_read_before_a_render_is_refused() {
     check(600, 200, ",60|");
     check(599, 200, ",600|");
     check(60, 200, ",600|");
-    check(59, 422, "even at the coarsest precision");
+    check(59, 422, "even at the coarsest stage");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use api::{Api, ApiOptions};
-use host::{Clock, Host, SystemClock};
+use host::Host;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -60,7 +60,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         connection: node.connection.clone(),
     });
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone()));
-    let listeners = listen(&settings, &node, &metrics, &readiness).await?;
+    let listeners = listen(&settings, &node, &metrics, &readiness, host).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -81,6 +81,7 @@ async fn listen(
     node: &Node,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
+    host: &Host,
 ) -> anyhow::Result<Listeners> {
     let mut listeners = Listeners::new();
     listeners.receive(settings, &node.ingest, metrics).await?;
@@ -97,7 +98,7 @@ async fn listen(
         series: node.ingest.series(),
         events: node.events.clone(),
         limits: query_limits(settings),
-        clock: || SystemClock.now(),
+        clock: host.clock.clone(),
         time_zone: settings.query.time_zone.zone(),
         about: listeners.addresses(),
         extension: Arc::new(admin),

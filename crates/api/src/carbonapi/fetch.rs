@@ -82,7 +82,7 @@ fn groups(fetches: Vec<FetchRequest>) -> Result<Vec<Group>, Rejection> {
         });
         if groups.len() > MAX_GROUPS {
             let text = format!(
-                "the request has more than {MAX_GROUPS} different time spans, or expressions for one name; split it"
+                "the request has more than {MAX_GROUPS} different time spans, or expressions for one name; send several requests"
             );
             return Err(Rejection::Request(text));
         }

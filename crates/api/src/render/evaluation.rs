@@ -249,7 +249,6 @@ impl Evaluation {
         let context = Context {
             time_zone: request.zone.clone(),
             x_files_factor: request.x_files_factor,
-            max_data_points: request.max_data_points,
             template: request.template.clone(),
             largest_step: Some(&largest_step),
             ..Context::new(now, from, until)
