@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use render::{
-    Argument, Budget, Context, Data, Evaluation, Fetch, Series, Span, consolidate, evaluate, parse, plan, python_repr,
+    Argument, Budget, Context, Data, Evaluation, Fetch, Series, Span, consolidate, evaluate, parse, plan, python_float,
     time_range,
 };
 
@@ -187,9 +187,7 @@ fn written(series: &Series) -> [Vec<String>; 3] {
 }
 
 fn repr(value: f64) -> String {
-    let mut text = String::new();
-    python_repr(value, &mut text);
-    text
+    python_float(value)
 }
 
 /// Every word is the same, but for two things: Python's nan is our null, and where it holds integers among

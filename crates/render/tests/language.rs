@@ -4,7 +4,7 @@
 use std::{fmt::Write, fs, path::Path};
 
 use jiff::tz::TimeZone;
-use render::{Argument, Call, Expression, functions, functions_json, parse, python_repr, time};
+use render::{Argument, Call, Expression, functions, functions_json, parse, python_float, time};
 use serde_json::Value;
 
 fn recorded(name: &str) -> Vec<Vec<String>> {
@@ -62,11 +62,7 @@ fn argument(argument: &Argument) -> String {
     match argument {
         Argument::Boolean(value) => if *value { "True" } else { "False" }.to_owned(),
         Argument::Integer(value) => value.to_string(),
-        Argument::Float(value) => {
-            let mut text = String::new();
-            python_repr(*value, &mut text);
-            text
-        }
+        Argument::Float(value) => python_float(*value),
         Argument::None => "None".to_owned(),
         Argument::Text(text) => Value::from(text.as_str()).to_string(),
         Argument::Expression(expression) => shown(expression),
