@@ -127,6 +127,8 @@ fn parse_any_float(field: &[u8]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use host::{Random, SeededRandom};
+
     use super::*;
 
     #[test]
@@ -165,11 +167,8 @@ mod tests {
 
     #[test]
     fn the_quick_way_gives_the_same_double_as_the_long_way() {
-        let mut seed: u64 = 1;
-        let mut random = move || {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            seed >> 11
-        };
+        let source = SeededRandom::new(1);
+        let random = || source.bits() >> 11;
         for _ in 0..200_000 {
             let whole = random() >> (random() % 53);
             let decimals = random() % 18;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use downsample::{Coverage, DerivedRow, Need, PendingPoints, SortedPoints, Stored, WritePlan, WriterPartials};
+use host::{Random, SeededRandom};
 use metric::{Aggregation, Partial, Policy, Retention, Slot};
 
 /// Of each stage, what is stored.
@@ -46,13 +47,8 @@ fn naive(policy: &Policy, points: &BTreeMap<Slot, Partial>) -> Store {
 
 #[test]
 fn both_ways_to_a_slot_give_the_same_bits() {
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_121);
-    println!("SEED={seed}");
-    let mut state: u64 = seed;
-    let mut below = |n: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % n
-    };
+    let random = SeededRandom::new(SeededRandom::test_seed(20_261_121));
+    let below = |n: u64| random.below(n);
     let (mut extended, mut derived) = (0, 0);
     for method in Aggregation::ALL {
         let retention: Retention = "2000*1s:700*7s:400*21s:300*84s".parse().unwrap();

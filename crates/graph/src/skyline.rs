@@ -176,6 +176,8 @@ pub(crate) fn heights(lines: &[Vec<Point>], zero: f32, most: f32, sign: f32) -> 
 
 #[cfg(test)]
 mod tests {
+    use host::{Random, SeededRandom};
+
     use super::*;
 
     /// The area of bands by the shoelace formula.
@@ -207,13 +209,8 @@ mod tests {
 
     #[test]
     fn the_areas_of_any_lines_are_those_below_the_highest() {
-        let seed = 20_261_121u64;
-        println!("seed {seed}");
-        let mut state = seed;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let source = SeededRandom::new(SeededRandom::test_seed(20_261_121));
+        let random = |bound: u64| source.below(bound);
         for _ in 0..200 {
             let mut skyline = Skyline::flat(0.0, 64.0);
             let mut highest = vec![0.0f32; 64 * 16];

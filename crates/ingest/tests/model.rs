@@ -14,6 +14,7 @@ use std::{
 };
 
 use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Random, SeededRandom};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
@@ -52,23 +53,6 @@ fn now() -> Timestamp {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
 }
 
-/// SplitMix64: small, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
 /// A driver that remembers what was synced, so that a crash can forget some of the rest; that fails now and then, in
 /// the middle of what it does; and that can be down.
 #[derive(Default)]
@@ -94,7 +78,7 @@ impl Forgetful {
     }
 
     fn fails(&self) -> bool {
-        let call = Random(self.calls.fetch_add(1, SeqCst)).next();
+        let call = SeededRandom::new(self.calls.fetch_add(1, SeqCst)).bits();
         let fails = self.fails.load(SeqCst);
         self.is_down.load(SeqCst) || fails > 0 && call.is_multiple_of(fails)
     }
@@ -104,7 +88,7 @@ impl Forgetful {
     }
 
     /// Everything synced is kept; of the rest, a random part.
-    fn crash(&self, random: &mut Random) {
+    fn crash(&self, random: &SeededRandom) {
         let mut log = self.log.lock().unwrap();
         let synced = log.1;
         let kept: Vec<Logged> = log
@@ -358,7 +342,7 @@ impl Life {
 /// A random run. Returns how many points were parked in it.
 fn run(seed: u64, steps: usize) -> u64 {
     println!("SEED={seed}");
-    let mut random = Random(seed);
+    let random = SeededRandom::new(seed);
     let dir = tempfile::tempdir().unwrap();
     let driver = Arc::new(Forgetful { is_alone: random.below(2) == 0, ..Forgetful::default() });
     let fails = if random.below(2) == 0 { 12 } else { 0 };
@@ -369,7 +353,7 @@ fn run(seed: u64, steps: usize) -> u64 {
     // Far enough from the edge of stage 0 that the test's own duration does not matter.
     let base = now() - 3000;
     let old_base = (now() - 5 * 3600 + 600) / 60 * 60;
-    let mut points = |random: &mut Random, runs: u64| {
+    let mut points = |random: &SeededRandom, runs: u64| {
         let mut points = Vec::new();
         for _ in 0..1 + random.below(runs) {
             let method = METHODS[random.below(8) as usize].0;
@@ -392,7 +376,7 @@ fn run(seed: u64, steps: usize) -> u64 {
         driver.fails.store(fails, SeqCst);
         match random.below(14) {
             0..6 => {
-                let (points, all) = points(&mut random, 4);
+                let (points, all) = points(&random, 4);
                 if random.below(2) == 0 {
                     life.send(&points)
                 } else {
@@ -401,7 +385,7 @@ fn run(seed: u64, steps: usize) -> u64 {
                 model = all;
             }
             6 => {
-                let (points, all) = points(&mut random, 1);
+                let (points, all) = points(&random, 1);
                 let name = points[0].0.clone();
                 let times = (0..1 + random.below(20)).map(|_| old_base + random.below(1200) as i64);
                 let mut old_points: Vec<_> = times.map(|time| (name.clone(), time, (time % 97) as f64 / 8.0)).collect();
@@ -420,7 +404,7 @@ fn run(seed: u64, steps: usize) -> u64 {
                 }
                 drop(life);
                 if !clean {
-                    driver.crash(&mut random);
+                    driver.crash(&random);
                 }
                 life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
                 if life.ingest.restored().parked_points > 0 {
@@ -439,20 +423,20 @@ fn run(seed: u64, steps: usize) -> u64 {
                 driver.is_down.store(true, SeqCst);
                 let crashes = random.below(3) == 0;
                 for round in 0..6 {
-                    let (points, all) = points(&mut random, 24);
+                    let (points, all) = points(&random, 24);
                     life.send_at_once(&points);
                     model = all;
                     if crashes && round == 3 {
                         parked += life.ingest.counters().parked_points_total;
                         drop(life);
-                        driver.crash(&mut random);
+                        driver.crash(&random);
                         life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
                     }
                 }
                 parked += life.ingest.counters().parked_points_total;
                 driver.is_down.store(false, SeqCst);
                 if random.below(2) == 0 {
-                    let (points, all) = points(&mut random, 8);
+                    let (points, all) = points(&random, 8);
                     life.send(&points);
                     model = all;
                 }

@@ -10,6 +10,7 @@ use std::{
 };
 
 use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Random, SeededRandom};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, Partial, Slot, Table, Timestamp, Window};
@@ -167,19 +168,6 @@ fn now() -> Timestamp {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
 }
 
-/// SplitMix64: small, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-}
-
 async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
     let registry = Arc::new(Registry::new());
     driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
@@ -284,7 +272,7 @@ impl Node {
 
 fn run(seed: u64) {
     println!("SEED={seed}");
-    let mut random = Random(seed);
+    let random = SeededRandom::new(seed);
     let tables = Arc::new(Mutex::new(Tables::default()));
     let mut nodes = Vec::new();
     for place in 0..WRITERS {

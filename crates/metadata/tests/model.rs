@@ -6,51 +6,42 @@ use std::{
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
+use host::{Random, SeededRandom, SystemRandom};
 use metadata::{FindLimits, Registry};
 use metric::{MetricId, Policy};
 
-struct Random(u64);
+/// Random names and patterns.
+struct Names(SeededRandom);
 
-impl Random {
-    fn new(test: &str) -> Random {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(now.as_nanos() as u64);
-        println!("{test}: SEED={seed}");
-        Random(seed)
+impl Names {
+    fn new(test: &str) -> Names {
+        println!("{test}:");
+        Names(SeededRandom::new(SeededRandom::test_seed(SystemRandom.bits())))
     }
 
-    // splitmix64
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ (x >> 31)
+    fn below(&self, n: usize) -> usize {
+        self.0.index(n)
     }
 
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
+    fn choose<'a>(&self, from: &[&'a str]) -> &'a str {
+        self.0.choose(from)
     }
 
-    fn choose<'a>(&mut self, from: &[&'a str]) -> &'a str {
-        from[self.below(from.len())]
-    }
-
-    fn name(&mut self) -> String {
+    fn name(&self) -> String {
         // Half of them are regular, so that equal subtrees become one in the transducer.
         if self.below(2) == 0 {
             let parts = [&["a", "b", "c1", "c2"][..], &["cpu", "mem"], &["0", "1", "10"], &["user", "idle"]];
             return parts.map(|part| self.choose(part)).join(".");
         }
         let depth = 1 + self.below(4);
-        let component = |random: &mut Random| {
+        let component = |random: &Names| {
             let length = 1 + random.below(3);
             (0..length).map(|_| random.choose(&["a", "b", "c", "-", "1", "é", "[", "{"])).collect::<String>()
         };
         (0..depth).map(|_| component(self)).collect::<Vec<_>>().join(".")
     }
 
-    fn pattern(&mut self) -> String {
+    fn pattern(&self) -> String {
         if self.below(3) == 0 {
             let parts =
                 [&["*", "c?", "[ab]", "**"][..], &["*", "c*", "mem"], &["*", "1*", "?"], &["user", "*", "u*", "no"]];
@@ -76,7 +67,7 @@ impl Random {
             "[",
             "{",
         ];
-        let component = |random: &mut Random| match random.below(4) {
+        let component = |random: &Names| match random.below(4) {
             0 => random.choose(&["*", "**", "*", "??"]).to_owned(),
             _ => (0..1 + random.below(3)).map(|_| random.choose(&pieces)).collect(),
         };
@@ -166,7 +157,7 @@ fn found(registry: &Registry, pattern: &str) -> Vec<(String, (Option<MetricId>, 
 
 #[test]
 fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
-    let mut random = Random::new("finds_agree_with_the_model");
+    let random = Names::new("finds_agree_with_the_model");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names");
     for _ in 0..20 {
@@ -216,7 +207,7 @@ fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
 
 #[test]
 fn a_find_sees_what_was_created_before_it_and_nothing_that_never_was() {
-    let mut random = Random::new("a_find_sees_what_was_created_before_it");
+    let random = Names::new("a_find_sees_what_was_created_before_it");
     let names: Vec<String> = {
         let mut seen = BTreeSet::new();
         let names = std::iter::repeat_with(|| format!("{}.n{}", random.name(), random.below(1000)));

@@ -310,35 +310,29 @@ pub(crate) fn in_order(a: &f64, b: &f64) -> std::cmp::Ordering {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use host::{Random, SeededRandom};
 
-    /// Numbers that look random (xorshift), from a printed seed.
-    fn below(chance: &mut u64, bound: u64) -> u64 {
-        *chance ^= *chance << 13;
-        *chance ^= *chance >> 7;
-        *chance ^= *chance << 17;
-        *chance % bound
-    }
+    use super::*;
 
     #[test]
     fn a_row_comes_to_what_its_values_come_to_alone() {
         for seed in 1..=300_u64 {
-            let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let count = 1 + below(&mut chance, 60);
+            let random = SeededRandom::new(seed);
+            let count = 1 + random.below(60);
             let columns: Vec<Vec<f64>> = (0..count)
                 .map(|_| {
-                    let rows = below(&mut chance, 40);
-                    let mut value = || match below(&mut chance, 8) {
+                    let rows = random.below(40);
+                    let value = || match random.below(8) {
                         0 | 1 => f64::NAN,
                         2 => 0.0,
-                        _ => below(&mut chance, 2_000_001) as f64 / 1e3 - 1e3,
+                        _ => random.below(2_000_001) as f64 / 1e3 - 1e3,
                     };
                     (0..rows).map(|_| value()).collect()
                 })
                 .collect();
             let slices: Vec<&[f64]> = columns.iter().map(Vec::as_slice).collect();
             let rows = columns.iter().map(Vec::len).max().unwrap_or(0);
-            let share = [0.0, 0.25, 0.5, 0.9, 1.0, 2.0][below(&mut chance, 6) as usize];
+            let share = [0.0, 0.25, 0.5, 0.9, 1.0, 2.0][random.below(6) as usize];
             for (name, aggregator) in Aggregator::NAMES {
                 let across = aggregator.across(&slices, share);
                 let naive: Vec<f64> = (0..rows)

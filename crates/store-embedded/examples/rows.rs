@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use host::{Random, SeededRandom};
 use metric::{Aggregation, MetricId, Policy, Stage, Table};
 use store::{Driver, Fetch, MetricRecord, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -44,7 +45,7 @@ async fn measure(load: &Load) {
     let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).expect("a store");
     let table = Table { stage: Stage::new(60, 10_080).expect("a stage"), aggregated: false };
     let mut levels: Vec<f64> = (0..load.metrics).map(|i| f64::from(i % 10_000)).collect();
-    let mut random = 0x5EED_u64;
+    let random = SeededRandom::new(0x5EED);
     let (began, cpu) = (Instant::now(), cpu_seconds());
     let mut making = 0.0;
     if load.names {
@@ -65,7 +66,7 @@ async fn measure(load: &Load) {
                     name: String::new(),
                     table,
                     first_slot: FIRST + from,
-                    values: (0..len).map(|_| next(&mut random, metric, &mut levels[metric as usize])).collect(),
+                    values: (0..len).map(|_| next(&random, metric, &mut levels[metric as usize])).collect(),
                     counts: vec![],
                     aggregation: metric::Aggregation::Sum,
                 })
@@ -117,18 +118,12 @@ async fn measure(load: &Load) {
 }
 
 /// Half gauges of two decimals, half counters.
-fn next(random: &mut u64, metric: u32, level: &mut f64) -> f64 {
-    let mut unit = || {
-        *random ^= *random >> 12;
-        *random ^= *random << 25;
-        *random ^= *random >> 27;
-        (random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 11) as f64 / (1_u64 << 53) as f64
-    };
+fn next(random: &SeededRandom, metric: u32, level: &mut f64) -> f64 {
     if metric.is_multiple_of(2) {
-        *level += ((unit() + unit() + unit() + unit() - 2.0) * 35.0).round();
+        *level += ((random.unit() + random.unit() + random.unit() + random.unit() - 2.0) * 35.0).round();
         *level / 100.0
     } else {
-        *level += (100.0 + unit() * 100.0).round();
+        *level += (100.0 + random.unit() * 100.0).round();
         *level
     }
 }

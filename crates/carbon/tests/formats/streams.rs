@@ -2,41 +2,27 @@
 
 use carbon::{FrameDecoder, LineDecoder, parse_datagram, pickle, protobuf};
 
+use host::{Random, SeededRandom};
+
 use crate::seen::{NOW, Seen, seen};
 
-/// Small and good enough (xorshift64*); a test prints its seed when it fails.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
-    }
-
-    fn pick<'a, T: ?Sized>(&mut self, from: &[&'a T]) -> &'a T {
-        from[self.below(from.len())]
-    }
-}
-
 /// Good lines, bad lines, long lines, all kinds of blanks.
-fn lines(random: &mut Random) -> Vec<u8> {
+fn lines(random: &SeededRandom) -> Vec<u8> {
     let mut stream = Vec::new();
-    for _ in 0..random.below(40) {
-        match random.below(12) {
-            0 => stream.extend(vec![b'x'; random.below(60_000)]),
-            1 => stream.extend((0..random.below(50)).map(|_| random.below(256) as u8)),
+    for _ in 0..random.index(40) {
+        match random.index(12) {
+            0 => stream.extend(vec![b'x'; random.index(60_000)]),
+            1 => stream.extend((0..random.index(50)).map(|_| random.index(256) as u8)),
             _ => {
-                stream.extend_from_slice(random.pick(&[
+                stream.extend_from_slice(random.choose(&[
                     &b"a.b.c"[..],
                     b"servers.dc1.web01.cpu.0.user",
                     b"\xc3\xa9",
                     b"\xff",
                     b"n;a=b",
                 ]));
-                stream.extend_from_slice(random.pick(&[&b" "[..], b" ", b" ", b"\t", b"  ", b"\xc2\xa0", b""]));
-                stream.extend_from_slice(random.pick(&[
+                stream.extend_from_slice(random.choose(&[&b" "[..], b" ", b" ", b"\t", b"  ", b"\xc2\xa0", b""]));
+                stream.extend_from_slice(random.choose(&[
                     &b"1"[..],
                     b"-2.5",
                     b"nan",
@@ -45,8 +31,8 @@ fn lines(random: &mut Random) -> Vec<u8> {
                     b"x",
                     b"",
                 ]));
-                stream.extend_from_slice(random.pick(&[&b" "[..], b" ", b" ", b"\t "]));
-                stream.extend_from_slice(random.pick(&[
+                stream.extend_from_slice(random.choose(&[&b" "[..], b" ", b" ", b"\t "]));
+                stream.extend_from_slice(random.choose(&[
                     &b"1700000000"[..],
                     b"1700000000",
                     b"-1",
@@ -56,21 +42,25 @@ fn lines(random: &mut Random) -> Vec<u8> {
                 ]));
             }
         }
-        stream.extend_from_slice(random.pick(&[&b"\n"[..], b"\n", b"\n", b"\r\n", b"\n\n", b" \n"]));
+        stream.extend_from_slice(random.choose(&[&b"\n"[..], b"\n", b"\n", b"\r\n", b"\n\n", b" \n"]));
     }
     // Sometimes the last line has no LF.
-    stream.truncate(stream.len() - random.below(2).min(stream.len()));
+    stream.truncate(stream.len() - random.index(2).min(stream.len()));
     stream
 }
 
 /// Feeds a stream in pieces, keeping what is not consumed.
-fn in_pieces(stream: &[u8], random: &mut Random, mut decode: impl FnMut(&[u8], &mut Seen) -> usize) -> (Vec<u8>, Seen) {
+fn in_pieces(
+    stream: &[u8],
+    random: &SeededRandom,
+    mut decode: impl FnMut(&[u8], &mut Seen) -> usize,
+) -> (Vec<u8>, Seen) {
     let mut rest = stream;
     let mut buffer = Vec::new();
     let mut seen = Seen::default();
-    let longest = *random.pick(&[&3, &100, &20_000]);
+    let longest = *random.choose(&[&3, &100, &20_000]);
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.len().min(1 + random.below(longest)));
+        let (piece, after) = rest.split_at(rest.len().min(1 + random.index(longest)));
         rest = after;
         buffer.extend_from_slice(piece);
         let consumed = decode(&buffer, &mut seen);
@@ -82,11 +72,11 @@ fn in_pieces(stream: &[u8], random: &mut Random, mut decode: impl FnMut(&[u8], &
 #[test]
 fn lines_in_pieces_are_the_same_as_lines_at_once() {
     for seed in 1..300 {
-        let mut random = Random(seed);
-        let stream = lines(&mut random);
+        let random = SeededRandom::new(seed);
+        let stream = lines(&random);
         let whole = seen(|sink| LineDecoder::new().finish(&stream, NOW, sink));
         let mut decoder = LineDecoder::new();
-        let (rest, mut pieces) = in_pieces(&stream, &mut random, |buffer, sink| decoder.decode(buffer, NOW, sink));
+        let (rest, mut pieces) = in_pieces(&stream, &random, |buffer, sink| decoder.decode(buffer, NOW, sink));
         decoder.finish(&rest, NOW, &mut pieces);
         assert_eq!(pieces.text, whole, "seed {seed}");
     }
@@ -95,14 +85,14 @@ fn lines_in_pieces_are_the_same_as_lines_at_once() {
 #[test]
 fn frames_in_pieces_are_the_same_as_frames_at_once() {
     for seed in 1..300 {
-        let mut random = Random(seed);
+        let random = SeededRandom::new(seed);
         let mut stream = Vec::new();
-        for _ in 0..random.below(20) {
-            let length = random.below(600);
+        for _ in 0..random.index(20) {
+            let length = random.index(600);
             stream.extend((length as u32).to_be_bytes());
-            stream.extend((0..length).map(|_| random.below(256) as u8));
+            stream.extend((0..length).map(|_| random.index(256) as u8));
         }
-        stream.truncate(stream.len() - random.below(9).min(stream.len()));
+        stream.truncate(stream.len() - random.index(9).min(stream.len()));
         let show = |body: &[u8], sink: &mut Seen| sink.text += &format!("frame {}\n", body.escape_ascii());
         let without_samples = |text: String| -> Vec<String> {
             text.lines().map(|line| line.split(": ").next().unwrap().to_owned()).collect()
@@ -113,7 +103,7 @@ fn frames_in_pieces_are_the_same_as_frames_at_once() {
             decoder.finish(&stream[consumed..], sink);
         });
         let mut decoder = FrameDecoder::new(500);
-        let (rest, mut pieces) = in_pieces(&stream, &mut random, |buffer, sink| decoder.decode(buffer, sink, show));
+        let (rest, mut pieces) = in_pieces(&stream, &random, |buffer, sink| decoder.decode(buffer, sink, show));
         decoder.finish(&rest, &mut pieces);
         // What is shown of a frame that is too long depends on how much of it was there.
         assert_eq!(without_samples(pieces.text), without_samples(whole), "seed {seed}");
@@ -126,9 +116,9 @@ fn no_bytes_panic() {
     let mut seen = Seen::default();
     let mut decoder = pickle::Decoder::new();
     for seed in 1..30_000 {
-        let mut random = Random(seed);
-        let bytes: Vec<u8> = (0..random.below(60))
-            .map(|_| if seed % 2 == 0 { random.below(256) as u8 } else { opcodes[random.below(opcodes.len())] })
+        let random = SeededRandom::new(seed);
+        let bytes: Vec<u8> = (0..random.index(60))
+            .map(|_| if seed % 2 == 0 { random.index(256) as u8 } else { opcodes[random.index(opcodes.len())] })
             .collect();
         LineDecoder::new().finish(&bytes, NOW, &mut seen);
         parse_datagram(&bytes, NOW, &mut seen);

@@ -207,31 +207,21 @@ fn each(values: &[f64], points: usize, aggregator: Aggregator, scope: &Scope) ->
 
 #[cfg(test)]
 mod tests {
+    use host::{Random, SeededRandom};
+
     use super::*;
     use crate::functions::window_medians::medians_agree;
 
-    /// A generator of numbers that look random (xorshift), from a printed seed.
-    struct Chance(u64);
-
-    impl Chance {
-        fn below(&mut self, bound: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % bound
-        }
-
-        fn values(&mut self, count: usize) -> Vec<f64> {
-            let mut value = || match self.below(12) {
-                0 | 1 => f64::NAN,
-                2 => f64::INFINITY,
-                3 => f64::NEG_INFINITY,
-                4 => 0.0,
-                5 => -0.0,
-                _ => self.below(2_000_001) as f64 / 1e3 - 1e3,
-            };
-            (0..count).map(|_| value()).collect()
-        }
+    fn random_values(random: &SeededRandom, count: usize) -> Vec<f64> {
+        let value = || match random.below(12) {
+            0 | 1 => f64::NAN,
+            2 => f64::INFINITY,
+            3 => f64::NEG_INFINITY,
+            4 => 0.0,
+            5 => -0.0,
+            _ => random.below(2_000_001) as f64 / 1e3 - 1e3,
+        };
+        (0..count).map(|_| value()).collect()
     }
 
     fn with_scope<T>(run: impl FnOnce(&Scope) -> Result<T, Error>) -> T {
@@ -241,11 +231,11 @@ mod tests {
     #[test]
     fn every_window_comes_to_what_its_values_come_to_alone() {
         for seed in 1..=300 {
-            let mut chance = Chance(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
-            let count = chance.below(120) as usize;
-            let values = chance.values(count);
-            let points = 1 + chance.below(40) as usize;
-            let factor = [0.0, 0.3, 0.7, 1.0][chance.below(4) as usize];
+            let random = SeededRandom::new(seed);
+            let count = random.below(120) as usize;
+            let values = random_values(&random, count);
+            let points = 1 + random.below(40) as usize;
+            let factor = [0.0, 0.3, 0.7, 1.0][random.below(4) as usize];
             let medians = with_scope(|scope| medians_agree(&values, points, scope));
             assert!(medians, "seed {seed}: medians of {points} in {values:?}");
             for (name, aggregator) in Aggregator::NAMES {
@@ -270,8 +260,8 @@ mod tests {
 
     #[test]
     fn sums_that_are_kept_running_stay_near() {
-        let mut chance = Chance(7);
-        let values: Vec<f64> = (0..5000).map(|_| chance.below(2_000_001) as f64 / 1e3 - 1e3).collect();
+        let random = SeededRandom::new(7);
+        let values: Vec<f64> = (0..5000).map(|_| random.below(2_000_001) as f64 / 1e3 - 1e3).collect();
         let exact = with_scope(|scope| sums(&values, 300, scope));
         for (near, exact) in running(&values, 300).iter().zip(exact) {
             assert!((near - exact).abs() < 1e-8, "{near} is not {exact}");
