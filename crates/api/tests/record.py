@@ -19,6 +19,8 @@ from urllib.parse import urlencode
 
 NOW = 1700000000  # 2023-11-14 22:13:20 UTC
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../../tests"))
+import graphite_web
 
 
 def wave(seed, count, step):
@@ -211,34 +213,12 @@ def cases():
 
 def start_graphite(root):
     """graphite-web in this process, over an empty folder."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
-    os.environ["GRAPHITE_SETTINGS_MODULE"] = "recording_settings"
-    with open(os.path.join(root, "recording_settings.py"), "w") as settings:
-        settings.write(
-            f"""
-SECRET_KEY = "recording"
-TIME_ZONE = "UTC"
-STORAGE_DIR = {root!r}
-WHISPER_DIR = {root + "/whisper"!r}
-LOG_DIR = {root!r}
-INDEX_FILE = {root + "/index"!r}
-DATABASES = {{"default": {{"ENGINE": "django.db.backends.sqlite3", "NAME": {root + "/db"!r}}}}}
-ALLOWED_HOSTS = ["*"]
-CARBONLINK_HOSTS = []
-LOG_ROTATION = False
-"""
-        )
-    sys.path.insert(0, root)
-    os.makedirs(root + "/whisper")
-    import django
+    graphite_web.start(root, INDEX_FILE=root + "/index")
     from django.conf import settings
-    from django.core.management import call_command
 
-    django.setup()
     assert settings.WHISPER_DIR.rstrip("/") == root + "/whisper", settings.WHISPER_DIR
     settings.FIND_CACHE_DURATION = 0
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.dummy.DummyCache"}}
-    call_command("migrate", run_syncdb=True, verbosity=0)
 
 
 def write_metrics(root):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what graphite-web 1.1.10 answers when events are told and asked for, into events.jsonl.
+"""Records the answers of graphite-web 1.1.10 to events and queries for events, into events.jsonl.
 
     tests/install-peers                       (once, in the root of the repository)
     tests/.cache/venv/bin/python crates/api/tests/record_events.py
 
-Each line holds a request and its answer, in order: events that were told are there for the requests that follow, with
+Each line is a request and its answer, in order: events that were sent exist for the requests that follow, with
 ids from 1 on. Answers of 500 and above are crashes and are not recorded; ours are in differences.md.
 """
 
@@ -16,6 +16,8 @@ from urllib.parse import quote, urlencode
 
 NOW = 1700000000  # 2023-11-14 22:13:20 UTC
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../../tests"))
+import graphite_web
 
 EVENTS = [
     {"what": "deployed 1.2", "tags": ["deploy", "web"], "data": "by é 😀 \"quoted\"\n", "when": NOW - 600},
@@ -75,27 +77,9 @@ def cases():
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        with open(os.path.join(root, "local_settings.py"), "w") as out:
-            out.write(f"""
-SECRET_KEY = 'x'
-TIME_ZONE = 'UTC'
-LOG_DIR = STORAGE_DIR = CONF_DIR = {root!r}
-WHISPER_DIR = {root!r}
-STANDARD_DIRS = [WHISPER_DIR]
-DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': {root!r} + '/graphite.db'}}}}
-""")
-        sys.path.insert(0, root)
-        os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
-        os.environ["GRAPHITE_SETTINGS_MODULE"] = "local_settings"
-        import django
-
-        django.setup()
-        from django.conf import settings
-        from django.core.management import call_command
+        graphite_web.start(root)
         from django.test import Client
 
-        settings.ALLOWED_HOSTS = ["*"]
-        call_command("migrate", run_syncdb=True, verbosity=0)
         client = Client(raise_request_exception=False)
         lines = []
         for case in cases():

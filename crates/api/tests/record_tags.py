@@ -14,6 +14,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "../../../tests"))
+import graphite_web
 
 NAMES = [
     "cpu;dc=ams;host=a1;role=db",
@@ -58,24 +60,7 @@ def cases():
 
 def main():
     with tempfile.TemporaryDirectory() as root:
-        with open(os.path.join(root, "local_settings.py"), "w") as out:
-            out.write(f"""
-SECRET_KEY = 'x'
-TIME_ZONE = 'UTC'
-LOG_DIR = STORAGE_DIR = CONF_DIR = {root!r}
-WHISPER_DIR = {root!r}
-STANDARD_DIRS = [WHISPER_DIR]
-DATABASES = {{'default': {{'ENGINE': 'django.db.backends.sqlite3', 'NAME': {root!r} + '/graphite.db'}}}}
-""")
-        sys.path.insert(0, root)
-        os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
-        os.environ["GRAPHITE_SETTINGS_MODULE"] = "local_settings"
-        import django
-
-        django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", run_syncdb=True, verbosity=0)
+        graphite_web.start(root)
         from graphite.storage import STORE
 
         database = STORE.tagdb

@@ -19,29 +19,13 @@ import math
 import os
 import random
 import sys
-import types
 import urllib.parse
 from datetime import datetime
 
-settings = types.ModuleType("recorder_settings")
-settings.SECRET_KEY = "recorder"
-settings.LOG_DIR = settings.GRAPHITE_ROOT = settings.STORAGE_DIR = settings.CONF_DIR = "/tmp"
-settings.LOG_FILE_INFO = settings.LOG_FILE_EXCEPTION = settings.LOG_FILE_CACHE = settings.LOG_FILE_RENDERING = "-"
-settings.TIME_ZONE = "UTC"
-settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-sys.modules["recorder_settings"] = settings
-os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
-os.environ["GRAPHITE_SETTINGS_MODULE"] = "recorder_settings"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tests"))
+import graphite_web
 
-import warnings
-
-warnings.filterwarnings("ignore")
-import logging
-
-logging.disable(logging.CRITICAL)
-import django
-
-django.setup()
+graphite_web.start()
 import pytz
 from graphite.render import glyph
 from graphite.render.datalib import TimeSeries

@@ -29,29 +29,13 @@ import os
 import random
 import sys
 import time
-import types
 
 assert sys.version_info[:2] == (3, 11), "sum() of later versions differs in the last digits"
 
-settings = types.ModuleType("recorder_settings")
-settings.SECRET_KEY = "recorder"
-settings.LOG_DIR = settings.GRAPHITE_ROOT = settings.STORAGE_DIR = settings.CONF_DIR = "/tmp"
-settings.LOG_FILE_INFO = settings.LOG_FILE_EXCEPTION = settings.LOG_FILE_CACHE = settings.LOG_FILE_RENDERING = "-"
-settings.TIME_ZONE = "UTC"
-settings.DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
-sys.modules["recorder_settings"] = settings
-os.environ["DJANGO_SETTINGS_MODULE"] = "graphite.settings"
-os.environ["GRAPHITE_SETTINGS_MODULE"] = "recorder_settings"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../tests"))
+import graphite_web
 
-import warnings
-
-warnings.filterwarnings("ignore")
-import logging
-
-logging.disable(logging.CRITICAL)
-import django
-
-django.setup()
+graphite_web.start()
 import pytz
 from graphite.errors import InputParameterError
 from graphite.render import datalib, evaluator
