@@ -85,6 +85,7 @@ const EFFECTS: [&str; 7] =
 const WITH_EFFECTS: [&str; 2] = ["host", "bench"];
 
 /// Sources, by how their path begins, that may have an effect, with the reason.
+#[rustfmt::skip]
 const MAY_HAVE: &[(&str, &str)] = &[
     ("ingest/", "not converted yet"),
     ("metadata/", "not converted yet"),
