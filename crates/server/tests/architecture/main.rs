@@ -113,7 +113,7 @@ fn clock_files_and_random_numbers_come_from_host_alone() {
     }
 }
 
-/// The line has the path, and not as the end of a longer word. tokio's clock and Unix file types are no effects.
+/// The line has the path, and not as the end of a longer word. tokio's clock and Unix file types do not count.
 fn has(line: &str, path: &str) -> bool {
     let line = line.replace("tokio::time::Instant::now", "").replace("os::unix::fs::", "");
     let starts = line.match_indices(path).map(|(at, _)| at);
