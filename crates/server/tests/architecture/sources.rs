@@ -296,7 +296,8 @@ fn paths_in(code: &str) -> Paths {
             read_use(&tokens, &mut at, &[], public, &mut paths.imports);
             continue;
         }
-        if !is_word(tokens[at]) {
+        // The name in a declaration of a module is not a use of an item with that name.
+        if !is_word(tokens[at]) || (at > 0 && tokens[at - 1] == "mod") {
             at += 1;
             continue;
         }
@@ -386,7 +387,7 @@ fn a_use_tree_is_written_out() {
 #[test]
 fn a_circle_is_found_through_a_re_export_and_not_where_a_parent_only_re_exports() {
     let files = [
-        ("lib.rs", "mod a; mod b; mod c; pub use a::A; pub use b::B;"),
+        ("lib.rs", "mod a; mod b; mod c; pub use a::{A, a}; pub use b::B;"),
         ("a.rs", "use crate::B; pub struct A;"),
         ("b.rs", "use crate::{A, c}; pub struct B;"),
         ("c.rs", "use super::LIMIT;"),
