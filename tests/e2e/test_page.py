@@ -71,7 +71,7 @@ def test_the_start_page_draws_series_with_gaps_and_a_legend(server, browse):
     eventually(lambda: len(server.points("second.web2.load", **{"from": "-5min"})), 1)
     page = browse(server, target="second.*.load", **{"from": start - 1, "until": start + 30})
     paths = [attributes["d"] for name, attributes in page.elements if name == "path"]
-    assert len(paths) == 1, page.text("said")
+    assert len(paths) == 1, page.text("status")
     # Three points, a gap, one alone, a gap, two points: `M` begins a line and `L` continues it.
     assert re.sub(r"[\d. -]", "", paths[0]) == "MLLML"
     ends = [float(number) for number in re.findall(r"[ML]([\d.]+) ", paths[0])]
@@ -89,9 +89,9 @@ def test_the_start_page_draws_series_with_gaps_and_a_legend(server, browse):
 
 def test_the_start_page_shows_the_error_of_a_target(server, browse):
     page = browse(server, target="sumSerie(a.*)")
-    assert "did you mean sumSeries" in page.text("said")
+    assert "did you mean sumSeries" in page.text("status")
     assert "path" not in [name for name, _ in page.elements]
-    assert "brackets" in browse(server, target="alias(a.b").text("said")
+    assert "brackets" in browse(server, target="alias(a.b").text("status")
 
 
 def test_the_start_page_of_an_empty_server_shows_a_working_command_to_send_a_point(server, browse):
@@ -100,5 +100,5 @@ def test_the_start_page_of_an_empty_server_shows_a_working_command_to_send_a_poi
     assert f"127.0.0.1:{server.ports['http']}" in command
     subprocess.run(command, shell=True, check=True, capture_output=True, timeout=10)
     eventually(lambda: server.find("*.*.*"), ["servers.web1.load"])
-    assert page.text("said") == "type a target, or choose a metric"
-    assert browse(server, target="servers.absent").text("said") == "no metric has such a name"
+    assert page.text("status") == "type a target, or choose a metric"
+    assert browse(server, target="servers.absent").text("status") == "unknown metric"

@@ -1,5 +1,5 @@
-//! Measures what the HTTP front costs by itself: a thousand series of a day of minutes from memory, in every
-//! format, and finds with many results. The client runs on the same machine and reads without looking.
+//! Measures the HTTP front alone: a thousand series of 1,440 points from memory in every format, and finds with many
+//! results. The client runs on the same machine and discards the bytes.
 //!
 //!     cargo run --release -p api --example measure
 

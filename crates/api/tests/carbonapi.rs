@@ -1,4 +1,4 @@
-//! carbonapi's protocols, as its client side reads them. The end-to-end tests have carbonapi itself ask.
+//! carbonapi's protocols, read as its client reads them. The end-to-end tests use carbonapi itself.
 
 mod support;
 
@@ -6,7 +6,7 @@ use support::{Answer, Metric, NOW, Server, Setup, decode::Message};
 
 const V3: (&str, &str) = ("Accept", "application/x-carbonapi-v3-pb");
 
-/// Three series of a minute, one with a gap; a branch that is a leaf, too.
+/// Three series with a step of a minute, one with a gap; one branch is also a leaf.
 fn server() -> Server {
     let first = NOW - NOW % 60;
     let metric = |name: &str, offset: f64| {
@@ -24,7 +24,7 @@ fn get_v3(server: &Server, path: &str, message: &[u8]) -> Answer {
     answer
 }
 
-/// A message, written the plain way.
+/// A protobuf message.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -52,12 +52,12 @@ impl Writer {
     }
 }
 
-fn want(name: &str, path_expression: &str, from: i64, until: i64) -> Writer {
+fn fetch(name: &str, path_expression: &str, from: i64, until: i64) -> Writer {
     Writer::default().text(1, name).int(2, from).int(3, until).text(5, path_expression).int(7, 100)
 }
 
 #[test]
-fn version_2_has_a_column_that_says_what_is_absent() {
+fn version_2_has_a_column_of_absent_values() {
     let server = server();
     let (from, until) = (NOW - 300, NOW);
     for format in ["protobuf", "carbonapi_v2_pb", "protobuf3"] {
@@ -75,7 +75,7 @@ fn version_2_has_a_column_that_says_what_is_absent() {
 }
 
 #[test]
-fn version_2_evaluates_what_is_no_path() {
+fn version_2_evaluates_expressions() {
     let server = server();
     let path = format!("/render?format=protobuf&target=scale(a.b,10)&from={}&until={NOW}", NOW - 120);
     let all = Message::of(&server.get(&path).body).messages(1);
@@ -84,14 +84,14 @@ fn version_2_evaluates_what_is_no_path() {
 }
 
 #[test]
-fn version_3_files_series_under_the_expression_that_asked() {
+fn version_3_returns_the_path_expression_of_each_fetch() {
     let server = server();
     let message = Writer::default()
-        .message(1, want("a.b", "a.*", NOW - 300, NOW))
-        .message(1, want("a.b", "a.{b,c}", NOW - 300, NOW))
-        .message(1, want("a.c", "a.*", NOW - 120, NOW))
-        .message(1, want("t;x=y", "seriesByTag('x=y')", NOW - 300, NOW))
-        .message(1, want("nothing", "nothing", NOW - 300, NOW));
+        .message(1, fetch("a.b", "a.*", NOW - 300, NOW))
+        .message(1, fetch("a.b", "a.{b,c}", NOW - 300, NOW))
+        .message(1, fetch("a.c", "a.*", NOW - 120, NOW))
+        .message(1, fetch("t;x=y", "seriesByTag('x=y')", NOW - 300, NOW))
+        .message(1, fetch("nothing", "nothing", NOW - 300, NOW));
     let answer = get_v3(&server, "/render/?format=carbonapi_v3_pb", &message.0);
     assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
     let all = Message::of(&answer.body).messages(1);
@@ -109,7 +109,7 @@ fn version_3_files_series_under_the_expression_that_asked() {
 }
 
 #[test]
-fn version_3_answers_parameters_where_there_is_no_message() {
+fn version_3_answers_parameters_without_a_message() {
     let server = server();
     let path = format!("/render?format=carbonapi_v3_pb&target=a.b&from={}&until={NOW}", NOW - 120);
     let all = Message::of(&server.get(&path).body).messages(1);
@@ -138,19 +138,19 @@ fn names_are_found_in_both_versions() {
 }
 
 #[test]
-fn what_can_be_done_is_told() {
+fn capabilities_list_the_protocols() {
     let server = server();
     let answer = get_v3(&server, "/_internal/capabilities/", b"");
-    let told = Message::of(&answer.body);
-    assert_eq!(told.text(1), "carbonapi_v3_pb", "the first is what carbonapi takes");
-    assert_eq!(told.int(5), 1);
+    let capabilities = Message::of(&answer.body);
+    assert_eq!(capabilities.text(1), "carbonapi_v3_pb", "carbonapi selects the first");
+    assert_eq!(capabilities.int(5), 1);
     let answer = server.get("/_internal/capabilities/?format=json");
-    let told: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
-    assert_eq!(told["supportedProtocols"][1], "carbonapi_v2_pb");
+    let capabilities: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(capabilities["supportedProtocols"][1], "carbonapi_v2_pb");
 }
 
 #[test]
-fn how_a_metric_is_kept_is_told() {
+fn info_shows_the_policy_of_a_metric() {
     let server = server();
     let check = |info: &Message| {
         assert_eq!((info.text(1), info.text(2)), ("a.b".to_owned(), "Average".to_owned()));
@@ -176,7 +176,7 @@ fn how_a_metric_is_kept_is_told() {
 }
 
 #[test]
-fn every_metric_is_listed() {
+fn all_metrics_are_listed() {
     let server = server();
     let json: serde_json::Value = serde_json::from_slice(&server.get("/metrics/list/").body).unwrap();
     assert_eq!(json, serde_json::json!({"Metrics": ["a.b", "a.c", "a.c.d"]}));
@@ -191,14 +191,14 @@ fn every_metric_is_listed() {
 }
 
 #[test]
-fn a_message_that_is_none_is_refused() {
+fn an_invalid_message_is_rejected() {
     let server = server();
     for path in ["/render/", "/metrics/find/", "/info/"] {
         let answer = get_v3(&server, &format!("{path}?format=carbonapi_v3_pb"), b"\x0a\xff\xff\xff\xffx");
         assert_eq!(answer.status, 400, "{path}");
         assert!(answer.text().contains("cut off or damaged"), "{}", answer.text());
     }
-    let many = (0..120).fold(Writer::default(), |all, i| all.message(1, want("a.b", "a.b", NOW - 300 - i, NOW)));
+    let many = (0..120).fold(Writer::default(), |all, i| all.message(1, fetch("a.b", "a.b", NOW - 300 - i, NOW)));
     let answer = get_v3(&server, "/render/", &many.0);
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("send several requests"), "{}", answer.text());

@@ -1,12 +1,12 @@
-//! Events are told, listed and read as in graphite-web: see record_events.py.
+//! Events are submitted, listed and read as in graphite-web: see record_events.py.
 
 mod support;
 
 use serde_json::{Value, json};
 use support::{NOW, Server, Setup};
 
-fn tell(server: &Server, event: &Value) {
-    // As `curl -d` sends it.
+fn submit(server: &Server, event: &Value) {
+    // The content type of `curl -d`.
     let form = [("Content-Type", "application/x-www-form-urlencoded")];
     let answer = server.request("POST", "/events/", &form, event.to_string().as_bytes());
     assert_eq!((answer.status, answer.text()), (200, ""));
@@ -40,7 +40,7 @@ fn every_answer_is_as_recorded() {
 }
 
 #[test]
-fn what_graphite_web_crashes_on_is_a_400_that_says_what_would_do() {
+fn a_request_that_crashes_graphite_web_is_a_400_with_a_hint() {
     let server = Setup::new(Vec::new()).start();
     for (body, words) in [("", "not JSON"), ("{\"tags\": []}", "\"what\" is missing"), ("[1]", "a JSON object such as")]
     {
@@ -57,44 +57,44 @@ fn what_graphite_web_crashes_on_is_a_400_that_says_what_would_do() {
 }
 
 #[test]
-fn a_tag_that_no_event_has_matches_none() {
-    // graphite-web leaves unknown tags out of the question, and answers with every deployment.
+fn an_unknown_tag_matches_no_event() {
+    // graphite-web ignores unknown tags and returns every deployment.
     let server = Setup::new(Vec::new()).start();
-    tell(&server, &json!({"what": "x", "tags": "deploy", "when": NOW}));
+    submit(&server, &json!({"what": "x", "tags": "deploy", "when": NOW}));
     assert_eq!(listed(&server, "/events/get_data?tags=deploy%20unknown"), [] as [Value; 0]);
     assert_eq!(listed(&server, "/events/get_data?tags=deploy").len(), 1);
 }
 
 #[test]
-fn a_fraction_of_a_second_is_cut() {
+fn a_fraction_of_a_second_is_dropped() {
     let server = Setup::new(Vec::new()).start();
-    tell(&server, &json!({"what": "x", "when": NOW as f64 - 0.25}));
+    submit(&server, &json!({"what": "x", "when": NOW as f64 - 0.25}));
     assert_eq!(listed(&server, "/events")[0]["when"], NOW - 1);
 }
 
 #[test]
-fn more_events_than_are_read_at_a_time_are_all_listed() {
+fn a_list_spans_several_pages_of_the_store() {
     let server = Setup::new(Vec::new()).start();
     for i in 0..2500 {
-        tell(
+        submit(
             &server,
             &json!({"what": i.to_string(), "tags": ["t", if i % 2 == 0 { "even" } else { "odd" }], "when": NOW - i / 10}),
         );
     }
     let all = listed(&server, &format!("/events/get_data?from={}", NOW - 10_000));
     assert_eq!(all.len(), 2500);
-    let places: Vec<_> = all.iter().map(|event| (event["when"].as_i64(), event["id"].as_i64())).collect();
-    assert!(places.is_sorted());
+    let times: Vec<_> = all.iter().map(|event| (event["when"].as_i64(), event["id"].as_i64())).collect();
+    assert!(times.is_sorted());
     assert_eq!(listed(&server, "/events/get_data?tags=even%20t").len(), 1250);
 }
 
 #[test]
-fn a_list_beyond_its_limit_is_refused() {
+fn a_list_beyond_its_limit_is_rejected() {
     let mut setup = Setup::new(Vec::new());
     setup.limits.response_bytes = 1000;
     let server = setup.start();
     for _ in 0..20 {
-        tell(&server, &json!({"what": "x".repeat(40), "when": NOW}));
+        submit(&server, &json!({"what": "x".repeat(40), "when": NOW}));
     }
     let answer = server.get("/events/get_data");
     assert_eq!(answer.status, 422);
@@ -102,12 +102,12 @@ fn a_list_beyond_its_limit_is_refused() {
 }
 
 #[test]
-fn events_are_counted_by_second() {
+fn a_render_counts_events_by_second() {
     let server = Setup::new(Vec::new()).start();
     for (when, tags) in
         [(NOW - 60, "deploy web"), (NOW - 60, "deploy db"), (NOW - 30, "deploy web"), (NOW, "deploy web")]
     {
-        tell(&server, &json!({"what": "x", "tags": tags, "when": when}));
+        submit(&server, &json!({"what": "x", "tags": tags, "when": when}));
     }
     let counts = |target: &str| {
         let answer =
@@ -129,7 +129,7 @@ fn events_count_as_points() {
     setup.limits.points = 100;
     let server = setup.start();
     for i in 0..101 {
-        tell(&server, &json!({"what": i.to_string(), "when": NOW - 5}));
+        submit(&server, &json!({"what": i.to_string(), "when": NOW - 5}));
     }
     let answer = server.get(&format!("/render?target=events('*')&from={}&until={NOW}&format=json", NOW - 10));
     assert_eq!(answer.status, 422);

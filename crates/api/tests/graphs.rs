@@ -4,7 +4,7 @@ mod support;
 
 use support::{Metric, NOW, Setup};
 
-/// So many metrics, an hour of minutes each.
+/// `count` metrics, each with one hour of points, one a minute.
 fn many(count: usize) -> Vec<Metric> {
     let first = NOW - NOW % 60;
     let values = (0..60).map(|i| (first - i * 60, i as f64)).collect();
@@ -22,7 +22,7 @@ fn size(png: &[u8]) -> (u32, u32) {
 }
 
 #[test]
-fn a_picture_is_png_unless_it_is_asked_for_otherwise() {
+fn a_picture_is_png_unless_the_format_is_svg() {
     let server = Setup::new(many(3)).start();
     for query in ["", "&format=png", "&format=poster", "&format="] {
         let answer = server.get(&format!("/render?target=many.*{query}&from=-2min"));
@@ -36,7 +36,7 @@ fn a_picture_is_png_unless_it_is_asked_for_otherwise() {
 }
 
 #[test]
-fn svg_names_its_series_and_is_called_back_where_asked() {
+fn svg_contains_the_names_of_series_and_supports_jsonp() {
     let server = Setup::new(many(3)).start();
     let answer = server.get("/render?target=many.*&format=svg&from=-2min");
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("image/svg+xml")));
@@ -49,7 +49,7 @@ fn svg_names_its_series_and_is_called_back_where_asked() {
 }
 
 #[test]
-fn functions_say_how_their_series_are_drawn() {
+fn functions_set_the_style_of_their_series() {
     let server = Setup::new(many(3)).start();
     let target = "color(many.*,'%23123456')";
     let answer = server.get(&format!("/render?target={target}&format=svg&from=-2min"));
@@ -60,7 +60,7 @@ fn functions_say_how_their_series_are_drawn() {
 }
 
 #[test]
-fn no_series_is_a_picture_that_says_so() {
+fn a_picture_without_series_says_no_data() {
     let server = Setup::new(many(3)).start();
     for query in ["", "?target=nothing.at.all"] {
         let join = if query.is_empty() { '?' } else { '&' };
@@ -72,7 +72,7 @@ fn no_series_is_a_picture_that_says_so() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_refused_and_says_why() {
+fn an_invalid_option_is_rejected_with_the_reason() {
     let server = Setup::new(many(3)).start();
     for (query, says) in [
         ("width=none", "width must be a number"),
@@ -88,12 +88,12 @@ fn what_cannot_be_drawn_is_refused_and_says_why() {
         assert_eq!(answer.status, 400, "{query}");
         assert!(answer.text().contains(says), "{query}: {}", answer.text());
     }
-    // Numbers have no width.
+    // Numbers ignore the width.
     assert_eq!(server.get("/render?target=many.*&format=json&width=none").status, 200);
 }
 
 #[test]
-fn a_pie_is_of_numbers_and_of_series() {
+fn a_pie_has_slices_of_numbers_and_of_series() {
     let server = Setup::new(many(2)).start();
     let path = "/render?graphType=pie&format=svg&valueLabels=none&target=first:60&target=many.*&target=last:1e2";
     let answer = server.get(&format!("{path}&from=-2min"));
@@ -104,6 +104,6 @@ fn a_pie_is_of_numbers_and_of_series() {
     let shown = names(answer.text());
     assert_eq!(shown.len(), 4, "{shown:?}");
     assert_eq!((shown[0].as_str(), shown[3].as_str()), ("first", "last"));
-    // A format of numbers makes no difference to a pie, as in graphite-web.
+    // A pie ignores a format of numbers, as in graphite-web.
     assert_eq!(size(&server.get("/render?graphType=pie&format=json&target=a:1").body), (330, 250));
 }

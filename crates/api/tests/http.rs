@@ -1,4 +1,4 @@
-//! The server as clients and mischief meet it.
+//! The server as clients use and abuse it.
 
 mod support;
 
@@ -27,7 +27,7 @@ fn many(count: usize) -> Vec<Metric> {
     (0..count).map(|i| Metric { name: format!("many.m{i:04}"), ..metric.clone() }).collect()
 }
 
-/// A source whose reads never end, and which counts those that were given up.
+/// A source whose reads never end. It counts the dropped ones.
 #[derive(Default)]
 struct Never {
     begun: AtomicUsize,
@@ -56,7 +56,7 @@ impl SeriesSource for Never {
     }
 }
 
-/// Waits until something holds, a few seconds at most.
+/// Waits a few seconds until `holds` is true.
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -66,7 +66,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 }
 
 #[test]
-fn a_large_answer_comes_in_chunks_and_is_the_same_compressed() {
+fn a_large_answer_comes_in_chunks_and_is_equal_when_compressed() {
     let server = Setup::new(many(800)).start();
     let path = "/render?target=many.*&from=-1h&format=json";
     let plain = server.get(path);
@@ -124,7 +124,7 @@ fn one_connection_serves_many_requests() {
 }
 
 #[test]
-fn an_answer_says_how_long_it_may_be_kept() {
+fn an_answer_has_headers_for_caches() {
     let server = Setup::new(many(1)).start();
     let kept = server.get("/render?target=many.*&format=raw&cacheTimeout=60");
     assert_eq!(kept.header("expires"), Some("Tue, 14 Nov 2023 22:14:20 GMT"));
@@ -135,7 +135,7 @@ fn an_answer_says_how_long_it_may_be_kept() {
 }
 
 #[test]
-fn what_is_not_there_says_what_is() {
+fn an_unknown_path_is_answered_with_the_known_ones() {
     let server = Setup::new(many(1)).start();
     let answer = server.get("/dashboard/");
     assert_eq!(answer.status, 404);
@@ -154,7 +154,7 @@ fn what_is_not_there_says_what_is() {
 fn functions_are_described() {
     let server = Setup::new(many(1)).start();
     let get = |path: &str| -> serde_json::Value {
-        // Infinity, as graphite-web and Grafana have it; Rust's reader wants a number that a float can hold.
+        // graphite-web and Grafana write infinity like this; serde_json accepts only numbers that fit a float.
         serde_json::from_str(&server.get(path).text().replace("1e9999", "1e300")).unwrap()
     };
     let all = get("/functions");
@@ -176,7 +176,7 @@ fn the_start_page_counts_metrics_and_quotes_markup() {
 }
 
 #[test]
-fn a_leaf_that_is_a_branch_too_is_two_nodes() {
+fn a_path_that_is_leaf_and_branch_is_two_nodes() {
     let mut metrics = many(2);
     metrics[0].name = "both".to_owned();
     metrics[1].name = "both.child".to_owned();
@@ -193,10 +193,10 @@ fn a_leaf_that_is_a_branch_too_is_two_nodes() {
     assert_eq!(pickle.as_array().unwrap().len(), 2);
 }
 
-// What a graphite-web in front of us sends, and what would make it leave us out for a minute.
+// Requests of a graphite-web in front of this server, which skips this server for a minute after an error.
 
 #[test]
-fn a_front_end_gets_its_text_back_and_nothing_but_200() {
+fn a_front_end_gets_its_path_expressions_back_and_always_200() {
     let server = Setup::new(many(3)).start();
     let ask = |target: &str| {
         let target: String = form_urlencoded::byte_serialize(target.as_bytes()).collect();
@@ -219,11 +219,11 @@ fn a_front_end_gets_its_text_back_and_nothing_but_200() {
     };
     let pair = |name: &str, path: &str| (name.to_owned(), path.to_owned());
     let alone = pair("many.m0001", "many.m0001");
-    // A series that two targets match comes twice, each time under its own text.
+    // A series that two targets match comes twice, each time with its own path expression.
     let twice = paths(ask("many.m000[01]"));
     let glob = "many.m000[01]";
     assert_eq!(twice, [pair("many.m0000", glob), pair("many.m0001", glob), alone.clone()]);
-    // What is no metric, no pattern, no expression and no function finds nothing.
+    // Targets that are not metrics, patterns or calls match nothing.
     for target in
         ["no.such", "many.[", "{{{", "", "a b", "seriesByTag('a=b')", "seriesByTag('", "(", "x)y", "many.m000[01", "\\"]
     {
@@ -237,7 +237,7 @@ fn a_front_end_gets_its_text_back_and_nothing_but_200() {
 }
 
 #[test]
-fn a_front_end_gets_an_empty_list_for_what_is_too_much() {
+fn a_front_end_gets_an_empty_list_beyond_a_limit() {
     let mut setup = Setup::new(many(30));
     setup.limits = Limits { series: 10, find_results: 10, ..Limits::default() };
     let server = setup.start();
@@ -250,7 +250,7 @@ fn a_front_end_gets_an_empty_list_for_what_is_too_much() {
 
 // Limits.
 
-/// Each limit refuses what is one too many with a 4xx that names the setting, and takes what fits.
+/// At each limit a request succeeds; one unit beyond, the answer is a 4xx that names the setting.
 #[test]
 fn every_limit_is_a_4xx_that_names_its_setting() {
     let check = |limits: Limits, path: &str, status: u16, words: &str| {
@@ -278,7 +278,7 @@ fn every_limit_is_a_4xx_that_names_its_setting() {
 }
 
 #[test]
-fn a_coarser_stage_is_read_before_a_render_is_refused() {
+fn a_render_tries_coarser_stages_before_the_rejection() {
     let mut metrics = many(10);
     metrics.iter_mut().for_each(|metric| metric.coarser = Some((600, 1440)));
     let check = |points: usize, status: u16, steps: &str| {
@@ -307,7 +307,7 @@ fn a_body_beyond_its_limit_is_413() {
     };
     assert_eq!(ask(100), 200);
     assert_eq!(ask(101), 413);
-    // Without a promise of length, too.
+    // The same without an announced length.
     let mut stream = server.connect();
     stream.write_all(b"POST /render HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
     for _ in 0..11 {
@@ -317,19 +317,19 @@ fn a_body_beyond_its_limit_is_413() {
 }
 
 #[test]
-fn a_head_beyond_its_limit_is_refused() {
+fn a_head_beyond_its_limit_is_rejected() {
     let server = Setup::new(many(1)).start();
     let mut stream = server.connect();
     let head = format!("GET /version HTTP/1.1\r\nHost: t\r\nX-Long: {}\r\n\r\n", "x".repeat(400_000));
     stream.write_all(head.as_bytes()).ok();
     let answer = try_receive(&mut stream, "GET");
-    // The rest of what was sent may reset the connection before the answer is read.
+    // The unread rest of the request may reset the connection before the client reads the answer.
     assert!(answer.is_none_or(|answer| answer.status == 431));
     assert_eq!(server.get("/version").status, 200);
 }
 
 #[test]
-fn a_slow_query_is_ended_and_says_so() {
+fn a_slow_query_ends_with_its_timeout() {
     let never = Arc::new(Never::default());
     let mut setup = Setup::new(many(3));
     setup.series = Some(never.clone());
@@ -342,7 +342,7 @@ fn a_slow_query_is_ended_and_says_so() {
 }
 
 #[test]
-fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
+fn queries_wait_for_a_turn_and_a_full_queue_is_429() {
     let never = Arc::new(Never::default());
     let mut setup = Setup::new(many(3));
     setup.series = Some(never.clone());
@@ -356,7 +356,7 @@ fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
     let (first, second) = (ask(), ask());
     eventually("two read", || never.begun.load(Ordering::SeqCst) == 2);
     let mut third = ask();
-    // The third waits; which of the two later ones is refused is up to them.
+    // The third waits; either of the two later ones is rejected.
     let mut fourth = ask();
     third.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     fourth.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
@@ -366,14 +366,14 @@ fn queries_wait_for_their_turn_and_are_429_when_too_many_wait() {
     assert_eq!((refused[0].status, refused[0].header("retry-after")), (429, Some("1")));
     assert!(refused[0].text().contains("http.max_queued_queries"));
     assert_eq!(server.api.activity(), api::Activity { running: 2, waiting: 1 });
-    // What is no query is answered all the same.
+    // Requests other than queries do not wait.
     assert_eq!(server.get("/version").status, 200);
     drop((first, second));
     eventually("the third has its turn", || never.begun.load(Ordering::SeqCst) == 3);
 }
 
 #[test]
-fn a_client_that_goes_away_stops_its_query() {
+fn a_disconnect_stops_the_query() {
     let never = Arc::new(Never::default());
     let mut setup = Setup::new(many(3));
     setup.series = Some(never.clone());
@@ -388,7 +388,7 @@ fn a_client_that_goes_away_stops_its_query() {
     assert!(server.notes.answered.lock().unwrap().is_empty());
 }
 
-/// A day of seconds for every series.
+/// One day of points for every series, one a second.
 struct Seconds;
 
 impl SeriesSource for Seconds {
@@ -403,14 +403,14 @@ impl SeriesSource for Seconds {
 }
 
 #[test]
-fn an_evaluation_stops_when_nobody_waits_any_more() {
+fn a_disconnect_stops_the_evaluation() {
     let mut setup = Setup::new(many(100));
     setup.series = Some(Arc::new(Seconds));
     setup.limits.query = Duration::from_secs(1);
     let server = setup.start();
     let answer = server.get("/render?target=movingMedian(many.*,20000)&from=-1d&format=json");
     assert_eq!(answer.status, 422, "{}", answer.text().len());
-    // A server that has stopped has no thread at work. The whole evaluation takes some ten seconds.
+    // A stopped server has no running thread. The whole evaluation takes about ten seconds.
     let begun = Instant::now();
     server.stop();
     println!("stopped after {:?}", begun.elapsed());
@@ -418,17 +418,17 @@ fn an_evaluation_stops_when_nobody_waits_any_more() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_is_let_go() {
+fn a_client_that_does_not_read_is_disconnected() {
     let mut setup = Setup::new(many(2000));
     setup.limits.idle = Duration::from_millis(300);
     setup.limits.concurrent_queries = 1;
     let server = setup.start();
     let mut stream = server.connect();
-    // Some 15 MB, more than the system's buffers take.
+    // About 15 MB, more than the buffers of the operating system.
     let targets = "target=many.*&".repeat(6);
     send(&mut stream, "POST", "/render", &[], format!("{targets}from=-1h&format=json").as_bytes());
     std::thread::sleep(Duration::from_millis(1500));
-    // Its turn is free again.
+    // Its turn is free.
     assert_eq!(server.get("/metrics/find?query=many").status, 200);
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).ok();
@@ -436,7 +436,7 @@ fn a_client_that_reads_nothing_is_let_go() {
 }
 
 #[test]
-fn a_client_that_sends_nothing_is_let_go() {
+fn a_client_that_does_not_send_is_disconnected() {
     let mut setup = Setup::new(many(1));
     setup.limits.idle = Duration::from_millis(200);
     let server = setup.start();
@@ -454,7 +454,7 @@ fn a_client_that_sends_nothing_is_let_go() {
 }
 
 #[test]
-fn garbage_costs_nothing_but_its_connection() {
+fn garbage_costs_only_its_connection() {
     let server = Setup::new(many(1)).start();
     let random = SeededRandom::new(SeededRandom::test_seed(0x5EED));
     for round in 0..200 {
@@ -472,7 +472,7 @@ fn garbage_costs_nothing_but_its_connection() {
             assert!((400..500).contains(&answer.status) || answer.status == 200, "{}", answer.status);
         }
     }
-    // And invalid parameters.
+    // Invalid parameters.
     for query in ["%", "%ff=%fe", "target=%00", "target=%ff%fe&format=json", "&&&===", "from=%F0%9F%98%80&format=json"]
     {
         let status = server.get(&format!("/render?{query}")).status;
@@ -484,7 +484,7 @@ fn garbage_costs_nothing_but_its_connection() {
 }
 
 #[test]
-fn nasty_targets_are_answered_and_do_no_harm() {
+fn hostile_targets_get_an_answer() {
     let server = Setup::new(many(3)).start();
     let deep = 50_000;
     let targets = [
@@ -541,7 +541,7 @@ fn connections_beyond_the_limit_wait() {
 }
 
 #[test]
-fn stopping_lets_an_answer_finish() {
+fn a_stop_lets_an_answer_finish() {
     let server = Setup::new(many(2000)).start();
     let mut stream = server.connect();
     let targets = "target=many.*&".repeat(4);
@@ -562,7 +562,7 @@ fn stopping_lets_an_answer_finish() {
     drop(idle);
 }
 
-// What the program adds.
+// Paths of the program.
 
 /// Answers at `/metrics`, `/health` and `/write`.
 struct Added;
@@ -589,7 +589,7 @@ impl Extension for Added {
 }
 
 #[test]
-fn the_program_adds_paths_of_its_own() {
+fn an_extension_adds_paths() {
     let mut setup = Setup::new(many(1));
     setup.extension = Arc::new(Added);
     let server = setup.start();
@@ -610,13 +610,13 @@ fn the_program_adds_paths_of_its_own() {
 }
 
 #[test]
-fn what_was_read_is_told() {
+fn the_observer_receives_series_and_points() {
     let server = Setup::new(many(5)).start();
     server.get("/render?target=many.*&from=-10min&format=json");
     server.get("/render?target=many.*&from=bogus&format=json");
     let answered = server.notes.answered.lock().unwrap();
-    let told: Vec<_> = answered.iter().map(|a| (a.path, a.status, a.series, a.points)).collect();
-    assert_eq!(told, [("render", 200, 5, 50), ("render", 400, 0, 0)]);
+    let observed: Vec<_> = answered.iter().map(|a| (a.path, a.status, a.series, a.points)).collect();
+    assert_eq!(observed, [("render", 200, 5, 50), ("render", 400, 0, 0)]);
 }
 
 #[test]
@@ -634,7 +634,7 @@ fn a_request_asks_its_source_once_for_all_series() {
 }
 
 #[test]
-fn a_window_counted_in_points_is_read_once() {
+fn a_window_in_points_is_read_once() {
     let metrics = many(2);
     let points = Arc::new(support::Points { metrics: metrics.clone(), asked: Default::default() });
     let mut setup = Setup::new(metrics);

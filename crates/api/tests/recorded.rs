@@ -23,7 +23,7 @@ fn point(point: &Value) -> (i64, f64) {
     (point[0].as_i64().unwrap(), point[1].as_str().unwrap().parse().unwrap())
 }
 
-/// What is wrong with our answer to a request, if anything is.
+/// The difference between the answer to a request and the recorded one.
 fn difference(server: &Server, request: &Value, recorded: &Value) -> Option<String> {
     let path = request["path"].as_str().unwrap();
     let method = request["method"].as_str().unwrap_or("GET");
@@ -39,7 +39,7 @@ fn difference(server: &Server, request: &Value, recorded: &Value) -> Option<Stri
         return Some(format!("status {}: {:?}", answer.status, answer.text()));
     }
     if answer.status != 200 {
-        // Ours quote the request, and no browser may take a quotation for markup.
+        // Errors quote the request, so they are plain text: a browser must not read the quotation as markup.
         let kind = answer.header("content-type");
         if kind != Some("text/plain; charset=utf-8") {
             return Some(format!("content type {kind:?}"));
@@ -60,7 +60,7 @@ fn difference(server: &Server, request: &Value, recorded: &Value) -> Option<Stri
             _ => decode::msgpack(&answer.body),
         };
         for each in value.as_array_mut().unwrap() {
-            // For carbonapi, which spells it so.
+            // carbonapi's spelling.
             let is_leaf = each.as_object_mut().unwrap().remove("isLeaf");
             assert!(is_leaf.is_none() || is_leaf.as_ref() == each.get("is_leaf"));
         }

@@ -31,7 +31,7 @@ fn names(answer: &Answer) -> Vec<&str> {
 }
 
 #[test]
-fn every_question_is_answered_as_recorded() {
+fn every_answer_is_as_recorded() {
     let mut lines = include_str!("tags.jsonl").lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let head = lines.next().unwrap();
     let known: Vec<&str> = head["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
@@ -56,7 +56,7 @@ fn every_question_is_answered_as_recorded() {
                 "{case}"
             );
         } else {
-            // Patterns that are none: graphite-web crashes on them.
+            // Invalid patterns: graphite-web crashes on them.
             assert!(
                 answer.status == 400 || texts.iter().any(|text| text.contains("(?i)")),
                 "{case}: {}",
@@ -79,7 +79,7 @@ fn functions_work_on_tagged_series() {
 }
 
 #[test]
-fn a_front_end_gets_its_call_back_and_nothing_but_200() {
+fn a_front_end_gets_its_call_back_and_always_200() {
     let server = server(&["cpu;dc=a", "cpu;dc=b"]);
     let answer = render(&server, "seriesByTag('dc!=')", "&format=pickle&local=1");
     let series = support::decode::pickle(&answer.body);
@@ -91,7 +91,7 @@ fn a_front_end_gets_its_call_back_and_nothing_but_200() {
 }
 
 #[test]
-fn a_pattern_that_takes_forever_is_given_up() {
+fn a_pattern_with_endless_backtracking_is_rejected() {
     let long = format!("m;t={}b", "a".repeat(60));
     let server = server(&[&long]);
     let answer = render(&server, r"seriesByTag('t=~^(a+)+\1$')", "&format=raw");

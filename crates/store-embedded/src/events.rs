@@ -109,7 +109,7 @@ fn read_event(key: &[u8], value: &[u8]) -> Option<Event> {
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
     Some(Event {
         id: u64::from_be_bytes(id.try_into().ok()?),
-        told: NewEvent {
+        content: NewEvent {
             when: (u64::from_be_bytes(*when) ^ (1 << 63)) as Timestamp,
             what: text(what)?,
             tags: text(tags)?,

@@ -36,7 +36,7 @@ pub async fn events_suite<F: EventsFixture>(fixture: &mut F) {
     check(&*events, &told, &ids).await;
     let next = events.put_event(event(-50, "later", "", "")).await.unwrap();
     assert!(!ids.contains(&next), "an id is given once, also after a restart");
-    assert_eq!(events.event(next).await.unwrap().unwrap().told.what, "later");
+    assert_eq!(events.event(next).await.unwrap().unwrap().content.what, "later");
 }
 
 fn event(when: i64, what: &str, tags: &str, data: &str) -> NewEvent {
@@ -44,8 +44,8 @@ fn event(when: i64, what: &str, tags: &str, data: &str) -> NewEvent {
 }
 
 async fn check(events: &dyn Events, told: &[NewEvent], ids: &[u64]) {
-    let mut kept: Vec<Event> = told.iter().zip(ids).map(|(told, &id)| Event { id, told: told.clone() }).collect();
-    kept.sort_by_key(|event| (event.told.when, event.id));
+    let mut kept: Vec<Event> = told.iter().zip(ids).map(|(told, &id)| Event { id, content: told.clone() }).collect();
+    kept.sort_by_key(|event| (event.content.when, event.id));
     for event in &kept {
         assert!((1..=1 << 53).contains(&event.id), "{}", event.id);
         assert_eq!(events.event(event.id).await.unwrap().as_ref(), Some(event), "an event is found by its id");
@@ -66,7 +66,7 @@ async fn check(events: &dyn Events, told: &[NewEvent], ids: &[u64]) {
         let page = events.events(after, -60, 2).await.unwrap();
         assert!(page.len() <= 2);
         let Some(last) = page.last() else { break };
-        after = (last.told.when, last.id);
+        after = (last.content.when, last.id);
         paged.extend(page);
     }
     assert_eq!(paged, kept, "pages are the whole");

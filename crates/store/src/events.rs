@@ -23,8 +23,8 @@ pub struct Event {
     /// At least 1, at most 2⁵³ (browsers read no more), no other event's. Larger for later ones where one node gives
     /// them out; where several do, that is not promised.
     pub id: u64,
-    /// What was told.
-    pub told: NewEvent,
+    /// The event as submitted.
+    pub content: NewEvent,
 }
 
 /// Where events are kept. They are few (people and deployments make them), and never expire.

@@ -137,14 +137,14 @@ impl Events for MemoryDriver {
     fn events(&self, after: (Timestamp, u64), until: Timestamp, most: usize) -> DriverFuture<'_, Vec<Event>> {
         let tables = self.tables();
         let in_span = tables.events.iter().filter(|&(&place, _)| after < place && place.0 <= until);
-        let events = in_span.take(most).map(|(&(_, id), told)| Event { id, told: told.clone() }).collect();
+        let events = in_span.take(most).map(|(&(_, id), event)| Event { id, content: event.clone() }).collect();
         Box::pin(ready(Ok(events)))
     }
 
     fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
         let tables = self.tables();
         let found = tables.events.iter().find(|((_, known), _)| *known == id);
-        let event = found.map(|(_, told)| Event { id, told: told.clone() });
+        let event = found.map(|(_, event)| Event { id, content: event.clone() });
         Box::pin(ready(Ok(event)))
     }
 }

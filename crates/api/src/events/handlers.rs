@@ -49,7 +49,7 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     let begin = out.len();
     let limit = backend.limits.response_bytes;
     for_each_event(backend, from, until, |event| {
-        if filter.as_ref().is_none_or(|filter| filter.matches(&event.told.tags)) {
+        if filter.as_ref().is_none_or(|filter| filter.matches(&event.content.tags)) {
             if out.len() > begin {
                 out.extend_from_slice(b", ");
             }
@@ -75,19 +75,19 @@ pub(crate) async fn one(backend: &Arc<Backend>, query: &Query) -> Result<Reply, 
         Ok(id) => id,
         Err(_) => return Err(Rejection::NoSuchPath(query.path.clone())),
     };
-    let Some(Event { id, told }) = backend.events.event(id).await? else {
+    let Some(Event { id, content }) = backend.events.event(id).await? else {
         return Ok(error(StatusCode::NOT_FOUND, "Event matching query does not exist"));
     };
     let mut out = b"{\"id\": ".to_vec();
     write_int(&mut out, id as i64);
-    let when = jiff::Timestamp::from_second(told.when).unwrap_or_default();
+    let when = jiff::Timestamp::from_second(content.when).unwrap_or_default();
     out.extend_from_slice(b", \"when\": ");
     json_string(&mut out, &when.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), true);
     out.extend_from_slice(b", \"what\": ");
-    json_string(&mut out, &told.what, true);
+    json_string(&mut out, &content.what, true);
     out.extend_from_slice(b", \"data\": ");
-    json_string(&mut out, &told.data, true);
-    write_tags(&told.tags, &mut out);
+    json_string(&mut out, &content.data, true);
+    write_tags(&content.tags, &mut out);
     out.push(b'}');
     Ok(Reply::json(StatusCode::OK, out))
 }
@@ -102,14 +102,14 @@ fn write_tags(tags: &str, out: &mut Vec<u8>) {
 }
 
 /// Writes an event of a list.
-fn write_event(Event { id, told }: &Event, out: &mut Vec<u8>) {
+fn write_event(Event { id, content }: &Event, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"when\": ");
-    write_int(out, told.when);
+    write_int(out, content.when);
     out.extend_from_slice(b", \"what\": ");
-    json_string(out, &told.what, true);
+    json_string(out, &content.what, true);
     out.extend_from_slice(b", \"data\": ");
-    json_string(out, &told.data, true);
-    write_tags(&told.tags, out);
+    json_string(out, &content.data, true);
+    write_tags(&content.tags, out);
     out.extend_from_slice(b", \"id\": ");
     write_int(out, *id as i64);
     out.push(b'}');

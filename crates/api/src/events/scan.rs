@@ -20,7 +20,7 @@ pub(crate) async fn for_each_event(
         let page = backend.events.events(after, until, PAGE_EVENTS).await?;
         page.iter().try_for_each(&mut each)?;
         match page.last() {
-            Some(last) if page.len() == PAGE_EVENTS => after = (last.told.when, last.id),
+            Some(last) if page.len() == PAGE_EVENTS => after = (last.content.when, last.id),
             _ => return Ok(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use metadata::{Found, PolicyId};
-use metric::{Retention, Timestamp};
+use metric::{Retention, Timestamp, Window};
 use render::Span;
 
 use crate::query::Backend;
@@ -62,26 +62,12 @@ impl ReadEstimate<'_> {
     }
 }
 
-/// The step and the points of one series, from the finest stage that reaches back to `span.from` with at most
-/// `max_points`, or else from the coarsest. These are whisper's rules, and those of every `SeriesSource`.
+/// The step and the points of one series, by whisper's rules, as every `SeriesSource` reads.
 fn estimated(retention: &Retention, span: Span, now: Timestamp, max_points: usize) -> Option<SeriesEstimate> {
-    let oldest = now - retention.longest().duration();
-    if span.from > now || span.until < oldest {
-        return None;
-    }
-    let (from, until) = (span.from.max(oldest), span.until.min(now));
-    let fitting = retention.stages().get(retention.stage_holding(from, now)?..)?;
-    let mut last = None;
-    for stage in fitting {
-        let step = i64::from(stage.resolution());
-        let points = (until.div_euclid(step) - from.div_euclid(step)).max(1);
-        let points = usize::try_from(points).unwrap_or(usize::MAX);
-        last = Some(SeriesEstimate { step: stage.resolution(), points });
-        if points <= max_points {
-            break;
-        }
-    }
-    last
+    let choice = retention.choose(Window::between(span.from, span.until), now, max_points)?;
+    let points = choice.slots.end.saturating_sub(choice.slots.start);
+    let step = retention.stages()[choice.stage].resolution();
+    Some(SeriesEstimate { step, points: usize::try_from(points).unwrap_or(usize::MAX) })
 }
 
 #[cfg(test)]

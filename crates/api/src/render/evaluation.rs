@@ -154,8 +154,8 @@ impl Evaluation {
             let mut times = Vec::new();
             let max_events = backend.limits.points.saturating_sub(self.cost.points);
             for_each_event(&backend, fetch.span.from, fetch.span.until, |event| {
-                if filter.as_ref().is_none_or(|filter| filter.matches(&event.told.tags)) {
-                    times.push(event.told.when);
+                if filter.as_ref().is_none_or(|filter| filter.matches(&event.content.tags)) {
+                    times.push(event.content.when);
                 }
                 if times.len() <= max_events { Ok(()) } else { Err(too_many_events(backend.limits.points)) }
             })

@@ -1,10 +1,10 @@
-//! Pickle, MessagePack and protobuf, read: as much of each as our writers use.
+//! Readers of pickle, MessagePack and protobuf, as far as the server writes them.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
 use serde_json::{Map, Number, Value, json};
 
-/// JSON holds no infinity; the recording writes it as a text.
+/// JSON cannot express infinity; the recording writes a text.
 fn float(value: f64) -> Value {
     Number::from_f64(value).map_or_else(|| json!(if value < 0.0 { "-inf" } else { "inf" }), Value::Number)
 }

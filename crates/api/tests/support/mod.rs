@@ -1,4 +1,4 @@
-//! What the tests share: a server on a port of its own over points in memory, and a client that sees bytes.
+//! Test support: a server on its own port over points in memory, and a client that shows bytes.
 
 #![allow(dead_code, reason = "every test file takes what it needs")]
 
@@ -19,7 +19,7 @@ use metadata::Registry;
 use metric::{Aggregation, Policy, Timestamp};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
 
-/// The time at which everything was recorded.
+/// The time of all recordings.
 pub const NOW: Timestamp = 1_700_000_000;
 
 /// A metric kept in one stage.
@@ -28,7 +28,7 @@ pub struct Metric {
     pub name: String,
     pub step: u32,
     pub kept: u32,
-    /// Step and points of a coarser stage, which has no values.
+    /// Step and points of a coarser stage without values.
     pub coarser: Option<(u32, u32)>,
     pub values: HashMap<Timestamp, f64>,
 }
@@ -36,7 +36,7 @@ pub struct Metric {
 /// Series as whisper would read them from files of one archive.
 pub struct Points {
     pub metrics: Vec<Metric>,
-    /// Requests as they came.
+    /// The requests in their order.
     pub asked: Mutex<Vec<SeriesRequest>>,
 }
 
@@ -74,7 +74,7 @@ impl SeriesSource for Points {
     }
 }
 
-/// A registry in which the metrics have the numbers of their places.
+/// A registry in which the id of a metric is its index.
 pub fn registry(metrics: &[Metric]) -> Arc<Registry> {
     let registry = Registry::new();
     for metric in metrics {
@@ -87,7 +87,7 @@ pub fn registry(metrics: &[Metric]) -> Arc<Registry> {
     Arc::new(registry)
 }
 
-/// Keeps what it is told.
+/// Records all events.
 #[derive(Default)]
 pub struct Notes {
     pub answered: Mutex<Vec<Answered>>,
@@ -123,7 +123,7 @@ pub struct Server {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-/// What differs from one test to the next.
+/// The setup of a server.
 pub struct Setup {
     pub metrics: Vec<Metric>,
     pub limits: Limits,
@@ -139,7 +139,7 @@ impl Setup {
     pub fn start(self) -> Server {
         let notes = Arc::new(Notes::default());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let registry = registry(&self.metrics);
         let points = || Arc::new(Points { metrics: self.metrics.clone(), asked: Mutex::default() });
         let series = self.series.clone().unwrap_or_else(|| points());
@@ -160,16 +160,16 @@ impl Setup {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-                tell.send(listener.local_addr().unwrap()).unwrap();
+                sender.send(listener.local_addr().unwrap()).unwrap();
                 served.serve(listener, async { drop(stopped.await) }).await;
             });
         });
-        Server { address: told.recv().unwrap(), api, notes, stop: Some(stop), thread: Some(thread) }
+        Server { address: receiver.recv().unwrap(), api, notes, stop: Some(stop), thread: Some(thread) }
     }
 }
 
 impl Server {
-    /// A connection on which nothing was sent.
+    /// An unused connection.
     pub fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -186,7 +186,7 @@ impl Server {
         receive(&mut stream, method)
     }
 
-    /// Stops it, and waits until it has.
+    /// Stops the server, and waits for the end.
     pub fn stop(mut self) {
         self.stop_now();
     }
@@ -219,7 +219,7 @@ pub fn send(stream: &mut TcpStream, method: &str, path: &str, headers: &[(&str, 
     stream.write_all(body).unwrap();
 }
 
-/// An answer, its body put together from its chunks.
+/// An answer with its whole body.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub status: u16,
@@ -238,7 +238,7 @@ impl Answer {
     }
 }
 
-/// Reads one answer and no further.
+/// Reads one answer.
 pub fn receive(stream: &mut TcpStream, method: &str) -> Answer {
     try_receive(stream, method).expect("an answer")
 }
