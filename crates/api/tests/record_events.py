@@ -1,20 +1,11 @@
 #!/usr/bin/env python3
-<<<<<<< HEAD
-"""Records the answers of graphite-web 1.1.10 to events and queries for events, into events.jsonl.
-=======
 """Records what graphite-web 1.1.10 answers when clients submit and request events, into events.jsonl.
->>>>>>> e910eec (api: comments, names and messages in plain English; estimates use Retention::choose)
 
     tests/install-peers                       (once, in the root of the repository)
     tests/.cache/venv/bin/python crates/api/tests/record_events.py
 
-<<<<<<< HEAD
-Each line is a request and its answer, in order: events that were sent exist for the requests that follow, with
-ids from 1 on. Answers of 500 and above are crashes and are not recorded; ours are in differences.md.
-=======
 Each line holds a request and its answer, in order: each submitted event is visible to the requests that follow. Ids
 start at 1. Answers of 500 and above are crashes and are not recorded; ours are in differences.md.
->>>>>>> e910eec (api: comments, names and messages in plain English; estimates use Retention::choose)
 """
 
 import json
