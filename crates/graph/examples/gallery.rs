@@ -1,4 +1,4 @@
-//! Draws graphs of every kind into a folder, to be looked at: `cargo run -p graph --example gallery -- FOLDER`.
+//! Draws graphs of every kind into a folder, for the eye: `cargo run -p graph --example gallery -- FOLDER`.
 //! With `--time` it draws one graph many times and says how long each takes.
 
 use std::{path::Path, sync::Arc, time::Instant};

@@ -1,4 +1,4 @@
-//! Grid and labels: the lines behind a plot and the text beside it.
+//! Grid and labels: the lines behind a plot and the labels next to it.
 
 use crate::{
     Options,
@@ -16,8 +16,7 @@ pub(crate) const GAP: f32 = 5.0;
 /// Pixels between the plot and the labels of times: below the label of the lowest value.
 pub(crate) const GAP_BELOW: f32 = 8.0;
 
-/// How much of a grid's colour is painted: graphite-web's lines are this share of a pixel wide, which blurs them over
-/// two.
+/// The opacity of a grid: graphite-web's lines are this share of a pixel wide, which blurs them over two pixels.
 const MAJOR: f32 = 0.4;
 const MINOR: f32 = 0.22;
 
@@ -44,15 +43,15 @@ impl TimeScale {
     }
 }
 
-/// A value axis beside a plot.
-pub(crate) struct Beside<'a> {
+/// A value axis on one side of a plot.
+pub(crate) struct SideAxis<'a> {
     pub axis: &'a ValueAxis,
     pub right: bool,
-    /// Whether it is labelled; the other of two need not be.
+    /// Whether it has labels; one of two may be without.
     pub labelled: bool,
 }
 
-/// The values that are labelled where labels stand `apart` pixels from each other at least.
+/// The values with a label where labels are at least `apart` pixels from each other.
 pub(crate) fn spaced_labels(axis: &ValueAxis, height: f32, apart: f32) -> Vec<(f64, String)> {
     let mut labels = axis.labels();
     let distance = match &labels[..] {
@@ -68,7 +67,7 @@ pub(crate) fn spaced_labels(axis: &ValueAxis, height: f32, apart: f32) -> Vec<(f
     labels
 }
 
-/// Where a value is down the picture.
+/// The vertical position of a value in the picture.
 pub(crate) fn y(axis: &ValueAxis, area: &Area, value: f64) -> f64 {
     f64::from(area.bottom) - axis.height(value) * f64::from(area.height())
 }
@@ -140,7 +139,7 @@ pub(crate) fn draw_grid(
     ruled(scene, major, options.look.major_line.faded(MAJOR));
 }
 
-/// Draws the sides of the plot, which are there where the axes are.
+/// Draws the sides of the plot that have an axis.
 pub(crate) fn draw_frame(scene: &mut Scene, options: &Options, area: &Area) {
     let mut path = Vec::new();
     let (left, right) = (f64::from(area.left), f64::from(area.right));
@@ -152,17 +151,23 @@ pub(crate) fn draw_frame(scene: &mut Scene, options: &Options, area: &Area) {
 }
 
 /// Draws the labels of value axes.
-pub(crate) fn draw_value_labels(scene: &mut Scene, options: &Options, area: &Area, axes: &[Beside<'_>], faces: &Faces) {
+pub(crate) fn draw_value_labels(
+    scene: &mut Scene,
+    options: &Options,
+    area: &Area,
+    axes: &[SideAxis<'_>],
+    faces: &Faces,
+) {
     let heights = faces.heights();
-    for beside in axes.iter().filter(|beside| beside.labelled) {
-        for (value, label) in spaced_labels(beside.axis, area.height(), heights.line) {
-            let y = y(beside.axis, area, value);
+    for side in axes.iter().filter(|side| side.labelled) {
+        for (value, label) in spaced_labels(side.axis, area.height(), heights.line) {
+            let y = y(side.axis, area, value);
             if y < f64::from(area.top) - 1.0 || f64::from(area.bottom) + 1.0 < y {
                 continue;
             }
             let baseline = (y as f32 + heights.capital / 2.0).round();
             let (x, anchor) =
-                if beside.right { (area.right + GAP, Anchor::Start) } else { (area.left - GAP, Anchor::End) };
+                if side.right { (area.right + GAP, Anchor::Start) } else { (area.left - GAP, Anchor::End) };
             let lowest = options.height as f32 - 1.0;
             let y = baseline.min(lowest).max(heights.capital + 1.0);
             scene.text(text(options, &faces.text, label, x, y, anchor));
@@ -170,7 +175,7 @@ pub(crate) fn draw_value_labels(scene: &mut Scene, options: &Options, area: &Are
     }
 }
 
-/// Draws the labels of times: as many as stand side by side, at round times.
+/// Draws the labels of times: as many as fit side by side, at round times.
 pub(crate) fn draw_time_labels(
     scene: &mut Scene,
     options: &Options,
@@ -191,7 +196,7 @@ pub(crate) fn draw_time_labels(
         .collect();
     let widest = labels.iter().map(|(_, _, _, width)| *width).fold(0.0, f32::max);
     let stride = times.label.round_stride(f64::from(widest + 10.0) / scale.pixels(times.label).max(1e-9));
-    // What cannot be centred on its time within the picture is moved a little, or left out.
+    // A label that cannot be centred on its time within the picture is moved a little, or left out.
     let (least, most) = (1.0, options.width as f32 - 1.0);
     let mut free_from = f32::NEG_INFINITY;
     for (time, reading, label, width) in labels {
@@ -222,7 +227,7 @@ fn text(options: &Options, face: &Face, text: String, x: f32, y: f32, anchor: An
     }
 }
 
-/// Draws the lines of a title beside the plot, turned, outwards from the edge of the picture: the first at `x`.
+/// Draws the lines of a title next to the plot, turned, outwards from the edge of the picture: the first at `x`.
 pub(crate) fn draw_side_title(
     scene: &mut Scene,
     options: &Options,

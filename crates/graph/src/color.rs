@@ -8,11 +8,11 @@ pub(crate) struct Color {
     pub red: u8,
     pub green: u8,
     pub blue: u8,
-    /// 0 to 1; `None` where the text said nothing, and whoever paints decides.
+    /// 0 to 1; `None` where the text does not define it; then the painter decides.
     pub alpha: Option<f32>,
 }
 
-/// graphite-web's own names (`colorAliases`), which are not what a browser means by them.
+/// graphite-web's own names (`colorAliases`), different from a browser's colours of these names.
 const NAMES: [(&str, [u8; 3]); 22] = [
     ("black", [0, 0, 0]),
     ("white", [255, 255, 255]),
@@ -46,8 +46,8 @@ impl Color {
         Color { red, green, blue, alpha: None }
     }
 
-    /// Reads a name, `rrggbb` or `rrggbbaa`, with or without `#` before it. Digits beyond are passed over, as in
-    /// graphite-web, where only a colour of exactly eight digits says how opaque it is.
+    /// Reads a name, `rrggbb` or `rrggbbaa`, with or without `#` before it. More digits are ignored, as in
+    /// graphite-web, where only a colour of exactly eight digits defines its opacity.
     pub fn parse(text: &str) -> Option<Color> {
         let text = text.trim();
         if let Some((_, rgb)) = NAMES.iter().find(|(name, _)| *name == text) {
@@ -72,22 +72,22 @@ impl Color {
         Color::parse(text).ok_or_else(|| Error::option(param, text, expected))
     }
 
-    /// How opaque it is painted.
+    /// Its opacity, 1 where undefined.
     pub fn opacity(self) -> f32 {
         self.alpha.unwrap_or(1.0)
     }
 
-    /// This opaque, unless the text of the colour had said so.
+    /// The same colour with this opacity, unless the text of the colour defines one.
     pub fn or_alpha(self, alpha: f32) -> Color {
         Color { alpha: Some(self.alpha.unwrap_or(alpha)), ..self }
     }
 
-    /// As much more transparent.
+    /// The same colour with its opacity times `share`.
     pub fn faded(self, share: f32) -> Color {
         Color { alpha: Some(self.opacity() * share), ..self }
     }
 
-    /// How bright it looks, 0 to 1, by the weights of sRGB.
+    /// The brightness, 0 to 1, by the weights of sRGB.
     fn brightness(self) -> f32 {
         (0.299 * f32::from(self.red) + 0.587 * f32::from(self.green) + 0.114 * f32::from(self.blue)) / 255.0
     }
@@ -97,9 +97,9 @@ impl Color {
         (self.brightness() - ground.brightness()).abs() > 0.25
     }
 
-    /// Black or white, whichever is read more easily on a ground of this colour.
+    /// Black or white: the one that is easier to read on a ground of this colour.
     pub fn contrary(self) -> Color {
-        // A ground that lets the page through is mostly seen on a light page.
+        // A transparent ground is mostly on a light page.
         if self.brightness() > 0.5 || self.opacity() < 0.5 { Color::BLACK } else { Color::WHITE }
     }
 }

@@ -10,13 +10,13 @@ pub enum Error {
         param: &'static str,
         /// What was given.
         given: String,
-        /// What would do.
+        /// What is valid.
         expected: String,
     },
     /// An unknown `graphType`, in graphite-web's words.
     #[error("Invalid graphType '{0}', must be one of ['line', 'pie']")]
     GraphType(String),
-    /// More pixels than are drawn.
+    /// A picture of more pixels than allowed.
     #[error("an image of {width} x {height} pixels is too large; at most {limit} pixels are drawn")]
     TooLarge {
         /// Pixels across.
@@ -26,16 +26,16 @@ pub enum Error {
         /// The pixels allowed.
         limit: u32,
     },
-    /// A value axis whose ends were both asked for, the wrong way round.
+    /// A value axis whose two limits are in the wrong order.
     #[error("a value axis cannot go from {min} to {max}: its minimum must be less than its maximum and its limit")]
     Axis {
-        /// Where it is to begin.
+        /// Its lower limit.
         min: f64,
-        /// Where it is to end.
+        /// Its upper limit.
         max: f64,
     },
-    /// A picture that is longer in bytes than was allowed.
-    #[error("the image comes to more than {limit} bytes")]
+    /// A picture of more bytes than allowed.
+    #[error("the image has more than {limit} bytes")]
     TooLong {
         /// The bytes allowed.
         limit: usize,
@@ -47,7 +47,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn option(param: &'static str, given: &str, expected: &str) -> Error {
-        // A message that quotes a megabyte helps nobody.
+        // A message that quotes a megabyte helps no reader.
         let short: String = given.chars().take(100).collect();
         let given = if short.len() < given.len() { format!("{short}…") } else { short };
         Error::Option { param, given, expected: expected.to_owned() }

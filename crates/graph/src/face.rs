@@ -1,4 +1,4 @@
-//! The type face that is built in: how wide a text is, and its outlines.
+//! The built-in type face: the widths and outlines of texts.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct Face {
     metrics: GlyphMetrics<'static>,
     size: f32,
     italic: bool,
-    // Outlines that were asked for: the same letters come again and again.
+    // Outlines drawn before: the same letters come again and again.
     outlines: HashMap<GlyphId, Option<Path>>,
     // Fits outlines to whole rows of pixels, so that small text is sharp.
     hinting: Option<HintingInstance>,
@@ -121,7 +121,7 @@ impl Face {
             None => DrawSettings::unhinted(Size::new(self.size), LocationRef::default()),
         };
         let mut pen = Pen { path: PathBuilder::new(), slant: if self.italic { 0.2 } else { 0.0 } };
-        // A glyph of the built-in font that cannot be drawn is left blank.
+        // A glyph of the built-in font without an outline is left blank.
         outline.draw(settings, &mut pen).ok()?;
         pen.path.finish()
     }

@@ -1,4 +1,4 @@
-//! Where things are: what stands around a plot, and what gives way when the picture is small.
+//! The layout: the parts around a plot, and those that a small picture leaves out.
 
 use crate::{
     Options,
@@ -25,7 +25,7 @@ impl Area {
     }
 }
 
-/// What may stand around a plot, the most dispensable last.
+/// The parts around a plot, the most dispensable last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Around {
     ValueLabels,
@@ -35,7 +35,7 @@ pub(crate) enum Around {
     Legend,
 }
 
-/// Everything that can give way, in the order in which it does.
+/// The parts that a small picture leaves out, in this order.
 pub(crate) const GIVING_WAY: [Around; 5] =
     [Around::Legend, Around::SideTitles, Around::Title, Around::TimeLabels, Around::ValueLabels];
 
@@ -72,7 +72,7 @@ pub(crate) fn title_lines(title: Option<&str>, face: &Face, width: f32) -> Vec<S
     lines.map(|line| face.shortened(line, width)).collect()
 }
 
-/// Pixels down that lines of a title take, with what is free below them.
+/// The height of the lines of a title with the gap below them, pixels.
 pub(crate) fn title_height(lines: &[String], face: &Face) -> f32 {
     if lines.is_empty() { 0.0 } else { lines.len() as f32 * face.heights().line + 4.0 }
 }
@@ -100,7 +100,7 @@ pub(crate) fn draw_title(scene: &mut Scene, lines: &[String], faces: &Faces, opt
     }
 }
 
-/// A picture that says that there is nothing to see, in graphite-web's words, colour and size.
+/// A picture without data, in graphite-web's words, colour and size.
 pub(crate) fn no_data(scene: &mut Scene, options: &Options) {
     let (width, height) = (options.width as f32, options.height as f32);
     let size = (width * height).ln().max(4.0).min(height);

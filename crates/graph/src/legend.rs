@@ -14,11 +14,11 @@ use crate::{
 pub(crate) struct Entry {
     pub name: String,
     pub color: Color,
-    /// It belongs to the right axis, and stands at the right.
+    /// Whether it belongs to the right axis; then it is at the right.
     pub right: bool,
 }
 
-/// Entries in their places.
+/// Entries with their positions.
 pub(crate) struct Legend {
     places: Vec<Place>,
     // Entries for which there was no row; a last row counts them.
@@ -28,11 +28,11 @@ pub(crate) struct Legend {
     swatch: f32,
 }
 
-/// An entry in its place.
+/// An entry with its position.
 struct Place {
     entry: Entry,
     row: usize,
-    /// Pixels from the left edge, or from the right edge for an entry that stands there.
+    /// Pixels from the left edge, or from the right edge for an entry at the right.
     shift: f32,
 }
 
@@ -82,7 +82,7 @@ impl Legend {
         Some(Legend { left_out: all - places.len(), places, rows, row_height, swatch })
     }
 
-    /// Pixels down that it takes, the gap above it included.
+    /// The height, pixels, with the gap above it.
     pub fn height(&self) -> f32 {
         ABOVE + self.rows as f32 * self.row_height
     }

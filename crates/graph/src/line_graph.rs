@@ -1,16 +1,16 @@
 //! A graph of series over time.
 //!
 //! 1. Decide how each line looks, and which axis it belongs to.
-//! 2. Lay out what stands around the plot; what finds no room in a small picture gives way.
-//! 3. Fold values to pixels, stack them where asked, and find the value axes. Their labels decide how wide the plot is,
-//!    so this is done until it agrees with itself.
+//! 2. Lay out the parts around the plot; a small picture leaves some out.
+//! 3. Fold values to pixels, stack them where requested, and find the value axes. Their labels decide how wide the plot
+//!    is, so this repeats until the width stays.
 //! 4. Draw: grid, areas, lines, labels, legend.
 
 use jiff::tz::TimeZone;
 
 use crate::{
     Error, Options, Picture, Series,
-    axes::{self, Beside, TimeScale},
+    axes::{self, SideAxis, TimeScale},
     color::Color,
     layout::{self, Area, Around, Faces, GIVING_WAY},
     legend::{Entry, Legend},
@@ -22,13 +22,13 @@ use crate::{
     value_axis::ValueAxis,
 };
 
-/// Series for which there is a legend when the request does not say: graphite-web's `LEGEND_MAX_ITEMS`.
+/// Series up to which a graph has a legend by default: graphite-web's `LEGEND_MAX_ITEMS`.
 const LEGEND_MAX_ITEMS: usize = 10;
 
-/// Times that the layout is done again at most. Each time the plot only narrows, by the width of a digit or so.
+/// Rounds of the layout at most. Each only narrows the plot, by the width of a digit or so.
 const ROUNDS: usize = 4;
 
-/// Lays out a graph. Times are those of clocks in `zone`. `stop` is asked now and then, and ends the work.
+/// Lays out a graph. Times are those of clocks in `zone`. `stop` is called now and then, and ends the work.
 pub fn line_graph(
     options: &Options,
     series: &[Series],
@@ -49,13 +49,13 @@ pub fn line_graph(
     Ok(Picture { scene, font })
 }
 
-/// A series as it is drawn.
+/// A line of the graph.
 struct Line<'a> {
     series: &'a Series,
     color: Color,
     width: f32,
     dash: Option<f32>,
-    /// It belongs to the second axis.
+    /// Whether it belongs to the second axis.
     right: bool,
     filled: bool,
     // Step 3: values folded to pixels, and stacked; seconds from one to the next.
@@ -76,7 +76,7 @@ struct Graph<'a> {
     until: i64,
 }
 
-/// What stands where.
+/// The positions of the parts.
 struct Layout {
     margin: f32,
     area: Area,
@@ -130,7 +130,7 @@ impl<'a> Graph<'a> {
                 step: series.step.max(1),
             });
         }
-        // A slope through a single value is nothing to see.
+        // A slope through a single value is invisible.
         let single = series.iter().any(|series| series.values.len() == 1);
         let mode = if asked.line_mode == LineMode::Slope && single { LineMode::Staircase } else { asked.line_mode };
         let end = |series: &Series| if mode == LineMode::Staircase { series.end } else { series.end - series.step };
@@ -145,14 +145,14 @@ impl<'a> Graph<'a> {
         let times =
             TimeAxis::new(self.from, self.until, self.pixels(&area), self.zone, options.line.time_form.as_deref());
         let shows_axes = !options.line.graph_only && !options.line.hide_axes;
-        let beside = axes.beside(&self, &layout);
+        let side_axes = axes.side_axes(&self, &layout);
 
         layout::draw_title(scene, &layout.title, &self.faces, options, layout.margin);
         for (lines, right) in layout.side_titles.iter().zip([false, true]) {
             axes::draw_side_title(scene, options, lines, &self.faces, &area, right, layout.margin);
         }
         if shows_axes && !options.line.hide_grid {
-            let ruling = beside.iter().find(|beside| beside.labelled).or(beside.first()).map(|beside| beside.axis);
+            let ruling = side_axes.iter().find(|side| side.labelled).or(side_axes.first()).map(|side| side.axis);
             let text_height = self.faces.heights().line;
             if let Some(axis) = ruling {
                 axes::draw_grid(scene, options, &area, axis, &times, &scale, text_height);
@@ -165,7 +165,7 @@ impl<'a> Graph<'a> {
             scene.part("axes");
             axes::draw_frame(scene, options, &area);
             if layout.value_labels {
-                axes::draw_value_labels(scene, options, &area, &beside, &self.faces);
+                axes::draw_value_labels(scene, options, &area, &side_axes, &self.faces);
             }
             if layout.time_labels {
                 axes::draw_time_labels(scene, options, &area, &times, &scale, &self.faces);
@@ -187,7 +187,7 @@ impl<'a> Graph<'a> {
             if arranged.1.widths == widths {
                 break;
             }
-            // Never narrower again: two layouts that ask for each other would not end.
+            // Never narrower again: two layouts that lead to each other would not end.
             let of_labels = arranged.1.widths;
             widths = if widths == [24.0; 2] { of_labels } else { [0, 1].map(|side| widths[side].max(of_labels[side])) };
             arranged = self.arranged(widths)?;
@@ -195,7 +195,7 @@ impl<'a> Graph<'a> {
         Ok(arranged)
     }
 
-    /// The picture where the labels of the value axes are so wide.
+    /// The picture for this width of the labels of the value axes.
     fn arranged(&mut self, widths: [f32; 2]) -> Result<(Layout, ValueAxes), Error> {
         let layout = self.layout(widths);
         self.fold(&layout.area);
@@ -203,10 +203,10 @@ impl<'a> Graph<'a> {
         Ok((layout, axes))
     }
 
-    /// Step 2: everything that is asked for and has room.
+    /// Step 2: all parts of the request that have room.
     fn layout(&self, widths: [f32; 2]) -> Layout {
         let (width, height) = (self.options.width as f32, self.options.height as f32);
-        // Half of the picture is the plot's, more or less.
+        // About half of the picture belongs to the plot.
         let is_enough =
             |area: &Area| area.width() >= (0.6 * width).min(120.0) && area.height() >= (0.4 * height).min(60.0);
         let mut hidden: Vec<Around> = Vec::new();
@@ -297,7 +297,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Step 3: folds values to pixels, and stacks them where asked.
+    /// Step 3: folds values to pixels, and stacks them where requested.
     fn fold(&mut self, area: &Area) {
         let (pixels, least) = (self.pixels(area), self.options.line.min_x_step);
         let span = (self.until - self.from) as f64;
@@ -378,13 +378,13 @@ impl<'a> Graph<'a> {
         Ok(ValueAxes { left, right, widths })
     }
 
-    /// The axis of one side, whose lines are stacked where that is asked for.
+    /// The axis of one side, whose lines are stacked where requested.
     fn value_axis(&mut self, right: bool, of: &AxisOptions) -> Result<ValueAxis, Error> {
         let asked = &self.options.line;
         let mut limits = self.limits(right);
         if asked.area_mode == AreaMode::Stacked {
             let (stacked, largest) = self.stacked(right);
-            // The least single value, not the least sum: as graphite-web.
+            // The least single value, not the least sum, as in graphite-web.
             limits = limits.map(|(least, most)| (least, if largest.is_finite() { largest } else { most }));
             for (index, values) in stacked {
                 self.lines[index].values = values;
@@ -414,7 +414,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Where a line goes.
+    /// The points of a line.
     fn trace(&self, line: &Line<'_>, axis: &ValueAxis, area: &Area, scale: &TimeScale) -> Vec<Vec<Point>> {
         let y = |value: f64| axes::y(axis, area, value);
         let tracer = Tracer {
@@ -438,7 +438,7 @@ impl<'a> Graph<'a> {
     ) -> Result<(), Error> {
         let mut shapes = Vec::new();
         let filled = || self.lines.iter().filter(|line| line.filled && !line.series.style.infinite);
-        // Edges that meet let the ground shine through, so opaque areas lie under those before them a little.
+        // Edges that meet let the ground shine through, so opaque areas reach under those before them a little.
         let covers = filled().all(|line| self.area_color(line).opacity() >= 1.0 && !line.series.style.invisible);
         let overlap = if covers { 0.75 } else { 0.0 };
         for right in [false, true] {
@@ -495,7 +495,7 @@ impl<'a> Graph<'a> {
                 infinite(line, area, scale)
             } else {
                 let traced = self.trace(line, axes.of(line.right), area, scale);
-                // A line along the edge of the plot is seen in all its width.
+                // A line along the edge of the plot is visible in all its width.
                 let (top, bottom) = (area.top - line.width / 2.0, area.bottom + line.width / 2.0);
                 traced.iter().flat_map(|line| clipped(line, top, bottom)).collect()
             };
@@ -535,7 +535,7 @@ fn add_at_times(totals: &mut Vec<f64>, start: i64, step: i64, line: &Line<'_>, u
     }
 }
 
-/// Pixels kept free around everything: graphite-web's ten, or less where that would be much of a small picture.
+/// The margin of the picture, pixels: graphite-web's ten, or less in a small picture.
 pub(crate) fn margin(options: &Options) -> f32 {
     let (width, height) = (options.width as f32, options.height as f32);
     let small = width.min(height);
@@ -547,13 +547,13 @@ impl ValueAxes {
         self.right.as_ref().filter(|_| right).unwrap_or(&self.left)
     }
 
-    fn beside(&self, graph: &Graph<'_>, layout: &Layout) -> Vec<Beside<'_>> {
+    fn side_axes(&self, graph: &Graph<'_>, layout: &Layout) -> Vec<SideAxis<'_>> {
         let labels = layout.value_labels;
         match &self.right {
-            None => vec![Beside { axis: &self.left, right: graph.options.line.labels_right, labelled: labels }],
+            None => vec![SideAxis { axis: &self.left, right: graph.options.line.labels_right, labelled: labels }],
             Some(right) => vec![
-                Beside { axis: &self.left, right: false, labelled: labels && self.widths[0] > 0.0 },
-                Beside { axis: right, right: true, labelled: labels },
+                SideAxis { axis: &self.left, right: false, labelled: labels && self.widths[0] > 0.0 },
+                SideAxis { axis: right, right: true, labelled: labels },
             ],
         }
     }

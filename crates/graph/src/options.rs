@@ -1,26 +1,26 @@
-//! What a request may ask of a graph: the parameters of graphite-web's `Graph`, `LineGraph` and `PieGraph`, read.
+//! The options of a graph: the parameters of graphite-web's `Graph`, `LineGraph` and `PieGraph`, parsed.
 //!
-//! A value that graphite-web passes over is passed over here; one on which its drawing fails is refused.
+//! A value that graphite-web ignores is ignored; one on which its drawing fails is rejected.
 
 use crate::{Error, color::Color, template::Template};
 
-/// A whole image's pixels, at most: a picture for a wall of monitors, 40 MB while it is drawn.
+/// Pixels of the largest picture: for a wall of monitors, 40 MB of memory while it is drawn.
 pub const MAX_PIXELS: u32 = 10_000_000;
 
-/// What a request asks of a graph. Everything has a default; [`Options::read`] takes the parameters of a request.
+/// The options of a graph. Each has a default; [`Options::read`] takes the parameters of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Pixels across.
     pub(crate) width: u32,
     /// Pixels down.
     pub(crate) height: u32,
-    /// Pixels kept free around everything, where the request says.
+    /// The margin of the picture, pixels, where the request has one.
     pub(crate) margin: Option<f32>,
     pub(crate) font: Font,
     pub(crate) look: Look,
     pub(crate) title: Option<String>,
     pub(crate) legend: Legend,
-    /// How much of an area's colour is painted.
+    /// The opacity of areas.
     pub(crate) area_alpha: Option<f32>,
     pub(crate) line: LineOptions,
     pub(crate) pie: PieOptions,
@@ -29,7 +29,7 @@ pub struct Options {
 /// How text is set.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Font {
-    /// What SVG asks the viewer for; PNG always has the face that is built in.
+    /// The face of SVG text, where the viewer has it; PNG always has the built-in face.
     pub name: Option<String>,
     /// Pixels.
     pub size: f32,
@@ -48,18 +48,18 @@ pub(crate) struct Look {
     pub lines: Vec<Color>,
 }
 
-/// What is said below the picture.
+/// The legend.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Legend {
-    /// Whether there is none; `None` leaves it to the number of series.
+    /// Whether the legend is hidden; `None` leaves it to the number of series.
     pub hidden: Option<bool>,
-    /// A name once, however many series bear it.
+    /// Whether each name is listed once, however many series have it.
     pub unique: bool,
-    /// No name of a series without values.
+    /// Whether series without values are left out.
     pub without_null: bool,
 }
 
-/// What only graphs over time have.
+/// Options of graphs over time alone.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LineOptions {
     pub line_mode: LineMode,
@@ -70,9 +70,9 @@ pub(crate) struct LineOptions {
     pub null_as_zero: bool,
     /// Pixels between values, at the least; more values are folded.
     pub min_x_step: f64,
-    /// Text beside the left axis.
+    /// The title of the left axis.
     pub title_left: Option<String>,
-    /// Text beside the right axis, when there is one.
+    /// The title of the right axis, where there is one.
     pub title_right: Option<String>,
     pub graph_only: bool,
     pub hide_axes: bool,
@@ -81,12 +81,12 @@ pub(crate) struct LineOptions {
     pub hide_grid: bool,
     /// Minor lines between two major ones.
     pub minor_lines: u32,
-    /// The form of times, in strftime's words.
+    /// The format of times, for strftime.
     pub time_form: Option<String>,
     /// Whether a single value axis is on the right.
     pub labels_right: bool,
     pub units: Units,
-    /// How many steps a value axis may have.
+    /// The allowed numbers of steps of a value axis.
     pub divisors: Vec<u32>,
     pub log_base: Option<f64>,
     /// Of the only axis.
@@ -132,7 +132,7 @@ pub(crate) struct AxisOptions {
     pub max: Option<Top>,
     /// The top of the axis, at most.
     pub limit: Option<f64>,
-    /// From a label to the next; above zero.
+    /// The distance from a label to the next; above zero.
     pub step: Option<f64>,
     pub line_width: Option<f32>,
     pub color: Option<Color>,
@@ -148,17 +148,17 @@ pub(crate) enum Top {
     At(f64),
 }
 
-/// What only pies have.
+/// Options of pies alone.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PieOptions {
     pub labels: PieLabels,
-    /// The smallest value, or share in percent, that is written on its slice.
+    /// The smallest value, or share in percent, with a label on its slice.
     pub labels_min: f64,
     pub labels_color: Color,
     pub rotated: bool,
 }
 
-/// What is written on a slice.
+/// The labels of slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PieLabels {
     None,
@@ -166,11 +166,10 @@ pub(crate) enum PieLabels {
     Percent,
 }
 
-/// How a dash is drawn where a parameter only says that there are to be some: the default of `dashed()`.
+/// Pixels of a dash where a parameter only turns dashes on: the default of `dashed()`.
 const DASH: f32 = 5.0;
 
-/// What graphite-web makes of the text of a parameter before it looks at the name: nothing of an empty one and
-/// of `default`.
+/// The text of a parameter as graphite-web cleans it: an empty text and `default` count as not given.
 struct Values<'v, 'a>(&'v dyn Fn(&str) -> Option<&'a str>);
 
 impl<'a> Values<'_, 'a> {
@@ -178,7 +177,7 @@ impl<'a> Values<'_, 'a> {
         (self.0)(name).filter(|text| !text.is_empty() && !text.eq_ignore_ascii_case("default"))
     }
 
-    /// What Python calls true: any text but `false` and zero.
+    /// True as in Python: any text but `false` and zero.
     fn flag(&self, name: &'static str) -> Option<bool> {
         let text = self.text(name)?;
         let truth = match text.to_ascii_lowercase().as_str() {
@@ -198,7 +197,7 @@ impl<'a> Values<'_, 'a> {
         let number: Result<f64, _> = text.trim().parse();
         match number {
             Ok(number) if number.is_finite() => Ok(Some(number.clamp(-1e300, 1e300))),
-            // A limit that is no limit.
+            // No limit.
             Ok(number) if number.is_nan() || name.starts_with("yLimit") => Ok(None),
             _ => Err(Error::option(name, text, "a number")),
         }
@@ -236,7 +235,7 @@ impl<'a> Values<'_, 'a> {
         }
     }
 
-    /// Pixels of a dash: a number of them, or just that there are some.
+    /// Pixels of a dash: a number, or the default where dashes are only turned on.
     fn dash(&self, name: &'static str) -> Result<Option<f32>, Error> {
         match self.text(name).map(str::to_ascii_lowercase).as_deref() {
             None | Some("false") => Ok(None),
@@ -268,8 +267,8 @@ impl<'a> Values<'_, 'a> {
 }
 
 impl Options {
-    /// Reads the parameters of a request: `value` gives the last value of a name. Names it does not know are not
-    /// asked for. The error says which parameter is wrong and what would do.
+    /// Reads the parameters of a request: `value` gives the last value of a name. Never asks
+    /// for an unknown name. The error names the invalid parameter and what is valid.
     pub fn read<'a>(value: &dyn Fn(&str) -> Option<&'a str>) -> Result<Options, Error> {
         let values = Values(value);
         let side = |name, default| Ok(values.between(name, 1.0, 100_000.0)?.unwrap_or(default) as u32);
@@ -302,7 +301,7 @@ impl Options {
     }
 }
 
-/// `areaAlpha`: zero is none, as Python has it, and what is no number is a half.
+/// `areaAlpha`: zero counts as not given, as in Python, and a text that is not a number as a half.
 fn area_alpha(values: &Values<'_, '_>) -> Option<f32> {
     let text = values.text("areaAlpha")?;
     match text.trim().parse::<f32>() {
@@ -416,7 +415,7 @@ fn divisors(values: &Values<'_, '_>) -> Result<Vec<u32>, Error> {
 }
 
 impl Units {
-    /// The system of a name; `si` for a name there is none of, as in graphite-web.
+    /// The unit system of a name; `si` for an unknown name, as in graphite-web.
     fn named(name: &str) -> Units {
         match name.to_ascii_lowercase().as_str() {
             "binary" => Units::Binary,
@@ -440,7 +439,7 @@ impl PieOptions {
     }
 }
 
-/// `%41` as `A`. A `+` stays: the request was decoded already, so whoever sent one meant it.
+/// `%41` as `A`. A `+` stays: the request was decoded already, so the client meant a plus sign.
 pub(crate) fn percent_decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());

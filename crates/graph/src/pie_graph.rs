@@ -15,13 +15,13 @@ use crate::{
 /// A slice of a pie.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Slice {
-    /// What the legend says.
+    /// Its name in the legend.
     pub name: String,
-    /// Its size. What is not a number above zero takes no room.
+    /// Its size. A value that is not a number above zero takes no room.
     pub value: f64,
 }
 
-/// Lays out a pie. `stop` is asked now and then, and ends the work.
+/// Lays out a pie. `stop` is called now and then, and ends the work.
 pub fn pie_graph(options: &Options, slices: &[Slice], stop: &dyn Fn() -> bool) -> Result<Picture, Error> {
     let mut scene =
         Scene { width: options.width, height: options.height, background: options.look.background, items: Vec::new() };
@@ -74,7 +74,7 @@ pub fn pie_graph(options: &Options, slices: &[Slice], stop: &dyn Fn() -> bool) -
         }
         angle += turn;
     }
-    // The ground shows between slices, so that neighbours of one colour are told apart.
+    // The ground shows between slices, so that neighbours of one colour look separate.
     let mut cuts = Vec::new();
     if slices.iter().filter(|slice| size(slice) > 0.0).count() > 1 {
         let mut angle = -PI / 2.0;
@@ -103,7 +103,7 @@ pub fn pie_graph(options: &Options, slices: &[Slice], stop: &dyn Fn() -> bool) -
     Ok(Picture { scene, font })
 }
 
-/// What is written on a slice, unless it is too small.
+/// Draws the label of a slice, unless it is too small.
 fn label(options: &Options, value: f64, percent: f64) -> Option<String> {
     let least = options.pie.labels_min;
     match options.pie.labels {
@@ -132,7 +132,7 @@ fn draw_label(
     let middle = middle.rem_euclid(TAU);
     let upright = if PI / 2.0 < middle && middle <= 1.5 * PI { middle - PI } else { middle };
     let rotation = if turned { upright.to_degrees() as f32 } else { 0.0 };
-    // The base line is half a capital below the middle, whichever way that is.
+    // The base line is half a capital below the middle.
     let drop = f64::from(faces.heights().capital) / 2.0;
     let turn = f64::from(rotation).to_radians();
     let font = &options.font;

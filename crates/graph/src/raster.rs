@@ -47,12 +47,12 @@ fn paint_shape(pixels: &mut Pixmap, shape: &Shape) {
             let stroke = Stroke {
                 width,
                 line_cap: LineCap::Butt,
-                // Nobody sees the corners of a thin line, and round ones take longer.
+                // The corners of a thin line are invisible, and round ones take longer.
                 line_join: if width < 2.0 { LineJoin::Bevel } else { LineJoin::Round },
                 dash: dash.and_then(|dash| StrokeDash::new(vec![dash, dash], 0.0)),
                 ..Stroke::default()
             };
-            // What is seen through would show where lengths meet, and dashes are counted from the beginning.
+            // A transparent line would show where lengths meet, and dashes are counted from the beginning.
             let whole = dash.is_some() || shape.color.opacity() < 1.0;
             let lengths = if whole { vec![shape.path.clone()] } else { lengths(&shape.path) };
             for path in lengths.iter().filter_map(|length| path(length)) {
@@ -66,7 +66,7 @@ fn paint_shape(pixels: &mut Pixmap, shape: &Shape) {
 const LENGTH: usize = 128;
 
 /// A path of straight lines in lengths, each beginning with the last piece of the one before, so that its corner is
-/// drawn. The time to stroke a path grows with the square of what of it crosses a row of pixels.
+/// drawn. The time to stroke a path grows with the square of the number of its lines that cross a row of pixels.
 fn lengths(steps: &[Step]) -> Vec<Vec<Step>> {
     let mut lengths: Vec<Vec<Step>> = Vec::new();
     let mut length: Vec<Step> = Vec::with_capacity(LENGTH + 2);
@@ -109,7 +109,7 @@ fn paint_text(pixels: &mut Pixmap, text: &Text, faces: &mut HashMap<FaceKey, Fac
     let turned = text.rotation != 0.0;
     let face = faces.entry((text.size.to_bits(), text.bold, text.italic, turned)).or_insert_with(|| {
         let face = Face::new(text.size, text.bold, text.italic);
-        // Fitting is to rows of pixels, which turned text has not.
+        // Outlines fit rows of pixels; turned text has none.
         if turned { face } else { face.fitted() }
     });
     let Some(outline) = face.outline(&text.text) else { return };
@@ -137,7 +137,7 @@ fn ink(color: Color) -> Ink<'static> {
     ink
 }
 
-/// The file: three bytes a pixel where nothing shows through, else four.
+/// The file: three bytes a pixel for an opaque picture, else four.
 fn encode(pixels: &Pixmap) -> Vec<u8> {
     let opaque = pixels.pixels().iter().all(|pixel| pixel.alpha() == 255);
     let bytes: Vec<u8> = if opaque {

@@ -1,5 +1,5 @@
-//! A picture as shapes in the order they are painted, in pixels from its upper left corner. What a shape looks like is
-//! decided here once; SVG and PNG are two ways to write it down.
+//! A picture as shapes in the order they are painted, in pixels from its upper left corner. The look of a
+//! shape is decided once, here; SVG and PNG are two ways to write it.
 
 use crate::color::Color;
 
@@ -15,7 +15,7 @@ pub(crate) struct Scene {
 /// Something in a picture.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
-    /// A part of the picture begins; SVG names it so.
+    /// Begins a part of the picture, with this name in SVG.
     Part(&'static str),
     Shape(Shape),
     Text(Text),
@@ -27,7 +27,7 @@ pub(crate) struct Shape {
     pub path: Vec<Step>,
     pub paint: Paint,
     pub color: Color,
-    /// What a reader is told who points at it.
+    /// The text that a viewer shows when the mouse is over it.
     pub about: Option<String>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Shape {
 pub(crate) enum Step {
     Move(f32, f32),
     Line(f32, f32),
-    /// To the third point, by way of the others.
+    /// A curve to the third point, with the others as control points.
     Curve([f32; 6]),
     Close,
 }
 
-/// What becomes of a path.
+/// How to paint a path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Paint {
     Fill,
@@ -56,7 +56,7 @@ pub(crate) enum Paint {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Text {
     pub text: String,
-    /// Where its anchor is on the base line.
+    /// The position of its anchor, on the base line.
     pub x: f32,
     pub y: f32,
     pub anchor: Anchor,
@@ -70,7 +70,7 @@ pub(crate) struct Text {
     pub width: f32,
 }
 
-/// Which part of a text is where it is put.
+/// The part of a text that is at its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Anchor {
     Start,

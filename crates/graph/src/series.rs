@@ -1,11 +1,11 @@
-//! What a graph is drawn from.
+//! The series of a graph.
 
 use std::sync::Arc;
 
-/// Values at regular times, with what the functions of its target said of how it is to be drawn.
+/// Values at regular times, with the style that the functions of its target set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What the legend says.
+    /// The name in the legend.
     pub name: Arc<str>,
     /// Time of `values[0]`, Unix seconds.
     pub start: i64,
@@ -15,15 +15,15 @@ pub struct Series {
     pub step: i64,
     /// NaN is null.
     pub values: Arc<Vec<f64>>,
-    /// How values are folded where there are more of them than pixels.
+    /// How to fold values where there are more than pixels.
     pub fold: Fold,
     /// The share of values, 0 to 1, that must be known where several are folded into one.
     pub x_files_factor: f64,
-    /// How it is drawn.
+    /// How to draw it.
     pub style: Style,
 }
 
-/// How a series is drawn, where one of the functions of the group *Graph* said so.
+/// How to draw a series, as functions of the group *Graph* set it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Style {
     /// `color()`: a name or digits, as the user gave them.
@@ -36,8 +36,8 @@ pub struct Style {
     pub dashed: Option<f64>,
     /// `secondYAxis()`.
     pub second_axis: bool,
-    /// `stacked()` and `areaBetween()`: filled down to zero, or to what of this kind came before. The values are sums
-    /// already.
+    /// `stacked()` and `areaBetween()`: filled down to zero, or to the series of this kind before it. The values are
+    /// sums already.
     pub stacked: bool,
     /// `drawAsInfinite()`: a line from bottom to top wherever the value is above zero.
     pub infinite: bool,
@@ -45,7 +45,7 @@ pub struct Style {
     pub invisible: bool,
 }
 
-/// How known values become one.
+/// How to fold known values into one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fold {
     /// Their mean.
@@ -66,7 +66,7 @@ pub enum Fold {
 }
 
 impl Series {
-    /// The same series with every `count` values folded into one. Infinite values are taken for null: no axis shows
+    /// The same series with every `count` values folded into one. Infinite values count as null: no axis shows
     /// them.
     pub(crate) fn folded(&self, count: usize) -> Vec<f64> {
         let finite = |value: &f64| if value.is_finite() { value.clamp(-1e300, 1e300) } else { f64::NAN };

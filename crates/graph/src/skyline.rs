@@ -1,12 +1,11 @@
 //! Areas: each is filled from its line down to zero, or to the areas that came before it.
 //!
-//! The outline of everything filled so far is kept as straight pieces from left to right. A new line is laid over it:
-//! where it is higher, the band between is its area, and the outline is the line's from then on. Below zero the same is
-//! done upside down.
+//! The outline of everything filled so far is kept as straight pieces from left to right. Where a new line
+//! is higher, the band between is its area, and the line becomes the outline. Below zero everything is upside down.
 
 use crate::{scene::Step, trace::Point};
 
-/// What is filled on one side of zero.
+/// The filled area on one side of zero.
 pub(crate) struct Skyline {
     // Invariant: without gaps, ascending.
     pieces: Vec<Piece>,
@@ -28,7 +27,7 @@ pub(crate) struct Band {
     lower: Vec<Point>,
 }
 
-/// What is too narrow to be seen.
+/// Pixels that are too narrow to be visible.
 const NARROW: f32 = 1e-3;
 
 impl Piece {
@@ -48,7 +47,7 @@ impl Skyline {
         Skyline { pieces: vec![Piece { from: left, until: right, first: 0.0, last: 0.0 }] }
     }
 
-    /// Fills below lines, whose points are given by their height above zero, and returns the bands that this takes.
+    /// Fills below lines, whose points are given by their height above zero, and returns the filled bands.
     pub fn cover(&mut self, lines: &[Vec<Point>]) -> Vec<Band> {
         let over: Vec<Piece> = lines.iter().flat_map(|line| pieces(line)).collect();
         let mut outline: Vec<Piece> = Vec::with_capacity(self.pieces.len() + over.len());
@@ -78,7 +77,7 @@ impl Skyline {
     }
 }
 
-/// Lays a piece of a line over a piece of the outline that is as long.
+/// Compares a piece of a line with a piece of the outline of the same length.
 fn lay(line: Piece, floor: Piece, outline: &mut Vec<Piece>, bands: &mut Vec<Band>) {
     let (first, last) = (line.first - floor.first, line.last - floor.last);
     if first <= 0.0 && last <= 0.0 {
@@ -145,8 +144,8 @@ impl Band {
     }
 }
 
-/// The part of lines that is on one side of a height of the picture, with heights above it: `sign` is 1 for what is
-/// further up in the picture, -1 for what is further down. What is on the other side has height zero.
+/// The part of lines that is on one side of a height of the picture, with heights above it: `sign` is 1 for the part
+/// further up in the picture, -1 for the part further down. The other side has height zero.
 pub(crate) fn heights(lines: &[Vec<Point>], zero: f32, most: f32, sign: f32) -> Vec<Vec<Point>> {
     let of_line = |line: &Vec<Point>| {
         let mut heights: Vec<Point> = Vec::with_capacity(line.len() + 8);

@@ -7,7 +7,7 @@ use crate::{
     scene::{Anchor, Item, Paint, Scene, Shape, Step, Text},
 };
 
-/// Writes a picture, in at most `limit` bytes. `font` is the face that text asks the viewer for first.
+/// Writes a picture, in at most `limit` bytes. `font` is the first choice of a face for text.
 pub(crate) fn write(scene: &Scene, font: Option<&str>, limit: usize, stop: &dyn Fn() -> bool) -> Result<String, Error> {
     let mut out = String::with_capacity(16 << 10);
     let (width, height) = (scene.width, scene.height);
@@ -117,7 +117,7 @@ fn write_text(out: &mut String, text: &Text) {
     }
     out.push_str(if text.bold { " font-weight=\"bold\"" } else { "" });
     out.push_str(if text.italic { " font-style=\"italic\"" } else { "" });
-    // Whatever face the viewer has, the text takes the room that it was given.
+    // The text has the same width in any face of the viewer.
     attribute(out, "textLength", text.width);
     out.push_str(" lengthAdjust=\"spacingAndGlyphs\"");
     paint(out, "fill", text.color);
@@ -142,7 +142,7 @@ fn paint(out: &mut String, what: &str, color: Color) {
     }
 }
 
-/// A number to a hundredth, as short as it goes.
+/// A number to a hundredth, as short as possible.
 fn number(out: &mut String, value: f32) {
     let hundredths = (f64::from(value) * 100.0).round() as i64;
     if hundredths < 0 {
@@ -169,7 +169,7 @@ fn number(out: &mut String, value: f32) {
     }
 }
 
-/// Text as XML has it; characters that XML cannot hold are left out.
+/// Text as XML has it; characters that XML does not allow are left out.
 fn escape(out: &mut String, text: &str) {
     for char in text.chars() {
         match char {

@@ -1,8 +1,8 @@
-//! The looks that `template` names: those that graphite-web ships as `graphTemplates.conf.example`.
+//! The templates of graphite-web's `graphTemplates.conf.example`.
 
 use crate::color::Color;
 
-/// Colours of everything that a request does not colour itself.
+/// The colours of parts for which the request has none.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Template {
     pub background: Color,
@@ -12,7 +12,7 @@ pub(crate) struct Template {
     pub lines: Vec<Color>,
 }
 
-/// A row of the table. What is empty is as in `default`.
+/// A row of the table. Empty fields are as in `default`.
 struct Row {
     name: &'static str,
     background: &'static str,
@@ -22,7 +22,7 @@ struct Row {
     lines: &'static str,
 }
 
-/// Rows of which only the lines differ from `default`.
+/// Rows where only the lines differ from `default`.
 const fn lines(name: &'static str, lines: &'static str) -> Row {
     Row { name, background: "", foreground: "", major_line: "", minor_line: "", lines }
 }
@@ -63,7 +63,7 @@ const ROWS: [Row; 18] = [
         major_line: "white",
         ..lines("noc", "blue,green,red,yellow,purple,brown,aqua,grey,magenta,pink,gold,rose")
     },
-    // Black on black in graphite-web: it names no foreground. `Look` takes one that can be read.
+    // Black on black in graphite-web: it has no foreground. `Look` takes a readable one.
     Row { background: "black", ..lines("summary", "#6666ff,#66ff66,#ff6666") },
     Row { major_line: "grey", minor_line: "rose", ..lines("alphas", "00ff00aa,ff000077,00337799") },
     lines("grafana", "#7eb26d,#eab839,#6ed0e0,#ef843c,#e24d42,#1f78c1,#ba43a9,#705da0,#508642,#cca300,#447ebc"),
@@ -80,7 +80,7 @@ const ROWS: [Row; 18] = [
 ];
 
 impl Template {
-    /// The template of a name; `default` for a name there is none of, as in graphite-web.
+    /// The template of a name; `default` for an unknown name, as in graphite-web.
     pub fn named(name: &str) -> Template {
         let row = ROWS.iter().find(|row| row.name == name).unwrap_or(&DEFAULT);
         let color = |text: &str, default: &str| {

@@ -1,7 +1,7 @@
 //! The time axis: which times get a label, a line or a faint line, and how a time is written.
 //!
-//! The table is graphite-web's (and rrdtool's before it). Times are those of clocks in the zone; where clocks are
-//! changed within the span, graphite-web goes on in the old time and this axis does not.
+//! The table is graphite-web's (and rrdtool's before it). Times are those of clocks in the zone; where clocks
+//! change within the span, graphite-web continues in the old time and this axis does not.
 
 use jiff::{
     Timestamp, ToSpan,
@@ -21,7 +21,7 @@ enum Unit {
 
 use Unit::{Day, Hour, Minute, Second};
 
-/// Times a step apart. The step is in seconds, and whole in `unit` but for half days.
+/// Times a step apart. The step is in seconds, and a whole number of `unit` except for half days.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Every {
     unit: Unit,
@@ -44,8 +44,8 @@ impl Every {
         self.seconds
     }
 
-    /// Every how many of these times leaves at least `least` of them free, and still is at round times: three times
-    /// ten minutes, but not seven.
+    /// The smallest multiple of the step that is at least `least` steps and keeps to round times: three times ten
+    /// minutes, but not seven.
     pub fn round_stride(self, least: f64) -> i64 {
         let is_round = |stride: i64| {
             let seconds = self.seconds.saturating_mul(stride);
@@ -113,7 +113,7 @@ const ROWS: [Row; 23] = [
     row(120_000.0, every(120, Day),    every(240, Day),   every(240, Day),   "%m/%d %Y",    i64::MAX),
 ];
 
-/// Times of one kind, at most. The table keeps far below it but for spans of thousands of years.
+/// Times of one kind at most. Only spans of thousands of years come near this bound.
 const MAX_TIMES: usize = 4000;
 
 /// The axis of a span.
@@ -133,8 +133,8 @@ pub(crate) struct TimeAxis {
 }
 
 impl TimeAxis {
-    /// An axis from `from` to `until` (Unix seconds, later than `from`) across so many pixels. Times are written in
-    /// `form` (strftime) where there is one.
+    /// An axis from `from` to `until` (Unix seconds, later than `from`) across so many pixels. `form` (strftime), where
+    /// there is one, is the format of times.
     pub fn new(from: i64, until: i64, pixels: f64, zone: &TimeZone, form: Option<&str>) -> TimeAxis {
         debug_assert!(from < until, "an axis spans some time");
         let span = until.saturating_sub(from);
@@ -180,10 +180,10 @@ impl TimeAxis {
         times
     }
 
-    /// A time as the axis writes it.
+    /// The label of a time.
     pub fn text(&self, time: i64) -> String {
         let Ok(time) = Timestamp::from_second(time) else { return String::new() };
-        // Lenient: what strftime does not know stays as it was written, as in C.
+        // Lenient: an unknown conversion of strftime stays as it is, as in C.
         let config = Config::new().lenient(true);
         let zoned = time.to_zoned(self.zone.clone());
         BrokenDownTime::from(&zoned).to_string_with_config(&config, &self.form).unwrap_or_else(|_| self.form.clone())
@@ -195,10 +195,10 @@ impl TimeAxis {
         i64::from(self.zone.to_offset(time).seconds())
     }
 
-    /// When clocks show a reading, counted from 1970-01-01 00:00:00. The end of time for one that they never show.
+    /// The time when clocks show a reading, counted from 1970-01-01 00:00:00; the end of time where they never do.
     fn instant(&self, reading: i64) -> i64 {
         let epoch = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
-        // The years that a calendar has, -9999 to 9999.
+        // The years of the calendar, -9999 to 9999.
         let shown = (-377_000_000_000..253_402_300_800).contains(&reading);
         let civil = if shown { epoch.checked_add(reading.seconds()).ok() } else { None };
         let time = civil.and_then(|civil| self.zone.to_ambiguous_timestamp(civil).compatible().ok());

@@ -1,8 +1,8 @@
-//! Values as lines: where a line goes, where it is broken, and what is left of it inside the plot.
+//! Values as lines: the points of a line, its gaps, and its part inside the plot.
 
 use crate::{options::LineMode, scene::Step};
 
-/// A place in the picture, pixels.
+/// A position in the picture, pixels.
 pub(crate) type Point = (f32, f32);
 
 /// How the values of one series become points.
@@ -10,14 +10,14 @@ pub(crate) struct Tracer<'a> {
     pub mode: LineMode,
     /// Unknown values that a connected line may bridge.
     pub connected_limit: f64,
-    /// Where value number `i` is across: `x + i * step`.
+    /// The horizontal position of value number `i`: `x + i * step`.
     pub x: f64,
     pub step: f64,
-    /// Where a value is down the picture; NaN for one that cannot be shown.
+    /// The vertical position of a value in the picture; NaN for one that cannot be shown.
     pub y: &'a dyn Fn(f64) -> f64,
 }
 
-/// Pixels beyond which nothing can be seen and numbers of 32 bits lose their sense.
+/// Pixels far outside of every picture, where numbers of 32 bits lose their precision.
 const FAR: f64 = 100_000.0;
 
 impl Tracer<'_> {
@@ -56,7 +56,7 @@ impl Tracer<'_> {
     }
 }
 
-/// What of a line is between two heights of the picture.
+/// The part of a line between two heights of the picture.
 pub(crate) fn clipped(line: &[Point], top: f32, bottom: f32) -> Vec<Vec<Point>> {
     let inside = |(_, y): &Point| top <= *y && *y <= bottom;
     if line.iter().all(inside) {

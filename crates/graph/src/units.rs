@@ -15,7 +15,7 @@ const SECONDS: [(&str, f64); 5] =
 const MILLISECONDS: [(&str, f64); 6] =
     [("Y", 31_536_000e3), ("M", 2_592_000e3), ("D", 86_400e3), ("H", 3600e3), ("m", 60e3), ("s", 1000.0)];
 
-/// What the sizes of a system are called, the largest first.
+/// The prefixes of a system, the largest first.
 fn sizes(units: Units) -> &'static [(&'static str, f64)] {
     match units {
         Units::Binary => &BINARY,
@@ -38,7 +38,7 @@ fn scaled(value: f64, step: Option<f64>, units: Units) -> (f64, &'static str) {
 }
 
 /// The label of a value on an axis that spans `span` in steps of `step` (none where they are not even): as many
-/// digits as tell the labels apart, in graphite-web's judgement.
+/// digits as graphite-web needs to make the labels different.
 pub(crate) fn label(value: f64, step: Option<f64>, span: f64, units: Units) -> String {
     let (value, unit) = scaled(value, step, units);
     let (span, span_unit) = scaled(span, step, units);

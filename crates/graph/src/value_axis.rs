@@ -1,10 +1,10 @@
-//! A value axis: where it begins and ends, and which values are labelled.
+//! A value axis: its limits and its labels.
 //!
 //! The choices are graphite-web's, so that a graph keeps its scale when it moves here:
 //!
-//! 1. The limits are the data's, or those asked for.
+//! 1. The limits are those of the data, or of the request.
 //! 2. Steps are 1, 2 or 5 times a power of ten (powers of two for binary units). Of those that cover the limits in one
-//!    of the allowed numbers of steps, the one that leaves least blank is taken.
+//!    of the allowed numbers of steps, the one that leaves least blank wins.
 //! 3. Where the data set the limits, they are moved out to whole steps.
 
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
     units::label,
 };
 
-/// What a limit may be off a whole step by, in steps.
+/// The distance of a limit from a whole step that still counts as whole, in steps.
 const EPSILON: f64 = 0.0001;
 
-/// Labels of an axis, at most: graphite-web's bound, before it takes a step of its own.
+/// Labels of an axis at most: graphite-web's bound, before it takes a step of its own.
 const MAX_LABELS: f64 = 1000.0;
 
 /// An axis with its limits.
@@ -31,11 +31,11 @@ pub(crate) struct ValueAxis {
     units: Units,
 }
 
-/// What limits are made of.
+/// The limits with their origin.
 struct Limits {
     min: f64,
     max: f64,
-    // Whether a limit was asked for. What the data set may be moved.
+    // Whether the request has the limit. Limits of the data may move.
     min_is_fixed: bool,
     max_is_fixed: bool,
     // Neither the data's exact end nor a fixed one is rounded.
@@ -56,7 +56,7 @@ impl ValueAxis {
         if let Some(base) = log_base {
             return limits.logarithmic(base, units);
         }
-        // Of a step that is nothing beside the values, no multiple can be told from the next.
+        // A step that is too small next to the values has equal multiples.
         let asked_step = asked.step.filter(|step| limits.min.abs().max(limits.max.abs()) / step < 1e15);
         let step = asked_step.unwrap_or_else(|| limits.step(divisors, units));
         let bottom = if limits.min_is_fixed { limits.min } else { step * (limits.min / step + EPSILON).floor() };
@@ -73,7 +73,7 @@ impl ValueAxis {
         Ok(ValueAxis { bottom, top, step: Some(step), base: None, units })
     }
 
-    /// The values that are labelled, upwards, each with its label.
+    /// The values with labels, upwards, each with its label.
     pub fn labels(&self) -> Vec<(f64, String)> {
         let span = self.top - self.bottom;
         let labelled = |value: f64| (value, label(value, self.step, span, self.units));
@@ -99,7 +99,7 @@ impl ValueAxis {
         labels
     }
 
-    /// How far up the axis a value is: 0 at its bottom, 1 at its top. NaN for what a logarithmic axis cannot show.
+    /// How far up the axis a value is: 0 at its bottom, 1 at its top. NaN for a value that a logarithmic axis cannot show.
     pub fn height(&self, value: f64) -> f64 {
         match self.base {
             None => (value - self.bottom) / (self.top - self.bottom),
@@ -226,7 +226,7 @@ mod tests {
             let axis = axis(number(least), number(most), query).unwrap_or_else(|error| panic!("{line}: {error}"));
             let found: Vec<String> = axis.labels().into_iter().map(|(_, label)| label).collect();
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * (a.abs() + b.abs());
-            // graphite-web adds one where there is no span; a span that scales with the values is the same for most.
+            // graphite-web adds 1 where there is no span; a span that scales with the values is the same for most.
             assert!(near(axis.bottom, number(bottom)) && near(axis.top, number(top)), "{line}\n{axis:?}");
             assert_eq!(found, *labels, "{line}\n{axis:?}");
             compared += 1;

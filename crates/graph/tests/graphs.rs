@@ -1,4 +1,4 @@
-//! Whole graphs: what they show, as SVG says it, and that PNG shows the same.
+//! Whole graphs: their contents in SVG, and that PNG shows the same.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ fn a_graph_is_labelled_as_graphite_web_labels_it() {
         let query = query.replace("%25", "%");
         let svg = svg(&query, &[Series { end: series.start + series.step * series.values.len() as i64, ..series }]);
         assert_eq!(texts(&svg, "axes", "end"), values_shown, "{query}");
-        // Where graphite-web's labels would lie over each other, some are left out here.
+        // Where graphite-web's labels would overlap, some are left out here.
         let times = texts(&svg, "axes", "middle");
         assert!(
             !times.is_empty() && times.iter().all(|time| times_shown.contains(time)),

@@ -1,5 +1,4 @@
-//! The ways to make one number of many: of a series' values, or of the values that several series have at
-//! one time.
+//! Aggregation functions: one number of many, either the values of a series or those of several series at one time.
 //!
 //! Python sums from the left, starting at an integer zero, and so do we: the sums are the same to the bit.
 //! Unknown values are skipped by adding zero, which changes nothing, because a sum that begins at +0.0 is
@@ -7,7 +6,7 @@
 
 use std::convert::Infallible;
 
-/// A way to make one number of many. Unknown values (NaN) are left out; of none, the answer is unknown.
+/// An aggregation function. It leaves unknown values (NaN) out; without known values the answer is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Aggregator {
     /// Their mean.
@@ -37,7 +36,7 @@ pub enum Aggregator {
 }
 
 impl Aggregator {
-    /// Every name with what it stands for, in graphite-web's order.
+    /// Every name and its function, in graphite-web's order.
     pub const NAMES: [(&'static str, Aggregator); 16] = [
         ("average", Aggregator::Average),
         ("avg_zero", Aggregator::AvgZero),
@@ -113,14 +112,14 @@ impl Aggregator {
         }
     }
 
-    /// Row by row, one number of what the columns hold there. A column that is shorter than the longest is
-    /// unknown from its end on. A row is unknown where the known share of it is below `x_files_factor`.
+    /// One number for each row of the columns. A column that is shorter than the longest is unknown from its end on.
+    /// A row is unknown where its known share is below `x_files_factor`.
     pub(crate) fn across(self, columns: &[&[f64]], x_files_factor: f64) -> Vec<f64> {
         let Ok(out) = self.across_while(columns, x_files_factor, &|| Ok::<(), Infallible>(()));
         out
     }
 
-    /// The same, given up where `check` says so. It is asked each thousand rows, or each row where that is long work.
+    /// The same, until `check` returns an error. Checks each thousand rows, or each row where a row takes long.
     pub(crate) fn across_while<'c, E>(
         self,
         columns: &[&'c [f64]],
@@ -131,8 +130,8 @@ impl Aggregator {
         let mut out = vec![f64::NAN; rows];
         let total = columns.len() as f64;
         let least = least_known(total, x_files_factor);
-        // Rows are taken in blocks whose accumulators stay in the fastest cache while column after column
-        // is folded into them.
+        // The accumulators of a block of rows stay in the fastest cache while column after column is folded into
+        // them.
         const BLOCK: usize = 1024;
         for (block, out) in out.chunks_mut(BLOCK).enumerate() {
             let first = block * BLOCK;
@@ -156,8 +155,8 @@ impl Aggregator {
         Ok(out)
     }
 
-    /// Folds columns into a block of rows, and counts what is known in each: sums for the averages, the sum of
-    /// squares for the deviation, for the others the answer.
+    /// Folds columns into a block of rows, and counts the known values of each: sums for the averages, the sum of
+    /// squares for the deviation, the answer for the others.
     fn fold_block<E>(
         self,
         columns: &[&[f64]],
@@ -217,7 +216,7 @@ impl Aggregator {
     }
 }
 
-/// Makes a number of what is known in each row, which is handed on in the columns' order. It stops at an error.
+/// Makes a number of the known values of each row, in the order of the columns. Stops at an error.
 pub(crate) fn by_row<E>(
     columns: &[&[f64]],
     out: &mut [f64],
@@ -243,7 +242,7 @@ pub(crate) fn by_row<E>(
     Ok(())
 }
 
-/// How many of so many values must be known for a share of them to be: at least one.
+/// The number of values that must be known to reach a share of all: at least one.
 fn least_known(total: f64, share: f64) -> f64 {
     if share > 1.0 {
         return f64::INFINITY;
@@ -254,15 +253,15 @@ fn least_known(total: f64, share: f64) -> f64 {
     [near - 1.0, near, near + 1.0].into_iter().find(enough).unwrap_or(near).max(1.0)
 }
 
-/// Makes the answer of what a block was folded to; null where fewer than `least` are known.
+/// Makes the answer of a folded block; null where fewer than `least` values are known.
 fn finish(out: &mut [f64], counts: &[f64], least: f64, answer: impl Fn(f64, f64) -> f64) {
     for (out, count) in out.iter_mut().zip(counts) {
         *out = if *count < least { f64::NAN } else { answer(*out, *count) };
     }
 }
 
-/// Folds each column into the rows, one after another, and counts what is known, in straight loops that the
-/// compiler vectorises: so each column is read from memory once. `fold` is given how many were known before.
+/// Folds each column into the rows and counts the known values, in straight loops that the compiler vectorises: each
+/// column is read from memory once. `fold` gets the number of known values before.
 fn fold_columns(
     columns: &[&[f64]],
     out: &mut [f64],
@@ -294,7 +293,7 @@ fn larger(most: f64, value: f64) -> f64 {
     if value > most { value } else { most }
 }
 
-/// The middle of known values, of which there is at least one.
+/// The middle of known values; at least one.
 pub(crate) fn median(known: &mut [f64]) -> f64 {
     debug_assert!(!known.is_empty(), "something has a middle");
     let middle = known.len() / 2;
@@ -315,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_comes_to_what_its_values_come_to_alone() {
+    fn a_row_among_others_has_the_value_that_it_has_alone() {
         for seed in 1..=300_u64 {
             let random = SeededRandom::new(seed);
             let count = 1 + random.below(60);

@@ -1,4 +1,4 @@
-//! Fewer points for a reader who asks with maxDataPoints: what graphite-web does for its JSON format.
+//! Fewer points for a reader that sets maxDataPoints, as graphite-web makes them for its JSON format.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ pub fn time_range(series: &[Series]) -> i64 {
 }
 
 /// Folds a series so that `time_range` seconds of it are at most about `max_data_points` points. A series
-/// that has few enough is left alone, and so is every series where `max_data_points` is 0 (for which
-/// graphite-web answers 500).
+/// with few enough points stays as it is, and so does every series where `max_data_points` is 0 (graphite-web answers
+/// 500).
 ///
-/// Points are labelled with multiples of their new step, so that they stay where they are when the span is
-/// moved a little. To get there, graphite-web moves the start *forward* to the next multiple and drops one
-/// value fewer than that skips: the point labelled t holds the values from one old step before t. Up to a
-/// new step less an old one of leading values are lost. All of it is kept as it is.
+/// The times of points are multiples of their new step, so that they stay the same when the span moves a little. For
+/// this, graphite-web moves the start *forward* to the next multiple and drops one value fewer than that skips: the
+/// point at t holds the values from one old step before t. Up to a new step less an old one of leading values are
+/// lost. We do exactly the same.
 pub fn consolidate(series: &mut Series, max_data_points: usize, time_range: i64) {
     debug_assert!(series.step > 0, "a series has a step");
     let step = series.step.max(1);

@@ -4,25 +4,25 @@ use jiff::tz::TimeZone;
 
 use crate::{Fetch, Span};
 
-/// Tells the largest step, seconds, among the series that a fetch will return.
+/// The largest step, seconds, among the series that a fetch will return.
 pub type StepOf<'a> = dyn Fn(&Fetch) -> Option<i64> + Sync + 'a;
 
-/// What a request fixes for all its targets.
+/// See the module's head.
 #[derive(Clone)]
 pub struct Context<'a> {
     /// The current time, Unix seconds.
     pub now: i64,
-    /// What was asked for, Unix seconds.
+    /// The span of the request.
     pub span: Span,
     /// Where days begin.
     pub time_zone: TimeZone,
-    /// The share of known values that folding needs unless a function says otherwise. 0 to 1.
+    /// The share of values, 0 to 1, that must be known where several are folded into one, unless a function sets another.
     pub x_files_factor: f64,
     /// Values for `template()`, by name without the dollar sign; they go before the call's own.
     pub template: Vec<(String, String)>,
-    /// The largest step among the series that a fetch will return, or `None` where the caller does not
-    /// know. A window counted in points reaches back so many steps: with this, it is planned in the first
-    /// round instead of a second. It must be exact or `None`.
+    /// The largest step among the series that a fetch will return; exact, or `None` where the caller does not know. A
+    /// window counted in points reaches back so many steps: with this, it is planned in the first round instead of
+    /// a second.
     pub largest_step: Option<&'a StepOf<'a>>,
 }
 
@@ -40,12 +40,12 @@ impl Context<'static> {
     }
 }
 
-/// What an evaluation may cost. It is asked between functions and between series.
+/// The bounds of an evaluation, checked between functions and between series.
 #[derive(Clone, Copy)]
 pub struct Budget<'a> {
-    /// Points that functions may produce, all together. Beyond it: [`crate::Error::Budget`].
+    /// Points that all functions together may produce; beyond, [`crate::Error::Budget`].
     pub points: usize,
-    /// Whether nobody waits for the answer any more. Then: [`crate::Error::Cancelled`].
+    /// Whether the client is gone; then [`crate::Error::Cancelled`].
     pub cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 

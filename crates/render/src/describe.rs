@@ -1,4 +1,4 @@
-//! What `/functions` answers, from the table.
+//! The answer of `/functions`, from the table of functions.
 
 use serde_json::{Map, Value, json};
 
@@ -22,7 +22,7 @@ pub fn functions_json(group: Option<&str>, grouped: bool, pretty: bool) -> Strin
     text(&Value::Object(all), pretty)
 }
 
-/// JSON text: one function, or `None` if there is none of that name. `pretty` indents by two.
+/// JSON text: one function, or `None` where no function has this name. `pretty` indents by two.
 pub fn function_json(name: &str, pretty: bool) -> Option<String> {
     functions::find(name).map(|function| text(&describe(function), pretty))
 }
@@ -45,7 +45,7 @@ fn describe(function: &Function) -> Value {
         "group": function.group,
         "params": function.shown().map(parameter).collect::<Vec<_>>(),
     });
-    // Only where it is so: for all others the answer is graphite-web's.
+    // Only for extensions: for all others the answer is graphite-web's.
     if function.extension {
         shown["extension"] = json!(true);
     }

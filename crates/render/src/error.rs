@@ -1,4 +1,4 @@
-//! What can be wrong with a request, said to the person who made it.
+//! The errors of a request, worded for the user who sent it.
 
 /// A target that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum ParseError {
         /// The target, shortened.
         target: String,
     },
-    /// The target is longer than we read.
+    /// The target is too long.
     #[error("a target of {bytes} bytes is too long; at most {most} are read")]
     Long {
         /// Its length.
@@ -19,7 +19,7 @@ pub enum ParseError {
         /// The bound.
         most: usize,
     },
-    /// Calls are nested deeper than we follow, or so that reading them would take forever.
+    /// Calls are nested too deeply, or so that reading them would take forever.
     #[error("the target is nested too deeply or too intricately; at most {most} levels are read")]
     Deep {
         /// The bound.
@@ -27,7 +27,7 @@ pub enum ParseError {
     },
 }
 
-/// Why a request cannot be planned or evaluated. Except for the last, it asks for a change of the request.
+/// A request that cannot be planned or evaluated. All but the last ask for a change of the request.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// The target cannot be read.
@@ -36,12 +36,12 @@ pub enum Error {
     /// A function that does not exist.
     #[error("Received request for unknown function: {name}{}", suggestion(.nearest))]
     UnknownFunction {
-        /// As it was written.
+        /// The name in the request.
         name: String,
-        /// The known name that is most like it.
+        /// The function with the nearest name.
         nearest: Option<&'static str>,
     },
-    /// `template()` around what it cannot take.
+    /// `template()` around arguments that it does not take.
     #[error("invalid template() syntax, only string/numeric arguments are allowed")]
     Template,
     /// Values of `template()` that make paths too long.
@@ -53,28 +53,28 @@ pub enum Error {
     /// An argument is missing, superfluous or of the wrong kind.
     #[error("{function}: {parameter} {problem}")]
     Argument {
-        /// The function, as the request calls it.
+        /// The function, by the name in the request.
         function: &'static str,
         /// The parameter, by its documented name.
         parameter: String,
-        /// What was given and what would do.
+        /// What was given, and what is valid.
         problem: String,
     },
-    /// The arguments are well formed, and the function refuses them or what they stand for.
+    /// The arguments are well formed, and the function rejects them or their series.
     #[error("{function}: {problem}")]
     Refused {
-        /// The function, as the request calls it.
+        /// The function, by the name in the request.
         function: &'static str,
-        /// What it refuses and why.
+        /// What it rejects and why.
         problem: String,
     },
     /// Evaluation would produce more points than the budget has.
     #[error("the request needs more than {points} points; ask for fewer series or a shorter time")]
     Budget {
-        /// What the budget had.
+        /// The points of the budget.
         points: usize,
     },
-    /// Functions that move time inside of each other multiply what must be fetched.
+    /// Functions that move time, inside of each other, need too many fetches.
     #[error("the request needs more than {most} fetches; functions that move time multiply inside of each other")]
     Fetches {
         /// The bound.
@@ -86,8 +86,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The status with which graphite-web 1.1.10 answers the same mistake. It answers 400 to what it
-    /// checks and 500 to what it trips over; we answer 400 to both.
+    /// The status with which graphite-web 1.1.10 answers the same mistake: 400 where it checks, 500 where it fails. We
+    /// answer 400 to both.
     pub fn graphite_web_status(&self) -> u16 {
         match self {
             Error::UnknownFunction { .. } | Error::Template | Error::Refused { .. } => 400,

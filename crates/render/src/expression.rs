@@ -1,6 +1,6 @@
 //! A target, parsed.
 
-/// What a target says, with pipes already turned into nested calls: `a | f(x)` is `f(a, x)`.
+/// An expression of the target language. Pipes are nested calls: `a | f(x)` is `f(a, x)`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Expression {
     /// Names to fetch: a glob without its backslash escapes.
@@ -18,13 +18,13 @@ pub enum Expression {
 pub struct Call {
     /// The function.
     pub function: String,
-    /// Arguments by place.
+    /// Arguments by position.
     pub positional: Vec<Argument>,
     /// Arguments by name, in the order given.
     pub named: Vec<(String, Argument)>,
 }
 
-/// What stands between the commas of a call.
+/// An argument of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Argument {
     /// `true` or `false`, in any case.
@@ -42,8 +42,8 @@ pub enum Argument {
 }
 
 impl Expression {
-    /// The leftmost path of an expression, following first arguments; nodes of a name that is a function
-    /// call are counted in it.
+    /// The leftmost path of an expression, following first arguments. The nodes of a name that is a function call are
+    /// those of this path.
     pub(crate) fn first_path(&self) -> Option<&str> {
         let mut expression = self;
         loop {

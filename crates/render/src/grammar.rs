@@ -1,30 +1,29 @@
 //! The target language: text to [`Expression`].
 //!
-//! graphite-web's parser never goes back on a choice: an alternative that matched is kept even if what
-//! follows does not. What that leads to is part of the language, so the rules below are tried in its
-//! order: `true.x` as an argument is the boolean `true` and then an error, and a call whose brackets do
-//! not close is a path. The end of input is not required; what follows an expression is ignored.
-//! Only groups in braces may hold more than graphite-web's.
+//! graphite-web's parser never goes back on a choice: it keeps an alternative that matched even if the rest does not.
+//! The results are part of the language, so the rules below follow in its order: `true.x` as an argument is the boolean
+//! `true` and then an error, and a call whose brackets do not close is a path. Text behind an expression is ignored.
+//! Only groups in braces may contain more than graphite-web's.
 
 use crate::{Argument, Call, Expression, ParseError};
 
-/// Bytes of a target beyond which it is refused.
+/// Bytes of the longest target.
 const MAX_BYTES: usize = 1 << 20;
-/// Nesting beyond which a target is refused. graphite-web overflows Python's stack at about fifty.
+/// Levels of the deepest target. graphite-web overflows Python's stack at about fifty.
 const MAX_DEPTH: usize = 100;
-/// What no part of a path may hold without a backslash.
+/// Characters that a part of a path contains only behind a backslash.
 const SYMBOLS: &[u8] = br#"(){},.'"\|"#;
 
 /// Reads a target.
 ///
 /// # Errors
-/// Nothing can be read at its beginning, or it is larger or nested deeper than we follow.
+/// Its beginning is not an expression, or it is too long or nested too deeply.
 pub fn parse(target: &str) -> Result<Expression, ParseError> {
     if target.len() > MAX_BYTES {
         return Err(ParseError::Long { bytes: target.len(), most: MAX_BYTES });
     }
-    // Rules that are tried one after another may read the same text twice, and inside of each other 2^n
-    // times; no honest target needs more rules than this.
+    // Alternative rules may read the same text twice, and inside of each other 2^n times. No honest target needs
+    // more rules than this.
     let mut parser = Parser { text: target, at: 0, depth: 0, rules_left: 1000 + 64 * target.len(), overflown: false };
     let expression = parser.expression();
     if parser.overflown {
@@ -48,7 +47,7 @@ struct Parser<'a> {
 /// `name=value`.
 type Named = (String, Argument);
 
-/// What stands between the commas of a call.
+/// An argument of a call.
 enum Item {
     Positional(Argument),
     Named(Named),
@@ -168,13 +167,13 @@ impl<'a> Parser<'a> {
         let function = self.identifier()?;
         self.symbol(b'(')?;
         let (mut positional, mut named) = (Vec::new(), Vec::new());
-        // What was read as a named argument is kept: to look ahead and read it again would take 2^n times as
-        // long where they are nested.
+        // A named argument that was read is kept: to look ahead and read it again would take 2^n times as long where
+        // they are nested.
         let mut item = self.item();
         while let Some(read) = item {
             match read {
                 Item::Positional(argument) => positional.push(argument),
-                // Nothing but named arguments is no call.
+                // A call has a positional argument or no argument.
                 Item::Named(_) if positional.is_empty() => return None,
                 Item::Named(first) => {
                     named = self.more(first, |this| this.named(Self::argument))?;
@@ -238,7 +237,7 @@ impl<'a> Parser<'a> {
         self.attempt(Self::number).or_else(|| self.attempt(Self::string))
     }
 
-    /// A word in any case that is not part of a longer one. Dots end it: `true.x` holds the word.
+    /// A word in any case that is not part of a longer one. Dots end it: `true.x` contains the word.
     fn keyword(&mut self, word: &str) -> bool {
         self.blanks();
         let rest = self.rest();
@@ -266,7 +265,7 @@ impl<'a> Parser<'a> {
             .filter(|rest| rest.first().is_some_and(|byte| byte.eq_ignore_ascii_case(&b'e')))
             .and_then(|rest| self::integer(rest.get(1..)?))
             .map_or(0, |digits| digits + 1);
-        // The longest form comes first, and one that nothing proper follows gives way to the next.
+        // The longest form comes first, and gives way to the next where the text behind it does not fit.
         for length in [decimal + exponent, decimal, integer] {
             let end = self.at + length;
             if !self.number_may_end(end) {
@@ -318,7 +317,7 @@ impl<'a> Parser<'a> {
         Some(Argument::Text(text.to_owned()))
     }
 
-    /// Parts joined by dots. A dot that no part follows is left unread.
+    /// Parts joined by dots, without a dot at the end.
     fn path(&mut self) -> Option<String> {
         self.attempt(|this| {
             this.blanks();
@@ -373,8 +372,8 @@ impl<'a> Parser<'a> {
     }
 
     /// `{a,b}` up to the brace that closes it. Inside may be dots, blanks, empty members and other groups, as in
-    /// a pattern of `/metrics/find`; graphite-web ends the path before such a group, and answers for what is
-    /// left. One that does not close is no group.
+    /// a pattern of `/metrics/find`; graphite-web ends the path before such a group, and answers for the rest. An open
+    /// brace without a closing one is not a group.
     fn group(&mut self, path: &mut String) -> Option<()> {
         let mut open = 0_usize;
         loop {

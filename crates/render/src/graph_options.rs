@@ -1,6 +1,6 @@
-//! How a series wants to be drawn. Nothing but a drawing looks at it; numbers and names never depend on it.
+//! How to draw a series. Numbers and names never depend on it.
 
-/// What the functions of the group *Graph* said of a series. Any value is fine; who draws gives sense to it.
+/// The options that functions of the group *Graph* set for a series. Any value is fine; the graph checks them.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GraphOptions {
     /// `color()`: a name or hexadecimal digits, as the user gave them.
@@ -13,8 +13,8 @@ pub struct GraphOptions {
     pub dashed: Option<f64>,
     /// `secondYAxis()`.
     pub second_axis: bool,
-    /// `stacked()` and `areaBetween()`: filled down to zero, or to what of this kind came before. The values are sums
-    /// already.
+    /// `stacked()` and `areaBetween()`: filled down to zero, or to the series of this kind before it. The values are
+    /// sums already.
     pub stacked: bool,
     /// `drawAsInfinite()`, `verticalLine()`: a line from bottom to top wherever the value is above zero.
     pub infinite: bool,
@@ -22,7 +22,7 @@ pub struct GraphOptions {
     pub invisible: bool,
 }
 
-/// What a series without options has.
+/// The options of a series that has none.
 pub(crate) const NO_OPTIONS: GraphOptions = GraphOptions {
     color: None,
     alpha: None,

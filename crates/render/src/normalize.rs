@@ -1,11 +1,11 @@
-//! Bringing series with different steps to one, so that they can be combined row by row.
+//! Series with different steps brought to one step, to combine them row by row.
 
 use std::borrow::Cow;
 
 use crate::{Consolidation, Series};
 
-/// Series at one step. Rows are counted from each series' own first value: as in graphite-web, series with
-/// different starts are not moved against each other.
+/// Series at one step. Rows count from the first value of each series: as in graphite-web, series with different
+/// starts are not moved against each other.
 pub(crate) struct Normalized<'a> {
     pub(crate) columns: Vec<Cow<'a, [f64]>>,
     pub(crate) start: i64,
@@ -39,7 +39,7 @@ pub(crate) fn folded(series: &Series, per_point: i64) -> Cow<'_, [f64]> {
 }
 
 /// Folds runs of values. A run is unknown where the known share of a whole run is below `x_files_factor`;
-/// the last run may be short, and is judged as if it were whole.
+/// the last run may be short, and counts as if it were whole.
 pub(crate) fn fold(values: &[f64], per_point: usize, consolidation: Consolidation, x_files_factor: f64) -> Vec<f64> {
     let runs = values.chunks(per_point.max(1));
     runs.map(|run| {

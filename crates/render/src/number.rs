@@ -1,4 +1,4 @@
-//! Numbers as Python writes and rounds them, because names, tags and bodies must come out byte for byte.
+//! Numbers as Python writes and rounds them, because names, tags and bodies must agree byte for byte.
 
 pub(crate) use crate::python_float::python_float as repr;
 
@@ -27,7 +27,7 @@ pub(crate) fn round_to_millionths(value: f64) -> f64 {
 }
 
 /// `round(value, digits)` of Python: to so many decimals, or to tens, hundreds and so on where `digits` is negative.
-/// Ties of the exact binary value go to even. What would be beyond all floats is null.
+/// Ties of the exact binary value go to even. An overflow is null.
 pub(crate) fn rounded(value: f64, digits: i64) -> f64 {
     const POWERS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
     // Floats have no digits beyond these places.
@@ -62,8 +62,8 @@ fn nearest_decimal(value: f64, digits: usize, power: f64) -> f64 {
     format!("{value:.digits$}").parse().unwrap_or(value)
 }
 
-/// The integer nearest to the exact product of the magnitudes of two numbers, which is near a tie and below 2^50. What
-/// the product lost by rounding is found by a multiplication and addition in one.
+/// The integer nearest to the exact product of the magnitudes of two numbers, which is near a tie and below 2^50. A
+/// fused multiply-add finds the rounding error of the product.
 fn exact_nearest(value: f64, power: f64) -> f64 {
     let product = value.abs() * power;
     let lost = value.abs().mul_add(power, -product);
@@ -127,7 +127,7 @@ mod tests {
 
     /// Python writes the decimal and reads it back; the shorter way may not differ.
     #[test]
-    fn rounding_comes_to_what_the_written_decimal_does() {
+    fn rounding_agrees_with_the_written_decimal() {
         let mut chance: u64 = 88172645463325252;
         for _ in 0..200_000 {
             chance ^= chance << 13;

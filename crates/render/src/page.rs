@@ -45,7 +45,7 @@ pub fn functions_page() -> String {
     page
 }
 
-/// What may stand in the place of a parameter.
+/// The values that a parameter takes.
 fn takes(kind: Kind) -> &'static str {
     match kind {
         Kind::Aggregator => "the name of an aggregation function, in quotes",
@@ -81,12 +81,12 @@ fn section(function: &Function, page: &mut String) {
         page.push('\n');
     }
     for parameter in parameters {
-        let _ = writeln!(page, "* `{}`: {}", parameter.name, said_of(function, parameter));
+        let _ = writeln!(page, "* `{}`: {}", parameter.name, facts(function, parameter));
     }
 }
 
 /// Type, whether it must be given, default and choices.
-fn said_of(function: &Function, parameter: &Parameter) -> String {
+fn facts(function: &Function, parameter: &Parameter) -> String {
     let default = function.signature.default_of(parameter).or(parameter.documented);
     let mut said = parameter.kind.name().to_owned();
     if parameter.multiple {

@@ -2,10 +2,10 @@
 
 use crate::number::repr;
 
-/// Characters that a width or a precision may ask for. Python has no bound.
+/// The largest width and precision, characters. Python has no bound.
 const MAX_WIDTH: usize = 1000;
 
-/// Formats one number, which Python holds as an integer or a float. The error says what is wrong with the text.
+/// Formats one number, which Python holds as an integer or a float. The error describes the mistake in the text.
 pub(crate) fn python_format(template: &str, value: f64, integer: bool) -> Result<String, String> {
     let mut out = String::with_capacity(template.len() + 16);
     let mut used = false;
@@ -40,7 +40,7 @@ struct Place {
 }
 
 impl Place {
-    /// Reads what follows a `%`, and returns what follows that.
+    /// Reads the format behind a `%`, and returns the text behind it.
     fn read(text: &str) -> Result<(Place, &str), String> {
         let mut place = Place::default();
         let mut rest = text;

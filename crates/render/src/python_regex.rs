@@ -1,18 +1,18 @@
 //! Regular expressions as Python's `re` reads them, because aliasSub, grep and exclude pass them through.
 //!
-//! fancy-regex is near to it, look-around and back-references included. What differs is translated (pattern
-//! syntax) or done here (replacement). Work on one name is bounded; a pattern that needs more is refused.
+//! fancy-regex is near to it, look-around and back-references included. We translate the syntax of patterns where it
+//! differs, and replace here. Work on one name is bounded; a pattern that needs more is rejected.
 
 use fancy_regex::{Captures, Regex, RegexBuilder};
 
-/// Steps of backtracking on one name beyond which a pattern is given up.
+/// Steps of backtracking on one name; beyond, the pattern is rejected.
 const BACKTRACK_LIMIT: usize = 200_000;
-/// Bytes of a pattern beyond which it is refused.
+/// Bytes of the longest pattern.
 const MAX_BYTES: usize = 4 << 10;
 /// Bytes that each part of a pattern may take once compiled; counts such as `{1000}` multiply. A look-around has two
 /// parts at most.
 const MAX_COMPILED_BYTES: usize = 2 << 20;
-/// Bytes of what replacing makes of one name. Replacements that double a name, inside of each other, end here.
+/// Bytes of the longest name after replacing. Replacements that double a name, inside of each other, end here.
 const MAX_REPLACED_BYTES: usize = 64 << 10;
 
 /// A compiled pattern.
@@ -21,7 +21,7 @@ pub struct PythonRegex {
 }
 
 impl PythonRegex {
-    /// Compiles a pattern. The error says what is wrong with it.
+    /// Compiles a pattern. The error describes the mistake in it.
     pub fn new(pattern: &str) -> Result<PythonRegex, String> {
         if pattern.len() > MAX_BYTES {
             return Err(format!("is a pattern of more than {MAX_BYTES} bytes"));
@@ -40,7 +40,7 @@ impl PythonRegex {
         self.regex.is_match(text).map_err(too_hard)
     }
 
-    /// Replaces every match, as `re.sub`. Each may take as long as [`BACKTRACK_LIMIT`] lets it, so `stop` is asked
+    /// Replaces every match, as `re.sub`. Each may take as long as [`BACKTRACK_LIMIT`] allows, so `stop` is called
     /// between them.
     pub(crate) fn replace(
         &self,
@@ -56,7 +56,7 @@ impl PythonRegex {
             out.push_str(text.get(copied..whole.start()).unwrap_or_default());
             replacement.expand(&captures, &mut out)?;
             if stop() {
-                return Err("is given up, because nobody waits any more".to_owned());
+                return Err("stops, because the request was cancelled".to_owned());
             }
             copied = whole.end();
             // As of Python 3.7 an empty match may follow directly on one that is not empty, but not on one
@@ -70,8 +70,8 @@ impl PythonRegex {
         Ok(out)
     }
 
-    /// Reads a replacement for this pattern: `\1`, `\g<name>` and Python's escapes. The error says what is wrong
-    /// with it.
+    /// Reads a replacement for this pattern: `\1`, `\g<name>` and Python's escapes. The error describes the
+    /// mistake in it.
     pub(crate) fn replacement(&self, template: &str) -> Result<Replacement, String> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -145,7 +145,7 @@ fn too_hard(error: fancy_regex::Error) -> String {
     format!("is a pattern that takes too long on these names: {error}")
 }
 
-/// What matches are replaced with.
+/// The text that replaces a match.
 pub(crate) struct Replacement {
     parts: Vec<Part>,
 }
@@ -170,9 +170,9 @@ impl Replacement {
     }
 }
 
-/// A pattern in the syntax of fancy-regex. What differs from Python's: `{` that begins no count is a plain
-/// character, `{,n}` counts from zero, `\Z` is the end, `\<` and `\>` are plain; within brackets, `[` and doubled
-/// `&`, `~` and `-` are plain.
+/// A pattern in the syntax of fancy-regex. In Python's, `{` that does not begin a count is a plain character, `{,n}`
+/// counts from zero, `\Z` is the end, `\<` and `\>` are plain; within brackets, `[` and doubled `&`, `~` and `-` are
+/// plain.
 fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut characters = pattern.char_indices().peekable();

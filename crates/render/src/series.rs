@@ -1,4 +1,4 @@
-//! A series as functions take and return it.
+//! Series, as functions take and return them.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -10,9 +10,9 @@ use crate::graph_options::{GraphOptions, NO_OPTIONS};
 /// functions of Graphite return one more or fewer, and readers must take the values there are.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// What the reader sees.
+    /// The name in the answer.
     pub name: Arc<str>,
-    /// The path expression that was fetched, or the function call that stands for it in later names.
+    /// The path expression of the fetch, or the function call that stands for it in later names.
     pub path_expression: Arc<str>,
     /// Time of `values[0]`, Unix seconds.
     pub start: i64,
@@ -20,22 +20,22 @@ pub struct Series {
     pub end: i64,
     /// Seconds from a value to the next, at least 1.
     pub step: i64,
-    /// NaN is null. Shared, so that handing a series on costs no copy.
+    /// NaN is null. Shared, so that passing a series on costs no copy.
     pub values: Arc<Vec<f64>>,
     /// Shared like the values.
     pub tags: Tags,
-    /// How values are folded when there are more of them than wanted.
+    /// How to fold values where the reader wants fewer.
     pub consolidation: Consolidation,
     /// The share of values, 0 to 1, that must be known where several are folded into one.
     pub x_files_factor: f64,
     /// Python holds these values as integers (counts, mostly) and writes them without a decimal point.
     pub integers: bool,
-    /// How it wants to be drawn; most series say nothing. See [`Series::graph_options`].
+    /// How to draw it; `None` for most series. See [`Series::graph_options`].
     pub graph: Option<Arc<GraphOptions>>,
 }
 
 impl Series {
-    /// How it wants to be drawn, with nothing said where nothing was.
+    /// How to draw it.
     pub fn graph_options(&self) -> &GraphOptions {
         self.graph.as_deref().unwrap_or(const { &NO_OPTIONS })
     }
@@ -45,7 +45,7 @@ impl Series {
         Arc::make_mut(self.graph.get_or_insert_default())
     }
 
-    /// A series as it was fetched for a path expression, with the tags that its name bears.
+    /// A fetched series of a path expression, with the tags in its name.
     pub fn fetched(name: &str, path_expression: Arc<str>, start: i64, step: i64, values: Vec<f64>) -> Series {
         debug_assert!(step > 0, "a fetched series has a step");
         Series {
@@ -56,7 +56,7 @@ impl Series {
         }
     }
 
-    /// A series that a function makes: its name is its path expression, and its tags are made from it.
+    /// A series that a function makes: its name is its path expression, and its tags are those of the name.
     pub(crate) fn computed(name: &str, start: i64, end: i64, step: i64, values: Vec<f64>) -> Series {
         let name: Arc<str> = name.into();
         Series {
@@ -93,13 +93,13 @@ impl Series {
     }
 }
 
-/// How values are folded when a reader wants fewer of them, by Graphite's names.
+/// How to fold values where the reader wants fewer, by Graphite's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Consolidation {
     /// The mean of the known values.
     #[default]
     Average,
-    /// The same by its other name, which is kept because graphite-web hands it on.
+    /// The same by its other name, which graphite-web keeps in its answers.
     Avg,
     /// Their sum.
     Sum,
@@ -137,7 +137,7 @@ impl fmt::Display for Consolidation {
     }
 }
 
-/// The error is the text that was not understood.
+/// The error is the unknown name.
 impl FromStr for Consolidation {
     type Err = String;
 
@@ -156,16 +156,16 @@ impl FromStr for Consolidation {
     }
 }
 
-/// A series' tags, in the order they were put, which is the order they are written in. Cheap to clone.
+/// The tags of a series, in the order of insertion, which is also that of the answer. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tags(
-    // Invariant: no two with the same key. A handful, so they are searched from the front.
+    // Invariant: no two with the same key. They are few, so a search from the front is enough.
     Arc<Vec<(Arc<str>, Arc<str>)>>,
 );
 
 impl Tags {
-    /// The tags that a name bears: `a.b;dc=x` has `dc` and `name`. A name that cannot be read so, or that
-    /// is a function call, has itself as `name`.
+    /// The tags in a name: `a.b;dc=x` has `dc` and `name`. A name without valid tags, or one that is a function call,
+    /// has itself as `name`.
     pub fn of_name(name: &str) -> Tags {
         if name.contains(';')
             && !looks_like_a_call(name)
@@ -211,7 +211,7 @@ impl Tags {
         }
     }
 
-    /// Keeps the tags that the other has with the same value.
+    /// Keeps the tags that both have with the same value.
     pub(crate) fn intersect(&mut self, other: &Tags) {
         let shared = Arc::ptr_eq(&self.0, &other.0);
         if !shared && self.iter().any(|(tag, value)| other.get(tag) != Some(value)) {
@@ -225,7 +225,7 @@ impl Tags {
     }
 }
 
-/// Whether a name reads as `letters(something)`, in which graphite-web looks for no tags.
+/// Whether a name looks like `letters(something)`. graphite-web does not search tags in such a name.
 fn looks_like_a_call(name: &str) -> bool {
     let Some((function, rest)) = name.split_once('(') else { return false };
     let letters = !function.is_empty() && function.bytes().all(|byte| byte.is_ascii_alphabetic());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_bears_its_tags() {
+    fn a_name_contains_its_tags() {
         assert_eq!(tags("a.b"), "name=a.b");
         assert_eq!(tags("a.b;dc=x;rack=1"), "dc=x rack=1 name=a.b");
         assert_eq!(tags("~a;dc=x"), "dc=x name=a");

@@ -28,7 +28,7 @@ impl Expression {
         Ok(match self {
             Expression::Path(_) | Expression::SeriesByTag(_) => false,
             Expression::Template(..) => true,
-            // The grammar takes a template with anything but literals for a call.
+            // The grammar reads a template with anything but literals as a call.
             Expression::Call(call) if call.function == "template" => return Err(Error::Template),
             Expression::Call(call) => {
                 let mut found = false;
@@ -42,7 +42,7 @@ impl Expression {
         })
     }
 
-    /// When `bytes_left` comes to zero, the paths have grown too long and the answer is worth nothing.
+    /// When `bytes_left` is zero at the end, the paths have grown too long and the answer is invalid.
     fn filled(&self, own: &[(String, Argument)], request: &[(String, String)], bytes_left: &mut usize) -> Argument {
         match self {
             Expression::Path(path) => fill(path, own, bytes_left),
@@ -70,7 +70,7 @@ impl Expression {
     }
 }
 
-/// Bytes that the paths of a target may have together once its templates are filled in. Beyond, it is refused.
+/// Bytes of all paths of a target once its templates are filled in; beyond, the target is rejected.
 const MAX_FILLED_BYTES: usize = 4 << 20;
 
 fn fill(path: &str, values: &[(String, Argument)], bytes_left: &mut usize) -> Argument {

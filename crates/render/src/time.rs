@@ -19,7 +19,7 @@ pub enum TimeError {
     Interval(String),
 }
 
-/// What Python's calendar knows: the years 1 to 9999, Unix seconds.
+/// Python's calendar: the years 1 to 9999, Unix seconds.
 pub(crate) const CALENDAR: RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
@@ -45,7 +45,7 @@ pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeE
 }
 
 /// Reads an interval, seconds: `[+|-](number unit)+`, one sign for all. A unit is known by its beginning: `s`,
-/// `min`, `h`, `d`, `w`, `mon` (30 days), `y` (365 days); `m` alone is none. An empty text is no time at all: 0.
+/// `min`, `h`, `d`, `w`, `mon` (30 days), `y` (365 days); `m` alone is invalid. An empty text is 0.
 ///
 /// # Errors
 /// The text is not an interval, or one longer than Python's calendar.
@@ -90,7 +90,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Eight digits that could be a date are one, not the year 1970 again.
+/// Eight digits that could be a date are a date, not seconds of the year 1970.
 fn is_compact_date(text: &str) -> bool {
     let number = |range| text.get(range).and_then(|digits: &str| digits.parse::<u32>().ok());
     text.len() == 8
@@ -110,9 +110,8 @@ fn reference_time(reference: &str, now: i64, zone: &TimeZone) -> Option<i64> {
     local_time(time, zone)
 }
 
-/// Hour, minute and what is left of a reference after its time of day. The forms are tried one after
-/// another, each on what the one before left, as graphite-web does: `1:00am` is one hour, `12am` is noon and
-/// `12pm` is midnight.
+/// Hour, minute and the rest of a reference behind its time of day. Each form reads the rest that the one before left,
+/// as in graphite-web: `1:00am` is one hour, `12am` is noon and `12pm` is midnight.
 fn time_of_day(reference: &str) -> Option<(i8, i8, &str)> {
     let mut rest = reference;
     let (mut hour, mut minute): (i64, i64) = (0, 0);

@@ -1,4 +1,4 @@
-//! What we mean to answer otherwise than graphite-web 1.1.10, and what only we promise: bounds, plans, messages.
+//! Intended differences from graphite-web 1.1.10, and our own promises: bounds, plans, messages.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +18,7 @@ fn context() -> Context<'static> {
 fn fetched(fetch: &Fetch) -> Vec<Series> {
     let names = if fetch.path.contains('*') { vec!["a.one", "a.two"] } else { vec![&*fetch.path] };
     let Span { from, until } = fetch.span;
-    // A store has no more than it has.
+    // No store has more than this.
     let from = from.clamp(-100_000, 100_000).min(until);
     let until = until.clamp(-100_000, 100_000);
     let start = from - from.rem_euclid(60) + 60;
@@ -79,7 +79,7 @@ fn braces_in_a_target_hold_what_they_hold_in_a_pattern_of_find() {
         let call = format!("scale(sumSeries( {path} , a),2)");
         assert_eq!(planned(&call, &context()), [format!("{path} 600 900"), "a 600 900".to_owned()], "{call}");
     }
-    // What does not close is no group, and is read as graphite-web reads it.
+    // An open brace without a closing one is read as graphite-web reads it.
     for text in ["a.{b,{c,d}.e", "a.{b,'c'}", "a.{b,f(c)}", "a.{b|f()}", "a.{b\tc}", "a.{b,{c"] {
         assert_eq!(parse(text), Ok(Expression::Path("a".to_owned())), "{text}");
     }
@@ -112,13 +112,13 @@ fn series_may_be_given_by_name() {
 }
 
 #[test]
-fn numbers_do_for_texts() {
+fn numbers_are_valid_as_texts() {
     assert_eq!(names("grep(alias(a.one,'x5'),5)"), ["x5"]);
     assert_eq!(names("aliasSub(alias(a.one,'x5'),5,6)"), ["x6"]);
 }
 
 #[test]
-fn none_is_as_good_as_not_given() {
+fn none_means_not_given() {
     assert_eq!(values("keepLastValue(a.two,none)"), [0.0, 0.0, 2.0, 3.0, 4.0]);
     assert_eq!(message("alias(a.one,none)"), "alias: newName is missing");
     assert_eq!(message("constantLine(none)"), "constantLine: value is missing");
@@ -158,13 +158,13 @@ fn a_line_over_one_second_has_a_step() {
 }
 
 #[test]
-fn a_delay_by_nothing_is_none() {
+fn a_delay_of_zero_changes_nothing() {
     // graphite-web cuts off all values but the last none.
     assert_eq!(values("delay(a.one,0)"), [0.0, 1.0, 2.0, 3.0, 4.0]);
 }
 
 #[test]
-fn nulls_are_no_outliers() {
+fn nulls_are_not_outliers() {
     // 500 in graphite-web: it compares nulls.
     assert_eq!(names("removeBetweenPercentile(a.*,50)"), ["a.one", "a.two"]);
     assert_eq!(names("removeBetweenPercentile(group(a.two,add(a.two,1),add(a.two,2)),75)"), ["a.two", "add(a.two,2)"]);
@@ -184,7 +184,7 @@ fn a_stack_may_be_given_by_name() {
 }
 
 #[test]
-fn what_floats_cannot_hold_is_null_or_its_limit() {
+fn an_overflow_is_null_or_the_limit() {
     // OverflowError in graphite-web.
     assert!(values("exp(scale(a.one,1000))")[1].is_nan());
     assert_eq!(values("sigmoid(scale(a.one,-1000))")[1..], [0.0; 4]);
@@ -194,7 +194,7 @@ fn what_floats_cannot_hold_is_null_or_its_limit() {
 
 #[test]
 fn hits_behind_the_end_do_not_count() {
-    // 500 in graphite-web: the last point of a line lies at its end.
+    // 500 in graphite-web: the last point of a line is at its end.
     assert_eq!(values("hitcount(constantLine(1),'100s')"), [100.0; 3]);
 }
 
@@ -206,7 +206,7 @@ fn weeks_begin_on_one_of_seven_days() {
 }
 
 #[test]
-fn how_a_series_is_drawn_survives_other_functions() {
+fn graph_options_survive_other_functions() {
     // graphite-web forgets it wherever a function makes a new series.
     for target in
         ["movingAverage(secondYAxis(a.one),2)", "summarize(secondYAxis(a.one),'2min')", "scale(secondYAxis(a.one),2)"]
@@ -226,7 +226,7 @@ fn how_a_series_is_drawn_survives_other_functions() {
     assert!(between[0].graph_options().invisible && between[1].graph_options().stacked);
 }
 
-// ---- what the user is told --------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------------
 
 #[test]
 fn mistakes_are_named() {
@@ -267,7 +267,7 @@ fn mistakes_are_named() {
 }
 
 #[test]
-fn what_graphite_web_checks_is_told_from_what_it_trips_over() {
+fn errors_have_the_status_of_graphite_web() {
     let status = |target: &str| answer(target).expect_err(target).graphite_web_status();
     assert_eq!(status("nope(a.one)"), 400);
     assert_eq!(status("aggregate(a.one,'p95')"), 400);
@@ -309,7 +309,7 @@ fn a_window_in_points_is_planned_where_the_step_is_known() {
 }
 
 #[test]
-fn what_could_not_be_planned_is_asked_for() {
+fn an_evaluation_asks_for_the_rest_of_a_plan() {
     let targets = [parse("movingAverage(a.one,2)").expect("a target")];
     let mut data = Data::new();
     for fetch in plan(&targets, &context()).expect("a plan").series {
@@ -323,7 +323,7 @@ fn what_could_not_be_planned_is_asked_for() {
 // ---- bounds ------------------------------------------------------------------------------------------------
 
 #[test]
-fn deep_targets_are_refused_at_once() {
+fn deep_targets_are_rejected_at_once() {
     let nested = |depth: usize| format!("{}a{}", "sumSeries(".repeat(depth), ")".repeat(depth));
     assert!(answer(&nested(90)).is_ok());
     assert!(message(&nested(101)).contains("nested too deeply"));
@@ -335,14 +335,14 @@ fn deep_targets_are_refused_at_once() {
 }
 
 #[test]
-fn windows_in_windows_are_refused_where_they_multiply() {
+fn windows_in_windows_are_rejected_where_they_multiply() {
     let target = format!("{}a.one{}", "movingAverage(scale(".repeat(40), ",1),'1min')".repeat(40));
     let error = plan(&[parse(&target).expect("a target")], &context()).expect_err("too much");
     assert!(matches!(error, Error::Fetches { .. }), "{error}");
 }
 
 #[test]
-fn windows_beyond_the_calendar_are_refused() {
+fn windows_beyond_the_calendar_are_rejected() {
     for target in ["movingAverage(a.*,99999999999999)", "timeShift(a.*,'9000y')", "timeShift(a.*,'+9000y')"] {
         assert!(message(target).contains("calendar"), "{target}");
     }
@@ -447,7 +447,7 @@ fn counted(target: &str, times: &[i64]) -> (Vec<EventFetch>, Vec<Series>) {
     let targets = [parse(target).expect("a target")];
     let mut data = Data::new();
     let Fetches { series, events } = plan(&targets, &context).expect("a plan");
-    assert_eq!(series, [], "events are no paths");
+    assert_eq!(series, [], "events are not paths");
     for fetch in &events {
         data.put_events(fetch.clone(), times.to_vec());
     }
@@ -502,7 +502,7 @@ fn dates_are_those_of_the_request() {
 }
 
 #[test]
-fn groups_may_lack_what_makes_them_whole() {
+fn incomplete_groups_are_left_out() {
     let reduced = "reduceSeries(mapSeries(group(x.a.n,x.b.n,y.a.n,short),0),'diffSeries',1,'a','b')";
     assert_eq!(names(reduced), ["x.reduce.diffSeries"], "graphite-web fails for y and for short");
     assert_eq!(names("reduceSeries(group(x.a.n,x.b.n),'diffSeries',1,'a','b')"), ["x.reduce.diffSeries"]);
@@ -573,7 +573,7 @@ fn one_long_function_stops_when_cancelled() {
 }
 
 #[test]
-fn lines_and_areas_say_how_they_want_to_be_drawn() {
+fn lines_and_areas_carry_their_graph_options() {
     let options = |target: &str| -> Vec<render::GraphOptions> {
         answer(target).expect(target).iter().map(|series| series.graph_options().clone()).collect()
     };

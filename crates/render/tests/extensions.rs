@@ -217,7 +217,7 @@ fn a_transform_there_and_back_is_the_series() {
 
 /// pearson, TestFunction.
 #[test]
-fn two_series_go_together_by_pearson() {
+fn two_series_correlate_by_pearson() {
     let found: Found = &[
         ("a", &[("a", &[43.0, 21.0, 25.0, 42.0, 57.0, 59.0])]),
         ("b", &[("b", &[99.0, 65.0, 79.0, 75.0, 87.0, 81.0])]),
@@ -256,7 +256,7 @@ fn the_closest_series_are_found() {
 
 /// carbonapi has no test of this: the probability is the sum over k of 2 (-1)^(k-1) exp(-2 k² z²), z² being 5/2 here.
 #[test]
-fn samples_of_one_distribution_are_told_from_others() {
+fn samples_of_one_distribution_differ_from_others() {
     let found: Found = &[
         ("a", &[("a", &[9.0, 1.0, 2.0, 3.0, 4.0, 5.0])]),
         ("b", &[("b", &[9.0, 1.0, 2.0, 3.0, 4.0, 5.0])]),
@@ -556,7 +556,7 @@ fn a_baseline_is_the_median_of_other_times() {
 }
 
 #[test]
-fn extensions_say_that_they_are() {
+fn extensions_are_marked() {
     let json = render::function_json("slo", false).expect("a function");
     assert!(json.contains("\"extension\":true"), "{json}");
     let json = render::function_json("scale", false).expect("a function");

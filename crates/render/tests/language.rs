@@ -114,7 +114,7 @@ fn the_table_describes_functions_as_graphite_web_does() {
 }
 
 #[test]
-fn functions_can_be_asked_for_by_group_or_name() {
+fn functions_are_listed_by_group_or_name() {
     let read = |text: String| serde_json::from_str::<Value>(&text.replace("1e9999", "0")).expect("JSON");
     let sorting = read(functions_json(Some("Sorting"), false, true));
     assert!(sorting["sortByName"].is_object() && sorting.get("scale").is_none());
@@ -130,6 +130,6 @@ fn functions_can_be_asked_for_by_group_or_name() {
 #[test]
 fn the_page_of_functions_is_up_to_date() {
     let page = include_str!("../../../docs/functions.md");
-    let renew = "write it anew: cargo run -q -p render --example functions_page > docs/functions.md";
+    let renew = "write it again: cargo run -q -p render --example functions_page > docs/functions.md";
     assert!(page == render::functions_page(), "{renew}");
 }

@@ -1,5 +1,5 @@
-//! What holds for every row of the table: it documents itself, takes whatever series there are, returns what fits into
-//! its own times, and tells whoever calls it wrongly how to call it.
+//! Properties of every row of the table: it documents itself, takes any series, returns values that fit its own times,
+//! and explains a wrong call.
 
 use render::{
     Budget, Context, Data, Error, Evaluation, Kind, Literal, Parameter, Series, evaluate,
@@ -36,7 +36,7 @@ impl Shape {
     /// A path without a star finds one series.
     fn fetched(self, fetch: &render::Fetch) -> Vec<Series> {
         let path = &*fetch.path;
-        // Nobody keeps more than this.
+        // No store keeps more than this.
         let (from, until) = (fetch.span.from.max(-1_000_000), fetch.span.until.min(1_000_000));
         let grid = |place: usize, step: i64, value: &dyn Fn(i64) -> f64| {
             let start = from - from.rem_euclid(step) + step;
@@ -89,7 +89,7 @@ fn answer(target: &str, shape: Shape) -> Result<Vec<Series>, Error> {
     panic!("{target}: no answer after ten rounds");
 }
 
-/// Something that a parameter takes. What its kind does not tell is said here, function by function.
+/// A valid argument of a parameter: by its kind, with exceptions by function.
 fn argument(function: &Function, parameter: &Parameter) -> String {
     let special = match (function.name, parameter.name) {
         ("holtWintersConfidenceArea", "seriesList") => "a.one",
@@ -179,7 +179,7 @@ fn every_row_documents_itself() {
 }
 
 #[test]
-fn every_function_takes_whatever_series_there_are() {
+fn every_function_takes_any_series() {
     let mut answered = 0;
     let mut wrong = Vec::new();
     for function in functions::all() {
@@ -258,7 +258,7 @@ fn the_plan_holds_all_that_an_evaluation_needs() {
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn a_missing_argument_is_named() {
     for function in functions::all() {
         for missing in function.shown().filter(|parameter| parameter.required && !parameter.multiple) {
             // graphite-web says that these are required and takes a default all the same.
@@ -276,7 +276,7 @@ fn what_is_missing_is_named() {
 }
 
 #[test]
-fn a_wrong_argument_is_told_from_what_would_do() {
+fn the_error_of_a_wrong_argument_shows_a_valid_one() {
     for function in functions::all().filter(|function| function.name != "seriesByTag") {
         for wrong in function.shown() {
             // Texts and tags may be anything.
@@ -301,7 +301,7 @@ fn a_wrong_argument_is_told_from_what_would_do() {
 }
 
 #[test]
-fn too_many_arguments_and_unknown_ones_are_told() {
+fn too_many_arguments_and_unknown_ones_are_named() {
     for function in functions::all().filter(|function| function.name != "seriesByTag") {
         let shown: Vec<&Parameter> = function.shown().collect();
         let target = call(function, |_| true);

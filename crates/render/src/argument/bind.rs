@@ -6,7 +6,7 @@ use super::{
 };
 use crate::Error;
 
-/// Declares a function's struct, each field with the parameter it is bound from.
+/// Declares a function's struct, each field with its parameter.
 macro_rules! parameters {
     ($(#[$attribute:meta])* struct $name:ident {
         $($(#[$doc:meta])* $field:ident: $type:ty = $parameter:literal $(.$method:ident($($value:expr),*))*;)*
@@ -108,7 +108,7 @@ impl Arguments {
         Ok(Arguments { function, signature, is_callback, values: values.into_iter(), next: 0 })
     }
 
-    /// The next field's value.
+    /// The value of the next field.
     pub(crate) fn take<T: Take>(&mut self) -> Result<T, Error> {
         let parameter = &self.signature.parameters[self.next];
         self.next += 1;
@@ -118,7 +118,7 @@ impl Arguments {
     }
 }
 
-/// The parameter that a value is for, with what checks and messages need.
+/// The parameter of a value, for checks and messages.
 pub(crate) struct ParameterPosition {
     function: &'static str,
     pub(super) parameter: &'static Parameter,
@@ -134,18 +134,18 @@ impl ParameterPosition {
         self.problem(format!("must be {what}, got {}", given.shown()))
     }
 
-    /// What graphite-web itself checks, and answers with 400.
+    /// An error that graphite-web also finds, and answers with 400.
     pub(crate) fn refused(&self, problem: String) -> Error {
         Error::Refused { function: self.function, problem: format!("{} {problem}", self.parameter.name) }
     }
 }
 
-/// A field's type: what it takes and how.
+/// The type of a field.
 pub(crate) trait Take: Sized {
     const KIND: Kind;
     const MULTIPLE: bool = false;
 
-    /// From the values given for a parameter, of which there may be none.
+    /// From the values of a parameter; may be none.
     fn take(values: Vec<Value>, position: &ParameterPosition) -> Result<Self, Error> {
         match values.into_iter().next() {
             Some(value) => Self::one(value, position),

@@ -1,6 +1,6 @@
-//! Parameters: what a function declares that it takes, as `/functions` shows it.
+//! The parameters of functions, as `/functions` shows them.
 
-/// What a parameter takes, by the names `/functions` uses.
+/// The kinds of values that parameters take, by the names in `/functions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// `aggFunc`: the name of an [`Aggregator`].
@@ -38,7 +38,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name that `/functions` uses.
+    /// The name in `/functions`.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Aggregator => "aggFunc",
@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// A value that the table of functions holds: a default, a preset, an option, a suggestion.
+/// A value in the table of functions: a default, a preset, an option, a suggestion.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Literal {
     /// A truth value.
@@ -81,19 +81,19 @@ pub enum Literal {
 pub struct Parameter {
     /// Its name, for `name=value` and for messages.
     pub name: &'static str,
-    /// What it takes.
+    /// The values that it takes.
     pub kind: Kind,
     /// Whether `/functions` calls it required.
     pub required: bool,
     /// Whether it takes all remaining arguments.
     pub multiple: bool,
-    /// What it is when it is not given, as `/functions` says.
+    /// The value where none is given, shown by `/functions`.
     pub default: Option<Literal>,
-    /// What `/functions` calls the default, where the function itself must know that nothing was given.
+    /// The default that `/functions` shows, where the function itself must know that no value was given.
     pub documented: Option<Literal>,
-    /// What it is when it is not given, though `/functions` says nothing of it.
+    /// The value where none is given, not shown by `/functions`.
     pub fallback: Option<Literal>,
-    /// The values it is restricted to; none means any.
+    /// The only valid values; empty for any.
     pub options: &'static [Literal],
     /// Values that an editor may offer.
     pub suggestions: &'static [Literal],
@@ -145,7 +145,7 @@ impl Parameter {
     }
 }
 
-/// A function's parameters, from which calls are bound and signatures shown.
+/// The parameters of a function with their presets.
 pub(crate) struct Signature {
     /// In the order of the struct's fields, presets included.
     pub(crate) parameters: &'static [Parameter],

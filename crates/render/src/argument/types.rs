@@ -25,7 +25,7 @@ impl Take for SeriesList {
     }
 }
 
-/// Lists of series. A plain list is the only one of its kind.
+/// Lists of series. A plain list becomes a list of one list.
 pub(crate) struct SeriesLists(pub(crate) Vec<Vec<Series>>);
 
 impl Take for SeriesLists {
@@ -66,7 +66,7 @@ impl Take for Limit {
     }
 }
 
-/// A time, and how it was written.
+/// A time, and its text in the request.
 pub(crate) struct Interval {
     pub(crate) seconds: i64,
     pub(crate) text: String,
@@ -88,9 +88,9 @@ impl Take for Interval {
 
 /// A number of points, or a time.
 pub(crate) enum Length {
-    /// Points, and how they were written.
+    /// Points, and their text in the request.
     Points(i64, String),
-    /// Seconds, never negative, and how they were written.
+    /// Seconds, never negative, and their text in the request.
     Time(i64, String),
 }
 
@@ -115,7 +115,7 @@ impl Take for Length {
     }
 }
 
-/// A number where `/functions` promises a whole one, and graphite-web takes any.
+/// Any number, where `/functions` shows a whole one: graphite-web takes any.
 pub(crate) struct Real(pub(crate) f64);
 
 impl Take for Real {
@@ -126,7 +126,7 @@ impl Take for Real {
     }
 }
 
-/// A time as `from` and `until` have it, not read yet: what it is depends on the request.
+/// A time as `from` and `until` have it, not parsed yet: its value depends on the request.
 pub(crate) struct Date(pub(crate) String);
 
 impl Take for Date {
@@ -192,7 +192,7 @@ impl Take for NodeOrTag {
     }
 }
 
-/// An aggregator, and the name by which it was asked for.
+/// An aggregator, and its name in the request.
 #[derive(Debug, Clone)]
 pub(crate) struct Named {
     pub(crate) aggregator: Aggregator,

@@ -12,7 +12,7 @@ pub(crate) enum Value {
     None,
     Text(String),
     Series(Vec<Series>),
-    /// Lists of series, which few functions make and take.
+    /// Lists of series; few functions make or take them.
     Lists(Vec<Vec<Series>>),
     /// Series that are not fetched yet.
     Planned,
@@ -37,7 +37,7 @@ impl From<Literal> for Value {
 }
 
 impl Value {
-    /// How a message shows it.
+    /// The value in a message.
     pub(super) fn shown(&self) -> String {
         match self {
             Value::Boolean(value) => value.to_string(),
@@ -50,7 +50,7 @@ impl Value {
         }
     }
 
-    /// `str(value)` of Python, where that is a word.
+    /// `str(value)` of Python, for values that are not series.
     pub(crate) fn text(&self) -> Option<String> {
         match self {
             Value::Boolean(true) => Some("True".to_owned()),

@@ -1,4 +1,4 @@
-//! Names for the reader: what the series is called, not what later names refer to.
+//! Names for the reader. Later names refer to the path expression instead.
 
 use crate::{
     Error,
@@ -54,7 +54,7 @@ impl Evaluate for AliasSub {
         for series in &mut self.series.0 {
             scope.check()?;
             let name = regex.replace(&series.name, &replacement, &|| scope.check().is_err());
-            // Giving up because of a cancellation is no fault of the pattern's.
+            // A cancellation is not the pattern's mistake.
             scope.check()?;
             series.name = name.map_err(|problem| refuse(scope, "search", problem))?.into();
         }

@@ -1,4 +1,4 @@
-//! What a series usually was at this time: the median of it in earlier weeks, days or hours.
+//! The usual values of a series: its median at the same time of earlier weeks, days or hours.
 
 use crate::{
     Error, Literal, Series, Span,
@@ -39,7 +39,7 @@ const INTERVALS: &[Literal] = &[
     Literal::Text("30d"),
 ];
 
-/// Times looked at. Each is a fetch of its own.
+/// Shifts of one call at most. Each is a fetch of its own.
 const MOST_SHIFTS: i64 = 1000;
 
 parameters! {
@@ -61,7 +61,7 @@ impl Baseline {
         if self.after.saturating_sub(self.first) > MOST_SHIFTS {
             return Err(call.refuse(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
         }
-        // Without a sign it goes back.
+        // Without a sign the unit goes back.
         let signed = self.unit.text.starts_with(['-', '+']);
         let unit = if signed { self.unit.seconds } else { -self.unit.seconds };
         let shifts = (self.first..self.after).filter(|shift| *shift != 0);
@@ -80,7 +80,7 @@ impl Reaching for Baseline {
     }
 
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
-        // Series of one name, at all times looked at, in the order in which names were met.
+        // Series of one name, over all spans, in the order in which the names first occur.
         let mut groups: Vec<Vec<Series>> = Vec::new();
         let mut places = std::collections::HashMap::new();
         for (span, shifted) in inputs.spans {
@@ -135,7 +135,7 @@ fn over(now: f64, base: f64) -> f64 {
     if base == 0.0 && !now.is_nan() { 0.0 } else { now / base }
 }
 
-/// The median at each of so many times.
+/// The median of each row.
 fn medians(group: &[Series], rows: usize) -> Vec<f64> {
     let mut known = Vec::with_capacity(group.len());
     let median_at = |row: usize| {

@@ -1,4 +1,4 @@
-//! What came in per interval: counts of hits, summaries aligned to a calendar, sums that begin again.
+//! Sums per interval: counts of hits, summaries aligned to a calendar, sums that begin again.
 
 use jiff::{Timestamp, ToSpan, civil::DateTime, tz::TimeZone};
 
@@ -29,8 +29,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<SmartSummarize>(
         "smartSummarize",
         GROUP,
-        "What the values come to by func in each interval since the graph's start, or since the beginning of the second, \
-         minute, hour, day, week, month or year that is in. weeks3 begins weeks on Wednesday.",
+        "Folds the values of each interval by func. Intervals begin with the graph, or with the second, minute, hour, day, \
+         week, month or year that its start is in. weeks3 begins weeks on Wednesday.",
     ),
 ];
 
@@ -87,7 +87,7 @@ enum Unit {
 }
 
 impl Unit {
-    /// The last beginning that is not after a time.
+    /// The last beginning at or before a time.
     fn floor(self, time: i64, zone: &TimeZone) -> Option<i64> {
         let local = zone.to_datetime(Timestamp::from_second(time).ok()?);
         let (date, clock) = (local.date(), local.time());
@@ -108,7 +108,7 @@ impl Unit {
     }
 }
 
-/// Where a summary begins, by words such as `hours` and `weeks3`; true and false are accepted and mean nothing.
+/// The alignment of a summary, by words such as `hours` and `weeks3`; true and false are valid and align nothing.
 struct Alignment(Option<Unit>);
 
 impl Take for Alignment {

@@ -37,7 +37,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Divide>(
         "divideSeries",
         GROUP,
-        "Each dividend by the divisor, of which there must be exactly one; null where that is zero or null.",
+        "Each dividend by the divisor, exactly one series; null where that is zero or null.",
     ),
     by_name("average", "average", "The mean of the values at each time, as averageSeries."),
     by_name("avgSeries", "avg", "The mean of the values at each time, as averageSeries."),
@@ -158,7 +158,7 @@ impl Evaluate for Aggregate {
     }
 }
 
-/// One series of many, or `None` of none. Its tags are those that all agree on, and how it was made.
+/// One series of many, or `None` without series. Its tags are those that all share, and how it was made.
 pub(super) fn aggregate(
     series: &[Series],
     func: &Named,
@@ -182,7 +182,7 @@ pub(super) fn aggregate(
     Ok(Some(Series { tags, x_files_factor, integers, ..combined }))
 }
 
-/// Every path expression of the series, each once, in order, as later names have them.
+/// Every path expression of the series, each once, in order, for later names.
 pub(super) fn path_expressions(series: &[&Series]) -> String {
     let mut seen: Vec<&Arc<str>> = Vec::new();
     for series in series {
@@ -314,8 +314,8 @@ impl Evaluate for Power {
     }
 }
 
-/// `math.pow` of Python, null where either is or where that fails: roots of negatives, zero to a negative power, and
-/// what is too large.
+/// `math.pow` of Python, null where either is or where Python fails: roots of negatives, zero to a negative power, and
+/// overflows.
 pub(super) fn power(base: f64, exponent: f64) -> f64 {
     if base.is_nan() || exponent.is_nan() {
         return f64::NAN;

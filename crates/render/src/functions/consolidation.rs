@@ -1,4 +1,4 @@
-//! How series are folded later on, when a reader or a function wants fewer values of them.
+//! How series are folded later on, where a reader or a function wants fewer values.
 
 use crate::{
     Consolidation, Error, Literal,
@@ -22,11 +22,7 @@ const CONSOLIDATIONS: &[Literal] = &[
 ];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<ConsolidateBy>(
-        "consolidateBy",
-        GROUP,
-        "How values are folded where there are more of them than the reader wants.",
-    ),
+    Function::of::<ConsolidateBy>("consolidateBy", GROUP, "How values are folded where the reader wants fewer."),
     Function::of::<ConsolidateBy>("cumulative", GROUP, "As consolidateBy with 'sum'.")
         .preset("consolidationFunc", Literal::Text("sum")),
     SET_X_FILES_FACTOR,

@@ -84,8 +84,8 @@ impl Evaluate for VerticalLine {
     }
 }
 
-/// Three points: at both ends of the span and in its middle. The last lies at the end of the series, where
-/// others have none.
+/// Three points: at both ends of the span and in its middle. The last is at the end of the series, where
+/// other series have no point.
 pub(super) fn line(value: f64, text: &str, scope: &Scope) -> Series {
     let (start, end) = (scope.span().from, scope.span().until);
     // A span of one second has no middle; graphite-web fails on it.

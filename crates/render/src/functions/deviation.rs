@@ -1,4 +1,4 @@
-//! What the values of a series come to, and how far they stray from it.
+//! One number for a series, and how far its values stray from their mean.
 
 use crate::{
     Aggregator, Error, Literal, Series,
@@ -13,8 +13,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<AggregateLine>(
         "aggregateLine",
         "Calculate",
-        "A line at what the values of each series come to by func: of three points, or, with keepStep, of as many as there \
-         were.",
+        "A line at the value that func makes of each series: of three points, or, with keepStep, of as many as the series \
+         has.",
     ),
     Function::of::<MostDeviant>(
         "mostDeviant",
@@ -116,8 +116,8 @@ impl Evaluate for StDev {
     }
 }
 
-/// The deviation in each window that ends with a value; the first windows are short. From sums that are kept
-/// running, because graphite-web does so and their errors show: constant values deviate a little from themselves.
+/// The deviation in each window that ends with a value; the first windows are short. Uses running
+/// sums, because graphite-web does and their errors show: constant values deviate a little from themselves.
 fn moving_deviation(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
     // Python squares with the library's power, which is not to the last bit what a multiplication gives.
     let two = std::hint::black_box(2.0);

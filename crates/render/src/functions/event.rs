@@ -12,7 +12,7 @@ use crate::{
 pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<Events>(
     "events",
     "Special",
-    "How many events happened in each second, of those that have all the tags; '*' counts every event. \
+    "The number of events with all the tags in each second; '*' counts every event. \
      Use it with drawAsInfinite, or fold it with summarize.",
 )];
 
@@ -39,7 +39,7 @@ impl Reaching for Events {
         scope.spend(seconds)?;
         let mut counts = vec![f64::NAN; seconds];
         for time in inputs.events {
-            // One at the very end has no second of its own; graphite-web fails on it.
+            // An event at the very end has no second of its own; graphite-web fails on it.
             let second = time.checked_sub(start).and_then(|second| usize::try_from(second).ok());
             if let Some(count) = second.and_then(|second| counts.get_mut(second)) {
                 *count = if count.is_nan() { 1.0 } else { *count + 1.0 };

@@ -13,7 +13,7 @@ pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<ExponentialMovi
     "exponentialMovingAverage",
     "Calculate",
     "A mean in which the latest value counts 2 / (windowSize + 1) and the mean before it the rest. The windowSize is a \
-     number of points or a time such as '5min' (then its seconds are what counts); what lies before the graph is fetched \
+     number of points or a time such as '5min' (then its seconds count); the values before the graph are fetched \
      for it.",
 )];
 
@@ -58,8 +58,8 @@ impl Reaching for ExponentialMovingAverage {
     }
 }
 
-/// The mean of the first values, then one more for each value behind them: null where that is, and the mean goes on
-/// from where it was.
+/// The mean of the first values, then one more for each value behind them: null where that value is null, and the mean
+/// continues behind it.
 fn averages(values: &[f64], points: usize, constant: f64) -> Vec<f64> {
     let (first, rest) = values.split_at(points.min(values.len()));
     let seed = Aggregator::Average.of(first);

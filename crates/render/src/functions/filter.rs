@@ -1,4 +1,4 @@
-//! Choosing among series, by name or by what their values come to.
+//! Choosing among series, by name or by one number of their values.
 
 use crate::{
     Aggregator, Error, Literal, Series,
@@ -20,24 +20,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
     compared("maximumBelow", "max", "<=", "The series whose largest value is at most n."),
     compared("minimumAbove", "min", ">", "The series whose smallest value is above n."),
     compared("minimumBelow", "min", "<=", "The series whose smallest value is at most n."),
-    Function::of::<Exclude>("exclude", GROUP, "The series in whose name a regular expression finds nothing."),
+    Function::of::<Exclude>("exclude", GROUP, "The series whose names do not match a regular expression."),
     Function::of::<Compare>(
         "filterSeries",
         GROUP,
-        "The series whose values come, by func, to something that compares with threshold as asked.",
+        "The series whose value by func compares with threshold as operator says.",
     ),
-    Function::of::<Grep>("grep", GROUP, "The series in whose name a regular expression finds something."),
-    Function::of::<Highest>(
-        "highest",
-        GROUP,
-        "The n series whose values come, by func, to the most; the highest first.",
-    ),
+    Function::of::<Grep>("grep", GROUP, "The series whose names match a regular expression."),
+    Function::of::<Highest>("highest", GROUP, "The n series with the highest values by func, the highest first."),
     highest("highestAverage", "average", "The n series with the highest mean, the highest first."),
     highest("highestCurrent", "current", "The n series with the highest last value, the highest first."),
     highest("highestMax", "max", "The n series with the highest maximum, the highest first."),
     highest("highestMin", "min", "The n series with the highest minimum, the highest first.").extension(),
     Function::of::<Limit>("limit", GROUP, "The first n series."),
-    Function::of::<Lowest>("lowest", GROUP, "The n series whose values come, by func, to the least; the lowest first."),
+    Function::of::<Lowest>("lowest", GROUP, "The n series with the lowest values by func, the lowest first."),
     lowest("lowestAverage", "average", "The n series with the lowest mean, the lowest first."),
     lowest("lowestCurrent", "current", "The n series with the lowest last value, the lowest first."),
     lowest("lowestMax", "max", "The n series with the lowest maximum, the lowest first.").extension(),
@@ -45,7 +41,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<RemoveEmptySeries>(
         "removeEmptySeries",
         GROUP,
-        "The series that have any value, or of whose values at least the share xFilesFactor is known.",
+        "The series that have any value, or whose known share of values is at least xFilesFactor.",
     ),
     Function::of::<Unique>("unique", GROUP, "The first series of each name."),
 ];
@@ -164,7 +160,7 @@ impl Evaluate for CompareN {
     }
 }
 
-/// What is unknown is different from everything and below everything.
+/// An unknown value is different from everything and below everything.
 fn compare(
     list: SeriesList,
     aggregator: Aggregator,

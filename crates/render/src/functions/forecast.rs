@@ -1,4 +1,4 @@
-//! What was to be expected of a series, after Holt and Winters: level, slope and season, learnt value by value.
+//! The expected values of a series, after Holt and Winters: level, slope and season, learnt value by value.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const GROUP: &str = "Calculate";
 
-/// How fast level and season, and slope, follow what is measured.
+/// How fast level, slope and season follow the values.
 const LEVEL: f64 = 0.1;
 const SLOPE: f64 = 0.0035;
 const SEASON: f64 = 0.1;
@@ -33,13 +33,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<ConfidenceBands>(
         "holtWintersConfidenceBands",
         GROUP,
-        "For each series the band below and the band above its forecast: delta times the deviation to be expected.",
+        "For each series the band below and the band above its forecast: delta times the expected deviation.",
     ),
     Function::reaching::<Forecast>(
         "holtWintersForecast",
         GROUP,
-        "What was to be expected of each series after its season, learnt from the bootstrapInterval before the graph, which \
-         is fetched for it, and from the graph.",
+        "The expected values of each series by its season, learnt from the bootstrapInterval before the graph, which is \
+         fetched for it, and from the graph.",
     ),
 ];
 
@@ -84,7 +84,7 @@ fn mark(series: &mut Series, tags: &[&str]) {
     }
 }
 
-/// A series like another but for its name and values, without what lies before the graph.
+/// The same series with another name and other values, without those before the graph.
 fn of_graph(series: &Series, name: &str, preview: i64, mut values: Vec<f64>) -> Series {
     let before = usize::try_from(preview / series.step.max(1)).unwrap_or(usize::MAX).min(values.len());
     values.drain(..before);
@@ -224,7 +224,7 @@ impl Reaching for Aberration {
     }
 }
 
-/// What was to be expected at each value, before it was known, and how far off that usually is.
+/// The expected value at each time, before it was known, and its usual error.
 struct Learnt {
     predictions: Vec<f64>,
     deviations: Vec<f64>,

@@ -156,8 +156,8 @@ impl Complex {
 
 /// The discrete Fourier transform of any number of values, or its inverse.
 ///
-/// A power of two is halved again and again. Any other number becomes a convolution with a chirp (Bluestein), which is
-/// done by transforms whose length is a power of two.
+/// A power of two is halved again and again. Any other number becomes a convolution with a chirp (Bluestein), made
+/// of transforms whose length is a power of two.
 fn transform(values: Vec<Complex>, inverse: bool) -> Vec<Complex> {
     let count = values.len();
     if count < 2 {

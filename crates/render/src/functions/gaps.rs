@@ -1,4 +1,4 @@
-//! One series to one series, by where values are and where none: gaps filled, closed up, and counted.
+//! One series to one series, by its gaps: filled, closed up, and counted.
 
 use crate::{
     Aggregator, Error, Literal, Series,
@@ -20,14 +20,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Delay>(
         "delay",
         GROUP,
-        "Moves the values so many steps to the right, a negative number of them to the left. No more is read for it: what \
-         comes in is null.",
+        "Moves the values so many steps to the right, a negative number of them to the left. No more values are fetched: those \
+         at the edge are null.",
     ),
     Function::of::<Interpolate>(
         "interpolate",
         GROUP,
-        "Nulls between two values become what a straight line between these has, unless more than limit of them follow each \
-         other.",
+        "Nulls between two values become points of the straight line between these, unless more than limit of them follow \
+         each other.",
     ),
 ];
 
@@ -87,8 +87,8 @@ impl Evaluate for CompressPeriodicGaps {
     }
 }
 
-/// Where the first value is, and every how many steps there is one: as far apart as the first two, if a third is
-/// where these let it be expected, alone. Zero is no value here, as in graphite-web.
+/// The position of the first value, and the steps from one value to the next: those between the first two, if the third
+/// is where the two predict it, and alone. Zero is not a value here, as in graphite-web.
 fn period(values: &[f64]) -> Option<(i64, i64)> {
     let counts = |value: &f64| !value.is_nan() && *value != 0.0;
     let mut places = (0..values.len()).filter(|i| values.get(*i).is_some_and(counts));
@@ -150,7 +150,7 @@ impl Evaluate for Interpolate {
     }
 }
 
-/// The values with their gaps filled, and whether any was.
+/// The values with their gaps filled, and whether there was a gap.
 fn interpolate(values: &[f64], limit: f64) -> (Vec<f64>, bool) {
     let mut filled = values.to_vec();
     let mut any = false;
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_is_told_by_three_values() {
+    fn three_values_define_a_period() {
         const N: f64 = f64::NAN;
         assert_eq!(period(&[N, 1.0, N, 2.0, N, 3.0, N]), Some((1, 2)));
         // graphite-web 1.1.10 overlooks a value at the very start, its next version does not.

@@ -1,4 +1,4 @@
-//! Series made of nothing but time.
+//! Series made of the time alone.
 
 use crate::{
     Error, Literal, Series,
@@ -110,8 +110,8 @@ parameters! {
 impl Evaluate for RandomWalk {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let times = times(self.step, scope)?;
-        // Chance is made from the request, so that evaluating stays without effects: the same name at the same
-        // moment walks the same way.
+        // The seed is made from the request, so that evaluation has no effects: the same name at the same moment walks
+        // the same way.
         let mut chance = Chance::of(&self.name, scope.now() ^ scope.span().from.rotate_left(32));
         let mut value = 0.0;
         let mut walk = Vec::with_capacity(times.len());

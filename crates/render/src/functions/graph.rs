@@ -168,7 +168,7 @@ impl Evaluate for SecondYAxis {
     }
 }
 
-/// The stack of series that name none.
+/// The stack of series without a name for it.
 const DEFAULT_STACK: &str = "__DEFAULT__";
 
 parameters! {

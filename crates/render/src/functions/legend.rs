@@ -1,4 +1,4 @@
-//! Names that say what a series' values come to, and names in part or in other letters.
+//! Names with values of the series in them, parts of names, and names in other letters.
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<LegendValue>(
         "legendValue",
         "Alias",
-        "Adds what the values come to by each of some functions to each name; si or binary at the end shortens them with \
+        "Adds the value of each series by some functions to its name; si or binary at the end shortens the values with \
          prefixes.",
     )
     .signature("legendValue(seriesList, *valueTypes)"),
@@ -36,7 +36,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<AliasByBase64>(
         "aliasByBase64",
         "Alias",
-        "Names each series by what its name says in Base64, or by its name with one node decoded, the first being 1.",
+        "Names each series by its name decoded from Base64, or by its name with one node decoded, the first being 1.",
     )
     .extension(),
 ];
@@ -141,7 +141,7 @@ const BINARY: Units = [
     ("Ki", 1024.0),
 ];
 
-/// A value divided by the largest unit that it reaches, and that unit's prefix. What is a whole number but for
+/// A value divided by the largest unit that it reaches, and that unit's prefix. A whole number up to
 /// rounding becomes one.
 fn in_units(value: f64, units: &Units) -> (f64, &'static str) {
     let (divided, prefix) = match units.iter().find(|(_, size)| value.abs() >= *size) {
@@ -160,7 +160,7 @@ fn padded(text: &str, width: usize) -> String {
     padded
 }
 
-/// How many points take as much memory.
+/// The number of points that take as much memory.
 fn bytes_as_points(bytes: usize) -> usize {
     bytes.div_ceil(size_of::<f64>())
 }
@@ -178,7 +178,7 @@ parameters! {
     }
 }
 
-/// The name of an aggregator, or of a system of units; another is taken, and shown as unknown.
+/// The name of an aggregator, or of a system of units. Another name is valid, and its value shown as unknown.
 struct ValueType(String);
 
 impl Take for ValueType {
@@ -247,8 +247,8 @@ impl Evaluate for LegendValue {
     }
 }
 
-/// What the values come to, and whether Python's answer is an integer; `None` for a function that nobody knows. With
-/// `Series` behind its name none is known here, though `/functions` offers them.
+/// The value of a series by a function, and whether Python's answer is an integer; `None` for an unknown function. A
+/// name with `Series` at its end is unknown here, though `/functions` offers it.
 fn value_of(series: &Series, func: &str) -> Option<(f64, bool)> {
     let aggregator = Aggregator::named(func)?;
     Some((aggregator.of(&series.values), aggregator.answers_integer(&series.values, series.integers)))
@@ -294,7 +294,7 @@ impl Evaluate for CactiStyle {
             // A column is as wide as its widest whole number, three standing in for nothing, and three more.
             let width = |value: &f64| {
                 let shown = if value.is_nan() || *value == 0.0 { 3.0 } else { value.trunc() };
-                // Negative zero is no whole number of Python.
+                // Negative zero is not a whole number of Python.
                 self.text(shown + 0.0).chars().count()
             };
             let widest = values.iter().map(width).max().unwrap_or(0) + 3;
@@ -344,7 +344,7 @@ impl Evaluate for AliasByBase64 {
     }
 }
 
-/// The text that a Base64 text (RFC 4648, with padding) stands for; `None` where it stands for none.
+/// The text that a Base64 text (RFC 4648, with padding) encodes; `None` where the text is invalid.
 fn from_base64(text: &str) -> Option<String> {
     let digits = text.trim_end_matches('=');
     if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {

@@ -1,4 +1,4 @@
-//! Lists of lists of series: parted by nodes, and each part reduced to one series.
+//! Lists of lists of series: grouped by nodes, and each group reduced to one series.
 
 use crate::{
     Error, Series,
@@ -15,8 +15,8 @@ pub(super) const FUNCTIONS: &[Function] = &[MAP, MAP.also("map"), REDUCE, REDUCE
 const MAP: Function = Function::of::<MapSeries>(
     "mapSeries",
     GROUP,
-    "Parts the series by nodes or tags, one list for each combination of these. For reduceSeries and aggregate, which \
-     alone take such lists.",
+    "Groups the series by nodes or tags, one list for each combination of these. Only reduceSeries and aggregate take \
+     such lists.",
 );
 
 const REDUCE: Function = Function::of::<ReduceSeries>(
@@ -74,7 +74,7 @@ impl Evaluate for ReduceSeries {
         let mut reduced = Vec::with_capacity(groups.len());
         for (name, members) in groups {
             scope.check_callback(&self.function)?;
-            // A group that lacks a member, or comes to nothing, makes graphite-web fail; we leave it out.
+            // A group that lacks a member, or has no result, makes graphite-web fail; we leave it out.
             let Some(members) = members.into_iter().collect::<Option<Vec<Series>>>() else { continue };
             let lists = members.into_iter().map(|series| vec![series]).collect();
             let single = scope.call_back(&self.function, lists)?.into_iter().next();

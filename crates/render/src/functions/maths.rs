@@ -1,4 +1,4 @@
-//! One series to one series of the same times, by what mathematics does to each value.
+//! One series to one series of the same times, by a mathematical function of each value.
 
 use crate::{
     Aggregator, Error, Literal, Series,
@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Logit>("logit", GROUP, "The logarithm of x / (1 - x) for each value x; null outside of 0 to 1."),
     Function::of::<MinMax>("minMax", GROUP, "Each value on the way from the series' minimum, 0, to its maximum, 1."),
     Function::of::<OffsetToZero>("offsetToZero", GROUP, "Each value less the series' minimum, which thereby is zero."),
-    Function::of::<Pow>("pow", GROUP, "Each value raised to the power of a number; null where that is none."),
+    Function::of::<Pow>("pow", GROUP, "Each value raised to the power of a number; null where the result is undefined."),
     Function::of::<Round>(
         "round",
         GROUP,
@@ -45,8 +45,8 @@ const IS_NON_NULL: Function =
 const LOGARITHM: Function =
     Function::of::<Log>("log", GROUP, "The logarithm of each value to a base; null at and below zero.");
 
-/// Each series under another name, which later names refer to as well, with other values. What Python holds as
-/// integers is so afterwards if `integers` says so.
+/// Each series under another name, which later names refer to as well, with other values. `integers` says whether
+/// integers of Python stay integers.
 fn each(
     list: SeriesList,
     scope: &mut Scope,
@@ -109,7 +109,7 @@ parameters! {
 
 impl Evaluate for Exp {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
-        // What is beyond all floats is null, as in pow.
+        // An overflow is null, as in pow.
         let exp = |value: f64| {
             let power = value.exp();
             if power.is_infinite() && value.is_finite() { f64::NAN } else { power }

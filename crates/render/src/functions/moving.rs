@@ -38,8 +38,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<Moving>(
         "movingWindow",
         GROUP,
-        "What the values of the windowSize before each time come to by func. The window is a number of points or a time \
-         such as '5min'; what lies before the graph is fetched for it.",
+        "Folds the values of the windowSize before each time by func. The window is a number of points or a time such as \
+         '5min'; the values before the graph are fetched for it.",
     ),
 ];
 

@@ -82,13 +82,13 @@ fn grouped(list: SeriesList, nodes: &[NodeOrTag], callback: &Callback, scope: &m
             Callback::Aggregator(func) => aggregate(&group, func, scope.x_files_factor, scope)?,
             Callback::Function(function) => scope.call_back(function, vec![group])?.into_iter().next(),
         };
-        // Of a group that comes to nothing, graphite-web fails; we leave it out.
+        // A group without a result makes graphite-web fail; we leave it out.
         results.extend(single.map(|series| Series { name: key.into(), ..series }));
     }
     Ok(results.into())
 }
 
-/// Series by key, keys in the order in which they were met.
+/// Series by key, keys in the order in which they first occur.
 pub(super) fn by_key(series: Vec<Series>, nodes: &[NodeOrTag]) -> Vec<(String, Vec<Series>)> {
     let mut places = std::collections::HashMap::new();
     let mut groups: Vec<(String, Vec<Series>)> = Vec::new();
@@ -104,7 +104,7 @@ pub(super) fn by_key(series: Vec<Series>, nodes: &[NodeOrTag]) -> Vec<(String, V
 }
 
 /// Nodes and tags of a series, joined by dots. Nodes are those of the name, or, where that ends like a
-/// function call, of the first path in it. A node that is not there is looked for among the tags.
+/// function call, of the first path in it. A node that does not exist is searched among the tags.
 pub(super) fn key(series: &Series, nodes: &[NodeOrTag]) -> String {
     let parsed = if series.name.ends_with(')') { parse(&series.name).ok() } else { None };
     let path = parsed.as_ref().and_then(|expression| expression.first_path()).unwrap_or(&series.name);

@@ -1,4 +1,4 @@
-//! Values and series apart from the others: those beyond a bound or a percentile, or within.
+//! Outliers: values and series beyond a bound or a percentile, or within.
 
 use crate::{
     Aggregator, Error, Literal, Series,

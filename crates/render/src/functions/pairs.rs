@@ -29,7 +29,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "powSeriesLists",
         GROUP,
         "Each series of the first list to the power of its counterpart in the second, or of the only one there. Lists of \
-         different lengths are matched by name; default stands in for a series that is missing.",
+         different lengths are matched by name; default replaces a missing series.",
     )
     .extension(),
     paired("sumSeriesLists", "sum", "Each series of the first list plus its counterpart in the second."),

@@ -23,7 +23,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<PercentileOfSeries>(
         "percentileOfSeries",
         "Combine",
-        "The n-th percentile of the values at each time; interpolate takes what lies between two values.",
+        "The n-th percentile of the values at each time; interpolate takes a number between two values.",
     ),
 ];
 
@@ -35,9 +35,9 @@ const AS_PERCENT: Function = Function::of::<AsPercent>(
 )
 .aggregator();
 
-/// The n-th percentile of sorted values, of which there is at least one: 0 <= n <= 100.
+/// The n-th percentile of sorted values, at least one: 0 <= n <= 100.
 pub(super) fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
-    debug_assert!(!sorted.is_empty(), "something has percentiles");
+    debug_assert!(!sorted.is_empty(), "there are values");
     let exact_rank = n / 100.0 * (sorted.len() as f64 + 1.0);
     let whole_rank = exact_rank as usize;
     let fraction = exact_rank - whole_rank as f64;
@@ -53,10 +53,9 @@ pub(super) fn sort(values: &mut [f64]) {
     values.sort_by(in_order);
 }
 
-/// The n-th percentile of values in any order, of which there is at least one: 0 <= n <= 100. Only what is around it
-/// is sorted.
+/// The n-th percentile of values in any order, at least one: 0 <= n <= 100. Sorts only the values around it.
 fn percentile_among(values: &mut [f64], n: f64, interpolate: bool) -> f64 {
-    debug_assert!(!values.is_empty(), "something has percentiles");
+    debug_assert!(!values.is_empty(), "there are values");
     let rank = n / 100.0 * (values.len() as f64 + 1.0);
     // With the two values around the rank in their places, the others do not matter.
     let lower = (rank as usize).clamp(1, values.len()) - 1;
@@ -173,7 +172,7 @@ impl FromLiteral for f64 {
 }
 
 /// Steps are brought to their common multiple, but start, end and step of the answers stay those of the
-/// series: graphite-web forgets to change them.
+/// series: graphite-web does not change them.
 fn columns<'a>(series: &'a [Series], more: &[Series]) -> Vec<std::borrow::Cow<'a, [f64]>> {
     let all: Vec<&Series> = series.iter().chain(more).collect();
     let step = normalize(&all).map_or(1, |normalized| normalized.step);
@@ -274,7 +273,7 @@ fn by_nodes(
     };
     let groups: HashMap<String, Vec<Series>> = groups.into_iter().collect();
     let mut summed: HashMap<String, Series> = HashMap::new();
-    // The span and step that a total without series gets: those of whatever was normalized last.
+    // The span and step that a total without series gets: those of the last normalization.
     let mut last_normalized = None;
     for (key, group) in total_groups {
         if !groups.contains_key(&key) {

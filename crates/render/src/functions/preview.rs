@@ -22,8 +22,8 @@ pub(super) const LENGTHS: &[Literal] = &[
     Literal::Text("1hour"),
 ];
 
-/// graphite-web looks at the series over the span of the call to see whether there are any and what their steps are. Of
-/// a plain fetch both are known without.
+/// graphite-web looks at the series over the span of the call to see whether there are any and what their steps are. For
+/// a plain fetch both are known before.
 pub(super) fn reach(window: &Length, call: &CallContext, first: &FirstArgument) -> Result<Reach, Error> {
     let preview = match window {
         Length::Time(seconds, _) => Some(*seconds),
@@ -41,7 +41,7 @@ pub(super) fn reach_further(window: &Length, series: &SeriesList, scope: &Scope)
     Ok(Needs::spans(vec![scope.moved(-step.saturating_mul(*points), 0, "windowSize")?]))
 }
 
-/// How many seconds before the graph the series begin that include the window, and these; `None` where there are none.
+/// The seconds of the window before the graph, and the series that include it; `None` without series.
 pub(super) fn previewed(series: &SeriesList, inputs: Inputs, scope: &Scope) -> Option<(i64, Vec<Series>)> {
     if inputs.has_first && series.0.is_empty() {
         return None;

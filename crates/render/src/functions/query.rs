@@ -1,4 +1,4 @@
-//! Series that depend on other series: targets made from names, and what stands in for nothing.
+//! Series that depend on other series: targets made of names, and a fallback for missing series.
 
 use crate::{
     Aggregator, Error,
@@ -19,18 +19,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<ApplyByNode>(
         "applyByNode",
         "Combine",
-        "For each distinct beginning of the names, up to and with node nodeNum, the target that templateFunction is once % \
-         stands for that beginning; newName names what comes of it, with % as well.",
+        "For each distinct beginning of the names, up to and with node nodeNum, the target templateFunction with that beginning in \
+         place of %; newName names its series, with % as well.",
     ),
     Function::of::<FallbackSeries>("fallbackSeries", "Special", "The series, or the fallback where there are none."),
     Function::reaching::<UseSeriesAbove>(
         "useSeriesAbove",
         "Filter Series",
-        "For each series that rises above a value, another: the target that search and replace make of its name.",
+        "For each series that rises above a value, another one: the target that search and replace make of its name.",
     ),
 ];
 
-/// Bytes of a target or name made here beyond which it is refused.
+/// Bytes of the longest target or name made here.
 const MAX_BYTES: usize = 1 << 20;
 
 /// `template.replace('%', prefix)` of Python, bounded.
@@ -80,7 +80,7 @@ impl Reaching for AliasQuery {
     }
 }
 
-/// A pattern, and what stands in for what it finds.
+/// A pattern, and the replacement of its matches.
 struct Renaming {
     regex: PythonRegex,
     replacement: crate::python_regex::Replacement,
@@ -97,7 +97,7 @@ impl Renaming {
         scope.check()?;
         let stop = || scope.check().is_err();
         let replaced = self.regex.replace(name, &self.replacement, &stop);
-        // Giving up because of a cancellation is no fault of the pattern's.
+        // A cancellation is not the pattern's mistake.
         scope.check()?;
         replaced.map_err(|problem| scope.refuse(format!("search {problem}")))
     }
@@ -140,7 +140,7 @@ impl Reaching for ApplyByNode {
     }
 
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
-        // All that is found gets the times of the last series, as in graphite-web.
+        // Every found series gets the times of the last series, as in graphite-web.
         let Some(last) = self.series.0.last() else { return Ok(Vec::new().into()) };
         let (start, end) = (last.start, last.end);
         let mut all = Vec::new();

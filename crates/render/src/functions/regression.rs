@@ -10,8 +10,8 @@ use crate::{
 pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<LinearRegression>(
     "linearRegression",
     "Calculate",
-    "The line of least squares through each series. It is found from the values between startSourceAt and endSourceAt, \
-     given as from and until are, or from those of the graph.",
+    "The line of least squares through each series. It fits the values between startSourceAt and endSourceAt, \
+     given as from and until are, or those of the graph.",
 )];
 
 parameters! {
@@ -63,7 +63,7 @@ impl Reaching for LinearRegression {
 }
 
 /// Growth a second, and the value at time zero, of the line of least squares; `None` where there are fewer than two
-/// values. Sums of places are integers in Python, and are here.
+/// values. Sums of positions are integers, as in Python.
 fn least_squares(series: &Series) -> Option<(f64, f64)> {
     let (mut count, mut places, mut squares) = (0_i128, 0_i128, 0_i128);
     let (mut sum, mut products) = (0.0, 0.0);

@@ -1,4 +1,4 @@
-//! Releases of a program beside each other: their series moved so that all begin where the newest does.
+//! Releases of a program compared: their series moved so that all begin with the newest.
 
 use crate::{
     Error, Series,
@@ -10,8 +10,8 @@ use crate::{
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<TimeShiftByMetric>(
     "timeShiftByMetric",
     "Transform",
-    "Series of several major versions, of which node number versionRankIndex tells, moved so that each begins where the \
-     newest does. Where a version begins is told by series such as marks.2_13, whose last value is there.",
+    "Series of several major versions, moved so that each begins where the newest does. Node number versionRankIndex is \
+     the version; a version begins at the last value of a series such as marks.2_13.",
 )
 .extension()];
 
@@ -28,7 +28,7 @@ parameters! {
 struct Release<'a> {
     name: &'a str,
     version: (u64, u64),
-    /// At which of its series' values it begins.
+    /// The index of the value at which it begins.
     begins: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Several series to several others: by which names there are, and by how often values occur.
+//! Several series to several others, by their names and by how often values occur.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -23,8 +23,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<HeatMap>(
         "heatMap",
         GROUP,
-        "For counters of which each counts what the one before it counts and more, such as those of a histogram: each less \
-         the one before it. They are put in order by the sum of the first five values at which none is null.",
+        "For counters where each includes the one before it, such as those of a histogram: each less the one before it. \
+         Their order is that of the sums of the first five values where none is null.",
     )
     .extension(),
     Function::of::<IntegralWithReset>(
@@ -43,7 +43,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<RemoveZeroSeries>(
         "removeZeroSeries",
         "Filter Series",
-        "The series that have any value but zero, or of whose values at least the share xFilesFactor is such.",
+        "The series that have any value but zero, or whose share of such values is at least xFilesFactor.",
     )
     .extension(),
     Function::of::<ScaleAfterTimestamp>(
@@ -62,7 +62,7 @@ parameters! {
     }
 }
 
-/// Different values for which countValues makes a series each, whatever is asked for.
+/// Series that countValues makes at most, one for each value.
 const MOST_VALUES: i64 = 10_000;
 
 impl Evaluate for CountValues {

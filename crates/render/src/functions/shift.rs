@@ -24,19 +24,19 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<TimeShift>(
         "timeShift",
         "Transform",
-        "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false leaves the end \
-         where the shifted series have it; alignDST moves them an hour where summer time lies between.",
+        "The series as they were a time ago, or, with a plus sign, as they will have been. resetEnd false keeps the end \
+         of the shifted series; alignDST moves them an hour where summer time begins or ends between.",
     )
     .signature("timeShift(seriesList, timeShift, resetEnd=True, alignDST=False)"),
     Function::reaching::<TimeStack>(
         "timeStack",
         "Transform",
         "The series as they were timeShiftStart times timeShiftUnit ago, once more often, and so on up to before \
-         timeShiftEnd times: one upon another, to compare days or weeks.",
+         timeShiftEnd times: one upon the other, to compare days or weeks.",
     ),
 ];
 
-/// Spans that timeStack fetches at most; beyond, it is refused.
+/// Spans that timeStack fetches at most.
 const MAX_STACKED: i64 = 1000;
 
 /// An interval that goes back unless it has a sign.

@@ -1,4 +1,4 @@
-//! Service level objectives: how often values were as they should be.
+//! Service level objectives: the share of values that meet one.
 
 use crate::{
     Error, Literal, Series,
@@ -14,15 +14,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<Slo>(
         "slo",
         GROUP,
-        "Which share of the known values, 0 to 1, compares with a value as asked, in each interval; where the graph is shorter \
-         than the interval, in the interval that ends with it.",
+        "The share of the known values, 0 to 1, that compares with a value by method, in each interval; where the graph is \
+         shorter than the interval, in the interval that ends with it.",
     )
     .extension(),
     Function::reaching::<SloErrorBudget>(
         "sloErrorBudget",
         GROUP,
-        "How many seconds of each interval may still go wrong: the share of values that are as asked, less the objective, \
-         times the interval. Negative where the objective is missed.",
+        "How many seconds of each interval may still go wrong: the share of values that meet the objective, less the \
+         objective, times the interval. Negative where the objective is missed.",
     )
     .extension(),
 ];
@@ -130,7 +130,7 @@ impl Objective<'_> {
         Ok(met.into())
     }
 
-    /// What each interval comes to; unknown where it has no known value.
+    /// The value of each interval; unknown where it has no known value.
     fn shares(&self, series: &Series) -> Vec<f64> {
         let interval = self.interval.seconds;
         let number = |i: usize| i as i64 * series.step / interval;
@@ -139,7 +139,7 @@ impl Objective<'_> {
             let known = || places.iter().filter_map(|i| series.values.get(*i)).filter(|value| !value.is_nan());
             let share = known().filter(|value| self.met(**value)).count() as f64 / known().count() as f64;
             let Some(objective) = self.objective else { return share };
-            // The last interval may be cut off; then only what is there of it counts.
+            // The last interval may be cut off; then only its part counts.
             let (first, last) = (places.first().copied().unwrap_or(0), places.last().copied().unwrap_or(0));
             let whole = (last as i64 + 1) * series.step >= (number(first) + 1) * interval;
             let there = (last + 1 - first) as i64 * series.step;

@@ -10,7 +10,7 @@ use crate::{
 const GROUP: &str = "Sorting";
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<SortBy>("sortBy", GROUP, "Sorts by what the values come to by func, the lowest first."),
+    Function::of::<SortBy>("sortBy", GROUP, "Sorts by the values by func, the lowest first."),
     Function::of::<SortBy>("sortByMaxima", GROUP, "Sorts by maximum, the highest first.")
         .preset("func", Literal::Text("max"))
         .preset("reverse", Literal::Boolean(true)),
@@ -40,7 +40,7 @@ impl Evaluate for SortBy {
     }
 }
 
-/// By what the values come to, unknown below all else; equals keep their order, in reverse as well.
+/// Sorted by a value of each series, unknown ones lowest; equals keep their order, in reverse as well.
 pub(super) fn sorted_by(series: Vec<Series>, aggregator: Aggregator, reverse: bool) -> Vec<Series> {
     let key = |series: &Series| {
         let value = aggregator.of(&series.values);

@@ -1,5 +1,4 @@
-//! What statistics say of series: whether they go together, whether they are alike, what is out of the ordinary, and
-//! what curve they follow.
+//! Statistics of series: correlation, distribution, outliers, and the curve of best fit.
 
 use crate::{
     Error, Kind, Literal, Series,
@@ -20,14 +19,14 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Pearson>(
         "pearson",
         GROUP,
-        "How two series go together, by Pearson's coefficient of the last so many values at each time: 1 alike, -1 opposite, 0 \
+        "How two series correlate, by Pearson's coefficient of the last so many values at each time: 1 alike, -1 opposite, 0 \
          not at all. Times at which either is null do not count.",
     )
     .extension(),
     Function::of::<PearsonClosest>(
         "pearsonClosest",
         GROUP,
-        "The n series that go best together with one, by Pearson's coefficient: alike (pos), opposite (neg), or either (abs).",
+        "The n series that correlate best with one, by Pearson's coefficient: alike (pos), opposite (neg), or either (abs).",
     )
     .extension(),
     Function::of::<PolyFit>(
@@ -37,13 +36,13 @@ pub(super) const FUNCTIONS: &[Function] = &[
     )
     .extension(),
     Function::of::<Tukey>("tukeyAbove", GROUP, "The n series with the most values far above the usual: above the third \
-        quartile of all values by basis times the distance of the quartiles. interval says how many values, or how much \
-        time, at the end are looked at, or, negative, are not.")
+        quartile of all values by basis times the distance of the quartiles. interval is the number of values, or the \
+        time, at the end that count, or, negative, that do not.")
     .preset("above", Literal::Boolean(true))
     .extension(),
     Function::of::<Tukey>("tukeyBelow", GROUP, "The n series with the most values far below the usual: below the first \
-        quartile of all values by basis times the distance of the quartiles. interval says how many values, or how much \
-        time, at the end are looked at, or, negative, are not.")
+        quartile of all values by basis times the distance of the quartiles. interval is the number of values, or the \
+        time, at the end that count, or, negative, that do not.")
     .preset("above", Literal::Boolean(false))
     .extension(),
 ];
@@ -92,7 +91,7 @@ impl Evaluate for Ewma {
     }
 }
 
-/// Two lists of one series each, by way of their common step, under a name; `None` where nothing was found.
+/// Two lists of one series each at their common step, under a name; `None` where one list is empty.
 struct Pair {
     combined: Series,
     left: Vec<f64>,
@@ -128,7 +127,7 @@ impl Pair {
         Ok(Some(Pair { combined, left, right, window: size }))
     }
 
-    /// What each window comes to, from number `first` on; those before are unknown.
+    /// The value of each window, from number `first` on; those before are unknown.
     fn windows(self, first: usize, scope: &Scope, mut of: impl FnMut(&[f64], &[f64]) -> f64) -> Result<Value, Error> {
         let Pair { combined, left, mut right, window } = self;
         right.resize(left.len(), f64::NAN);
@@ -278,7 +277,7 @@ fn same_distribution(a: &[f64], b: &[f64]) -> f64 {
     2.0 * (x - x.powi(4) + x.powi(9))
 }
 
-/// A degree beyond which floats hold no polynomial that means anything.
+/// The highest degree for which floats give a meaningful polynomial.
 const HIGHEST_DEGREE: usize = 20;
 
 parameters! {
@@ -323,7 +322,7 @@ impl Evaluate for PolyFit {
     }
 }
 
-/// A polynomial in the place of a value, moved and stretched so that all places lie between -1 and 1.
+/// A polynomial of the position of a value, moved and stretched so that all positions are between -1 and 1.
 struct Curve {
     middle: f64,
     half: f64,
@@ -337,7 +336,7 @@ impl Curve {
     }
 }
 
-/// The curve whose squared distances from the known values come to the least; `None` where these do not tell one.
+/// The curve with the least squared distances from the known values; `None` where these do not define one.
 ///
 /// 1. The sums of the normal equations. 2. Elimination, each time by the row with the largest pivot. 3. Backwards.
 fn fit(values: &[f64], degree: usize) -> Option<Curve> {
@@ -427,18 +426,18 @@ impl Evaluate for Tukey {
             Some(Stretch::Values(values)) => values,
             Some(Stretch::Seconds(seconds)) => seconds / first.step,
         };
-        // Beyond the length of a series it means all of it.
+        // An interval longer than the series means all of it.
         let (from, until) = match stretch {
             last if 0 < last && last < count => (count - last, count),
             all_but if all_but < 0 && -count < all_but => (0, count + all_but),
             _ => (0, count),
         };
-        let looked_at = |series: &Series| -> Vec<f64> {
+        let considered = |series: &Series| -> Vec<f64> {
             let some = series.values.iter().take(until as usize).skip(from as usize);
             some.copied().filter(|value| !value.is_nan()).collect()
         };
         scope.spend(usize::try_from(until - from).unwrap_or(0).saturating_mul(self.series.0.len()))?;
-        let mut all: Vec<f64> = self.series.0.iter().flat_map(looked_at).collect();
+        let mut all: Vec<f64> = self.series.0.iter().flat_map(considered).collect();
         all.sort_by(f64::total_cmp);
         let quartile = |part: f64| all.get((part * all.len() as f64) as usize).copied().unwrap_or(f64::NAN);
         let (low, high) = (quartile(0.25), quartile(0.75));
@@ -446,7 +445,7 @@ impl Evaluate for Tukey {
         let outlying = |value: &f64| if self.above { *value >= high + far } else { *value <= low - far };
         let mut counted: Vec<(usize, Series)> = Vec::with_capacity(self.series.0.len());
         for series in self.series.0 {
-            let outliers = looked_at(&series).iter().filter(|value| outlying(value)).count();
+            let outliers = considered(&series).iter().filter(|value| outlying(value)).count();
             if outliers > 0 {
                 counted.push((outliers, series));
             }

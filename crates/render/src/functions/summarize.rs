@@ -12,7 +12,7 @@ pub(super) const INTERVALS: &[Literal] = &[Literal::Text("10min"), Literal::Text
 pub(super) const FUNCTIONS: &[Function] = &[Function::of::<Summarize>(
     "summarize",
     "Transform",
-    "What the values come to by func in each interval. Intervals begin at multiples of themselves since 1970, or, with \
+    "Folds the values of each interval by func. Intervals begin at multiples of themselves since 1970, or, with \
      alignToFrom, where the series does.",
 )];
 
@@ -68,21 +68,20 @@ impl DivCeil for i64 {
     }
 }
 
-/// What the values come to in each interval from `start` on, which is not before the series' own start, up to the
-/// series' end.
+/// The value of each interval from `start` on, which is not before the series' own start, up to the series' end.
 pub(super) fn from_start(series: &Series, aggregator: Aggregator, interval: i64, start: i64) -> Vec<f64> {
     let intervals = (series.end - start).max(0).div_ceil_i64(interval);
     in_intervals(series, aggregator, interval, start, intervals)
 }
 
-/// What the values come to in so many intervals from `start` on, which is not after the series' own start.
+/// The values of so many intervals from `start` on, which is not after the series' own start.
 /// An interval is unknown where the known share of the values that fit in it is below xFilesFactor.
 fn in_intervals(series: &Series, aggregator: Aggregator, interval: i64, start: i64, intervals: i64) -> Vec<f64> {
     let fitting = interval as f64 / series.step as f64;
     // Values behind the end, as a line at a constant has one, do not count.
     let slots = (series.end - series.start).max(0).div_ceil_i64(series.step);
     let all = series.values.get(..usize::try_from(slots).unwrap_or(0).min(series.values.len())).unwrap_or_default();
-    // How many values lie before a time.
+    // The number of values before a time.
     let before = |time: i64| {
         let count = (time - series.start).max(0).div_ceil_i64(series.step);
         usize::try_from(count).unwrap_or(usize::MAX).min(all.len())

@@ -25,7 +25,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "seriesByTag",
         "Special",
         "The series whose tags meet every expression: 'tag=value', 'tag!=value', 'tag=~regex' or 'tag!=~regex'; an empty \
-         value stands for no such tag.",
+         value means that the tag is missing.",
     ),
 ];
 
@@ -91,14 +91,14 @@ impl Evaluate for GroupByTags {
                 Callback::Aggregator(func) => aggregate(&group, func, scope.x_files_factor, scope)?,
                 Callback::Function(function) => scope.call_back(function, vec![group])?.into_iter().next(),
             };
-            // Of a group that comes to nothing, graphite-web fails; we leave it out.
+            // A group without a result makes graphite-web fail; we leave it out.
             grouped.extend(single.map(|series| Series { tags: tags_of(&key), ..series.called(key) }));
         }
         Ok(grouped.into())
     }
 }
 
-/// The tags in a key made above. One without a value is none; graphite-web fails on it.
+/// The tags in a key made above. A tag without a value is left out; graphite-web fails on it.
 fn tags_of(key: &str) -> Tags {
     let (name, pairs) = key.split_once(';').unwrap_or((key, ""));
     let mut tags = Tags::default();
@@ -112,7 +112,7 @@ fn tags_of(key: &str) -> Tags {
 }
 
 parameters! {
-    /// seriesByTag. The grammar makes a fetch of it, so it is never evaluated but as somebody's callback.
+    /// seriesByTag. The grammar makes a fetch of it, so that it is only evaluated as a callback.
     struct SeriesByTag {
         _expressions: Vec<String> = "tagExpressions".required();
     }

@@ -23,8 +23,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<NonNegativeDerivative>(
         "nonNegativeDerivative",
         GROUP,
-        "The growth of a counter from each value to the next; null where it fell, unless maxValue (or minValue) says at \
-         what value it begins again.",
+        "The growth of a counter from each value to the next; null where it fell, unless maxValue (or minValue) is the \
+         value where it begins again.",
     ),
     Function::of::<Offset>("offset", GROUP, "Each value plus a number."),
     Function::of::<PerSecond>("perSecond", GROUP, "As nonNegativeDerivative, per second, rounded to six decimals."),
@@ -37,7 +37,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// Each series under `function(name)` or `function(name,argument)`, tagged with the function, with other values.
-/// What Python holds as integers stays so if the function adds nothing but integers to them.
+/// Integers of Python stay integers if the function adds only integers.
 fn each(
     list: SeriesList,
     scope: &mut Scope,
@@ -296,8 +296,8 @@ struct Counter {
 }
 
 impl Counter {
-    /// How much it grew from each value to the next; null where nobody can tell. A value out of bounds is
-    /// no value, and neither is the one after it.
+    /// How much it grew from each value to the next; null where that is unknown. A value out of bounds does
+    /// not count, nor does the one after it.
     fn growth(self, values: &[f64]) -> impl Iterator<Item = f64> + '_ {
         let mut previous = f64::NAN;
         values.iter().map(move |value| {

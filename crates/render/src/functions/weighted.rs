@@ -1,4 +1,4 @@
-//! Means in which series count by what others say.
+//! Means in which other series are the weights.
 
 use std::collections::BTreeSet;
 

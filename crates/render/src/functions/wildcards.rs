@@ -91,7 +91,7 @@ fn merged(series: Vec<Series>, func: &Named, positions: &[Node], scope: &mut Sco
     Ok(merged.into())
 }
 
-/// The name without the nodes at the positions. Negative ones are no positions here.
+/// The name without the nodes at the positions. Negative positions match no node here.
 fn without_nodes(name: &str, positions: &[Node]) -> String {
     let stays = |(place, _): &(usize, &str)| !positions.contains(&Node(*place as i64));
     let nodes: Vec<&str> = name.split('.').enumerate().filter(stays).map(|(_, node)| node).collect();

@@ -10,8 +10,8 @@ pub(super) fn medians(values: &[f64], points: usize, scope: &Scope) -> Result<Ve
 /// Values of a window up to which it is kept sorted: moving so many bytes is faster than a tree.
 const MAX_SORTED: usize = 512;
 
-/// Window medians, of a window that is kept sorted: what enters takes the place of what leaves, and what lies between
-/// the two moves by one.
+/// Window medians, of a window that is kept sorted: the entering value takes the place of the leaving one, and the values
+/// between the two move by one.
 fn sorted_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
     let mut sorted: Vec<f64> = Vec::with_capacity(points + 1);
     let mut medians = Vec::with_capacity((values.len() + 1).saturating_sub(points));

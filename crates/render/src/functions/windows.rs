@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::{Aggregator, Error, functions::window_medians::medians, scope::Scope};
 
-/// What each window of so many values comes to; the first window ends with value number `points`, counted
+/// The value of each window of so many values; the first window ends with value number `points`, counted
 /// from zero, so the oldest value is in no window. A window is unknown where the known share of it is below
 /// `x_files_factor`.
 pub(super) fn windows(
@@ -134,8 +134,8 @@ fn deviations(values: &[f64], points: usize, known: &[f64], scope: &Scope) -> Re
     Ok(deviations)
 }
 
-/// Window sums kept running: what enters is added, what leaves is taken away, and what that loses is kept
-/// beside (Neumaier). An infinity would stay for ever, so it is counted apart.
+/// Window sums kept running: the entering value is added, the leaving one subtracted, and the rounding error
+/// kept apart (Neumaier). An infinity would stay for ever, so it is counted apart.
 fn running(values: &[f64], points: usize) -> Vec<f64> {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     let (mut plus, mut minus) = (0_usize, 0_usize);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn every_window_comes_to_what_its_values_come_to_alone() {
+    fn a_window_among_others_has_the_value_that_it_has_alone() {
         for seed in 1..=300 {
             let random = SeededRandom::new(seed);
             let count = random.below(120) as usize;
