@@ -2,7 +2,7 @@
 
 use ingest::Ingest;
 use metric::MetricId;
-use store::{Driver, MetricRecord, PolicyChange, SharedMetric, StoreError};
+use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 
 /// Metrics that ingestion takes in under one lock: points wait for as long.
 const BATCH: usize = 1 << 12;
@@ -11,7 +11,7 @@ const BATCH: usize = 1 << 12;
 /// how many were new; known ones keep their id.
 pub(crate) async fn adopt(
     metrics: Vec<SharedMetric>,
-    local: &dyn Driver,
+    local: &dyn NameStore,
     ingest: &Ingest,
 ) -> Result<usize, StoreError> {
     // A hidden metric becomes visible again under its old id.
@@ -28,6 +28,6 @@ pub(crate) async fn adopt(
     }
     // Durable before they are visible: the journal names a metric of a point by its id alone.
     local.put_metrics(records.clone()).await?;
-    local.sync().await?;
+    local.sync_metrics().await?;
     Ok(records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum())
 }

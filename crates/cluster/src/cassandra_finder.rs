@@ -10,7 +10,7 @@ use std::{
 
 use ingest::Ingest;
 use metadata::{FindError, FindLimits, Finder, Found, Registry};
-use store::{Catalogue, Driver, SharedNode, StoreError};
+use store::{NameStore, SharedNames, SharedNode, StoreError};
 use tokio::runtime::Handle;
 
 use crate::{adopt::adopt, connection::Connection, index_readiness::IndexReadiness};
@@ -25,7 +25,7 @@ const LOOKUP_BATCH: usize = 4096;
 pub(crate) struct CassandraFinder {
     pub(crate) connection: Arc<Connection>,
     /// Keeps the ids of adopted metrics.
-    pub(crate) local: Arc<dyn Driver>,
+    pub(crate) local: Arc<dyn NameStore>,
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) readiness: Arc<IndexReadiness>,
     /// Rows that one glob may read.
@@ -137,7 +137,7 @@ impl CassandraFinder {
         loop {
             match answer.recv_timeout(POLL) {
                 Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(StoreError::Refused(problem))) => return Err(FindError::TooManyRows(problem)),
+                Ok(Err(StoreError::Rejected(problem))) => return Err(FindError::TooManyRows(problem)),
                 Ok(Err(error)) => return Err(FindError::Elsewhere(error.to_string())),
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(FindError::Elsewhere("the search ended without an answer".to_owned()));

@@ -62,7 +62,7 @@ impl Connection {
         let claim = self.claim.lock();
         let Some(claim) = &*claim else { return Ok(driver) };
         if claim.is_lost() {
-            return Err(StoreError::Refused(
+            return Err(StoreError::Rejected(
                 "another node took this node's writer id during an absence; stop this node, and give one of the two a data \
                  folder of its own"
                     .to_owned(),

@@ -113,7 +113,7 @@ impl Connector {
         if report.is_unmade() {
             tracing::info!(keyspace, "the keyspace has no tables; creating them, which takes up to a minute");
             match self.create().await {
-                Err(StoreError::Refused(why)) if !self.needs_indexes => tracing::warn!(
+                Err(StoreError::Rejected(why)) if !self.needs_indexes => tracing::warn!(
                     why,
                     "the tables of names have no indexes: this node answers globs, and BigGraphite finds nothing"
                 ),

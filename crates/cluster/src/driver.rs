@@ -3,25 +3,25 @@
 use std::sync::Arc;
 
 use metric::{MetricId, Timestamp};
-use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage};
 
 use crate::{connection::Connection, last_seen::LastSeen};
 
 /// What ingestion writes to. Before Cassandra answers, calls that need it fail at once.
 pub(crate) struct ClusterDriver {
     connection: Arc<Connection>,
-    local: Arc<dyn Driver>,
+    local: Store,
     last_seen: Arc<LastSeen>,
 }
 
 impl ClusterDriver {
     /// Over a connection that may come up later, and the embedded store of the data folder.
-    pub(crate) fn new(connection: Arc<Connection>, local: Arc<dyn Driver>, last_seen: Arc<LastSeen>) -> ClusterDriver {
+    pub(crate) fn new(connection: Arc<Connection>, local: Store, last_seen: Arc<LastSeen>) -> ClusterDriver {
         ClusterDriver { connection, local, last_seen }
     }
 }
 
-impl Driver for ClusterDriver {
+impl PointStore for ClusterDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let driver = self.connection.writer()?;
@@ -33,14 +33,6 @@ impl Driver for ClusterDriver {
         })
     }
 
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(async move { self.connection.writer()?.own_part(wholes).await })
-    }
-
-    fn is_alone(&self) -> bool {
-        false
-    }
-
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
             let driver = self.connection.driver()?;
@@ -50,16 +42,13 @@ impl Driver for ClusterDriver {
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            self.connection.driver()?.sync().await?;
-            self.local.sync().await
-        })
+        Box::pin(async move { self.connection.driver()?.sync().await })
     }
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Points from a time without a cluster go on expiring.
-            self.local.expire(now).await?;
+            self.local.points.expire(now).await?;
             match self.connection.driver() {
                 Ok(driver) => driver.expire(now).await,
                 Err(_) => Ok(()),
@@ -67,25 +56,37 @@ impl Driver for ClusterDriver {
         })
     }
 
+    fn usage(&self) -> Usage {
+        match self.connection.driver() {
+            Ok(driver) => Usage { disk_bytes: self.local.points.usage().disk_bytes, ..driver.usage() },
+            Err(_) => self.local.points.usage(),
+        }
+    }
+}
+
+impl SharedPoints for ClusterDriver {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
+    }
+}
+
+impl NameStore for ClusterDriver {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Ids first: they belong to this node alone, and must not wait for a cluster that is away.
-            self.local.put_metrics(records.clone()).await?;
+            self.local.names.put_metrics(records.clone()).await?;
             let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
-            self.connection.driver()?.put_metrics(records).await?;
+            self.connection.driver()?.put_names(&records).await?;
             self.last_seen.created(&created);
             Ok(())
         })
     }
 
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.local.scan_metrics(each)
+        self.local.names.scan_metrics(each)
     }
 
-    fn usage(&self) -> Usage {
-        match self.connection.driver() {
-            Ok(driver) => Usage { disk_bytes: self.local.usage().disk_bytes, ..driver.usage() },
-            Err(_) => self.local.usage(),
-        }
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        self.local.names.sync_metrics()
     }
 }

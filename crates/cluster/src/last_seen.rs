@@ -11,7 +11,7 @@ use std::{
 use host::Clock;
 use metric::MetricId;
 use parking_lot::Mutex;
-use store::{Catalogue, Fetch, Run};
+use store::{Fetch, Run, SharedNames};
 
 use crate::{connection::Connection, schedule::Schedule};
 
@@ -100,7 +100,7 @@ impl LastSeen {
             let Ok(driver) = connection.driver() else { continue };
             let Queues { written, read } = std::mem::take(&mut *self.queues.lock());
             for (nth, names) in written.chunks(BATCH).enumerate() {
-                if let Err(error) = driver.touch(names.to_vec()).await {
+                if let Err(error) = driver.mark_updated(names.to_vec()).await {
                     let rest = &written[nth * BATCH..];
                     tracing::warn!(%error, metrics = rest.len(), "cannot write updated_on; retrying");
                     self.written(rest.iter().cloned());
@@ -108,7 +108,7 @@ impl LastSeen {
                 }
             }
             for names in read.chunks(BATCH) {
-                if let Err(error) = driver.touch_read(names.to_vec()).await {
+                if let Err(error) = driver.mark_read(names.to_vec()).await {
                     tracing::warn!(%error, metrics = names.len(), "cannot write read_on; retrying when the metrics are due again");
                     break;
                 }

@@ -13,7 +13,7 @@ use std::{
 use host::Clock;
 use ingest::Ingest;
 use metric::MetricId;
-use store::{Catalogue, Driver, ScanProgress, SharedMetric, StoreError};
+use store::{NameStore, ScanProgress, SharedMetric, SharedNames, StoreError};
 use store_cassandra::CassandraDriver;
 use tokio::sync::mpsc;
 
@@ -50,7 +50,7 @@ pub(crate) struct NameSync {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) connection: Arc<Connection>,
     /// Keeps the ids.
-    pub(crate) local: Arc<dyn Driver>,
+    pub(crate) local: Arc<dyn NameStore>,
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) readiness: Arc<IndexReadiness>,
 }

@@ -7,7 +7,7 @@ use host::Host;
 use ingest::Ingest;
 use metadata::Finder;
 use metric::Retention;
-use store::Driver;
+use store::Store;
 use store_cassandra::schema::Schema;
 use tokio::runtime::Handle;
 
@@ -59,7 +59,7 @@ pub struct Cluster {
     connection: Arc<Connection>,
     connector: Connector,
     last_seen: Arc<LastSeen>,
-    local: Arc<dyn Driver>,
+    local: Store,
     options: Options,
 }
 
@@ -69,7 +69,7 @@ impl Cluster {
     ///
     /// # Errors
     /// Retrying cannot help: tables of another layout, a writer id that a live node has, an unusable data folder.
-    pub async fn open(options: Options, local: Arc<dyn Driver>) -> Result<Cluster, OpenError> {
+    pub async fn open(options: Options, local: Store) -> Result<Cluster, OpenError> {
         let Host { clock, disk, .. } = options.cassandra.host.clone();
         let writer = WriterFile::open(disk.clone(), &options.data, options.host_name.clone())?;
         let connection = Arc::new(Connection::new(WriteClock::open(disk, &options.data)));
@@ -87,8 +87,8 @@ impl Cluster {
     }
 
     /// What ingestion writes to.
-    pub fn driver(&self) -> Arc<dyn Driver> {
-        self.driver.clone()
+    pub fn store(&self) -> Store {
+        Store { shared: Some(self.driver.clone()), ..Store::of(self.driver.clone()) }
     }
 
     /// Adds what needs ingestion. Globs that Cassandra answers run on `runtime`.
@@ -100,14 +100,15 @@ impl Cluster {
             Globs::Local => Arc::new(IndexFinder { readiness: readiness.clone(), registry: ingest.registry().clone() }),
             Globs::Cassandra => Arc::new(CassandraFinder {
                 connection: connection.clone(),
-                local: local.clone(),
+                local: local.names.clone(),
                 ingest: ingest.clone(),
                 readiness: readiness.clone(),
                 max_rows: options.cassandra.glob_rows,
                 runtime,
             }),
         };
-        let names = NameSync { clock, connection: connection.clone(), local, ingest: ingest.clone(), readiness };
+        let names =
+            NameSync { clock, connection: connection.clone(), local: local.names, ingest: ingest.clone(), readiness };
         Attached {
             connection,
             finder,

@@ -11,7 +11,9 @@ use carbon::LineDecoder;
 use ingest::{BATCH_POINTS, Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::Timestamp;
-use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, StoreError, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, Store, StoreError, Usage,
+};
 
 /// A store that takes nothing.
 struct Down;
@@ -20,12 +22,8 @@ fn down<T: Send + 'static>() -> DriverFuture<'static, T> {
     Box::pin(async { Err(StoreError::Unavailable("it is down".into())) })
 }
 
-impl Driver for Down {
+impl PointStore for Down {
     fn write(&self, _runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        down()
-    }
-
-    fn own_part(&self, _wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         down()
     }
 
@@ -41,6 +39,12 @@ impl Driver for Down {
         down()
     }
 
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Down {
     fn put_metrics(&self, _records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         down()
     }
@@ -49,8 +53,8 @@ impl Driver for Down {
         Box::pin(async { Ok(()) })
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        down()
     }
 }
 
@@ -59,12 +63,12 @@ fn main() {
     let names = args.next().unwrap_or(100_000);
     let points = args.next().unwrap_or(30);
     println!("the store is up:");
-    measure(names, points, Arc::new(MemoryDriver::new()), IngestOptions::default().memory_limit_bytes);
+    measure(names, points, Arc::new(MemoryDriver::new()).into(), IngestOptions::default().memory_limit_bytes);
     println!("the store is down, memory is full:");
-    measure(names, points, Arc::new(Down), 8 * names as u64 / 2);
+    measure(names, points, Arc::new(Down).into(), 8 * names as u64 / 2);
 }
 
-fn measure(names: usize, points: usize, driver: Arc<dyn Driver>, memory_limit_bytes: u64) {
+fn measure(names: usize, points: usize, store: Store, memory_limit_bytes: u64) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     let round = |i: usize| {
         let mut text = Vec::new();
@@ -84,7 +88,7 @@ fn measure(names: usize, points: usize, driver: Arc<dyn Driver>, memory_limit_by
         let options =
             IngestOptions { journal_dir: dir.path().to_owned(), memory_limit_bytes, ..IngestOptions::default() };
         let registry = Arc::new(Registry::new());
-        let ingest = Ingest::open(options, driver, registry, carbon::Rules::default()).await.unwrap();
+        let ingest = Ingest::open(options, store, registry, carbon::Rules::default()).await.unwrap();
         let mut batch = ingest.batch(Protocol::LineTcp);
         let (mut decode, mut accept) = (0.0, 0.0);
         for i in 0..points {

@@ -13,7 +13,7 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{BATCH_POINTS, Ingest, IngestOptions, Protocol};
 use metadata::Registry;
-use store::Driver;
+use store::NameStore;
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 const ROUND: usize = 30;
@@ -26,7 +26,7 @@ fn main() {
     let first = now - 60 * (rounds * ROUND) as i64;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Driver> =
+    let store =
         Arc::new(EmbeddedDriver::open(&dir.path().join("store"), EmbeddedOptions::default()).expect("a new store"));
     let open = || {
         let options = IngestOptions { journal_dir: dir.path().join("journal"), ..IngestOptions::default() };

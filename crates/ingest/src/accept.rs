@@ -22,7 +22,7 @@ use carbon::{Decision, RejectReason, Rules};
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Policy, Timestamp, canonical_name};
 use parking_lot::{Mutex, RwLock};
-use store::{Driver, MetricRecord, StoreError};
+use store::{MetricRecord, Store, StoreError};
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
@@ -108,7 +108,7 @@ pub(crate) struct ActiveRules {
 /// The pipeline from decoded points to the store.
 pub struct Ingest {
     pub(crate) options: IngestOptions,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) store: Store,
     pub(crate) registry: Arc<Registry>,
     pub(crate) journal: Journal,
     pub(crate) held: Mutex<Held>,
@@ -160,16 +160,17 @@ impl Ingest {
     /// metrics table holds.
     pub async fn open(
         options: IngestOptions,
-        driver: Arc<dyn Driver>,
+        store: impl Into<Store>,
         registry: Arc<Registry>,
         rules: Rules,
     ) -> Result<Arc<Ingest>, IngestError> {
+        let store = store.into();
         let in_journal = |source| IngestError::Journal { dir: options.journal_dir.clone(), source };
         let old = match crate::journal::segments(&options.journal_dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             segments => segments.map_err(in_journal)?,
         };
-        let mut held = Held::new(driver.is_alone());
+        let mut held = Held::new(store.shared.is_none());
         let policies = Policies::default();
         let counters = Counters::default();
         let (restored, left) = crate::replay::replay_segments(
@@ -191,7 +192,7 @@ impl Ingest {
         let outage = Arc::new(Outage::default());
         let ingest = Arc::new_cyclic(|me| Ingest {
             options,
-            driver,
+            store,
             registry,
             journal,
             held: Mutex::new(held),

@@ -283,7 +283,7 @@ impl Ingest {
         }
         self.judge_newcomers().await;
         self.list().await.map_err(io::Error::other)?;
-        let synced = NoPanic::new(self.driver.sync()).await;
+        let synced = NoPanic::new(self.store.sync()).await;
         if let Err(error) = synced {
             self.counters.store_errors.fetch_add(1, Relaxed);
             return Err(io::Error::other(error));
@@ -441,14 +441,17 @@ impl Ingest {
         let now = now();
         let ways: Vec<Way<'_>> = work.iter().map(|work| self.way(work, now)).collect();
         let fetches = self.fetches(work, &ways);
-        let cells = if fetches.is_empty() { Vec::new() } else { self.driver.fetch(fetches).await? };
+        let cells = if fetches.is_empty() { Vec::new() } else { self.store.points.fetch(fetches).await? };
         let (mut runs, wholes, mut known) = self.runs(work, ways, &cells);
         if !wholes.is_empty() {
-            let own = self.driver.own_part(wholes).await?;
+            let own = match &self.store.shared {
+                Some(shared) => shared.writer_partials(wholes).await?,
+                None => wholes,
+            };
             remember(work, &own, &mut known);
             runs.extend(own);
         }
-        self.driver.write(runs).await?;
+        self.store.points.write(runs).await?;
         Ok(known.into_iter().map(Known::own).collect())
     }
 
@@ -463,7 +466,7 @@ impl Ingest {
         let current = history.as_ref().and_then(|history| history.last());
         let since = current.filter(|last| last.policy == work.taken.policy).map_or(Timestamp::MAX, |last| last.since);
         // What another writer has stored is known to the store alone.
-        let all_writers = if self.driver.is_alone() { work.taken.stored_before() } else { Stored::Unknown };
+        let all_writers = if self.store.shared.is_none() { work.taken.stored_before() } else { Stored::Unknown };
         let coverage = Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: since };
         Way::Derived(WritePlan::new(work.policy, &work.pending, coverage, own))
     }

@@ -42,7 +42,7 @@ impl Ingest {
         let mut left = self.unlisted.lock().len();
         while left > 0 {
             let some: Vec<MetricId> = self.unlisted.lock().iter().take(left.min(GROUP)).copied().collect();
-            let given = NoPanic::new(self.driver.put_metrics(self.registry.records(&some))).await;
+            let given = NoPanic::new(self.store.names.put_metrics(self.registry.records(&some))).await;
             if let Err(error) = &given {
                 self.counters.store_errors.fetch_add(1, Relaxed);
                 self.listing.failed(error, REFUSED);

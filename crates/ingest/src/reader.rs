@@ -209,7 +209,7 @@ impl Ingest {
         let cells = match count {
             0 => Vec::new(),
             _ if is_held && self.is_store_away() => vec![Cells::default(); count],
-            _ => match self.driver.fetch(fetches).await {
+            _ => match self.store.points.fetch(fetches).await {
                 Ok(cells) => cells,
                 Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if is_held => vec![Cells::default(); count],
                 Err(error) => return Err(error.into()),

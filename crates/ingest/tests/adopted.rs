@@ -6,38 +6,16 @@ use carbon::{RuleFiles, Rules, Sink};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Policy, Timestamp};
-use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, PolicyChange, Run, Usage};
+use store::{
+    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SharedPoints, Store,
+};
 
-/// A memory that others write, too.
-struct Shared(MemoryDriver);
+/// Other processes write the same store, and have written nothing so far.
+struct NoPartials;
 
-impl Driver for Shared {
-    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        self.0.write(runs)
-    }
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        self.0.own_part(wholes)
-    }
-    fn is_alone(&self) -> bool {
-        false
-    }
-    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        self.0.fetch(fetches)
-    }
-    fn sync(&self) -> DriverFuture<'_, ()> {
-        self.0.sync()
-    }
-    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
-        self.0.expire(now)
-    }
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.0.put_metrics(records)
-    }
-    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.0.scan_metrics(each)
-    }
-    fn usage(&self) -> Usage {
-        self.0.usage()
+impl SharedPoints for NoPartials {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(std::future::ready(Ok(totals)))
     }
 }
 
@@ -50,7 +28,7 @@ fn rules(retention: &str) -> Rules {
     Rules::parse(RuleFiles { schemas: Some(&schemas), ..RuleFiles::default() }).unwrap().0
 }
 
-async fn open(dir: &std::path::Path, driver: &Arc<Shared>) -> Arc<Ingest> {
+async fn open(dir: &std::path::Path, driver: &Arc<MemoryDriver>) -> Arc<Ingest> {
     let registry = Arc::new(Registry::new());
     driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
     let options = IngestOptions {
@@ -58,7 +36,8 @@ async fn open(dir: &std::path::Path, driver: &Arc<Shared>) -> Arc<Ingest> {
         sync: Sync::Every(Duration::from_secs(60)),
         ..IngestOptions::default()
     };
-    Ingest::open(options, driver.clone(), registry, rules("60s:1d")).await.unwrap()
+    let store = Store { shared: Some(Arc::new(NoPartials)), ..Store::of(driver.clone()) };
+    Ingest::open(options, store, registry, rules("60s:1d")).await.unwrap()
 }
 
 fn theirs(id: MetricId, name: &str) -> MetricRecord {
@@ -89,7 +68,7 @@ fn resolution(ingest: &Ingest, number: MetricId) -> u32 {
 
 #[tokio::test]
 async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let first = reserve(&ingest, &["theirs.read", "theirs.sent"])[0];
     // Created while the numbers were reserved: states are made for all up to its own.
@@ -119,7 +98,7 @@ async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
 
 #[tokio::test]
 async fn rules_without_a_schema_change_no_metrics_policy() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     ingest.set_rules(carbon::Rules::default()).await;
     let first = reserve(&ingest, &["theirs"])[0];
@@ -141,7 +120,7 @@ async fn rules_without_a_schema_change_no_metrics_policy() {
 
 #[tokio::test]
 async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let first = reserve(&ingest, &["theirs"])[0];
     driver.put_metrics(vec![theirs(first, "theirs")]).await.unwrap();
@@ -168,7 +147,7 @@ async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
 
 #[tokio::test]
 async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let theirs_is = reserve(&ingest, &["theirs"])[0];
     // States are made for all numbers up to this one's.
@@ -192,7 +171,7 @@ async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
 
 #[tokio::test]
 async fn more_policies_than_anybody_means_to_have_are_left_out() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shared(MemoryDriver::new())));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let names: Vec<String> = (0..6_000).map(|number| format!("theirs.{number}")).collect();
     let numbers = reserve(&ingest, &names.iter().map(String::as_str).collect::<Vec<_>>());

@@ -13,7 +13,10 @@ use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{MetricId, Policy, Timestamp, Window};
-use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, PolicyChange, Run, SeriesRequest, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SeriesRequest,
+    Usage,
+};
 
 /// A driver that waits, or fails, when it is told to.
 #[derive(Default)]
@@ -35,7 +38,7 @@ impl Scripted {
     }
 }
 
-impl Driver for Scripted {
+impl PointStore for Scripted {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.writes.fetch_add(1, SeqCst);
@@ -46,10 +49,6 @@ impl Driver for Scripted {
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         self.inner.fetch(fetches)
-    }
-
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(wholes)))
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
@@ -64,6 +63,12 @@ impl Driver for Scripted {
         self.inner.expire(now)
     }
 
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Scripted {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // As slow as the sync behind it: whoever goes away meanwhile has listed nothing.
@@ -76,8 +81,8 @@ impl Driver for Scripted {
         self.inner.scan_metrics(each)
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

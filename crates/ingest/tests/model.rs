@@ -18,7 +18,10 @@ use host::{Random, SeededRandom};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
-use store::{Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
+use store::{
+    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints, Store,
+    StoreError, Usage,
+};
 
 const SCHEMAS: &str = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
 const METHODS: [(&str, Aggregation); 8] = [
@@ -111,7 +114,7 @@ impl Forgetful {
     }
 }
 
-impl Driver for Forgetful {
+impl PointStore for Forgetful {
     fn write(&self, mut runs: Vec<Run>) -> DriverFuture<'_, ()> {
         let answer = self.answer();
         if answer.is_err() {
@@ -130,14 +133,6 @@ impl Driver for Forgetful {
         })
     }
 
-    fn is_alone(&self) -> bool {
-        self.is_alone
-    }
-
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(wholes)))
-    }
-
     fn sync(&self) -> DriverFuture<'_, ()> {
         let answer = self.answer();
         let mut log = self.log.lock().unwrap();
@@ -149,6 +144,12 @@ impl Driver for Forgetful {
         Box::pin(async { Ok(()) })
     }
 
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Forgetful {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         if let Err(error) = self.answer() {
             return Box::pin(async { Err(error) });
@@ -163,8 +164,14 @@ impl Driver for Forgetful {
         Box::pin(async move { inner.scan_metrics(each).await })
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl SharedPoints for Forgetful {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(std::future::ready(Ok(totals)))
     }
 }
 
@@ -246,7 +253,9 @@ impl Life {
                 memory_limit_bytes,
                 ..IngestOptions::default()
             };
-            Ingest::open(options, driver, registry.clone(), rules(x_files_factor)).await.unwrap()
+            let shared = (!driver.is_alone).then(|| driver.clone() as Arc<dyn SharedPoints>);
+            let store = Store { shared, ..Store::of(driver) };
+            Ingest::open(options, store, registry.clone(), rules(x_files_factor)).await.unwrap()
         });
         Life { runtime, ingest, registry }
     }

@@ -15,7 +15,10 @@ use carbon::{RuleFiles, Rules, Sink as _};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{MetricId, Timestamp, Window};
-use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, StoreError, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
+    Store, StoreError, Usage,
+};
 
 /// A store that can be down, hang, or break.
 #[derive(Default)]
@@ -39,7 +42,7 @@ impl Shaky {
     }
 }
 
-impl Driver for Shaky {
+impl PointStore for Shaky {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             while self.hangs.load(SeqCst) {
@@ -57,14 +60,6 @@ impl Driver for Shaky {
         })
     }
 
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        self.inner.own_part(wholes)
-    }
-
-    fn is_alone(&self) -> bool {
-        !self.has_others.load(SeqCst)
-    }
-
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move { self.answer() })
     }
@@ -73,6 +68,12 @@ impl Driver for Shaky {
         self.inner.expire(now)
     }
 
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Shaky {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.answer()?;
@@ -84,8 +85,14 @@ impl Driver for Shaky {
         self.inner.scan_metrics(each)
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl SharedPoints for Shaky {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(std::future::ready(Ok(totals)))
     }
 }
 
@@ -117,7 +124,9 @@ async fn open_with(dir: &Path, driver: &Arc<Shaky>, retentions: &str, journal_li
         journal_limit_bytes,
         ..IngestOptions::default()
     };
-    Ingest::open(options, driver.clone(), registry, rules(retentions)).await.unwrap()
+    let shared = driver.has_others.load(SeqCst).then(|| driver.clone() as Arc<dyn SharedPoints>);
+    let store = Store { shared, ..Store::of(driver.clone()) };
+    Ingest::open(options, store, registry, rules(retentions)).await.unwrap()
 }
 
 async fn open(dir: &Path, driver: &Arc<Shaky>) -> Arc<Ingest> {

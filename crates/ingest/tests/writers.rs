@@ -14,7 +14,10 @@ use host::{Random, SeededRandom};
 use ingest::{Ingest, IngestOptions, Protocol, Sync};
 use metadata::Registry;
 use metric::{Aggregation, Partial, Slot, Table, Timestamp, Window};
-use store::{Cells, Driver, DriverFuture, Fetch, MemoryDriver, MetricRecord, Run, SeriesRequest, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
+    Store, Usage,
+};
 use tokio::runtime::Runtime;
 
 const WRITERS: usize = 2;
@@ -63,7 +66,7 @@ fn slots(run: &Run) -> impl Iterator<Item = (usize, (String, Table, Slot))> + '_
     (0..run.values.len()).map(|i| (i, (run.name.clone(), run.table, run.first_slot + i as u32)))
 }
 
-impl Driver for Writer {
+impl PointStore for Writer {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         let mut tables = self.tables.lock().unwrap();
         for run in &runs {
@@ -77,38 +80,6 @@ impl Driver for Writer {
             }
         }
         Box::pin(ready(Ok(())))
-    }
-
-    fn own_part(&self, mut wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        let mut tables = self.tables.lock().unwrap();
-        for run in &mut wholes {
-            let keys: Vec<_> = slots(run).filter(|(i, _)| !run.values[*i].is_nan()).collect();
-            for (i, key) in keys {
-                tables.asked += 1;
-                let (place, method) = (self.place, run.aggregation);
-                let rows = tables.rows.entry(key).or_default();
-                let others = || (0..WRITERS).filter(|&other| other != place);
-                let theirs = combined(method, others().filter_map(|other| rows[other]));
-                let left = run.counts[i].saturating_sub(theirs.count);
-                let whole = run.values[i];
-                if theirs.count > run.counts[i] {
-                    others().for_each(|other| rows[other] = None);
-                } else if adds(method) {
-                    let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
-                    (run.values[i], run.counts[i]) = (whole - theirs, left);
-                } else {
-                    for other in others() {
-                        if let Some(row) = &mut rows[other]
-                            && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
-                        {
-                            row.value = whole;
-                        }
-                    }
-                    (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
-                }
-            }
-        }
-        Box::pin(ready(Ok(wholes)))
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
@@ -141,6 +112,12 @@ impl Driver for Writer {
         Box::pin(ready(Ok(())))
     }
 
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Writer {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.names.put_metrics(records)
     }
@@ -149,8 +126,42 @@ impl Driver for Writer {
         self.names.scan_metrics(each)
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+impl SharedPoints for Writer {
+    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        let mut tables = self.tables.lock().unwrap();
+        for run in &mut totals {
+            let keys: Vec<_> = slots(run).filter(|(i, _)| !run.values[*i].is_nan()).collect();
+            for (i, key) in keys {
+                tables.asked += 1;
+                let (place, method) = (self.place, run.aggregation);
+                let rows = tables.rows.entry(key).or_default();
+                let others = || (0..WRITERS).filter(|&other| other != place);
+                let theirs = combined(method, others().filter_map(|other| rows[other]));
+                let left = run.counts[i].saturating_sub(theirs.count);
+                let whole = run.values[i];
+                if theirs.count > run.counts[i] {
+                    others().for_each(|other| rows[other] = None);
+                } else if adds(method) {
+                    let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
+                    (run.values[i], run.counts[i]) = (whole - theirs, left);
+                } else {
+                    for other in others() {
+                        if let Some(row) = &mut rows[other]
+                            && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
+                        {
+                            row.value = whole;
+                        }
+                    }
+                    (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
+                }
+            }
+        }
+        Box::pin(ready(Ok(totals)))
     }
 }
 
@@ -176,7 +187,8 @@ async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
         sync: Sync::Every(Duration::from_secs(60)),
         ..IngestOptions::default()
     };
-    Ingest::open(options, driver, registry, rules()).await.unwrap()
+    let store = Store { shared: Some(driver.clone()), ..Store::of(driver) };
+    Ingest::open(options, store, registry, rules()).await.unwrap()
 }
 
 fn runtime() -> Runtime {

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use host::Disk;
 use metadata::Registry;
-use store::Driver;
+use store::NameStore;
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 use crate::settings::Settings;
@@ -24,7 +24,7 @@ pub fn open_store(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Arc<Em
 }
 
 /// The names: from the saved file if it is valid, otherwise from the metrics table.
-pub async fn open_registry(data: &Path, driver: &dyn Driver, disk: &dyn Disk) -> anyhow::Result<Registry> {
+pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> anyhow::Result<Registry> {
     let saved = data.join(SAVED);
     if disk.exists(&saved) {
         let opened = Registry::open(&saved);
@@ -40,7 +40,7 @@ pub async fn open_registry(data: &Path, driver: &dyn Driver, disk: &dyn Disk) ->
         }
     }
     let registry = Registry::new();
-    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
+    names.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
     Ok(registry)
 }
 

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use host::Host;
 use ingest::{Ingest, IngestOptions};
 use metadata::{Finder, Registry};
-use store::{Driver, Events};
+use store::{Events, PointStore, Store};
 use store_embedded::EmbeddedDriver;
 use tokio::runtime::Handle;
 
@@ -17,12 +17,12 @@ use crate::{
     cassandra_options,
     data_folder::{open_registry, open_store},
     settings::{Fsync, Settings},
-    timed::TimedDriver,
+    timed::timed,
 };
 
 /// What serving, upkeep and a stop need.
 pub struct Node {
-    pub driver: Arc<dyn Driver>,
+    pub store: Store,
     pub events: Arc<dyn Events>,
     pub ingest: Arc<Ingest>,
     /// What answers globs.
@@ -57,9 +57,9 @@ impl Node {
     }
 
     async fn alone(opening: Opening<'_>, embedded: Arc<EmbeddedDriver>) -> anyhow::Result<Node> {
-        let (driver, ingest) = opening.ingest(embedded.clone()).await?;
+        let (store, ingest) = opening.ingest(Store::of(embedded.clone())).await?;
         Ok(Node {
-            driver,
+            store,
             events: embedded,
             finder: ingest.registry().clone(),
             ingest,
@@ -80,15 +80,15 @@ impl Node {
                 "the data folder holds points of a time without Cassandra; they stay there, and queries do not read them");
         }
         let has_schemas = opening.rules.has_schemas();
-        let cluster = Cluster::open(options, embedded.clone()).await?;
-        let (driver, ingest) = opening.ingest(cluster.driver()).await?;
+        let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;
+        let (store, ingest) = opening.ingest(cluster.store()).await?;
         let cluster = cluster.attach(ingest.clone(), Handle::current());
         // Without a schema a metric keeps the policy in the tables: it must be known before the first point.
         if !has_schemas {
             cluster.first_names().await;
         }
         Ok(Node {
-            driver,
+            store,
             events: embedded,
             ingest,
             finder: cluster.finder().clone(),
@@ -102,14 +102,14 @@ impl Node {
 
 impl Opening<'_> {
     /// Reads the names and replays the journal, over this store.
-    async fn ingest(self, store: Arc<dyn Driver>) -> anyhow::Result<(Arc<dyn Driver>, Arc<Ingest>)> {
+    async fn ingest(self, store: Store) -> anyhow::Result<(Store, Arc<Ingest>)> {
         let Opening { settings, rules, metrics, host } = self;
         let began = host.clock.instant();
         let data = &settings.data.dir;
-        let driver: Arc<dyn Driver> = Arc::new(TimedDriver::new(store, metrics, host.clock.clone())?);
-        let registry: Arc<Registry> = Arc::new(open_registry(data, &*driver, &*host.disk).await?);
+        let store = timed(store, metrics, &host.clock)?;
+        let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
-        let replay = tokio::spawn(Ingest::open(ingest_options(settings), driver.clone(), registry.clone(), rules));
+        let replay = tokio::spawn(Ingest::open(ingest_options(settings), store.clone(), registry.clone(), rules));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
         tracing::info!(
@@ -120,7 +120,7 @@ impl Opening<'_> {
             data = %data.display(),
             "opened the data folder"
         );
-        Ok((driver, ingest))
+        Ok((store, ingest))
     }
 }
 

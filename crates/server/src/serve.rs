@@ -55,7 +55,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let rules = RulesWatcher::new(host.disk.clone(), settings.rules.conf_dir.clone(), files);
     metrics.scrape(Scraped {
         ingest: node.ingest.clone(),
-        driver: node.driver.clone(),
+        points: node.store.points.clone(),
         rules_rejected: rules.is_rejected.clone(),
         connection: node.connection.clone(),
     });
@@ -122,7 +122,7 @@ fn background(
     }
     background.spawn(rules.follow(node.ingest.clone(), settings.rules.reload_every));
     background.spawn(upkeep::compact(node.ingest.registry().clone()));
-    background.spawn(upkeep::expire(node.driver.clone(), host.clock.clone(), settings.data.expire_every));
+    background.spawn(upkeep::expire(node.store.points.clone(), host.clock.clone(), settings.data.expire_every));
     if let Some(every) = settings.own.every {
         let name = match settings.own.host.as_str() {
             "auto" => process::host_name(&*host.disk),

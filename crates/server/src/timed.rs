@@ -1,40 +1,50 @@
-//! A driver that measures another one: how long each call takes and how often it fails.
+//! A store that measures another one: how long each call takes and how often it fails.
 
 use std::sync::Arc;
 
 use host::Clock;
 use metric::Timestamp;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
-use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage};
 
 /// Seconds: from a cached read to a disk that hangs.
 const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
 
+/// A store whose calls are measured into `registry`.
+pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prometheus::Result<Store> {
+    let seconds =
+        HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.").buckets(BUCKETS.to_vec());
+    let seconds = HistogramVec::new(seconds, &["operation"])?;
+    let failures = Opts::new("plumbago_store_failures_total", "Calls of the store that failed, by operation.");
+    let failures = IntCounterVec::new(failures, &["operation"])?;
+    for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics"] {
+        seconds.with_label_values(&[operation]);
+        failures.with_label_values(&[operation]);
+    }
+    registry.register(Box::new(seconds.clone()))?;
+    registry.register(Box::new(failures.clone()))?;
+    let calls = Calls { clock: clock.clone(), seconds, failures };
+    Ok(Store {
+        points: Arc::new(Timed { store: store.points, calls: calls.clone() }),
+        names: Arc::new(Timed { store: store.names, calls: calls.clone() }),
+        shared: store.shared.map(|store| Arc::new(Timed { store, calls }) as Arc<dyn SharedPoints>),
+    })
+}
+
 /// Measures each call and passes it on.
-pub struct TimedDriver {
-    driver: Arc<dyn Driver>,
+struct Timed<S: ?Sized> {
+    store: Arc<S>,
+    calls: Calls,
+}
+
+#[derive(Clone)]
+struct Calls {
     clock: Arc<dyn Clock>,
     seconds: HistogramVec,
     failures: IntCounterVec,
 }
 
-impl TimedDriver {
-    /// Measures `driver` into `registry`.
-    pub fn new(driver: Arc<dyn Driver>, registry: &Registry, clock: Arc<dyn Clock>) -> prometheus::Result<TimedDriver> {
-        let seconds = HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.")
-            .buckets(BUCKETS.to_vec());
-        let seconds = HistogramVec::new(seconds, &["operation"])?;
-        let failures = Opts::new("plumbago_store_failures_total", "Calls of the store that failed, by operation.");
-        let failures = IntCounterVec::new(failures, &["operation"])?;
-        for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics"] {
-            seconds.with_label_values(&[operation]);
-            failures.with_label_values(&[operation]);
-        }
-        registry.register(Box::new(seconds.clone()))?;
-        registry.register(Box::new(failures.clone()))?;
-        Ok(TimedDriver { driver, clock, seconds, failures })
-    }
-
+impl Calls {
     fn timed<'a, T: 'a>(&'a self, operation: &'static str, call: DriverFuture<'a, T>) -> DriverFuture<'a, T> {
         Box::pin(async move {
             let start = self.clock.instant();
@@ -48,40 +58,44 @@ impl TimedDriver {
     }
 }
 
-impl Driver for TimedDriver {
+impl PointStore for Timed<dyn PointStore> {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        self.timed("write", self.driver.write(runs))
+        self.calls.timed("write", self.store.write(runs))
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        self.timed("fetch", self.driver.fetch(fetches))
-    }
-
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        self.timed("own_part", self.driver.own_part(wholes))
-    }
-
-    fn is_alone(&self) -> bool {
-        self.driver.is_alone()
+        self.calls.timed("fetch", self.store.fetch(fetches))
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
-        self.timed("sync", self.driver.sync())
+        self.calls.timed("sync", self.store.sync())
     }
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
-        self.timed("expire", self.driver.expire(now))
-    }
-
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.timed("put_metrics", self.driver.put_metrics(records))
-    }
-
-    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.timed("scan_metrics", self.driver.scan_metrics(each))
+        self.calls.timed("expire", self.store.expire(now))
     }
 
     fn usage(&self) -> Usage {
-        self.driver.usage()
+        self.store.usage()
+    }
+}
+
+impl NameStore for Timed<dyn NameStore> {
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.calls.timed("put_metrics", self.store.put_metrics(records))
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.calls.timed("scan_metrics", self.store.scan_metrics(each))
+    }
+
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        self.calls.timed("sync", self.store.sync_metrics())
+    }
+}
+
+impl SharedPoints for Timed<dyn SharedPoints> {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        self.calls.timed("own_part", self.store.writer_partials(totals))
     }
 }

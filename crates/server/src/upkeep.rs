@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use host::Clock;
 use metadata::Registry;
-use store::Driver;
+use store::PointStore;
 
 /// Interval between two merges of new names into the path index.
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
@@ -19,9 +19,9 @@ pub async fn compact(registry: Arc<Registry>) {
 }
 
 /// Deletes expired points.
-pub async fn expire(driver: Arc<dyn Driver>, clock: Arc<dyn Clock>, every: Duration) {
+pub async fn expire(points: Arc<dyn PointStore>, clock: Arc<dyn Clock>, every: Duration) {
     loop {
-        if let Err(error) = driver.expire(clock.now()).await {
+        if let Err(error) = points.expire(clock.now()).await {
             tracing::error!(%error, "cannot delete expired points; retrying");
         }
         tokio::time::sleep(every.max(Duration::from_secs(1))).await;

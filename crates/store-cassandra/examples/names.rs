@@ -16,7 +16,7 @@ use scylla::{
     errors::ExecutionError,
     statement::batch::{Batch, BatchType},
 };
-use store::{Catalogue, MetricRecord, PolicyChange};
+use store::{MetricRecord, PolicyChange, SharedNames};
 use store_cassandra::{
     CassandraDriver, Indexes, Options,
     schema::{self, Schema},

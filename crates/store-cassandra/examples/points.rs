@@ -13,7 +13,7 @@ use scylla::{
     client::{session::Session, session_builder::SessionBuilder},
     statement::batch::{Batch, BatchType},
 };
-use store::{Driver, Fetch, Run};
+use store::{Fetch, PointStore, Run};
 use store_cassandra::{CassandraDriver, ClusterOptions, Consistencies, Consistency, Indexes, Options};
 use uuid::Uuid;
 

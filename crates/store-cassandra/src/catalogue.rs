@@ -1,6 +1,6 @@
 //! The names as the driver offers them, handed to the files that do it.
 
-use store::{Catalogue, DriverFuture, EachBatch, MetricRecord, SharedMetric, SharedNode, StoreError};
+use store::{DriverFuture, EachBatch, MetricRecord, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     CassandraDriver,
@@ -18,7 +18,7 @@ impl CassandraDriver {
         self.names.tables().await.map(drop)
     }
 
-    /// Writes the rows of metrics and of the directories above them; [`store::Driver::put_metrics`] without the numbers. What
+    /// Writes the rows of metrics and of the directories above them, without the ids. What
     /// is there already is written again as it is.
     ///
     /// # Errors
@@ -32,13 +32,13 @@ impl CassandraDriver {
         self.names.refused()
     }
 
-    /// What the latest whole [`Catalogue::scan`] met.
+    /// What the latest whole [`SharedNames::scan`] met.
     pub fn last_scan(&self) -> Option<ScanReport> {
         self.names.last_scan()
     }
 }
 
-impl Catalogue for CassandraDriver {
+impl SharedNames for CassandraDriver {
     fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
         Box::pin(self.names.scan(each))
     }
@@ -47,11 +47,11 @@ impl Catalogue for CassandraDriver {
         Box::pin(async move { self.names.lookup(&names).await })
     }
 
-    fn touch(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
+    fn mark_updated(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
         Box::pin(async move { self.names.touch(&names, Touch::Updated).await })
     }
 
-    fn touch_read(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
+    fn mark_read(&self, names: Vec<String>) -> DriverFuture<'_, ()> {
         Box::pin(async move { self.names.touch(&names, Touch::Read).await })
     }
 

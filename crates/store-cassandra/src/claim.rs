@@ -207,7 +207,7 @@ async fn claim(
             return row.keep(Identity { writer, node }).await;
         }
     }
-    Err(StoreError::Refused(format!(
+    Err(StoreError::Rejected(format!(
         "no writer id was free among {TRIES} of {WRITERS}; delete rows of nodes that will not come back from {keyspace}.writers"
     )))
 }
@@ -277,7 +277,7 @@ impl Row {
             true => "a node with a copy of this data directory",
             false => "another node",
         };
-        StoreError::Refused(format!(
+        StoreError::Rejected(format!(
             "writer id {} belongs to {who}, on host '{host}' in {data_directory}, that was alive less than {ALIVE_SECONDS} s ago; \
              stop that one and wait as long, or delete the file 'writer' in this data directory to get an id of its own",
             self.writer
@@ -315,7 +315,7 @@ impl Row {
         if let Some(holder) = holder {
             is_lost.store(true, Ordering::Relaxed);
             let Location { host, data_directory } = &holder.location;
-            return Err(StoreError::Refused(format!(
+            return Err(StoreError::Rejected(format!(
                 "a node on host '{host}' in {data_directory} took the writer id while this one was away"
             )));
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use metric::Timestamp;
-use store::{Cells, Driver, DriverFuture, Fetch, MetricRecord, Run, Usage};
+use store::{Cells, DriverFuture, Fetch, PointStore, Run, SharedPoints, Usage};
 
 use crate::{ConnectError, Options, names::Names, points::Points, session};
 
@@ -56,16 +56,11 @@ impl CassandraDriver {
     }
 }
 
-/// Numbers of metrics are a node's own: whoever composes a store over this driver keeps them elsewhere.
-impl Driver for CassandraDriver {
+impl PointStore for CassandraDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         // Taken now and not when the future is first polled: of two calls the later wins.
         let timestamp = self.points.timestamps.take(runs.len());
         Box::pin(async move { self.points.write(&runs, timestamp).await })
-    }
-
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(self.points.own_part(wholes))
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
@@ -82,16 +77,13 @@ impl Driver for CassandraDriver {
         Box::pin(async { Ok(()) })
     }
 
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move { self.names.put(&records).await })
-    }
-
-    /// The tables have no numbers; see [`store::Catalogue::scan`] for the names.
-    fn scan_metrics<'a>(&'a self, _each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
     fn usage(&self) -> Usage {
         Usage { disk_bytes: 0, memory_bytes: 0, tables: self.points.tables.len() as u64 }
+    }
+}
+
+impl SharedPoints for CassandraDriver {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(self.points.own_part(totals))
     }
 }

@@ -1,7 +1,7 @@
 //! The tables in Apache Cassandra (or ScyllaDB), as BigGraphite laid them out. The only CQL there is.
 //!
-//! [`CassandraDriver`] keeps points ([`store::Driver`]) and names ([`store::Catalogue`]). Numbers of metrics
-//! are a node's own affair: these tables have none.
+//! [`CassandraDriver`] keeps points ([`store::PointStore`], [`store::SharedPoints`]) and names
+//! ([`store::SharedNames`]). The tables have no ids of metrics: those are each node's own.
 
 mod ask;
 mod catalogue;

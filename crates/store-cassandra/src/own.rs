@@ -134,7 +134,7 @@ fn fitting(count: i64) -> i16 {
 }
 
 impl Points {
-    /// See [`store::Driver::own_part`].
+    /// See [`store::SharedPoints::writer_partials`].
     pub(crate) async fn own_part(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
         let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();

@@ -33,7 +33,7 @@ async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id
 
     assert!(!away.is_lost());
     let error = away.refresh().await.unwrap_err();
-    assert!(matches!(error, StoreError::Refused(_)), "{error}");
+    assert!(matches!(error, StoreError::Rejected(_)), "{error}");
     assert!(error.to_string().contains("a node on host 'two' in /data took the writer id"), "{error}");
     assert!(away.is_lost());
     copy.refresh().await.unwrap();

@@ -3,7 +3,7 @@
 mod node;
 
 use metric::{MetricId, Policy};
-use store::{Catalogue, MetricRecord, PolicyChange};
+use store::{MetricRecord, PolicyChange, SharedNames};
 use store_cassandra::{
     CassandraDriver,
     schema::{self, Schema},

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use metadata::{FindLimits, Registry};
 use metric::{Aggregation, MetricId, Policy, Timestamp};
-use store::{Catalogue, MetricRecord, PolicyChange, SharedMetric, SharedNode, StoreError};
+use store::{MetricRecord, PolicyChange, SharedMetric, SharedNames, SharedNode, StoreError};
 use store_cassandra::{
     CassandraDriver, Identity, Indexes, Location, Options,
     schema::{self, Schema},
@@ -231,8 +231,8 @@ async fn rows_that_are_not_whole_are_counted_and_passed_over() {
     assert_eq!(report.example.as_deref(), Some("bad.config: 'aggregator' is 'median'"));
 
     // Touching makes no row: one without an id would break BigGraphite.
-    driver.touch(vec!["gone".into(), "good.a".into()]).await.unwrap();
-    driver.touch_read(vec!["gone".into(), "good.a".into()]).await.unwrap();
+    driver.mark_updated(vec!["gone".into(), "good.a".into()]).await.unwrap();
+    driver.mark_read(vec!["gone".into(), "good.a".into()]).await.unwrap();
     scanned(&driver).await;
     assert_eq!(driver.last_scan().unwrap().unlisted, 1);
     keyspaces.drop().await;
@@ -258,7 +258,7 @@ async fn too_many_rows_are_an_error_and_not_a_cut_answer() {
         put(&driver, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
         assert_eq!(driver.find("a.*", 20).await.unwrap().len(), 20);
         let error = driver.find("a.*", 19).await.unwrap_err();
-        assert!(matches!(error, StoreError::Refused(_)), "{error}");
+        assert!(matches!(error, StoreError::Rejected(_)), "{error}");
         assert!(error.to_string().contains("more than 19"), "{error}");
         assert_eq!(driver.find("a.n07", 1).await.unwrap().len(), 1);
         keyspaces.drop().await;
@@ -370,7 +370,7 @@ async fn a_writer_id_belongs_to_one_live_node() {
     assert_eq!(claim.identity(), identity);
 
     let copy = driver.claim(Some(identity), &place("two")).await.unwrap_err();
-    assert!(matches!(copy, StoreError::Refused(_)), "{copy}");
+    assert!(matches!(copy, StoreError::Rejected(_)), "{copy}");
     assert!(copy.to_string().contains("a copy of this data directory, on host 'one' in /data"), "{copy}");
     let other = Identity { node: driver.claim(None, &place("three")).await.unwrap().identity().node, ..identity };
     let error = driver.claim(Some(other), &place("three")).await.unwrap_err().to_string();

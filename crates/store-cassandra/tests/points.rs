@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use metric::{Aggregation, MetricId, Slot, Stage, Table};
 use node::Keyspace;
-use store::{Cells, Driver, Fetch, Run};
+use store::{Cells, Fetch, PointStore, Run, SharedPoints};
 use store_cassandra::{CassandraDriver, Options};
 
 const NAME: &str = "a.b.c";
@@ -71,15 +71,15 @@ async fn an_own_part_is_what_others_leave_and_corrects_what_is_no_longer_so() {
         // We wrote of the last slot too, before we knew that the other had it all.
         one.write(vec![run(aggregation, slots.start + 2, &[(6.0, 5)])]).await.unwrap();
         let wholes = [(12.0, 6), (2.0, 3), (6.0, 5)];
-        let own = one.own_part(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
+        let own = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
         assert_eq!(own[0].counts, [2, 1, 0], "{aggregation}");
         one.write(own).await.unwrap();
         assert_eq!(read(&one, aggregation, slots.clone()).await, cells(&wholes), "{aggregation}");
-        let again = one.own_part(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
+        let again = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
         assert_eq!(again[0].counts, [2, 1, 0], "{aggregation}, asked again");
         // A point that the other counted was overwritten.
         let changed = [(13.0, 6), (2.5, 3), (5.5, 5)];
-        let own = one.own_part(vec![run(aggregation, slots.start, &changed)]).await.unwrap();
+        let own = one.writer_partials(vec![run(aggregation, slots.start, &changed)]).await.unwrap();
         one.write(own).await.unwrap();
         assert_eq!(read(&one, aggregation, slots.clone()).await, cells(&changed), "{aggregation}, changed");
     }

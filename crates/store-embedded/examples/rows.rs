@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use host::{Random, SeededRandom};
 use metric::{Aggregation, MetricId, Policy, Stage, Table};
-use store::{Driver, Fetch, MetricRecord, PolicyChange, Run};
+use store::{Fetch, MetricRecord, NameStore, PointStore, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 /// A slot some way into a row, as now mostly is.
@@ -75,6 +75,7 @@ async fn measure(load: &Load) {
             driver.write(runs).await.expect("a write");
         }
     }
+    driver.sync_metrics().await.expect("a sync");
     driver.sync().await.expect("a sync");
     let written = cpu_seconds() - cpu - making;
     let wall = began.elapsed().as_secs_f64();

@@ -15,7 +15,9 @@ use std::{
 use lsm_tree::{Cache, DescriptorTable};
 use metric::{MetricId, ROW_POINTS, Slot, Stage, Table, Timestamp};
 use parking_lot::{Condvar, Mutex, RwLock};
-use store::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, StoreError, Usage};
+use store::{
+    Cells, DriverFuture, Event, Events, Fetch, MetricRecord, NameStore, NewEvent, PointStore, Run, StoreError, Usage,
+};
 
 use crate::{
     events::EventsTable,
@@ -233,11 +235,14 @@ impl Inner {
 
     /// Writes every tree's rows to files.
     fn flush(&self) -> Result<(), StoreError> {
-        let trees: Vec<Arc<Tree>> = self.trees.read().values().cloned().collect();
-        for tree in trees {
-            tree.flush()?;
-        }
+        self.flush_points()?;
         self.other_trees().into_iter().try_for_each(Tree::flush)
+    }
+
+    /// Writes the rows of points to files.
+    fn flush_points(&self) -> Result<(), StoreError> {
+        let trees: Vec<Arc<Tree>> = self.trees.read().values().cloned().collect();
+        trees.iter().try_for_each(|tree| tree.flush())
     }
 
     /// The trees that hold no points.
@@ -361,7 +366,7 @@ fn pieces<T>(mut items: Vec<T>, metric: impl Fn(&T) -> MetricId) -> Vec<Vec<T>> 
     pieces
 }
 
-impl Driver for EmbeddedDriver {
+impl PointStore for EmbeddedDriver {
     fn write(&self, mut runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Shared by the tasks: when nobody waits for this write any more they still run to their end, and until
@@ -416,19 +421,11 @@ impl Driver for EmbeddedDriver {
         })
     }
 
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(wholes)))
-    }
-
-    fn is_alone(&self) -> bool {
-        true
-    }
-
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Writers go on meanwhile: what they add is in the next memtable.
             let inner = self.inner.clone();
-            joined(tokio::task::spawn_blocking(move || inner.flush())).await?
+            joined(tokio::task::spawn_blocking(move || inner.flush_points())).await?
         })
     }
 
@@ -441,6 +438,20 @@ impl Driver for EmbeddedDriver {
         })
     }
 
+    fn usage(&self) -> Usage {
+        let trees = self.inner.trees.read();
+        let mut tables: Vec<Table> = trees.keys().map(|(table, _)| *table).collect();
+        tables.dedup();
+        let all = || trees.values().map(|tree| &**tree).chain(self.inner.other_trees());
+        Usage {
+            disk_bytes: all().map(Tree::disk_bytes).sum(),
+            memory_bytes: all().map(Tree::unsynced_bytes).sum(),
+            tables: tables.len() as u64,
+        }
+    }
+}
+
+impl NameStore for EmbeddedDriver {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let one = self.inner.writing.clone().lock_owned().await;
@@ -462,16 +473,9 @@ impl Driver for EmbeddedDriver {
         Box::pin(async move { self.inner.metrics.scan(each) })
     }
 
-    fn usage(&self) -> Usage {
-        let trees = self.inner.trees.read();
-        let mut tables: Vec<Table> = trees.keys().map(|(table, _)| *table).collect();
-        tables.dedup();
-        let all = || trees.values().map(|tree| &**tree).chain(self.inner.other_trees());
-        Usage {
-            disk_bytes: all().map(Tree::disk_bytes).sum(),
-            memory_bytes: all().map(Tree::unsynced_bytes).sum(),
-            tables: tables.len() as u64,
-        }
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        let inner = self.inner.clone();
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || inner.metrics.tree.flush())).await? })
     }
 }
 

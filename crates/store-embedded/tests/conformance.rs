@@ -9,26 +9,40 @@ use std::{
 };
 
 use metric::{Aggregation, MetricId, Stage, Table};
-use store::{Driver, Events, Fetch, Run, StoreError, conformance, conformance_events};
+use store::{Events, Fetch, NameStore, PointStore, Run, StoreError, conformance, conformance::Fixture};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 struct Folder(tempfile::TempDir);
 
-impl conformance::Fixture for Folder {
-    const OUTLIVES: bool = true;
-
-    async fn open(&mut self) -> Arc<dyn Driver> {
+impl Folder {
+    fn driver(&self) -> Arc<EmbeddedDriver> {
         // Small, so that rows reach files also in small tests.
         let options = EmbeddedOptions { unsynced_bytes: 64 << 10, ..EmbeddedOptions::default() };
         Arc::new(EmbeddedDriver::open(self.0.path(), options).unwrap())
     }
 }
 
-impl conformance_events::EventsFixture for Folder {
+impl Fixture<dyn PointStore> for Folder {
+    const OUTLIVES: bool = true;
+
+    async fn open(&mut self) -> Arc<dyn PointStore> {
+        self.driver()
+    }
+}
+
+impl Fixture<dyn NameStore> for Folder {
+    const OUTLIVES: bool = true;
+
+    async fn open(&mut self) -> Arc<dyn NameStore> {
+        self.driver()
+    }
+}
+
+impl Fixture<dyn Events> for Folder {
     const OUTLIVES: bool = true;
 
     async fn open(&mut self) -> Arc<dyn Events> {
-        Arc::new(EmbeddedDriver::open(self.0.path(), EmbeddedOptions::default()).unwrap())
+        self.driver()
     }
 }
 
@@ -41,13 +55,18 @@ fn now() -> i64 {
 }
 
 #[test]
-fn the_suite_of_every_driver() {
-    runtime().block_on(conformance::suite(&mut Folder(tempfile::tempdir().unwrap()), now()));
+fn points_conform_to_the_suite_of_all_drivers() {
+    runtime().block_on(conformance::points_suite(&mut Folder(tempfile::tempdir().unwrap()), u32::MAX, now()));
 }
 
 #[test]
-fn the_suite_of_every_keeper_of_events() {
-    runtime().block_on(conformance_events::events_suite(&mut Folder(tempfile::tempdir().unwrap())));
+fn names_conform_to_the_suite_of_all_drivers() {
+    runtime().block_on(conformance::names_suite(&mut Folder(tempfile::tempdir().unwrap())));
+}
+
+#[test]
+fn events_conform_to_the_suite_of_all_drivers() {
+    runtime().block_on(conformance::events_suite(&mut Folder(tempfile::tempdir().unwrap())));
 }
 
 #[test]

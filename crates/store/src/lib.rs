@@ -1,21 +1,28 @@
 //! What a driver must do, and what a reader may ask.
 //!
-//! Two seams live here, and a small third ([`Events`]). [`Driver`] is the lower one: the logical tables (datapoints per stage, metrics,
-//! spec) that the embedded store, Cassandra and the in-memory specification all keep. [`SeriesSource`] is
-//! the upper one: whole series as a query wants them, stored rows and unflushed memory already merged.
+//! Below are the drivers: [`PointStore`] keeps points, [`NameStore`] the metrics table of one node, [`Events`] events.
+//! The embedded driver and [`MemoryDriver`] implement all three. A driver of tables that several programs write also
+//! implements [`SharedPoints`] and [`SharedNames`]. [`Store`] puts the stores of a node together.
+//!
+//! Above are queries: a [`SeriesSource`] reads whole series, stored rows and points in memory already merged.
 //!
 //! Nothing here knows files, CQL or HTTP.
 
-mod catalogue;
+mod composition;
 pub mod conformance;
-pub mod conformance_events;
-mod driver;
+mod error;
 mod events;
 mod memory;
+mod names;
+mod points;
 mod series;
+mod shared;
 
-pub use catalogue::{Catalogue, EachBatch, ScanProgress, SharedMetric, SharedNode};
-pub use driver::{Cells, Driver, DriverFuture, Fetch, MetricRecord, PolicyChange, Run, StoreError, Usage};
+pub use composition::Store;
+pub use error::{DriverFuture, StoreError};
 pub use events::{Event, Events, NewEvent};
 pub use memory::MemoryDriver;
+pub use names::{MetricRecord, NameStore, PolicyChange};
+pub use points::{Cells, Fetch, PointStore, Run, Usage};
 pub use series::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+pub use shared::{EachBatch, ScanProgress, SharedMetric, SharedNames, SharedNode, SharedPoints};

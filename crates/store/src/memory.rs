@@ -9,7 +9,7 @@ use std::{
 
 use metric::{MetricId, Partial, Slot, Table, Timestamp};
 
-use crate::{Cells, Driver, DriverFuture, Event, Events, Fetch, MetricRecord, NewEvent, Run, Usage};
+use crate::{Cells, DriverFuture, Event, Events, Fetch, MetricRecord, NameStore, NewEvent, PointStore, Run, Usage};
 
 /// Keeps every table in a map. What other drivers do on a disk or over a network, this one does at once.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Tables {
     }
 }
 
-impl Driver for MemoryDriver {
+impl PointStore for MemoryDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         let mut tables = self.tables();
         for run in &runs {
@@ -82,14 +82,6 @@ impl Driver for MemoryDriver {
         Box::pin(ready(Ok(cells)))
     }
 
-    fn own_part(&self, wholes: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(ready(Ok(wholes)))
-    }
-
-    fn is_alone(&self) -> bool {
-        true
-    }
-
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
@@ -102,6 +94,18 @@ impl Driver for MemoryDriver {
         Box::pin(ready(Ok(())))
     }
 
+    fn usage(&self) -> Usage {
+        let tables = self.tables();
+        let slots: usize = tables.slots.values().map(BTreeMap::len).sum();
+        Usage {
+            disk_bytes: 0,
+            memory_bytes: (slots * size_of::<((MetricId, Slot), Partial)>()) as u64,
+            tables: tables.slots.len() as u64,
+        }
+    }
+}
+
+impl NameStore for MemoryDriver {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.tables().metrics.extend(records.into_iter().map(|record| (record.id, record)));
         Box::pin(ready(Ok(())))
@@ -115,14 +119,8 @@ impl Driver for MemoryDriver {
         Box::pin(ready(Ok(())))
     }
 
-    fn usage(&self) -> Usage {
-        let tables = self.tables();
-        let slots: usize = tables.slots.values().map(BTreeMap::len).sum();
-        Usage {
-            disk_bytes: 0,
-            memory_bytes: (slots * size_of::<((MetricId, Slot), Partial)>()) as u64,
-            tables: tables.slots.len() as u64,
-        }
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
     }
 }
 
@@ -158,30 +156,27 @@ mod tests {
     };
 
     use super::*;
-    use crate::{
-        conformance::{Fixture, suite},
-        conformance_events::{EventsFixture, events_suite},
-    };
+    use crate::conformance::{Fixture, events_suite, names_suite, points_suite};
 
     struct InMemory(Arc<MemoryDriver>);
 
-    impl Fixture for InMemory {
+    impl Fixture<dyn PointStore> for InMemory {
         const OUTLIVES: bool = false;
 
-        async fn open(&mut self) -> Arc<dyn Driver> {
+        async fn open(&mut self) -> Arc<dyn PointStore> {
             self.0.clone()
         }
     }
 
-    #[test]
-    fn the_specification_conforms_to_itself() {
-        let mut fixture = InMemory(Arc::default());
-        // Nothing in this driver waits, so that one poll must do.
-        let run = pin!(suite(&mut fixture, 1_800_000_123));
-        assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+    impl Fixture<dyn NameStore> for InMemory {
+        const OUTLIVES: bool = false;
+
+        async fn open(&mut self) -> Arc<dyn NameStore> {
+            self.0.clone()
+        }
     }
 
-    impl EventsFixture for InMemory {
+    impl Fixture<dyn Events> for InMemory {
         const OUTLIVES: bool = false;
 
         async fn open(&mut self) -> Arc<dyn Events> {
@@ -190,9 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn its_events_conform_too() {
+    fn the_specification_conforms_to_itself() {
         let mut fixture = InMemory(Arc::default());
-        let run = pin!(events_suite(&mut fixture));
+        // Nothing in this driver waits, so that one poll must do.
+        let run = pin!(async {
+            points_suite(&mut fixture, u32::MAX, 1_800_000_123).await;
+            names_suite(&mut fixture).await;
+            events_suite(&mut fixture).await;
+        });
         assert_eq!(run.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
     }
 

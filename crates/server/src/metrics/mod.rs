@@ -20,7 +20,7 @@ use prometheus::{
     TextEncoder,
     proto::{MetricFamily, MetricType},
 };
-use store::Driver;
+use store::PointStore;
 
 use crate::process::Process;
 use families::{counter, flag, gauge, labelled};
@@ -40,7 +40,7 @@ pub struct Metrics {
 /// What each scrape asks.
 pub struct Scraped {
     pub ingest: Arc<Ingest>,
-    pub driver: Arc<dyn Driver>,
+    pub points: Arc<dyn PointStore>,
     /// Whether carbon's current files are not in force.
     pub rules_rejected: Arc<AtomicBool>,
     pub connection: Option<Arc<Connection>>,
@@ -139,7 +139,7 @@ impl Metrics {
 
 impl Scraped {
     fn families(&self) -> Vec<MetricFamily> {
-        let usage = self.driver.usage();
+        let usage = self.points.usage();
         let names = self.ingest.registry();
         let connected = self.connection.iter().map(|connection| {
             let help = "1 while any node of Cassandra can be reached.";

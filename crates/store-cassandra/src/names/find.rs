@@ -31,7 +31,7 @@ const TABLES: [&str; 2] = ["metrics", "directories"];
 impl Names {
     /// What a glob finds, sorted by path. `limit` is how many rows may be read of each table.
     pub(crate) async fn find(&self, pattern: &str, limit: usize) -> Result<Vec<SharedNode>, StoreError> {
-        let refused = |error: GlobError| StoreError::Refused(error.to_string());
+        let refused = |error: GlobError| StoreError::Rejected(error.to_string());
         let Some(mut matcher) = Matcher::new(pattern).map_err(refused)? else { return Ok(Vec::new()) };
         let parts = globs::parts(pattern).map_err(refused)?;
         let opened = self.tables().await?.opened;
@@ -114,7 +114,7 @@ impl Names {
 }
 
 fn too_many(query: &Query, table: &str, pattern: &str, limit: usize) -> StoreError {
-    StoreError::Refused(match query.is_everything() {
+    StoreError::Rejected(match query.is_everything() {
         true => format!(
             "'{pattern}' needs all names, and table {table} has more than {limit} (glob_rows): the tables carry no index that \
              answers it; set globs = \"local\", begin the pattern otherwise, or raise glob_rows"

@@ -84,7 +84,7 @@ pub(super) async fn make(session: &Session, options: &Options, creation: &Creati
     let text = error.to_string();
     let Creation { thing, cql } = creation;
     Err(match refused_index(thing, cql, &text) {
-        Some(advice) => StoreError::Refused(format!("cannot make {thing}: {advice} (Cassandra said: {text})")),
+        Some(advice) => StoreError::Rejected(format!("cannot make {thing}: {advice} (Cassandra said: {text})")),
         None if error.failure() == Failure::Unauthorized => StoreError::Unavailable(format!(
             "there is no {}, and this role may not make it ({text}); run this with one that may:\n{cql}",
             thing.to_string().trim_start_matches("the ")

@@ -1,20 +1,10 @@
-//! The suite that every keeper of events passes.
+//! Facts about a store of events.
 
-use std::{future::Future, sync::Arc};
-
+use super::Fixture;
 use crate::{Event, Events, NewEvent};
 
-/// How the suite gets at a store.
-pub trait EventsFixture {
-    /// Whether events are still there when the store is opened again.
-    const OUTLIVES: bool;
-
-    /// Opens the store. Before every call but the first, what the call before returned has been dropped.
-    fn open(&mut self) -> impl Future<Output = Arc<dyn Events>>;
-}
-
-/// Checks every fact. The store may hold other events, but none before 1970.
-pub async fn events_suite<F: EventsFixture>(fixture: &mut F) {
+/// Checks every fact about events. The store may hold other events, but none before 1970.
+pub async fn events_suite<F: Fixture<dyn Events>>(fixture: &mut F) {
     let events = fixture.open().await;
     let told = [
         event(-500, "é first", "a b", "line\nline"),

@@ -1,0 +1,77 @@
+//! Tables that several programs write: what their drivers offer, and no other driver needs to know.
+
+use metric::{Policy, Timestamp};
+
+use crate::{DriverFuture, points::Run};
+
+/// Points that other processes write too.
+///
+/// A slot of an aggregated table then has a row for each writer, and readers merge them. Readers and the flush also
+/// ask such a store for slots that this process never wrote.
+pub trait SharedPoints: Send + Sync + 'static {
+    /// Subtracts what other writers stored: from slots with all writers' total to slots with this writer's partials.
+    ///
+    /// `totals` are runs of aggregated tables. Each answer has the slots of its total, in the same order; the caller
+    /// writes it next, and the rows of all writers then aggregate to the total. A row of another writer that would
+    /// contradict the total (an extreme that was overwritten) is corrected first.
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
+}
+
+/// A metric as the shared tables have it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SharedMetric {
+    /// Canonical name.
+    pub name: String,
+    /// The policy that holds now.
+    pub policy: Policy,
+    /// Unix seconds; `None` where the tables do not say.
+    pub created_on: Option<Timestamp>,
+    /// Unix seconds at which a writer last reported points; `None` where the tables do not say.
+    pub updated_on: Option<Timestamp>,
+}
+
+/// The progress of a scan, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct ScanProgress {
+    /// Rows read so far.
+    pub rows: u64,
+    /// Share of the token ring that is read, 0 to 1.
+    pub part: f64,
+}
+
+/// Receives each batch of a scan.
+pub type EachBatch<'a> = &'a mut (dyn FnMut(Vec<SharedMetric>, ScanProgress) + Send);
+
+/// A name that a glob found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SharedNode {
+    /// Canonical path of a metric or directory.
+    pub path: String,
+    /// Whether the path is a metric.
+    pub is_leaf: bool,
+    /// Whether the path is a directory; a path may be both.
+    pub is_branch: bool,
+}
+
+/// Names that other processes write too. The tables have no ids: those are each node's own
+/// ([`NameStore`](crate::NameStore)).
+pub trait SharedNames: Send + Sync + 'static {
+    /// Reads every metric, in any order, from many token ranges at once. The driver leaves out, and counts, a metric
+    /// whose rows are incomplete (no id, no config).
+    fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()>;
+
+    /// Reads the metrics with exactly these names; names that the tables lack are left out.
+    fn lookup(&self, names: Vec<String>) -> DriverFuture<'_, Vec<SharedMetric>>;
+
+    /// Reports that points came for these metrics: sets `updated_on` to now. Called rarely for each.
+    fn mark_updated(&self, names: Vec<String>) -> DriverFuture<'_, ()>;
+
+    /// Reports that these metrics were read: sets `read_on` to now. Called for a sample of the reads.
+    fn mark_read(&self, names: Vec<String>) -> DriverFuture<'_, ()>;
+
+    /// The metrics and directories that a glob matches, sorted by path, each path once, by the tables' own indexes.
+    ///
+    /// # Errors
+    /// [`Rejected`](crate::StoreError::Rejected) beyond `limit` rows; the answer is never cut short.
+    fn find(&self, pattern: &str, limit: usize) -> DriverFuture<'_, Vec<SharedNode>>;
+}
