@@ -1,11 +1,25 @@
-//! Graphs as SVG and PNG, asked for with graphite-web's parameters.
+//! Graphs as SVG and PNG, with graphite-web's parameters.
 //!
 //! [`Options::read`] takes the parameters of a request, [`line_graph`] and [`pie_graph`] lay a picture out, and a
-//! [`Picture`] is written as [`Picture::svg`] or [`Picture::png`]. Nothing here fetches, waits or looks at a clock, and
-//! the same input gives the same bytes.
+//! [`Picture`] is written as [`Picture::svg`] or [`Picture::png`]. Nothing here fetches, waits or reads a clock, and the
+//! same input gives the same bytes.
 //!
-//! The choices that change what a graph says (scales, labels, folding, stacking, colours) are graphite-web's; how it is
-//! set on the page is not.
+//! ```
+//! use graph::{Options, Slice, pie_graph};
+//!
+//! let parameters = [("width", "400"), ("title", "Requests")];
+//! let value = |name: &str| parameters.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+//! let options = Options::read(&value)?;
+//! let slices = [Slice { name: "web".to_owned(), value: 3.0 }, Slice { name: "api".to_owned(), value: 1.0 }];
+//! let never_stop = || false;
+//! let picture = pie_graph(&options, &slices, &never_stop)?;
+//! assert!(picture.svg(1 << 20, &never_stop)?.contains("Requests"));
+//! assert!(picture.png(&never_stop)?.starts_with(b"\x89PNG"));
+//! # Ok::<(), graph::Error>(())
+//! ```
+//!
+//! The choices that change the message of a graph (scales, labels, folding, stacking, colours) are graphite-web's; the
+//! layout is not.
 
 mod graph_type;
 mod options;

@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_refused_with_what_could() {
+    fn the_error_of_an_invalid_option_shows_a_valid_one() {
         for (query, error) in [
             ("width=wide", "width must be a number, got 'wide'"),
             ("width=0", "width must be a number from 1 to 100000, got '0'"),

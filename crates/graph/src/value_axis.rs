@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_cannot_be_are_refused() {
+    fn limits_that_cannot_be_are_rejected() {
         for query in ["yMin=5&yMax=5", "yMin=5&yMax=1", "yMin=5&yLimit=4", "yMin=-1&logBase=10", "yMax=0&logBase=2"] {
             assert!(axis(1.0, 10.0, query).is_err(), "{query}");
         }

@@ -379,7 +379,7 @@ fn no_size_font_or_margin_breaks_the_layout() {
 }
 
 #[test]
-fn a_long_answer_is_refused_and_a_stopped_one_ends() {
+fn a_long_answer_is_rejected_and_a_stopped_one_ends() {
     let picture = line_graph(&options("").unwrap(), &[ramp("a", 200)], &TimeZone::UTC, &|| false).unwrap();
     assert_eq!(picture.svg(1000, &|| false), Err(Error::TooLong { limit: 1000 }));
     assert_eq!(picture.svg(1 << 20, &|| true), Err(Error::Stopped));

@@ -249,7 +249,7 @@ impl<'a> Engine<'a> {
         // Even one that names nothing costs something, and there may be many.
         self.scope.spend(1)?;
         if self.made == MAX_MADE {
-            return Err(context.refuse(format!("makes targets inside of more than {MAX_MADE} others")));
+            return Err(context.reject(format!("makes targets inside of more than {MAX_MADE} others")));
         }
         let parsed = parse(target)?;
         let resolved = parsed.resolved(&self.request.template)?;

@@ -62,7 +62,7 @@ pub enum Error {
     },
     /// The arguments are well formed, and the function rejects them or their series.
     #[error("{function}: {problem}")]
-    Refused {
+    Rejected {
         /// The function, by the name in the request.
         function: &'static str,
         /// What it rejects and why.
@@ -90,7 +90,7 @@ impl Error {
     /// answer 400 to both.
     pub fn graphite_web_status(&self) -> u16 {
         match self {
-            Error::UnknownFunction { .. } | Error::Template | Error::Refused { .. } => 400,
+            Error::UnknownFunction { .. } | Error::Template | Error::Rejected { .. } => 400,
             Error::Parse(_)
             | Error::Filled { .. }
             | Error::Argument { .. }

@@ -61,5 +61,8 @@ fn unfinished(target: &Expression) -> Error {
         Expression::Call(call) => functions::find(&call.function).map_or("", |function| function.name),
         _ => "",
     };
-    Error::Refused { function, problem: "makes lists of series; put it inside of reduceSeries or aggregate".to_owned() }
+    Error::Rejected {
+        function,
+        problem: "makes lists of series; put it inside of reduceSeries or aggregate".to_owned(),
+    }
 }

@@ -40,12 +40,12 @@ impl<'a> CallContext<'a> {
     /// The span of the call with its ends moved by so many seconds, or the error that it leaves the calendar.
     pub(crate) fn moved(&self, from_by: i64, until_by: i64, parameter: &str) -> Result<Span, Error> {
         let moved = self.span.moved(from_by, until_by);
-        moved.ok_or_else(|| self.refuse(format!("{parameter} reaches beyond the calendar, the years 1 to 9999")))
+        moved.ok_or_else(|| self.reject(format!("{parameter} reaches beyond the calendar, the years 1 to 9999")))
     }
 
     /// The function rejects its arguments or their series.
-    pub(crate) fn refuse(&self, problem: impl Into<String>) -> Error {
-        Error::Refused { function: self.function, problem: problem.into() }
+    pub(crate) fn reject(&self, problem: impl Into<String>) -> Error {
+        Error::Rejected { function: self.function, problem: problem.into() }
     }
 }
 
@@ -54,9 +54,11 @@ impl<'a> CallContext<'a> {
 pub(crate) struct Callbacks {
     /// The error of a name that no function has.
     pub(crate) check: fn(&str) -> Result<(), Error>,
-    /// Calls a function with a list of series for each parameter.
-    pub(crate) call: fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Error>,
+    pub(crate) call: CallBack,
 }
+
+/// Calls a function by name, with a list of series for each parameter.
+type CallBack = fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Error>;
 
 /// See the module's head.
 pub(crate) struct Scope<'a> {
@@ -132,8 +134,8 @@ impl<'a> Scope<'a> {
     }
 
     /// The function rejects its arguments or their series.
-    pub(crate) fn refuse(&self, problem: impl Into<String>) -> Error {
-        self.call.refuse(problem)
+    pub(crate) fn reject(&self, problem: impl Into<String>) -> Error {
+        self.call.reject(problem)
     }
 
     /// The error of a request that was cancelled. For loops over series.

@@ -173,8 +173,8 @@ fn nulls_are_not_outliers() {
     for target in ["removeAbovePercentile(a.one,101)", "removeBelowPercentile(a.one,-1)"] {
         assert!(message(target).contains(": n must be greater than 0 and at most 100, got "), "{}", message(target));
     }
-    let refused = "averageOutsidePercentile: n must be at least 0 and at most 100, got 200.0";
-    assert_eq!(message("averageOutsidePercentile(a.*,200)"), refused);
+    let rejected = "averageOutsidePercentile: n must be at least 0 and at most 100, got 200.0";
+    assert_eq!(message("averageOutsidePercentile(a.*,200)"), rejected);
 }
 
 #[test]
@@ -200,9 +200,9 @@ fn hits_behind_the_end_do_not_count() {
 
 #[test]
 fn weeks_begin_on_one_of_seven_days() {
-    let refused = "smartSummarize: alignTo must be one of 'seconds', 'minutes', 'hours', 'days', 'weeks', 'weeks1' to \
+    let rejected = "smartSummarize: alignTo must be one of 'seconds', 'minutes', 'hours', 'days', 'weeks', 'weeks1' to \
                    'weeks7', 'months', 'years', got 'weeks9'";
-    assert_eq!(message("smartSummarize(a.one,'1h','sum','weeks9')"), refused);
+    assert_eq!(message("smartSummarize(a.one,'1h','sum','weeks9')"), rejected);
 }
 
 #[test]
@@ -527,7 +527,7 @@ fn targets_made_of_names_are_bounded() {
     let doubled = (0..30).fold("a.one".to_owned(), |inner, _| format!("aliasSub({inner},'(.+)','\\1\\1')"));
     assert!(message(&doubled).contains("make a name of more than"));
     assert!(message("timeStack(a.one,'1s',0,100000)").contains("at most 1000"));
-    // Each of the names asks for another path, and is refused before all are collected.
+    // Each of the names asks for another path, and is rejected before all are collected.
     let many: Vec<String> = (0..20_000).map(|i| format!("n{i}")).collect();
     let many = format!("applyByNode(group({}),0,'x.%')", many.join(","));
     let targets = [parse(&many).expect("a target")];

@@ -199,10 +199,10 @@ fn every_function_takes_any_series() {
                             series.iter().filter_map(misfit).map(|problem| format!("{target} of {shape:?}: {problem}")),
                         );
                     }
-                    // What is there may be refused, where it is not usual; never the call itself.
-                    Err(Error::Refused { .. }) if shape != Shape::Usual => {}
+                    // What is there may be rejected, where it is not usual; never the call itself.
+                    Err(Error::Rejected { .. }) if shape != Shape::Usual => {}
                     // No releases are among the usual; and there must be some value to show.
-                    Err(Error::Refused { function: "timeShiftByMetric" | "legendValue", .. }) => {}
+                    Err(Error::Rejected { function: "timeShiftByMetric" | "legendValue", .. }) => {}
                     Err(error) => wrong.push(format!("{target} of {shape:?}: {error}")),
                 }
             }

@@ -135,8 +135,8 @@ impl ParameterPosition {
     }
 
     /// An error that graphite-web also finds, and answers with 400.
-    pub(crate) fn refused(&self, problem: String) -> Error {
-        Error::Refused { function: self.function, problem: format!("{} {problem}", self.parameter.name) }
+    pub(crate) fn rejected(&self, problem: String) -> Error {
+        Error::Rejected { function: self.function, problem: format!("{} {problem}", self.parameter.name) }
     }
 }
 
@@ -242,7 +242,7 @@ impl Take for String {
         let is_text = |option: &Literal| matches!(option, Literal::Text(option) if *option == text);
         if !options.is_empty() && !options.iter().any(is_text) {
             let known: Vec<String> = options.iter().map(|option| Value::from(*option).shown()).collect();
-            return Err(position.refused(format!("must be one of {}, got '{text}'", known.join(", "))));
+            return Err(position.rejected(format!("must be one of {}, got '{text}'", known.join(", "))));
         }
         Ok(text)
     }

@@ -3,7 +3,7 @@
 /// The kinds of values that parameters take, by the names in `/functions`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// `aggFunc`: the name of an [`Aggregator`].
+    /// `aggFunc`: the name of an [`Aggregator`](crate::Aggregator).
     Aggregator,
     /// `aggOrSeriesFunc`: that, or the name of a function that makes one series of several.
     AggregatorOrFunction,

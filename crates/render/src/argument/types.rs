@@ -208,7 +208,7 @@ impl Take for Named {
             Some(aggregator) => Ok(Named { aggregator, name }),
             None => {
                 let known: Vec<&str> = Aggregator::NAMES.iter().map(|(name, _)| *name).collect();
-                Err(position.refused(format!("must be one of {}, got {}", known.join(", "), value.shown())))
+                Err(position.rejected(format!("must be one of {}, got {}", known.join(", "), value.shown())))
             }
         }
     }

@@ -48,15 +48,15 @@ parameters! {
 
 impl Evaluate for AliasSub {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
-        let refuse = |scope: &Scope, parameter: &str, problem: String| scope.refuse(format!("{parameter} {problem}"));
-        let regex = PythonRegex::new(&self.search).map_err(|problem| refuse(scope, "search", problem))?;
-        let replacement = regex.replacement(&self.replace).map_err(|problem| refuse(scope, "replace", problem))?;
+        let reject = |scope: &Scope, parameter: &str, problem: String| scope.reject(format!("{parameter} {problem}"));
+        let regex = PythonRegex::new(&self.search).map_err(|problem| reject(scope, "search", problem))?;
+        let replacement = regex.replacement(&self.replace).map_err(|problem| reject(scope, "replace", problem))?;
         for series in &mut self.series.0 {
             scope.check()?;
             let name = regex.replace(&series.name, &replacement, &|| scope.check().is_err());
             // A cancellation is not the pattern's mistake.
             scope.check()?;
-            series.name = name.map_err(|problem| refuse(scope, "search", problem))?.into();
+            series.name = name.map_err(|problem| reject(scope, "search", problem))?.into();
         }
         Ok(self.series.0.into())
     }

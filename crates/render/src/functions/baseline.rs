@@ -5,6 +5,7 @@ use crate::{
     aggregator::median,
     argument::{Interval, SeriesList, Value, parameters},
     function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    functions::shift::INTERVALS,
     scope::{CallContext, Scope},
 };
 
@@ -28,17 +29,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .extension(),
 ];
 
-const INTERVALS: &[Literal] = &[
-    Literal::Text("1h"),
-    Literal::Text("6h"),
-    Literal::Text("12h"),
-    Literal::Text("1d"),
-    Literal::Text("2d"),
-    Literal::Text("7d"),
-    Literal::Text("14d"),
-    Literal::Text("30d"),
-];
-
 /// Shifts of one call at most. Each is a fetch of its own.
 const MOST_SHIFTS: i64 = 1000;
 
@@ -59,7 +49,7 @@ impl Baseline {
     /// The span of the call at each earlier time.
     fn spans(&self, call: &CallContext) -> Result<Vec<Span>, Error> {
         if self.after.saturating_sub(self.first) > MOST_SHIFTS {
-            return Err(call.refuse(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
+            return Err(call.reject(format!("timeShiftEnd must be at most {MOST_SHIFTS} after timeShiftStart")));
         }
         // Without a sign the unit goes back.
         let signed = self.unit.text.starts_with(['-', '+']);

@@ -47,7 +47,7 @@ impl Evaluate for IntegralByInterval {
         let unit = self.unit;
         let problem = || format!("intervalUnit must be an interval such as '1h', got '{unit}'");
         let interval = parse_interval(&unit).ok().map(i64::abs).filter(|seconds| *seconds > 0);
-        let interval = interval.ok_or_else(|| scope.refuse(problem()))?;
+        let interval = interval.ok_or_else(|| scope.reject(problem()))?;
         let origin = scope.span().from;
         let mut summed = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
@@ -191,7 +191,7 @@ impl Reaching for SmartSummarize {
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let (interval, text) = (self.interval.seconds, &self.interval.text);
         if interval <= 0 {
-            return Err(scope.refuse(format!("intervalString must be longer than nothing, got '{text}'")));
+            return Err(scope.reject(format!("intervalString must be longer than nothing, got '{text}'")));
         }
         let list = if self.unit().is_some() { inputs.only() } else { self.series.0 };
         let mut summarized = Vec::with_capacity(list.len());
@@ -240,7 +240,7 @@ impl Reaching for HitCount {
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let (interval, text) = (self.interval.seconds, &self.interval.text);
         if interval <= 0 {
-            return Err(scope.refuse(format!("intervalString must be longer than nothing, got '{text}'")));
+            return Err(scope.reject(format!("intervalString must be longer than nothing, got '{text}'")));
         }
         let mut list = self.series.0;
         if self.align {

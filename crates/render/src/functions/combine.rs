@@ -235,7 +235,7 @@ impl Evaluate for Divide {
             [] => return Ok(self.dividends.0.into_iter().map(without_divisor).collect::<Vec<_>>().into()),
             more => {
                 let count = more.len();
-                return Err(scope.refuse(format!("divisorSeries must be exactly 1 series, got {count}")));
+                return Err(scope.reject(format!("divisorSeries must be exactly 1 series, got {count}")));
             }
         };
         let mut quotients = Vec::with_capacity(self.dividends.0.len());

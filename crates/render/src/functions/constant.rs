@@ -70,10 +70,10 @@ impl Evaluate for VerticalLine {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let time = scope.time(&self.time, "ts")?;
         if time < scope.span().from {
-            return Err(scope.refuse(format!("timestamp {time} exists before start of range")));
+            return Err(scope.reject(format!("timestamp {time} exists before start of range")));
         }
         if scope.span().until < time {
-            return Err(scope.refuse(format!("timestamp {time} exists after end of range")));
+            return Err(scope.reject(format!("timestamp {time} exists after end of range")));
         }
         // It ends where it starts, and yet has two values.
         let line = Series::computed(&self.label.unwrap_or_default(), time, time, 1, vec![1.0; 2]);

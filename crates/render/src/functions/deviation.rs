@@ -102,7 +102,7 @@ impl Evaluate for StDev {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let points = self.points;
         let Some(window) = usize::try_from(points).ok().filter(|points| *points > 0) else {
-            return Err(scope.refuse(format!("points must be at least 1, got {points}")));
+            return Err(scope.reject(format!("points must be at least 1, got {points}")));
         };
         let mut deviations = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {

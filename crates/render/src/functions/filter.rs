@@ -213,12 +213,12 @@ impl Evaluate for Exclude {
 }
 
 fn matching(list: SeriesList, pattern: &str, wanted: bool, scope: &mut Scope) -> Result<Value, Error> {
-    let refuse = |problem: String| scope.refuse(format!("pattern {problem}"));
-    let regex = PythonRegex::new(pattern).map_err(refuse)?;
+    let reject = |problem: String| scope.reject(format!("pattern {problem}"));
+    let regex = PythonRegex::new(pattern).map_err(reject)?;
     let mut kept = Vec::with_capacity(list.0.len());
     for series in list.0 {
         scope.check()?;
-        if regex.finds(&series.name).map_err(|problem| scope.refuse(format!("pattern {problem}")))? == wanted {
+        if regex.finds(&series.name).map_err(|problem| scope.reject(format!("pattern {problem}")))? == wanted {
             kept.push(series);
         }
     }

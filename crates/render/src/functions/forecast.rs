@@ -46,7 +46,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
 /// The span to learn from.
 fn source(bootstrap: &Interval, call: &CallContext) -> Result<Needs, Error> {
     if bootstrap.seconds < 0 {
-        return Err(call.refuse(format!("bootstrapInterval must not be negative, got '{}'", bootstrap.text)));
+        return Err(call.reject(format!("bootstrapInterval must not be negative, got '{}'", bootstrap.text)));
     }
     Ok(Needs::spans(vec![call.moved(-bootstrap.seconds, 0, "bootstrapInterval")?]))
 }
@@ -160,7 +160,7 @@ impl Reaching for ConfidenceArea {
         let bands = bands(inputs.only(), self.delta.0, &self.bootstrap, &self.season, scope)?;
         if bands.len() > 1 {
             let count = bands.len();
-            return Err(scope.refuse(format!("seriesList must be exactly 1 series, got {count}")));
+            return Err(scope.reject(format!("seriesList must be exactly 1 series, got {count}")));
         }
         let mut area = Vec::with_capacity(2);
         for (_, mut lower, mut upper) in bands {
@@ -237,7 +237,7 @@ impl Learnt {
         let length = usize::try_from(season.seconds / series.step.max(1)).unwrap_or(0);
         if length < 2 {
             let (text, step) = (&season.text, series.step);
-            return Err(scope.refuse(format!("seasonality must be at least two steps of {step} s, got '{text}'")));
+            return Err(scope.reject(format!("seasonality must be at least two steps of {step} s, got '{text}'")));
         }
         let (mut seasons, mut deviations) = (Vec::with_capacity(count), Vec::<f64>::with_capacity(count));
         let mut predictions = Vec::with_capacity(count);

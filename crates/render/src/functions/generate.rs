@@ -38,7 +38,7 @@ const MINUTE: Literal = Literal::Integer(60);
 /// among them.
 fn times(step: i64, scope: &mut Scope) -> Result<Vec<i64>, Error> {
     if step < 1 {
-        return Err(scope.refuse(format!("step must be at least 1, got {step}")));
+        return Err(scope.reject(format!("step must be at least 1, got {step}")));
     }
     let (start, end) = (scope.span().from, scope.span().until);
     let count = usize::try_from(end.saturating_sub(start)).unwrap_or(0).div_ceil(step as usize);

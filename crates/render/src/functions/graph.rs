@@ -65,7 +65,7 @@ impl Evaluate for AreaBetween {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         let given = self.series.0.len();
         let [lower, upper] = self.series.0.as_mut_slice() else {
-            return Err(scope.refuse(format!("seriesList must be exactly two series, got {given}")));
+            return Err(scope.reject(format!("seriesList must be exactly two series, got {given}")));
         };
         let lower_options = lower.graph_options_mut();
         (lower_options.stacked, lower_options.invisible) = (true, true);

@@ -207,7 +207,7 @@ impl Evaluate for LegendValue {
             Some("si") => Some(SI),
             Some("binary") => Some(BINARY),
             Some(_) => None,
-            None => return Err(scope.refuse("valuesTypes is missing; 'last' or 'avg' would do")),
+            None => return Err(scope.reject("valuesTypes is missing; 'last' or 'avg' would do")),
         };
         if units.is_some() {
             self.types.pop();

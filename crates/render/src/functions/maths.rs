@@ -76,7 +76,7 @@ fn never(_: &Series) -> bool {
 /// `'%d' % value`, where Python can write that.
 fn whole(value: f64, parameter: &str, scope: &Scope) -> Result<String, Error> {
     if !value.is_finite() {
-        return Err(scope.refuse(format!("{parameter} must be finite, got {}", repr(value))));
+        return Err(scope.reject(format!("{parameter} must be finite, got {}", repr(value))));
     }
     let text = format!("{:.0}", value.trunc());
     Ok(if text == "-0" { "0".to_owned() } else { text })
@@ -144,7 +144,7 @@ impl Evaluate for Log {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let base = self.base;
         if base < 2 {
-            return Err(scope.refuse(format!("base must be at least 2, got {base}")));
+            return Err(scope.reject(format!("base must be at least 2, got {base}")));
         }
         // Python divides two natural logarithms.
         let divisor = (base as f64).ln();

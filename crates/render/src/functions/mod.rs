@@ -1,5 +1,5 @@
 //! The table of functions: the families, and functions by name. Each family has a file of its own; nothing outside of
-//! them names a function. No family knows the table: what calls functions by name gets [`CALLBACKS`].
+//! them names a function. No family knows the table: a function that calls others by name gets `CALLBACKS`.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -129,7 +129,7 @@ pub(crate) const CALLBACKS: Callbacks = Callbacks { check: |name| called(name).m
 fn call_back(name: &str, lists: Vec<Vec<Series>>, scope: &mut Scope) -> Result<Vec<Series>, Error> {
     let function = called(name)?;
     let Body::Evaluate { evaluate, .. } = function.body else {
-        return Err(scope.refuse(format!("cannot call {}, which fetches series of its own", function.name)));
+        return Err(scope.reject(format!("cannot call {}, which fetches series of its own", function.name)));
     };
     let arguments = function.arguments(is_callback, lists.into_iter().map(Value::Series).collect(), Vec::new())?;
     match scope.within(function.name, |scope| evaluate(arguments, scope))? {

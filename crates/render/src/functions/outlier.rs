@@ -57,7 +57,7 @@ impl Evaluate for RemoveByPercentile {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let n = self.n;
         if !(0.0 < n && n <= 100.0) {
-            return Err(scope.refuse(format!("n must be greater than 0 and at most 100, got {}", repr(n))));
+            return Err(scope.reject(format!("n must be greater than 0 and at most 100, got {}", repr(n))));
         }
         let mut removed = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
@@ -115,7 +115,7 @@ impl Evaluate for RemoveByValue {
 /// The larger of the two percentages that a number below 50 and its counterpart above stand for.
 fn upper_percentage(n: f64, scope: &Scope) -> Result<f64, Error> {
     if !(0.0..=100.0).contains(&n) {
-        return Err(scope.refuse(format!("n must be at least 0 and at most 100, got {}", repr(n))));
+        return Err(scope.reject(format!("n must be at least 0 and at most 100, got {}", repr(n))));
     }
     Ok(if n < 50.0 { 100.0 - n } else { n })
 }

@@ -163,5 +163,5 @@ fn equally_long(first: &[Series], second: &[Series], name: &str, other: &str, sc
         return Ok(());
     }
     let (given, others) = (first.len(), second.len());
-    Err(scope.refuse(format!("{name} and {other} must have as many series as each other, got {given} and {others}")))
+    Err(scope.reject(format!("{name} and {other} must have as many series as each other, got {given} and {others}")))
 }

@@ -78,7 +78,7 @@ parameters! {
 impl Evaluate for PercentileOfSeries {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if !(0.0 < self.n && self.n <= 100.0) {
-            return Err(scope.refuse(format!("n must be greater than 0 and at most 100, got {}", repr(self.n))));
+            return Err(scope.reject(format!("n must be greater than 0 and at most 100, got {}", repr(self.n))));
         }
         let all: Vec<&Series> = self.series.0.iter().collect();
         let (Some(first), Some(normalized)) = (all.first(), normalize(&all)) else { return Ok(Vec::new().into()) };
@@ -106,7 +106,7 @@ parameters! {
 impl Evaluate for NPercentile {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if !(0.0 < self.n && self.n <= 100.0) {
-            return Err(scope.refuse(format!("n must be greater than 0 and at most 100, got {}", repr(self.n))));
+            return Err(scope.reject(format!("n must be greater than 0 and at most 100, got {}", repr(self.n))));
         }
         let mut lines = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
@@ -144,15 +144,15 @@ impl Evaluate for AsPercent {
             (None, true) => of_sum(&self.series.0, scope),
             (Some(Value::Series(totals)), true) => of_series(&self.series.0, totals, scope),
             (Some(total), true) => {
-                let Some(text) = total.text() else { return Err(scope.refuse("total must be a number or series")) };
+                let Some(text) = total.text() else { return Err(scope.reject("total must be a number or series")) };
                 match f64::from_literal(&total) {
                     Some(number) => of_number(&self.series.0, number, &text, scope),
-                    None => Err(scope.refuse(format!("total must be a number or series, got '{text}'"))),
+                    None => Err(scope.reject(format!("total must be a number or series, got '{text}'"))),
                 }
             }
             (None, false) => by_nodes(self.series.0, None, &self.nodes, scope),
             (Some(Value::Series(totals)), false) => by_nodes(self.series.0, Some(totals), &self.nodes, scope),
-            (Some(_), false) => Err(scope.refuse("total must be None or series where nodes are given")),
+            (Some(_), false) => Err(scope.reject("total must be None or series where nodes are given")),
         }
     }
 }
@@ -236,7 +236,7 @@ fn of_series(series: &[Series], totals: Vec<Series>, scope: &mut Scope) -> Resul
         return Ok(shares.into());
     }
     let [total] = totals.as_slice() else {
-        return Err(scope.refuse(format!(
+        return Err(scope.reject(format!(
             "total must be missing, a number, 1 series or as many series as seriesList has ({}), got {}",
             series.len(),
             totals.len()

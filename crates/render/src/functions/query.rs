@@ -37,7 +37,7 @@ const MAX_BYTES: usize = 1 << 20;
 fn filled(template: &str, prefix: &str, scope: &Scope) -> Result<String, Error> {
     let places = template.bytes().filter(|byte| *byte == b'%').count();
     if places.saturating_mul(prefix.len()).saturating_add(template.len()) > MAX_BYTES {
-        return Err(scope.refuse(format!("makes a text of more than {MAX_BYTES} bytes")));
+        return Err(scope.reject(format!("makes a text of more than {MAX_BYTES} bytes")));
     }
     Ok(template.replace('%', prefix))
 }
@@ -67,14 +67,14 @@ impl Reaching for AliasQuery {
         for (series, (query, found)) in self.series.0.iter_mut().zip(inputs.targets) {
             let shown: String = query.chars().take(200).collect();
             let Some(first) = found.first() else {
-                return Err(scope.refuse(format!("No series found with query: {shown}")));
+                return Err(scope.reject(format!("No series found with query: {shown}")));
             };
             let last = Aggregator::Last.of(&first.values);
             if last.is_nan() {
-                return Err(scope.refuse(format!("Cannot get last value of series: {shown}")));
+                return Err(scope.reject(format!("Cannot get last value of series: {shown}")));
             }
             let name = python_format(&self.name, last, first.integers);
-            series.name = name.map_err(|problem| scope.refuse(format!("newName {problem}")))?.into();
+            series.name = name.map_err(|problem| scope.reject(format!("newName {problem}")))?.into();
         }
         Ok(self.series.0.into())
     }
@@ -88,8 +88,8 @@ struct Renaming {
 
 impl Renaming {
     fn of(search: &str, replace: &str, scope: &Scope) -> Result<Renaming, Error> {
-        let regex = PythonRegex::new(search).map_err(|problem| scope.refuse(format!("search {problem}")))?;
-        let replacement = regex.replacement(replace).map_err(|problem| scope.refuse(format!("replace {problem}")))?;
+        let regex = PythonRegex::new(search).map_err(|problem| scope.reject(format!("search {problem}")))?;
+        let replacement = regex.replacement(replace).map_err(|problem| scope.reject(format!("replace {problem}")))?;
         Ok(Renaming { regex, replacement })
     }
 
@@ -99,7 +99,7 @@ impl Renaming {
         let replaced = self.regex.replace(name, &self.replacement, &stop);
         // A cancellation is not the pattern's mistake.
         scope.check()?;
-        replaced.map_err(|problem| scope.refuse(format!("search {problem}")))
+        replaced.map_err(|problem| scope.reject(format!("search {problem}")))
     }
 }
 

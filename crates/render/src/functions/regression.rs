@@ -32,7 +32,7 @@ impl LinearRegression {
         let from = time(&self.start, call.span.from, "startSourceAt")?;
         let until = time(&self.end, call.span.until, "endSourceAt")?;
         if until < from {
-            return Err(call.refuse(format!("startSourceAt must not be after endSourceAt, got {from} and {until}")));
+            return Err(call.reject(format!("startSourceAt must not be after endSourceAt, got {from} and {until}")));
         }
         Ok(Span { from, until })
     }

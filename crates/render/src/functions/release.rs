@@ -36,20 +36,20 @@ impl Evaluate for TimeShiftByMetric {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let (list, marks) = (self.series.0, self.marks.0);
         let Ok(rank) = usize::try_from(self.rank) else {
-            return Err(scope.refuse(format!("versionRankIndex must not be negative, got {}", self.rank)));
+            return Err(scope.reject(format!("versionRankIndex must not be negative, got {}", self.rank)));
         };
         for (parameter, list) in [("seriesList", &list), ("markSource", &marks)] {
             if list.len() < 2 {
-                return Err(scope.refuse(format!("{parameter} must be at least two series, got {}", list.len())));
+                return Err(scope.reject(format!("{parameter} must be at least two series, got {}", list.len())));
             }
         }
         let points = list.first().map_or(0, |series| series.values.len());
         if points == 0 || list.iter().chain(&marks).any(|series| series.values.len() != points) {
-            return Err(scope.refuse("all series must have values, and the same number of them"));
+            return Err(scope.reject("all series must have values, and the same number of them"));
         }
         let releases = newest(&marks);
         let [latest, _, ..] = releases.as_slice() else {
-            return Err(scope.refuse(format!(
+            return Err(scope.reject(format!(
                 "markSource must tell where two major versions begin, by names that end in such as 2_13; {} is there",
                 releases.len()
             )));

@@ -68,7 +68,7 @@ const MOST_VALUES: i64 = 10_000;
 impl Evaluate for CountValues {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if !(0..=MOST_VALUES).contains(&self.limit) {
-            return Err(scope.refuse(format!("valuesLimit must be 0 to {MOST_VALUES}, got {}", self.limit)));
+            return Err(scope.reject(format!("valuesLimit must be 0 to {MOST_VALUES}, got {}", self.limit)));
         }
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let rows = self.series.0.iter().map(|series| series.values.len()).max().unwrap_or(0);
@@ -111,7 +111,7 @@ impl Evaluate for HeatMap {
         let shape = |series: &Series| (series.start, series.end, series.step, series.values.len());
         if let Some(other) = list.iter().find(|series| list.first().is_some_and(|first| shape(first) != shape(series)))
         {
-            return Err(scope.refuse(format!("all series must have the same times, and {} has others", other.name)));
+            return Err(scope.reject(format!("all series must have the same times, and {} has others", other.name)));
         }
         let rows = list.first().map_or(0, |series| series.values.len());
         let at = |series: &Series, row: usize| series.values.get(row).copied().unwrap_or(f64::NAN);
@@ -142,12 +142,12 @@ parameters! {
 impl Evaluate for IntegralWithReset {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let [reset] = self.reset.0.as_slice() else {
-            return Err(scope.refuse(format!("resettingSeries must be one series, got {}", self.reset.0.len())));
+            return Err(scope.reject(format!("resettingSeries must be one series, got {}", self.reset.0.len())));
         };
         let mut summed = Vec::with_capacity(self.series.0.len());
         for series in self.series.0 {
             if series.step != reset.step || series.values.len() != reset.values.len() {
-                return Err(scope.refuse(format!("{} must have the same times as {}", series.name, reset.name)));
+                return Err(scope.reject(format!("{} must have the same times as {}", series.name, reset.name)));
             }
             scope.spend(series.values.len())?;
             let mut sum = 0.0;

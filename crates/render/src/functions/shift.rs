@@ -9,7 +9,8 @@ use crate::{
     scope::{CallContext, Scope},
 };
 
-const INTERVALS: &[Literal] = &[
+/// Shifts that an editor may offer.
+pub(super) const INTERVALS: &[Literal] = &[
     Literal::Text("1h"),
     Literal::Text("6h"),
     Literal::Text("12h"),
@@ -124,7 +125,7 @@ impl TimeStack {
     fn spans(&self, call: &CallContext) -> Result<Vec<Span>, Error> {
         let count = self.after.saturating_sub(self.first);
         if count > MAX_STACKED {
-            return Err(call.refuse(format!(
+            return Err(call.reject(format!(
                 "timeShiftStart and timeShiftEnd ask for {count} shifts; at most {MAX_STACKED} are made"
             )));
         }

@@ -103,7 +103,7 @@ impl Objective<'_> {
     fn evaluate(&self, list: Vec<Series>, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let interval = self.interval.seconds;
         if interval <= 0 {
-            return Err(scope.refuse(format!("interval must be longer than nothing, got '{}'", self.interval.text)));
+            return Err(scope.reject(format!("interval must be longer than nothing, got '{}'", self.interval.text)));
         }
         let longer = inputs.spans.into_iter().next().map(|(_, longer)| longer);
         let budget = self.objective.map_or(String::new(), |objective| format!(", {}", general(objective)));

@@ -107,14 +107,14 @@ impl Pair {
         scope: &mut Scope,
     ) -> Result<Option<Pair>, Error> {
         let Some(size) = usize::try_from(window).ok().filter(|window| *window > 0) else {
-            return Err(scope.refuse(format!("windowSize must be at least 1, got {window}")));
+            return Err(scope.reject(format!("windowSize must be at least 1, got {window}")));
         };
         let (a, b) = match (left.0.as_slice(), right.0.as_slice()) {
             ([a], [b]) => (a, b),
             ([], _) | (_, []) => return Ok(None),
             (left, right) => {
                 let given = format!("got {} and {}", left.len(), right.len());
-                return Err(scope.refuse(format!("both lists must be one series, {given}")));
+                return Err(scope.reject(format!("both lists must be one series, {given}")));
             }
         };
         let Some(normalized) = normalize(&[a, b]) else { return Ok(None) };
@@ -200,7 +200,7 @@ impl Evaluate for PearsonClosest {
         let one = match self.one.0.as_slice() {
             [one] => one,
             [] => return Ok(Vec::new().into()),
-            many => return Err(scope.refuse(format!("series must be one series, got {}", many.len()))),
+            many => return Err(scope.reject(format!("series must be one series, got {}", many.len()))),
         };
         let mut ranked: Vec<(f64, Series)> = Vec::with_capacity(self.series.0.len());
         for series in self.series.0 {
@@ -294,11 +294,11 @@ impl Evaluate for PolyFit {
         let given = self.degree.unwrap_or(1);
         let degree = usize::try_from(given).ok().filter(|degree| (1..=HIGHEST_DEGREE).contains(degree));
         let Some(degree) = degree else {
-            return Err(scope.refuse(format!("degree must be 1 to {HIGHEST_DEGREE}, got {given}")));
+            return Err(scope.reject(format!("degree must be 1 to {HIGHEST_DEGREE}, got {given}")));
         };
         let beyond = self.offset.as_ref().map_or(0, |offset| offset.seconds);
         if beyond < 0 {
-            return Err(scope.refuse("offset must not be negative; the curve reaches beyond the end, not short of it"));
+            return Err(scope.reject("offset must not be negative; the curve reaches beyond the end, not short of it"));
         }
         let suffix = match (&self.degree, &self.offset) {
             (_, Some(offset)) => format!(",{degree},'{}'", offset.text),
@@ -417,7 +417,7 @@ impl Evaluate for Tukey {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if self.basis <= 0.0 || self.n < 1 {
             let given = format!("got {} and {}", general(self.basis), self.n);
-            return Err(scope.refuse(format!("basis must be above 0 and n at least 1, {given}")));
+            return Err(scope.reject(format!("basis must be above 0 and n at least 1, {given}")));
         }
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let count = first.values.len() as i64;

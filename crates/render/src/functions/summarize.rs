@@ -30,7 +30,7 @@ impl Evaluate for Summarize {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let (interval, text) = (self.interval.seconds, &self.interval.text);
         if interval <= 0 {
-            return Err(scope.refuse(format!("intervalString must be longer than nothing, got '{text}'")));
+            return Err(scope.reject(format!("intervalString must be longer than nothing, got '{text}'")));
         }
         let mut summarized = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {

@@ -59,7 +59,7 @@ parameters! {
 impl Evaluate for GroupByTags {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if self.tags.is_empty() {
-            return Err(scope.refuse("no tags specified; name at least one to group by"));
+            return Err(scope.reject("no tags specified; name at least one to group by"));
         }
         // Their common name stays, unless the name is among the tags, and then each keeps its own.
         let by_name = self.tags.iter().any(|tag| tag.0 == "name");

@@ -33,7 +33,7 @@ impl Evaluate for WeightedAverage {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let (averages, weights) = (&self.averages.0, &self.weights.0);
         if averages.len() != weights.len() {
-            return Err(scope.refuse(format!(
+            return Err(scope.reject(format!(
                 "seriesListAvg and seriesListWeight must have as many series as each other, got {} and {}",
                 averages.len(),
                 weights.len()
