@@ -33,9 +33,9 @@ pub(crate) struct Face {
 /// Heights of a face, pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heights {
-    /// Of a capital above the base line.
+    /// The height of a capital above the base line.
     pub capital: f32,
-    /// From a base line to the next.
+    /// The distance from a base line to the next.
     pub line: f32,
 }
 

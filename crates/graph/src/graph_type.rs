@@ -1,4 +1,4 @@
-//! What a request draws: the parameters `graphType` and `pieMode`.
+//! The kind of picture: the parameters `graphType` and `pieMode`.
 
 use crate::error::Error;
 

@@ -89,11 +89,11 @@ pub(crate) struct LineOptions {
     /// The allowed numbers of steps of a value axis.
     pub divisors: Vec<u32>,
     pub log_base: Option<f64>,
-    /// Of the only axis.
+    /// The only axis.
     pub axis: AxisOptions,
-    /// Of the left axis of two.
+    /// The left axis of two.
     pub left: AxisOptions,
-    /// Of the right axis of two.
+    /// The right axis of two.
     pub right: AxisOptions,
 }
 

@@ -10,12 +10,12 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The picture as SVG text, at most about `limit` bytes of it. `stop` is asked now and then, and ends the work.
+    /// The picture as SVG text, at most about `limit` bytes of it. `stop` is called now and then, and ends the work.
     pub fn svg(&self, limit: usize, stop: &dyn Fn() -> bool) -> Result<String, Error> {
         svg::write(&self.scene, self.font.as_deref(), limit, stop)
     }
 
-    /// The picture as the bytes of a PNG file. `stop` is asked now and then, and ends the work.
+    /// The picture as the bytes of a PNG file. `stop` is called now and then, and ends the work.
     pub fn png(&self, stop: &dyn Fn() -> bool) -> Result<Vec<u8>, Error> {
         raster::write(&self.scene, stop)
     }

@@ -3,8 +3,8 @@
 //! The choices are graphite-web's, so that a graph keeps its scale when it moves here:
 //!
 //! 1. The limits are those of the data, or of the request.
-//! 2. Steps are 1, 2 or 5 times a power of ten (powers of two for binary units). Of those that cover the limits in one
-//!    of the allowed numbers of steps, the one that leaves least blank wins.
+//! 2. Steps are 1, 2 or 5 times a power of ten (powers of two for binary units). Among those that cover the limits in
+//!    one of the allowed numbers of steps, the one that leaves least blank wins.
 //! 3. Where the data set the limits, they are moved out to whole steps.
 
 use crate::{

@@ -1,4 +1,4 @@
-//! What a point costs in each family of functions, so that a regression shows.
+//! The cost of a point in each family of functions, so that a regression shows.
 //!
 //!     cargo run --release -p render --example families [TEXT]
 //!

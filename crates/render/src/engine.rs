@@ -259,7 +259,7 @@ impl<'a> Engine<'a> {
         self.made -= 1;
         self.steps_left = steps_left;
         match value {
-            // An error may come of what is missing elsewhere.
+            // The error may come from data that is missing elsewhere.
             Err(error) if self.awaits() && !is_final(&error) => Ok(Value::Planned),
             other => other,
         }

@@ -48,7 +48,7 @@ pub fn evaluate(targets: &[Expression], context: &Context, data: &Data, budget: 
             Ok(Value::Series(series)) => all.extend(series),
             Ok(Value::Lists(lists)) if !lists.is_empty() => return Err(unfinished(target)),
             Ok(_) => {}
-            // An error may come of what is missing elsewhere.
+            // The error may come from data that is missing elsewhere.
             Err(error) if !engine.awaits() || is_final(&error) => return Err(error),
             Err(_) => {}
         }

@@ -1,4 +1,4 @@
-//! What a request asks of the caller, and the answers.
+//! The fetches that a request needs, and their answers.
 
 use std::{collections::HashMap, sync::Arc};
 

@@ -19,8 +19,8 @@ pub(crate) trait Evaluate: Parameters {
 
 /// A function of its arguments and more.
 ///
-/// 1. [`Reaching::reach`] declares what is needed, before anything is fetched. The planner asks, and so does the
-///    engine, of the same call with the same answer.
+/// 1. [`Reaching::reach`] declares the needs of a call, before anything is fetched. Planning and evaluation get the
+///    same answer.
 /// 2. Where that is [`Reach::Later`], [`Reaching::reach_further`] declares it once, from the evaluated arguments. This
 ///    may cost another round of fetches.
 /// 3. [`Reaching::evaluate`] gets all of it. There is no third phase.
@@ -37,7 +37,7 @@ pub(crate) trait Reaching: Parameters + 'static {
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error>;
 }
 
-/// The first answer to what a function needs.
+/// The needs of a function before anything is fetched.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Reach {
     /// Its arguments and these.
@@ -55,7 +55,7 @@ impl Reach {
     }
 }
 
-/// What a function needs besides its arguments.
+/// The needs of a function besides its arguments.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Needs {
     /// Its first argument over each of these spans.
@@ -76,7 +76,7 @@ impl Needs {
     }
 }
 
-/// What a function needs besides its arguments, evaluated: in the order in which it asked, phase 1 first.
+/// The evaluated needs of a function, in the order of its declarations, phase 1 first.
 #[derive(Default)]
 pub(crate) struct Inputs<'a> {
     /// Whether the first argument was evaluated over the span of the call, so that an empty field means no series.

@@ -215,7 +215,7 @@ fn translated(pattern: &str) -> String {
                 None => out.push_str("\\{"),
             }
         } else if character == '}' {
-            // It closes a count if one is open in what is written, and is plain otherwise.
+            // Closes an open count, and is plain otherwise.
             let open = out.rfind('{').filter(|open| !out.get(..*open).unwrap_or_default().ends_with('\\'));
             let closes = open.is_some_and(|open| {
                 let inside = out.get(open + 1..).unwrap_or_default();
@@ -229,7 +229,7 @@ fn translated(pattern: &str) -> String {
     out
 }
 
-/// Of `{m,n}`, `{m}`, `{m,}` or `{,n}` at the start of a text: `m`, and what is between it and the brace.
+/// `m` of a `{m,n}`, `{m}`, `{m,}` or `{,n}` at the start of a text, and the text between it and the brace.
 fn count_of(text: &str) -> Option<(&str, &str)> {
     let (inside, _) = text.strip_prefix('{')?.split_once('}')?;
     let (from, to) = inside.split_once(',').map_or((inside, ""), |(from, to)| (from, to));

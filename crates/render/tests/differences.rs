@@ -106,7 +106,7 @@ fn a_window_in_a_template_sees_its_values() {
 
 #[test]
 fn series_may_be_given_by_name() {
-    // graphite-web fetches only what is given by place, and takes the rest for nothing.
+    // graphite-web fetches only positional arguments, and takes the rest for nothing.
     assert_eq!(names("asPercent(a.one,total=a.two)"), ["asPercent(a.one,a.two)"]);
     assert_eq!(names("transformNull(a.two,1,referenceSeries=a.one)"), ["transformNull(a.two,1,referenceSeries)"]);
 }
@@ -538,7 +538,7 @@ fn targets_made_of_names_are_bounded() {
         data.put(fetch, vec![one]);
     }
     assert!(matches!(evaluate(&targets, &context(), &data, &Budget::unlimited()), Err(Error::Fetches { .. })));
-    // What they make counts against the budget, like all else.
+    // Their points count against the budget, like all others.
     let budget = Budget { points: 1000, cancelled: &|| false };
     let walks = "applyByNode(group(a,b,c,d),0,'randomWalk(\"%\",1)')";
     assert!(matches!(answer_within(walks, &context(), &budget), Err(Error::Budget { .. })));
@@ -557,7 +557,7 @@ fn one_long_function_stops_when_cancelled() {
         "exponentialMovingAverage(a.*,'5min')",
         "sumSeriesWithWildcards(a.*,1)",
     ] {
-        // It is asked more often than there are calls, so it is asked within them.
+        // The check runs more often than there are calls, so it runs within them.
         checks.store(0, Ordering::Relaxed);
         let count = || checks.fetch_add(1, Ordering::Relaxed) > 1000;
         answer_within(target, &context(), &Budget { points: usize::MAX, cancelled: &count }).expect(target);

@@ -6,7 +6,7 @@ use render::{Budget, Context, Data, Error, Evaluation, Fetch, Series, evaluate, 
 const NULL: f64 = f64::NAN;
 const START: i64 = 1_615_737_710;
 
-/// What a path finds: names and values, a step of a second unless said otherwise.
+/// The series of a path: names and values, at a step of a second by default.
 type Found<'a> = &'a [(&'a str, &'a [(&'a str, &'a [f64])])];
 
 fn answer_at(step: i64, target: &str, found: Found) -> Result<Vec<Series>, Error> {

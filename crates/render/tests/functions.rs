@@ -217,7 +217,7 @@ fn replay(family: &str) {
             let ours = answered(case, &metrics, with_steps);
             let as_recorded = match (&ours, case.answer.first()) {
                 (Err(error), Some(answer)) if answer[0] == "error" => {
-                    // What it trips over we may reject with a reason of our own, never the other way round.
+                    // Where it fails we may reject with a reason of our own, never the other way round.
                     answer[1] == "500" || answer[1] == error.graphite_web_status().to_string()
                 }
                 (Ok(ours), _) => same(ours, &case.answer),

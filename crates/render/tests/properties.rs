@@ -25,7 +25,7 @@ enum Shape {
     OnePoint,
     /// Steps and starts of their own.
     Mismatched,
-    /// What floats have at their ends.
+    /// The extremes of floats.
     Extremes,
 }
 
@@ -169,7 +169,7 @@ fn every_row_documents_itself() {
         assert!(function.signature_text().starts_with(&format!("{name}(")), "{name}");
         for parameter in function.shown() {
             assert!(!parameter.name.is_empty(), "{name}");
-            // What has a default need not be given.
+            // A parameter with a default is optional.
             let standing_in = parameter.default.or(parameter.documented);
             assert!(standing_in.is_none() || !parameter.required, "{name}: {}", parameter.name);
         }
@@ -199,7 +199,7 @@ fn every_function_takes_any_series() {
                             series.iter().filter_map(misfit).map(|problem| format!("{target} of {shape:?}: {problem}")),
                         );
                     }
-                    // What is there may be rejected, where it is not usual; never the call itself.
+                    // Unusual series may be rejected; never the call itself.
                     Err(Error::Rejected { .. }) if shape != Shape::Usual => {}
                     // No releases are among the usual; and there must be some value to show.
                     Err(Error::Rejected { function: "timeShiftByMetric" | "legendValue", .. }) => {}

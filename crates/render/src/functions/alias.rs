@@ -78,7 +78,7 @@ impl Evaluate for AliasByMetric {
     }
 }
 
-/// The last node of what is inside the innermost left and the first right bracket, up to its first comma.
+/// The last node of the text inside the innermost left and the first right bracket, up to its first comma.
 fn last_node(name: &str) -> &str {
     let left = name.rfind('(').map_or(0, |at| at + 1);
     let right = name.find(')').unwrap_or(name.len());

@@ -75,7 +75,7 @@ impl Evaluate for VerticalLine {
         if scope.span().until < time {
             return Err(scope.reject(format!("timestamp {time} exists after end of range")));
         }
-        // It ends where it starts, and yet has two values.
+        // The line ends at its start, and yet has two values.
         let line = Series::computed(&self.label.unwrap_or_default(), time, time, 1, vec![1.0; 2]);
         let mut line = Series { x_files_factor: scope.x_files_factor, ..line };
         line.graph_options_mut().infinite = true;

@@ -49,7 +49,7 @@ impl Reaching for ExponentialMovingAverage {
             let name = format!("exponentialMovingAverage({},{shown})", series.name);
             let points = usize::try_from(points).unwrap_or(usize::MAX);
             let values = averages(&series.values, points, 2.0 / (constant as f64 + 1.0));
-            // Python's `0` stands in where there is nothing to begin with.
+            // Without values to begin with, Python takes the integer `0`.
             let integers = values.first() == Some(&0.0) && values.iter().skip(1).all(|value| value.is_nan());
             let start = series.start.saturating_add(preview);
             means.push(Series { start, integers, ..series.with(values).called(name) });

@@ -116,7 +116,7 @@ impl Evaluate for Substr {
     }
 }
 
-/// Some nodes of what is inside the innermost left and the first right bracket, up to its first comma.
+/// Some nodes of the text inside the innermost left and the first right bracket, up to its first comma.
 fn nodes(name: &str, start: i64, stop: i64) -> String {
     let left = name.rfind('(').map_or(0, |at| at + 1);
     let right = name.find(')').unwrap_or(name.len());

@@ -20,7 +20,7 @@ fn sorted_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f6
             scope.check()?;
         }
         let leaving = i.checked_sub(points).map_or(f64::NAN, |left| values[left]);
-        // Of equals the oldest comes first, which shows in the sign of zeros.
+        // The oldest of equals comes first, which shows in the sign of zeros.
         let first = |sorted: &[f64], value: f64| sorted.partition_point(|kept| *kept < value);
         let behind = |sorted: &[f64], value: f64| sorted.partition_point(|kept| *kept <= value);
         match (leaving.is_nan(), value.is_nan()) {

@@ -169,7 +169,7 @@ fn running(values: &[f64], points: usize) -> Vec<f64> {
 }
 
 /// Window extremes. The queue holds those values that no later one has outdone yet, each with its place; the
-/// extreme is in front. Of equals the first is kept, as Python keeps it.
+/// extreme is in front. The first of equals is kept, as in Python.
 fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> Vec<f64> {
     let mut queue: VecDeque<(usize, f64)> = VecDeque::new();
     let mut extremes = Vec::with_capacity((values.len() + 1).saturating_sub(points));
