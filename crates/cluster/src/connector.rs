@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::Clock;
+use host::{Backoff, Clock};
 use parking_lot::Mutex;
 use store::StoreError;
 use store_cassandra::{
@@ -29,7 +29,7 @@ const LOGGED_REASONS: usize = 100;
 /// Interval between two log lines about the progress of creating tables.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
-/// Pauses between two attempts.
+/// The pause before the second attempt, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
@@ -73,10 +73,9 @@ impl Connector {
 
     /// Retries until connected.
     pub(crate) async fn retry(self) {
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         while !self.connection.was_connected() {
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_wait()).await;
             if let Err(error) = self.connect().await {
                 self.failed(&error);
             }

@@ -6,7 +6,9 @@
 mod ask;
 mod catalogue;
 mod claim;
+mod connect_error;
 mod driver;
+mod explain;
 mod failure;
 mod merge;
 mod names;
@@ -25,8 +27,8 @@ mod wire;
 mod write;
 
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
+pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;
 pub use names::{Refused, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
 pub use scylla::statement::Consistency;
-pub use session::ConnectError;

@@ -2,11 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use host::Clock;
+use host::{Backoff, Clock};
 
 use crate::failure::{Classify, Failure};
 
-/// The pause before the second attempt; doubles up to [`LONGEST_PAUSE`].
+/// The pause before the second attempt, and the longest one.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -26,18 +26,17 @@ impl Retry {
         F: Future<Output = Result<T, E>>,
     {
         let began = self.clock.instant();
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
             let error = match attempt().await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             let elapsed = self.clock.instant() - began;
-            if error.failure() != Failure::Transient || elapsed + pause >= self.limit {
+            if error.failure() != Failure::Transient || elapsed + backoff.peek() >= self.limit {
                 return Err(error);
             }
-            tokio::time::sleep(pause).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            tokio::time::sleep(backoff.next_wait()).await;
         }
     }
 }

@@ -1,163 +1,28 @@
-//! The schema: every table there is, in CQL. Making the CQL is pure ([`Schema`]); `found` reads what a cluster has,
-//! `apply` makes what is missing, `check` says what differs.
+//! The schema: every table there is, in CQL.
+//!
+//! `definition` makes the statements and is pure; `found` reads what a cluster has, `apply` creates what is missing, `check`
+//! reports the differences, and `open` is what a node does at its start.
 
 mod apply;
 mod check;
 mod cql;
+mod create;
+mod definition;
 mod found;
+mod mismatch;
+mod open;
 
-use std::collections::BTreeSet;
+use metric::Retention;
 
-use metric::{Retention, Table};
-
-use crate::{Indexes, Options};
+use crate::Options;
 
 pub use apply::apply;
 pub use check::{Finding, Report, check};
-pub(crate) use check::{Opened, open};
 pub use cql::datapoints_table;
-pub(crate) use cql::{LAST_COMPONENT, MAX_TTL_SECONDS, OUT_OF_ORDER_SECONDS, quoted};
+pub(crate) use cql::{LAST_COMPONENT, MAX_TTL_SECONDS, OUT_OF_ORDER_SECONDS, metadata_keyspace, quoted};
+pub use definition::Schema;
 pub(crate) use found::FoundIndexes;
-
-/// What is shown where nothing is known of the cluster: right for most that are worth having. `apply` asks the cluster.
-const USUAL_REPLICATION: &str = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}";
-
-/// The keyspace of the names that go with a keyspace of points.
-pub(crate) fn metadata_keyspace(keyspace: &str) -> String {
-    format!("{keyspace}_metadata")
-}
-
-/// A statement of a schema, and what it makes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Creation {
-    pub(crate) thing: Thing,
-    pub(crate) cql: String,
-}
-
-/// Something that a schema consists of.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Thing {
-    /// The keyspace of the points.
-    DataKeyspace,
-    /// A table of points.
-    Datapoints(Table),
-    /// The keyspace of the names.
-    MetadataKeyspace,
-    /// Another table of that keyspace.
-    MetadataTable(&'static str),
-    /// The index over a column of a table.
-    Index(&'static str, String),
-    /// A row of `spec`.
-    Spec(&'static str, String),
-}
-
-impl Thing {
-    /// Whether it is in the cluster of the points.
-    fn is_data(&self) -> bool {
-        matches!(self, Thing::DataKeyspace | Thing::Datapoints(_))
-    }
-}
-
-impl std::fmt::Display for Thing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Thing::DataKeyspace => f.write_str("the keyspace of the points"),
-            Thing::Datapoints(table) => write!(f, "table {table}"),
-            Thing::MetadataKeyspace => f.write_str("the keyspace of the names"),
-            Thing::MetadataTable(table) => write!(f, "table {table}"),
-            Thing::Index(table, column) => write!(f, "the index over {table}.{column}"),
-            Thing::Spec(name, value) => write!(f, "{name} = {value} in table spec"),
-        }
-    }
-}
-
-/// Every table that a node needs for some retentions.
-#[derive(Debug, Clone)]
-pub struct Schema {
-    keyspace: String,
-    metadata: String,
-    replication: Option<String>,
-    indexes: Indexes,
-    components: usize,
-    tables: BTreeSet<Table>,
-}
-
-impl Schema {
-    /// For a table of points for each stage of these retentions.
-    pub fn new(options: &Options, retentions: &[Retention]) -> Schema {
-        let tables_of = |retention: &Retention| {
-            let retention = retention.clone();
-            (0..retention.stages().len()).map(move |index| retention.table(index))
-        };
-        Schema {
-            keyspace: options.keyspace.clone(),
-            metadata: metadata_keyspace(&options.keyspace),
-            replication: options.replication.clone(),
-            indexes: options.indexes,
-            components: cql::COMPONENTS,
-            tables: retentions.iter().flat_map(tables_of).collect(),
-        }
-    }
-
-    /// The same with another number of columns for components: for tests, in which 134 indexes take too long.
-    #[doc(hidden)]
-    pub fn with_components(mut self, components: usize) -> Schema {
-        self.components = components;
-        self
-    }
-
-    /// All statements, in the order in which they may be run. `usual` is the replication where none was chosen.
-    pub(crate) fn creations(&self, usual: [&str; 2]) -> Vec<Creation> {
-        let replication = |usual: &str| self.replication.clone().unwrap_or_else(|| usual.to_owned());
-        let metadata = self.metadata.as_str();
-        let mut creations = Vec::new();
-        let mut create = |thing: Thing, cql: String| creations.push(Creation { thing, cql });
-        create(Thing::DataKeyspace, cql::keyspace(&self.keyspace, &replication(usual[0])));
-        for &table in &self.tables {
-            create(Thing::Datapoints(table), cql::datapoints_table(&self.keyspace, table));
-        }
-        create(Thing::MetadataKeyspace, cql::keyspace(metadata, &replication(usual[1])));
-        for table in cql::NAME_TABLES {
-            create(Thing::MetadataTable(table), cql::name_table(metadata, table, self.components));
-        }
-        create(Thing::MetadataTable("metrics_metadata"), cql::metrics_metadata(metadata));
-        create(Thing::MetadataTable("writers"), cql::writers_table(metadata));
-        create(Thing::MetadataTable("spec"), cql::spec_table(metadata));
-        for (name, value) in cql::spec(self.components) {
-            let row = cql::spec_row(metadata, name, &value);
-            create(Thing::Spec(name, value), row);
-        }
-        for (table, column) in cql::indexed(self.indexes, self.components) {
-            let index = cql::index(metadata, table, &column, self.indexes);
-            create(Thing::Index(table, column), index);
-        }
-        creations
-    }
-
-    /// All statements as text, to be read or given to `cqlsh`. Without a chosen replication, three replicas.
-    pub fn show(&self) -> String {
-        let mut text = String::new();
-        for Creation { thing, cql } in self.creations([USUAL_REPLICATION; 2]) {
-            match thing {
-                Thing::DataKeyspace => text.push_str("-- Points: a table for each stage of a retention.\n"),
-                Thing::MetadataKeyspace => text.push_str("-- Names.\n"),
-                Thing::Spec("schema_version", _) => text.push_str("-- How all of this is kept.\n"),
-                Thing::Index("metrics_metadata", ref column) if column == "id" => text.push_str("\n-- Indexes.\n"),
-                Thing::Index("metrics", ref column) if column == "parent" && self.indexes == Indexes::Sai => {
-                    text.push_str("\n-- Indexes.\n");
-                }
-                _ => {}
-            }
-            text.push_str(&cql);
-            text.push('\n');
-            // A blank line behind what takes several.
-            if cql.contains('\n') {
-                text.push('\n');
-            }
-        }
-        text
-    }
-}
+pub(crate) use open::{Opened, open};
 
 /// What is made by hand, or by a role that may: the statements of [`Schema::show`].
 pub fn show(options: &Options, retentions: &[Retention]) -> String {
@@ -171,7 +36,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{ClusterOptions, Consistencies, Consistency};
+    use crate::{ClusterOptions, Consistencies, Consistency, Indexes};
 
     fn options() -> Options {
         let data = ClusterOptions {

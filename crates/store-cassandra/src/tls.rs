@@ -12,7 +12,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
 };
 
-use crate::{TlsOptions, session::ConnectError};
+use crate::{TlsOptions, connect_error::ConnectError};
 
 /// The settings of every connection of a session. `hosts` are the names that contact points were given by, with
 /// the addresses they stand for.

@@ -126,7 +126,6 @@ fn has(line: &str, path: &str) -> bool {
 const CIRCLES_PENDING: &[&str] = &[
     "ingest",
     "metadata",
-    "store-cassandra",
 ];
 
 #[test]

@@ -12,8 +12,8 @@ use scylla::{response::PagingState, statement::prepared::PreparedStatement};
 use store::{SharedNode, StoreError};
 
 use super::{
-    Names,
     plan::{Query, plan},
+    tables::Names,
 };
 use crate::failure::unavailable;
 

@@ -17,8 +17,8 @@ use scylla::{
 use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
 use uuid::Uuid;
 
-use super::{Names, config, write::components};
-use crate::{CassandraDriver, ask::read, failure::unavailable, rows, schema::quoted};
+use super::{config, paths::components, report::ScanReport, tables::Names};
+use crate::{ask::read, failure::unavailable, rows, schema::quoted};
 
 /// Parts of the ring. Ten million metrics are twenty thousand in each.
 const RANGES: u64 = 512;
@@ -30,42 +30,6 @@ const AT_ONCE: usize = 8;
 const PAGE_ROWS: i32 = 5000;
 
 const WHAT: &str = "reading the tables of names";
-
-/// What a scan met.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ScanReport {
-    /// Metrics with whole rows.
-    pub metrics: u64,
-    /// Names in `metrics` that `metrics_metadata` does not have.
-    pub without_metadata: u64,
-    /// Names in `metrics_metadata` that `metrics` does not have: what is left of deleted ones.
-    pub unlisted: u64,
-    /// Names in both without id or config.
-    pub partial: u64,
-    /// Configs that say nothing that can be done, and one of them, with what is wrong.
-    pub unreadable: u64,
-    /// A name of those, and what is wrong with it.
-    pub example: Option<String>,
-    /// Metrics whose id is not the one that belongs to their name: their points are not found.
-    pub other_ids: u64,
-}
-
-impl ScanReport {
-    /// Rows that are no metrics.
-    pub fn left_out(&self) -> u64 {
-        self.without_metadata + self.unlisted + self.partial + self.unreadable
-    }
-
-    fn add(&mut self, other: ScanReport) {
-        self.metrics += other.metrics;
-        self.without_metadata += other.without_metadata;
-        self.unlisted += other.unlisted;
-        self.partial += other.partial;
-        self.unreadable += other.unreadable;
-        self.example = self.example.take().or(other.example);
-        self.other_ids += other.other_ids;
-    }
-}
 
 /// A row of `metrics_metadata` where it lies in the frame.
 type Row<'a> =
@@ -85,20 +49,9 @@ struct Range {
     rows: u64,
 }
 
-impl CassandraDriver {
-    /// Of names that a scan did not meet, the ones that somebody deleted. A scan asks as few replicas as it is set to, and
-    /// one of them may have missed a name: here a majority is asked. A name with more components than the tables have
-    /// columns is never in them, and not deleted.
-    ///
-    /// # Errors
-    /// The cluster could not say it of all of them.
-    pub async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
-        self.names.deleted(names).await
-    }
-}
-
 impl Names {
-    async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
+    /// Which of these names are gone from the tables; see [`crate::CassandraDriver::deleted`].
+    pub(crate) async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
         let tables = self.tables().await?;
         let keyspace = quoted(&self.keyspace);
         let mut listed = self.reading(&format!("SELECT name FROM {keyspace}.metrics WHERE name = ?")).await?;

@@ -7,7 +7,10 @@ use scylla::{statement::prepared::PreparedStatement, value::CqlTimeuuid};
 use store::{SharedMetric, StoreError};
 use uuid::Uuid;
 
-use super::{Names, Tables, config};
+use super::{
+    config,
+    tables::{Names, Tables},
+};
 use crate::{ask::read, failure::unavailable};
 
 /// A row of `metrics_metadata` without its key.

@@ -7,17 +7,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use metric::is_tagged;
 use store::{MetricRecord, StoreError};
 
-use super::{Names, Tables, bound, config};
+use super::{
+    config,
+    paths::{bound, components},
+    tables::{Names, Tables},
+};
 use crate::{failure::unavailable, rows};
-
-/// Metrics that the tables cannot hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Refused {
-    /// How many, since the start.
-    pub metrics: u64,
-    /// The latest of them.
-    pub example: Option<String>,
-}
 
 impl Names {
     /// Writes the rows of metrics, with those of every directory above them. What is there already is written again as it
@@ -91,9 +86,4 @@ impl Names {
         let written = self.retry.run(|| self.session.batch(&batch, &values)).await;
         written.map(drop).map_err(|error| unavailable("writing a metric", &self.keyspace, &error))
     }
-}
-
-/// Components of a path. A tagged metric is found by its tags: it is in no tree, and has none.
-pub(super) fn components(path: &str) -> usize {
-    if is_tagged(path) { 0 } else { path.split('.').count() }
 }

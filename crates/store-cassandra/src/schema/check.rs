@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use metric::{ROW_POINTS, Table};
-use scylla::client::session::Session;
 use store::StoreError;
 
 use super::{
-    Schema, Thing, apply, cql, found,
-    found::{Found, FoundIndexes, FoundTable},
-    metadata_keyspace,
+    cql,
+    definition::{Schema, Thing, USUAL_REPLICATION},
+    found::{Found, FoundIndexes},
+    mismatch::mismatches,
 };
 use crate::{Indexes, Options, session};
 
@@ -97,7 +96,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
     let components = found.components().unwrap_or(schema.components);
     let mut absent: BTreeMap<&str, usize> = BTreeMap::new();
     let mut present = 0;
-    for creation in schema.clone().with_components(components).creations([super::USUAL_REPLICATION; 2]) {
+    for creation in schema.clone().with_components(components).creations([USUAL_REPLICATION; 2]) {
         match (&creation.thing, found.has(&creation.thing)) {
             // One line says it for 130 indexes.
             (Thing::Index(table, _), false) => *absent.entry(table).or_default() += 1,
@@ -136,7 +135,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
             false => Finding::Differs(text),
         });
     }
-    findings.extend(refusals(found).into_iter().map(|refusal| Finding::Refused(refusal.to_string())));
+    findings.extend(mismatches(found).iter().map(|mismatch| Finding::Refused(mismatch.to_string())));
     Report { findings, some_indexes }
 }
 
@@ -156,233 +155,4 @@ fn indexes(found: &Found, schema: &Schema, absent: &BTreeMap<&str, usize>) -> Fi
         return Finding::Missing(format!("indexes: {}", absent.collect::<Vec<_>>().join(", ")));
     }
     Finding::Differs(format!("{text}; the setting says {wanted}"))
-}
-
-/// What a node works with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Opened {
-    /// Columns for components, in both tables of names.
-    pub(crate) components: usize,
-    /// Which indexes they carry.
-    pub(crate) indexes: FoundIndexes,
-}
-
-/// Looks at what is there before anything is written, and adds `spec` and `writers` to the keyspace of another program.
-///
-/// # Errors
-/// `Spec` where the tables are kept in another way; `Unavailable` where a keyspace or table is missing, or cannot be added.
-pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) -> Result<Opened, StoreError> {
-    let found = Found::read(data, metadata, options).await?;
-    let metadata_name = metadata_keyspace(&options.keyspace);
-    for (name, keyspace) in [(&options.keyspace, &found.data), (&metadata_name, &found.metadata)] {
-        if keyspace.is_none() {
-            return Err(StoreError::Unavailable(format!(
-                "Cassandra has no keyspace '{name}'; make it with 'plumbago schema apply', or name another one"
-            )));
-        }
-    }
-    refuse(&found, &options.keyspace)?;
-    let schema = Schema::new(options, &[]);
-    for table in ["metrics", "directories", "metrics_metadata"] {
-        if !found.has(&Thing::MetadataTable(table)) {
-            return Err(StoreError::Unavailable(format!(
-                "keyspace '{metadata_name}' has no table {table}; make what is missing with 'plumbago schema apply'"
-            )));
-        }
-    }
-    let components = found.components().unwrap_or_default();
-    for creation in schema.with_components(components).creations([super::USUAL_REPLICATION; 2]) {
-        let is_ours = matches!(creation.thing, Thing::MetadataTable("spec" | "writers") | Thing::Spec(..));
-        if is_ours && !found.has(&creation.thing) {
-            apply::make(metadata, options, &creation).await?;
-            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added beside what another program made");
-        }
-    }
-    Ok(Opened { components, indexes: found.indexes() })
-}
-
-/// Refuses tables that are kept in another way.
-pub(super) fn refuse(found: &Found, keyspace: &str) -> Result<(), StoreError> {
-    match refusals(found).into_iter().next() {
-        Some(Refusal { found, expected }) => {
-            Err(StoreError::Spec { found: format!("in keyspace '{keyspace}' that {found}"), expected })
-        }
-        None => Ok(()),
-    }
-}
-
-/// What was found and what was expected.
-#[derive(Debug, PartialEq, Eq)]
-struct Refusal {
-    found: String,
-    expected: String,
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}, this program expects {}", self.found, self.expected)
-    }
-}
-
-/// Everything for which a node would write something wrong.
-fn refusals(found: &Found) -> Vec<Refusal> {
-    let mut refusals = Vec::new();
-    let mut refuse = |found: String, expected: String| refusals.push(Refusal { found, expected });
-    for (name, wanted) in [("schema_version", cql::SCHEMA_VERSION), ("row_points", ROW_POINTS)] {
-        if let Some(value) = found.spec.get(name).filter(|value| **value != wanted.to_string()) {
-            refuse(format!("table spec has {name} {value}"), format!("{name} {wanted}"));
-        }
-    }
-    if let (Some(value), Some(components)) = (found.spec.get("components"), found.components())
-        && *value != components.to_string()
-    {
-        refuse(
-            format!("table spec has components {value}"),
-            format!("{components}, the number of columns for components that the tables of names have"),
-        );
-    }
-    for (name, table) in found.data.iter().flat_map(|keyspace| &keyspace.tables) {
-        let Some(kind) = found::datapoints(name) else { continue };
-        if let Some(row) = row_size(table).filter(|row| *row != f64::from(ROW_POINTS)) {
-            refuse(format!("table {name} keeps {row} points in a partition"), format!("{ROW_POINTS}"));
-        }
-        let missing = found::missing_columns(table, datapoints_columns(kind));
-        if !missing.is_empty() {
-            let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            refuse(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
-        }
-    }
-    let tables = found.metadata.iter().flat_map(|keyspace| &keyspace.tables);
-    for (name, table) in tables {
-        let columns = match name.as_str() {
-            "metrics" | "directories" => NAME_COLUMNS,
-            "metrics_metadata" => METADATA_COLUMNS,
-            _ => continue,
-        };
-        let missing = found::missing_columns(table, columns);
-        if !missing.is_empty() {
-            let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            refuse(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
-        }
-    }
-    refusals
-}
-
-const NAME_COLUMNS: &[(&str, &str)] =
-    &[("name", "text"), ("parent", "text"), ("component_0", "text"), ("component_1", "text")];
-
-const METADATA_COLUMNS: &[(&str, &str)] = &[
-    ("name", "text"),
-    ("created_on", "timeuuid"),
-    ("updated_on", "timeuuid"),
-    ("read_on", "timeuuid"),
-    ("id", "uuid"),
-    ("config", "map<text, text>"),
-];
-
-const POINT_COLUMNS: &[(&str, &str)] =
-    &[("metric", "uuid"), ("time_start_ms", "bigint"), ("offset", "smallint"), ("value", "double")];
-
-const PARTIAL_COLUMNS: &[(&str, &str)] = &[
-    ("metric", "uuid"),
-    ("time_start_ms", "bigint"),
-    ("offset", "smallint"),
-    ("shard", "smallint"),
-    ("value", "double"),
-    ("count", "smallint"),
-];
-
-fn datapoints_columns(table: Table) -> &'static [(&'static str, &'static str)] {
-    if table.aggregated { PARTIAL_COLUMNS } else { POINT_COLUMNS }
-}
-
-/// Points of a partition, as the table's comment says; `None` where it does not.
-fn row_size(table: &FoundTable) -> Option<f64> {
-    let (_, rest) = table.comment.split_once("\"row_size\":")?;
-    let number = rest.trim_start().split([',', '}']).next()?;
-    number.trim().parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::schema::found::FoundKeyspace;
-
-    fn table(columns: &[(&str, &str)], comment: &str) -> FoundTable {
-        let columns = columns.iter().map(|(name, kind)| ((*name).to_owned(), (*kind).to_owned())).collect();
-        FoundTable { comment: comment.to_owned(), columns, ..FoundTable::default() }
-    }
-
-    fn found() -> Found {
-        let points = table(POINT_COLUMNS, r#"{"stage": "10*60s_0", "row_size_ms": 120000000, "row_size": 2000.0}"#);
-        let data = FoundKeyspace { tables: [("datapoints_10p_60s_0".to_owned(), points)].into(), ..Default::default() };
-        let names = table(NAME_COLUMNS, "");
-        let tables = [
-            ("metrics".to_owned(), names.clone()),
-            ("directories".to_owned(), names),
-            ("metrics_metadata".to_owned(), table(METADATA_COLUMNS, "")),
-        ];
-        let metadata = FoundKeyspace { tables: tables.into(), ..Default::default() };
-        Found { data: Some(data), metadata: Some(metadata), spec: BTreeMap::new() }
-    }
-
-    fn check(found: Found, refusal: Option<&str>) {
-        let refused = refuse(&found, "k").err().map(|error| error.to_string());
-        assert_eq!(refused.as_deref(), refusal);
-    }
-
-    #[test]
-    fn biggraphites_tables_are_taken_as_they_are() {
-        check(found(), None);
-        // A comment that says nothing of rows is no reason.
-        let mut silent = found();
-        silent.data.as_mut().unwrap().tables.get_mut("datapoints_10p_60s_0").unwrap().comment.clear();
-        check(silent, None);
-    }
-
-    #[test]
-    fn another_width_of_rows_is_refused() {
-        let mut wide = found();
-        let table = wide.data.as_mut().unwrap().tables.get_mut("datapoints_10p_60s_0").unwrap();
-        table.comment = r#"{"row_size": 25000.0}"#.to_owned();
-        check(
-            wide,
-            Some(
-                "the store says in keyspace 'k' that table datapoints_10p_60s_0 keeps 25000 points in a partition, this program \
-             expects 2000",
-            ),
-        );
-    }
-
-    #[test]
-    fn another_spec_is_refused() {
-        for (name, value, refusal) in [
-            ("schema_version", "2", "that table spec has schema_version 2, this program expects schema_version 1"),
-            ("row_points", "1000", "that table spec has row_points 1000, this program expects row_points 2000"),
-            (
-                "components",
-                "64",
-                "that table spec has components 64, this program expects 2, the number of columns for components that the \
-                 tables of names have",
-            ),
-        ] {
-            let mut other = found();
-            other.spec.insert(name.to_owned(), value.to_owned());
-            check(other, Some(&format!("the store says in keyspace 'k' {refusal}")));
-        }
-    }
-
-    #[test]
-    fn other_columns_are_refused() {
-        let mut other = found();
-        let tables = &mut other.metadata.as_mut().unwrap().tables;
-        tables.get_mut("metrics_metadata").unwrap().columns.insert("id".to_owned(), "text".to_owned());
-        check(
-            other,
-            Some(
-                "the store says in keyspace 'k' that table metrics_metadata lacks columns, this program expects id uuid, as \
-             BigGraphite has them",
-            ),
-        );
-    }
 }

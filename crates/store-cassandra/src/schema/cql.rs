@@ -180,6 +180,11 @@ fn compaction_window(ttl: i64, resolution: i64) -> (&'static str, i64) {
     (unit, (window / (seconds * 50)).max(1))
 }
 
+/// The keyspace of the names that go with a keyspace of points.
+pub(crate) fn metadata_keyspace(keyspace: &str) -> String {
+    format!("{keyspace}_metadata")
+}
+
 /// A name as CQL takes it whatever is in it.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))

@@ -6,7 +6,10 @@ use metric::{Stage, Table};
 use scylla::client::session::Session;
 use store::StoreError;
 
-use super::{Thing, cql, metadata_keyspace};
+use super::{
+    cql::{self, metadata_keyspace},
+    definition::Thing,
+};
 use crate::{Indexes, Options, ask::Asker};
 
 /// A keyspace and everything in it.
@@ -126,7 +129,7 @@ impl Found {
     }
 
     /// Whether any column of the tables of names has an index of another class than this.
-    pub(super) fn has_index_beside(&self, class: &str) -> bool {
+    pub(super) fn has_other_index_than(&self, class: &str) -> bool {
         let tables = cql::NAME_TABLES.map(|name| self.metadata.as_ref().and_then(|keyspace| keyspace.tables.get(name)));
         let mut classes = tables.into_iter().flatten().flat_map(|table| table.indexes.values());
         classes.any(|found| !found.ends_with(class))

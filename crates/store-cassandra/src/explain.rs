@@ -1,0 +1,175 @@
+//! What a failed connection says to the operator: state, likely cause, next step.
+
+use std::{error::Error as _, io};
+
+use rustls::{AlertDescription, CertificateError};
+use scylla::{
+    errors::{
+        BrokenConnectionErrorKind, ConnectionError, ConnectionPoolError, ConnectionSetupRequestErrorKind, DbError,
+        MetadataError, NewSessionError,
+    },
+    frame::frame_errors::FrameHeaderParseError,
+};
+
+use crate::{ClusterOptions, connect_error::ConnectError, tls};
+
+/// What a session that could not be made says to the operator.
+pub(crate) fn explain(error: &NewSessionError, options: &ClusterOptions) -> ConnectError {
+    let transient = |why: String| ConnectError { text: said_by(options, &why), is_transient: true };
+    let permanent = |why: String| ConnectError { text: said_by(options, &why), is_transient: false };
+    match error {
+        NewSessionError::FailedToResolveAnyHostname(_) => {
+            transient("no contact point's name can be resolved; give its address, or mend the name service".to_owned())
+        }
+        NewSessionError::EmptyKnownNodesList => permanent("no contact point is given".to_owned()),
+        NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
+            last_connection_error,
+            ..
+        })) => {
+            let (why, is_transient) = of_connection(last_connection_error, options);
+            if is_transient { transient(why) } else { permanent(why) }
+        }
+        // It answered, and then did not say what nodes there are: it is coming up, or going down.
+        other => transient(other.to_string()),
+    }
+}
+
+pub(crate) fn said_by(options: &ClusterOptions, why: &str) -> String {
+    format!("Cassandra at {}: {why}", options.contact_points.join(", "))
+}
+
+pub(crate) fn silent(options: &ClusterOptions) -> String {
+    let perhaps = if options.tls.is_some() { "does not speak TLS there" } else { "wants TLS there" };
+    format!("nothing answers in time; is it running, is the address right, may we reach it; or it {perhaps}")
+}
+
+/// Why a connection failed, and whether it may succeed later.
+pub(crate) fn of_connection(error: &ConnectionError, options: &ClusterOptions) -> (String, bool) {
+    match error {
+        ConnectionError::ConnectTimeout => (silent(options), true),
+        ConnectionError::IoError(error) => of_io(error, options),
+        ConnectionError::ConnectionSetupRequestError(error) => match error.get_error() {
+            ConnectionSetupRequestErrorKind::MissingAuthentication => {
+                ("it wants a user and a password, and none is set".to_owned(), false)
+            }
+            ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, text) => {
+                let user = options.credentials.as_ref().map_or("", |credentials| &credentials.user);
+                // It cannot look, as long as its own tables of roles are away.
+                if text.contains("Unable to perform") || text.contains("unavailable") {
+                    (format!("it cannot look up the user '{user}' now: {text}"), true)
+                } else {
+                    (format!("it refuses the user '{user}' or the password: {text}"), false)
+                }
+            }
+            ConnectionSetupRequestErrorKind::BrokenConnection(broken) => of_broken(broken, options),
+            other => (other.to_string(), !matches!(other, ConnectionSetupRequestErrorKind::DbError(..))),
+        },
+        ConnectionError::BrokenConnection(broken) => of_broken(broken, options),
+        other => (other.to_string(), true),
+    }
+}
+
+/// Why a connection that stood was closed before it could be used.
+fn of_broken(error: &scylla::errors::BrokenConnectionError, options: &ClusterOptions) -> (String, bool) {
+    match error.downcast_ref::<BrokenConnectionErrorKind>() {
+        Some(BrokenConnectionErrorKind::KeepaliveTimeout(_)) => return (silent(options), true),
+        Some(
+            BrokenConnectionErrorKind::WriteError(error)
+            | BrokenConnectionErrorKind::FrameHeaderParseError(FrameHeaderParseError::HeaderIoError(error)),
+        ) => return of_io(error, options),
+        _ => {}
+    }
+    // The cause is behind several layers of the driver's own.
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        if let Some(io) = inner.downcast_ref::<io::Error>() {
+            return of_io(io, options);
+        }
+        if let Some(tls) = inner.downcast_ref::<rustls::Error>() {
+            return of_tls(tls, options);
+        }
+        cause = inner.source();
+    }
+    closed(&error.to_string(), options)
+}
+
+fn closed(what: &str, options: &ClusterOptions) -> (String, bool) {
+    let why = match &options.tls {
+        None => format!(
+            "the connection is closed before it is used ({what}); if it wants TLS there, name its authority (tls_ca)"
+        ),
+        Some(tls) if tls.identity.is_none() => format!(
+            "the connection is closed before it is used ({what}); if it wants a client certificate, give one \
+             (tls_certificate and tls_key)"
+        ),
+        Some(_) => format!(
+            "the connection is closed before it is used ({what}); does it believe our client certificate (tls_certificate)"
+        ),
+    };
+    (why, true)
+}
+
+fn of_io(error: &io::Error, options: &ClusterOptions) -> (String, bool) {
+    if let Some(tls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        return of_tls(tls, options);
+    }
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => {
+            ("nothing listens there; is it running, and is the port that of CQL (9042)".to_owned(), true)
+        }
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            (format!("it cannot be reached: {error}; is the address right, and is there a way to it"), true)
+        }
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+            closed(&error.to_string(), options)
+        }
+        _ => (error.to_string(), true),
+    }
+}
+
+fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
+    let ca = options.tls.as_ref().map(|tls| tls.ca.display().to_string()).unwrap_or_default();
+    let identity =
+        options.tls.as_ref().and_then(|tls| tls.identity.as_ref()).map(|(path, _)| path.display().to_string());
+    let why = match error {
+        _ if tls::is_of_the_name(error) => format!(
+            "its certificate does not bear the address or name we reach it by ({error}); reach it by the name it bears, give it \
+             a certificate with its address, or set tls_verify_host = false"
+        ),
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            format!("its certificate is not signed by an authority in {ca}; is that the cluster's own (tls_ca)")
+        }
+        rustls::Error::InvalidCertificate(invalid) => format!("its certificate is not good: {invalid:?}"),
+        rustls::Error::InvalidMessage(_) => {
+            format!("it does not speak TLS there ({error}); leave tls_ca out, or take its port for TLS")
+        }
+        rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure)
+            if identity.is_none() =>
+        {
+            format!("it wants a client certificate ({error}); give one (tls_certificate and tls_key)")
+        }
+        rustls::Error::AlertReceived(
+            AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRequired
+            | AlertDescription::AccessDenied,
+        ) if identity.is_some() => format!(
+            "it does not believe our client certificate ({error}); is {} signed by an authority of the cluster's, and not \
+             expired (tls_certificate)",
+            identity.unwrap_or_default()
+        ),
+        // Java says "internal error" of a certificate that it does not trust, and of much else.
+        other => match identity {
+            Some(identity) => format!(
+                "no TLS connection can be made: {other}; perhaps it does not believe our client certificate: is {identity} \
+                 signed by an authority of the cluster's (tls_certificate)"
+            ),
+            None => format!("no TLS connection can be made: {other}"),
+        },
+    };
+    (why, false)
+}

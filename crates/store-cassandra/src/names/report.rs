@@ -1,0 +1,46 @@
+//! What the tables of names could not take, and what a scan of them met.
+
+/// Metrics that the tables cannot hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many, since the start.
+    pub metrics: u64,
+    /// The latest of them.
+    pub example: Option<String>,
+}
+
+/// What a scan met.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanReport {
+    /// Metrics with whole rows.
+    pub metrics: u64,
+    /// Names in `metrics` that `metrics_metadata` does not have.
+    pub without_metadata: u64,
+    /// Names in `metrics_metadata` that `metrics` does not have: what is left of deleted ones.
+    pub unlisted: u64,
+    /// Names in both without id or config.
+    pub partial: u64,
+    /// Configs that say nothing that can be done, and one of them, with what is wrong.
+    pub unreadable: u64,
+    /// A name of those, and what is wrong with it.
+    pub example: Option<String>,
+    /// Metrics whose id is not the one that belongs to their name: their points are not found.
+    pub other_ids: u64,
+}
+
+impl ScanReport {
+    /// Rows that are no metrics.
+    pub fn left_out(&self) -> u64 {
+        self.without_metadata + self.unlisted + self.partial + self.unreadable
+    }
+
+    pub(super) fn add(&mut self, other: ScanReport) {
+        self.metrics += other.metrics;
+        self.without_metadata += other.without_metadata;
+        self.unlisted += other.unlisted;
+        self.partial += other.partial;
+        self.unreadable += other.unreadable;
+        self.example = self.example.take().or(other.example);
+        self.other_ids += other.other_ids;
+    }
+}

@@ -1,0 +1,56 @@
+//! The tables of names as a node finds them when it starts.
+
+use scylla::client::session::Session;
+use store::StoreError;
+
+use super::{
+    cql::metadata_keyspace,
+    create::create,
+    definition::{Schema, Thing, USUAL_REPLICATION},
+    found::{Found, FoundIndexes},
+    mismatch,
+};
+use crate::Options;
+
+/// What a node works with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Opened {
+    /// Columns for components, in both tables of names.
+    pub(crate) components: usize,
+    /// Which indexes they carry.
+    pub(crate) indexes: FoundIndexes,
+}
+
+/// Looks at what is there before anything is written, and adds `spec` and `writers` to the keyspace of another program.
+///
+/// # Errors
+/// `Spec` where the tables are kept in another way; `Unavailable` where a keyspace or table is missing, or cannot be added.
+pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) -> Result<Opened, StoreError> {
+    let found = Found::read(data, metadata, options).await?;
+    let metadata_name = metadata_keyspace(&options.keyspace);
+    for (name, keyspace) in [(&options.keyspace, &found.data), (&metadata_name, &found.metadata)] {
+        if keyspace.is_none() {
+            return Err(StoreError::Unavailable(format!(
+                "Cassandra has no keyspace '{name}'; make it with 'plumbago schema apply', or name another one"
+            )));
+        }
+    }
+    mismatch::check(&found, &options.keyspace)?;
+    let schema = Schema::new(options, &[]);
+    for table in ["metrics", "directories", "metrics_metadata"] {
+        if !found.has(&Thing::MetadataTable(table)) {
+            return Err(StoreError::Unavailable(format!(
+                "keyspace '{metadata_name}' has no table {table}; make what is missing with 'plumbago schema apply'"
+            )));
+        }
+    }
+    let components = found.components().unwrap_or_default();
+    for creation in schema.with_components(components).creations([USUAL_REPLICATION; 2]) {
+        let is_ours = matches!(creation.thing, Thing::MetadataTable("spec" | "writers") | Thing::Spec(..));
+        if is_ours && !found.has(&creation.thing) {
+            create(metadata, options, &creation).await?;
+            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added beside what another program made");
+        }
+    }
+    Ok(Opened { components, indexes: found.indexes() })
+}
