@@ -441,17 +441,7 @@ impl PieOptions {
 
 /// `%41` as `A`. A `+` stays: the request was decoded already, so the client meant a plus sign.
 pub(crate) fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let digits =
-            bytes.get(at + 1..at + 3).filter(|digits| byte == b'%' && digits.iter().all(u8::is_ascii_hexdigit));
-        let value = digits.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok());
-        decoded.push(value.unwrap_or(byte));
-        at += if value.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
+    percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 #[cfg(test)]

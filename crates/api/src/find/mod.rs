@@ -1,6 +1,6 @@
 //! Finding names: `/metrics/find`, `/metrics/expand`, `/metrics/index.json`.
 //!
-//! The handlers are the door for the router; [`names_work`], [`find_next`] and [`NameList`] are the door for carbonapi's
+//! The handlers are the door for the router; [`names_work`], [`find_next`] and [`all_names`] are the door for carbonapi's
 //! paths, which list names in their own messages.
 
 mod format;

@@ -1,6 +1,6 @@
 //! HTTP below Graphite: connections, bodies, parameters, limits, rejections, and what the program observes of them.
 //!
-//! [`serve`](server::serve) is the door for connections, [`respond`](chunks::respond) the one for answers.
+//! [`serve`] is the door for connections, [`respond`] and [`short`] are the door for answers.
 
 mod body;
 mod chunks;

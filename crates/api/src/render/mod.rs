@@ -1,6 +1,6 @@
 //! `/render`: series as numbers or as a picture.
 //!
-//! [`render`] is the door for the router; [`evaluate`] and [`respond_series`] are the door for carbonapi's fetches.
+//! [`render()`] is the door for the router; [`evaluate`] and [`respond_series`] are the door for carbonapi's fetches.
 
 mod handler;
 mod request;
