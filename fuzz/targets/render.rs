@@ -44,7 +44,13 @@ fuzz_target!(|target: &str| {
     let mut data = Data::new();
     let mut fetches = 0;
     for _ in 0..ROUNDS {
-        for fetch in needed {
+        for fetch in needed.events {
+            assert!(data.get_events(&fetch).is_none(), "{fetch:?} is fetched again");
+            // Within the span, before it and after it.
+            let times = vec![now - 60, now - 7200, now + 60];
+            data.put_events(fetch, times);
+        }
+        for fetch in needed.series {
             fetches += 1;
             assert!(data.get(&fetch).is_none(), "{fetch:?} is fetched again");
             // A server rejects this many series; that is not an error of the evaluation.
