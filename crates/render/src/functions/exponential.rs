@@ -1,21 +1,30 @@
-//! The moving average in which older values count ever less.
+//! Means where older values count ever less.
 
 use crate::{
     Aggregator, Error, Series,
     argument::{Length, SeriesList, Value, parameters},
-    function::{FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    function::{Evaluate, FirstArgument, Function, Inputs, Needs, Reach, Reaching},
     functions::preview::{self, LENGTHS},
-    number::round_to_millionths,
+    number::{general, round_to_millionths},
     scope::{CallContext, Scope},
 };
 
-pub(super) const FUNCTIONS: &[Function] = &[Function::reaching::<ExponentialMovingAverage>(
+pub(super) const FUNCTIONS: &[Function] = &[EXPONENTIAL, EWMA.also("ewma"), EWMA];
+
+const EXPONENTIAL: Function = Function::reaching::<ExponentialMovingAverage>(
     "exponentialMovingAverage",
     "Calculate",
     "A mean in which the latest value counts 2 / (windowSize + 1) and the mean before it the rest. The windowSize is a \
      number of points or a time such as '5min' (then its seconds count); the values before the graph are fetched \
      for it.",
-)];
+);
+
+const EWMA: Function = Function::of::<Ewma>(
+    "exponentialWeightedMovingAverage",
+    "Calculate",
+    "A mean that forgets: alpha times each value plus 1 - alpha times the mean so far.",
+)
+.extension();
 
 parameters! {
     /// exponentialMovingAverage.
@@ -75,4 +84,33 @@ fn averages(values: &[f64], points: usize, constant: f64) -> Vec<f64> {
         }
     }
     means
+}
+
+parameters! {
+    /// exponentialWeightedMovingAverage.
+    struct Ewma {
+        series: SeriesList = "seriesList".required();
+        alpha: f64 = "alpha".required();
+    }
+}
+
+impl Evaluate for Ewma {
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let mut averaged = Vec::with_capacity(self.series.0.len());
+        for series in self.series.0 {
+            scope.spend(series.values.len())?;
+            let mut mean = f64::NAN;
+            let mut push = |value: &f64| {
+                if value.is_nan() {
+                    return f64::NAN;
+                }
+                mean = if mean.is_nan() { *value } else { self.alpha * value + (1.0 - self.alpha) * mean };
+                mean
+            };
+            let values = series.values.iter().map(&mut push).collect();
+            let name = format!("ewma({},{})", series.name, general(self.alpha));
+            averaged.push(series.with(values).called(name));
+        }
+        Ok(averaged.into())
+    }
 }

@@ -15,6 +15,7 @@ mod alias;
 mod baseline;
 mod buckets;
 mod combine;
+mod comparison;
 mod consolidation;
 mod constant;
 mod deviation;
@@ -34,6 +35,7 @@ mod node;
 mod outlier;
 mod pairs;
 mod percent;
+mod polynomial;
 mod preview;
 mod query;
 mod regression;
@@ -43,10 +45,10 @@ mod shift;
 mod slice;
 mod slo;
 mod sort;
-mod statistics;
 mod summarize;
 mod tag;
 mod transform;
+mod tukey;
 mod weighted;
 mod wildcards;
 mod window_medians;
@@ -58,6 +60,7 @@ const FAMILIES: &[&[Function]] = &[
     baseline::FUNCTIONS,
     buckets::FUNCTIONS,
     combine::FUNCTIONS,
+    comparison::FUNCTIONS,
     consolidation::FUNCTIONS,
     constant::FUNCTIONS,
     deviation::FUNCTIONS,
@@ -77,6 +80,7 @@ const FAMILIES: &[&[Function]] = &[
     outlier::FUNCTIONS,
     pairs::FUNCTIONS,
     percent::FUNCTIONS,
+    polynomial::FUNCTIONS,
     release::FUNCTIONS,
     query::FUNCTIONS,
     regression::FUNCTIONS,
@@ -85,10 +89,10 @@ const FAMILIES: &[&[Function]] = &[
     slo::FUNCTIONS,
     slice::FUNCTIONS,
     sort::FUNCTIONS,
-    statistics::FUNCTIONS,
     summarize::FUNCTIONS,
     tag::FUNCTIONS,
     transform::FUNCTIONS,
+    tukey::FUNCTIONS,
     weighted::FUNCTIONS,
     wildcards::FUNCTIONS,
 ];

@@ -23,10 +23,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
         SERIES,
         "The series that have any value outside of the middle n percent of the values of its time.",
     ),
-    by_percentile("removeAbovePercentile", true, "Nulls what is above the n-th percentile of its series."),
-    by_percentile("removeBelowPercentile", false, "Nulls what is below the n-th percentile of its series."),
-    by_value("removeAboveValue", true, "Nulls what is above a number."),
-    by_value("removeBelowValue", false, "Nulls what is below a number."),
+    by_percentile("removeAbovePercentile", true, "Makes values above the n-th percentile of their series null."),
+    by_percentile("removeBelowPercentile", false, "Makes values below the n-th percentile of their series null."),
+    by_value("removeAboveValue", true, "Makes values above a number null."),
+    by_value("removeBelowValue", false, "Makes values below a number null."),
 ];
 
 const fn by_percentile(name: &'static str, above: bool, description: &'static str) -> Function {
