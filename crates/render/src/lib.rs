@@ -65,7 +65,7 @@ pub use grammar::parse;
 pub use graph_options::GraphOptions;
 pub use number::general;
 pub use page::functions_page;
-pub use python_float::{MAX_FLOAT_BYTES, push_python_float, python_float};
+pub use python_float::{MAX_FLOAT_BYTES, python_float, write_python_float};
 pub use python_regex::PythonRegex;
 pub use series::{Consolidation, Series, Tags};
 pub use span::Span;

@@ -17,7 +17,7 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Appends `repr(value)` of CPython: the shortest digits that read back as the same float, with an exponent below 1e-4
+/// Writes `repr(value)` of CPython: the shortest digits that read back as the same float, with an exponent below 1e-4
 /// and from 1e16 on (`30.0`, `1e-05`, `1.5e+16`, `inf`, `nan`). At most [`MAX_FLOAT_BYTES`].
 ///
 /// Most points are whole numbers or have at most three decimals. For those the shortest digits need no search:
@@ -26,25 +26,25 @@ const PAIRS: [[u8; 2]; 100] = {
 ///
 /// ```
 /// let mut text = Vec::new();
-/// render::push_python_float(1e-5, &mut text);
+/// render::write_python_float(&mut text, 1e-5);
 /// assert_eq!(text, b"1e-05");
 /// ```
 #[inline]
-pub fn push_python_float(value: f64, out: &mut Vec<u8>) {
+pub fn write_python_float(out: &mut Vec<u8>, value: f64) {
     let size = value.abs();
     if size < 1e12 {
         let thousandths = (size * 1000.0 + 0.5) as i64;
         if thousandths as f64 / 1000.0 == size {
-            return push_thousandths(value.is_sign_negative(), thousandths as u64, out);
+            return write_thousandths(out, value.is_sign_negative(), thousandths as u64);
         }
     }
-    push_shortest(value, out);
+    write_shortest(out, value);
 }
 
-/// The text of [`push_python_float`].
+/// The text of [`write_python_float`].
 pub fn python_float(value: f64) -> String {
     let mut text = Vec::with_capacity(MAX_FLOAT_BYTES);
-    push_python_float(value, &mut text);
+    write_python_float(&mut text, value);
     String::from_utf8(text).expect("digits, signs and points are ASCII")
 }
 
@@ -52,7 +52,7 @@ pub fn python_float(value: f64) -> String {
 ///
 /// Digits are written from the last to the first into an array, and copied with the bytes after them: a copy of known
 /// length is a few instructions, one of unknown length is a call. It was an eighth of the time of a JSON body.
-fn push_thousandths(negative: bool, thousandths: u64, out: &mut Vec<u8>) {
+fn write_thousandths(out: &mut Vec<u8>, negative: bool, thousandths: u64) {
     let (mut whole, rest) = (thousandths / 1000, (thousandths % 1000) as usize);
     let mut text = [b'0'; ROOM];
     let point = MAX_FLOAT_BYTES - 4;
@@ -88,7 +88,7 @@ fn push_thousandths(negative: bool, thousandths: u64, out: &mut Vec<u8>) {
 }
 
 /// Any float, from ryu's shortest digits.
-fn push_shortest(value: f64, out: &mut Vec<u8>) {
+fn write_shortest(out: &mut Vec<u8>, value: f64) {
     if value.is_nan() {
         return out.extend_from_slice(b"nan");
     }
@@ -100,12 +100,12 @@ fn push_shortest(value: f64, out: &mut Vec<u8>) {
     if (1e-4..1e16).contains(&value.abs()) {
         return out.extend_from_slice(text.as_bytes());
     }
-    push_exponent(text, out);
+    write_exponent(out, text);
 }
 
 /// Ryu's text of a number that Python writes with an exponent: `1e16` becomes `1e+16`, `1.5e-5` and `0.000015`
 /// both become `1.5e-05`.
-fn push_exponent(text: &str, out: &mut Vec<u8>) {
+fn write_exponent(out: &mut Vec<u8>, text: &str) {
     let (mantissa, exponent) = match text.split_once('e') {
         Some((mantissa, exponent)) => (mantissa.to_owned(), exponent.parse::<i32>().unwrap_or(0)),
         // Ryu turns to exponents one decimal later than Python: only 0.0000… is left here, as zero never is.

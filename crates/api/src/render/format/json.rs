@@ -1,15 +1,12 @@
 //! `format=json`: `[{"target", "tags", "datapoints": [[value, time], …]}, …]`.
 
-use render::Series;
+use render::{MAX_FLOAT_BYTES, Series};
 
 use super::{
     contract::{Format, FormatInput, NullPoints, SeriesChunk, Span},
     json_text::{TimeTexts, content_type, json_len, json_value, write_list},
 };
-use crate::encode::{
-    json::{JsonStyle, OBJECT, json_string},
-    python::MAX_FLOAT_BYTES,
-};
+use crate::encode::json::{JsonStyle, OBJECT, json_string};
 
 /// The format.
 struct Json {
