@@ -2,15 +2,15 @@
 
 use crate::{RejectReason, Sink};
 
-/// Bytes of a frame's body taken unless told otherwise: go-carbon's limit. Carbon's is 1 MiB, and relays stay
+/// The default limit on the bytes of a frame's body, go-carbon's. Carbon's is 1 MiB, and relays stay
 /// under it.
 pub const DEFAULT_MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Bytes of the length before a frame.
 const HEADER_BYTES: usize = 4;
 
-/// What a frame may still come to. In a pickle items can share what they hold, in a payload points share their
-/// metric's name: a few bytes there would be a point, or a copy of a long name, further on.
+/// The points and name bytes that a frame may still expand to. Items of a pickle can share parts, and points of a
+/// payload share their metric's name: a few bytes of a frame may stand for a point with a long name.
 #[derive(Debug)]
 pub(crate) struct Expansion {
     points: usize,
@@ -18,20 +18,20 @@ pub(crate) struct Expansion {
 }
 
 impl Expansion {
-    /// Bytes that the names of a small frame may come to, as many times as it says them.
+    /// Bytes that the names of a small frame may expand to, repetitions included.
     const NAME_BYTES: usize = 64 << 20;
 
-    /// The same for a byte of a large frame. A point is about 17 bytes without its name, so that this is enough
-    /// for a frame of nothing but points of one name of 270 bytes.
+    /// The same for each byte of a large frame. A point is about 17 bytes without its name, so a frame of nothing but
+    /// points of one name of 270 bytes passes.
     const NAME_BYTES_PER_BYTE: usize = 16;
 
-    /// What a frame of so many bytes may come to: no more points than bytes.
+    /// The limits of a frame of so many bytes: no more points than bytes.
     pub(crate) fn of(frame_bytes: usize) -> Expansion {
         let name_bytes = frame_bytes.saturating_mul(Expansion::NAME_BYTES_PER_BYTE).max(Expansion::NAME_BYTES);
         Expansion { points: frame_bytes, name_bytes }
     }
 
-    /// Takes a point of this name from it; `None` when it is used up.
+    /// Takes one point of this name from the limits; `None` when they are used up.
     #[inline]
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<()> {
         self.points = self.points.checked_sub(1)?;
@@ -40,12 +40,12 @@ impl Expansion {
     }
 }
 
-/// Finds the frames of one stream. It keeps nothing of the stream itself: what is not yet a whole frame stays in
-/// the caller's buffer, which therefore grows to the limit and four bytes at most.
+/// Finds the frames of one stream. The decoder keeps no bytes: an incomplete frame stays in the caller's buffer, which
+/// grows to at most four bytes more than the limit.
 #[derive(Debug, Clone)]
 pub struct FrameDecoder {
     max_bytes: usize,
-    /// Bytes still to come of a frame that was refused for its length.
+    /// Bytes still to come of a frame that was rejected for its length.
     skip_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Default for FrameDecoder {
 }
 
 impl FrameDecoder {
-    /// A decoder at the beginning of a stream, for bodies of up to `max_bytes`. A larger frame is refused once,
+    /// A decoder at the beginning of a stream, for bodies of up to `max_bytes`. A larger frame is rejected once,
     /// and its body skipped as it comes; the stream goes on behind it.
     pub fn new(max_bytes: usize) -> FrameDecoder {
         FrameDecoder { max_bytes, skip_bytes: 0 }
@@ -92,7 +92,7 @@ impl FrameDecoder {
         }
     }
 
-    /// Ends a stream: `rest` is what `decode` left. Part of a frame is refused, since it cannot be read. The
+    /// Ends a stream: `rest` is what `decode` left. Part of a frame is rejected, since it cannot be read. The
     /// decoder is then at the beginning of a stream again.
     pub fn finish<S: Sink>(&mut self, rest: &[u8], sink: &mut S) {
         self.skip_bytes = 0;

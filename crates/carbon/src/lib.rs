@@ -1,8 +1,7 @@
 //! Carbon's wire formats, both directions, and its rule files. Bytes in, calls out: no sockets, no clocks, no files.
 //!
-//! A connection owns a [`LineDecoder`] or a [`FrameDecoder`] and gives what it reads to it; every point and
-//! every refusal comes out through a [`Sink`]. Where carbon drops a connection, only the bad line or frame
-//! is refused here, and the next one is read.
+//! A connection passes what it reads to its [`LineDecoder`] or [`FrameDecoder`]; a [`Sink`] receives every point and
+//! every rejection. Where carbon drops a connection, this crate rejects only the bad line or frame and reads the next.
 //!
 //! ```
 //! use carbon::{LineDecoder, RejectReason, Sink};

@@ -2,7 +2,7 @@
 //!
 //! The tolerant superset of carbon and go-carbon: fields are separated and surrounded by any whitespace that
 //! Python's `str.split()` knows, so CRLF and tabs pass; empty lines are skipped in silence; a bad line costs
-//! only itself. A line with four fields is refused, as carbon and go-carbon do.
+//! only itself. A line with four fields is rejected, as carbon and go-carbon do.
 
 use memchr::{memchr, memchr2};
 use metric::Timestamp;
@@ -12,15 +12,15 @@ use crate::{
     number::{parse_float, parse_time, ten_digits},
 };
 
-/// Bytes of a line on a stream, without its LF, at most; carbon's own limit. A longer line is refused once and
+/// Bytes of a line on a stream, without its LF, at most; carbon's own limit. A longer line is rejected once and
 /// skipped up to its LF.
 pub const MAX_LINE_BYTES: usize = 16_384;
 
-/// Decodes the lines of one stream. It keeps nothing of the stream itself: what is not yet a whole line stays in
-/// the caller's buffer, of which [`MAX_LINE_BYTES`] and one byte are always enough.
+/// Decodes the lines of one stream. The decoder keeps no bytes: an incomplete line stays in the caller's buffer, which
+/// never needs more than [`MAX_LINE_BYTES`] and one byte.
 #[derive(Debug, Clone, Default)]
 pub struct LineDecoder {
-    /// Within a line that was refused for its length.
+    /// Within a line that was rejected for its length.
     skipping: bool,
 }
 
@@ -30,8 +30,8 @@ impl LineDecoder {
         LineDecoder::default()
     }
 
-    /// Takes every whole line from the front of `buffer` and returns how many bytes that was. The caller drops
-    /// those and appends what it reads next. `now` (Unix seconds) is what a timestamp of -1 means.
+    /// Parses every whole line at the front of `buffer` and returns how many bytes they had. The caller drops those bytes
+    /// and appends the next ones. A timestamp of -1 means `now` (Unix seconds).
     #[inline]
     pub fn decode<S: Sink>(&mut self, buffer: &[u8], now: Timestamp, sink: &mut S) -> usize {
         let mut rest = buffer;
@@ -57,8 +57,8 @@ impl LineDecoder {
         buffer.len() - rest.len()
     }
 
-    /// Takes the rest of a stream that has ended: whole lines and a last one without LF. The decoder is then at
-    /// the beginning of a stream again.
+    /// Ends a stream: parses the rest, whole lines and a last one without LF. The decoder is then at the beginning of a
+    /// stream again.
     pub fn finish<S: Sink>(&mut self, rest: &[u8], now: Timestamp, sink: &mut S) {
         let consumed = self.decode(rest, now, sink);
         if !self.skipping {
@@ -68,7 +68,7 @@ impl LineDecoder {
     }
 }
 
-/// Takes the lines of a datagram; the last needs no LF. As in carbon a lone CR ends a line as well.
+/// Parses the lines of a datagram; the last needs no LF. As in carbon, a lone CR ends a line too.
 #[inline]
 pub fn parse_datagram<S: Sink>(datagram: &[u8], now: Timestamp, sink: &mut S) {
     let mut rest = datagram;
@@ -79,7 +79,7 @@ pub fn parse_datagram<S: Sink>(datagram: &[u8], now: Timestamp, sink: &mut S) {
     parse_line(rest, now, sink);
 }
 
-/// Takes one line without its LF.
+/// Parses one line without its LF.
 #[inline]
 pub fn parse_line<S: Sink>(line: &[u8], now: Timestamp, sink: &mut S) {
     match parse_usual_line(line, now) {
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn printable_ascii_is_told_from_the_rest_at_every_place() {
+    fn printable_ascii_is_recognised_at_every_place() {
         for byte in 0..=255u8 {
             for place in 0..11 {
                 let mut text = [b'a'; 11];

@@ -8,11 +8,11 @@ const EXACT_POWERS: [f64; 23] = [
     1e21, 1e22,
 ];
 
-/// Times are kept within this, so that sums and differences of them cannot overflow. What lies beyond is far
-/// outside every retention either way.
+/// Times are kept within this, so that sums and differences of them cannot overflow. Later and earlier times are far
+/// outside every retention.
 const FARTHEST_TIME: f64 = 9_007_199_254_740_992.0;
 
-/// Why a timestamp is none.
+/// Not a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotATime;
 
@@ -25,7 +25,7 @@ pub(crate) fn parse_float(field: &[u8]) -> Option<f64> {
     }
 }
 
-/// A timestamp: seconds, floored; what truncates to -1 is `now`, as in carbon.
+/// A timestamp: seconds, floored. A number that truncates to -1 means `now`, as in carbon.
 #[inline]
 pub(crate) fn parse_time(field: &[u8], now: Timestamp) -> Result<Timestamp, NotATime> {
     time_of(parse_float(field).ok_or(NotATime)?, now)
@@ -58,7 +58,7 @@ pub(crate) fn time_of_integer(seconds: i64, now: Timestamp) -> Timestamp {
     if seconds == -1 { now } else { seconds.clamp(-(FARTHEST_TIME as i64), FARTHEST_TIME as i64) }
 }
 
-/// Eight ASCII digits, first digit in the lowest byte, as a number; `None` when one of them is no digit.
+/// Eight ASCII digits, first digit in the lowest byte, as a number; `None` when one of them is not a digit.
 /// Three multiplications instead of eight, after Johnny Lee's and Daniel Lemire's descriptions of the trick.
 #[inline]
 fn eight_digits(text: u64) -> Option<u32> {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_digits_are_told_from_anything_else() {
+    fn ten_digits_are_read_and_nothing_else() {
         assert_eq!(ten_digits(b"1700000000"), Some(1_700_000_000));
         assert_eq!(ten_digits(b"0123456789"), Some(123_456_789));
         assert_eq!(ten_digits(b"9999999999"), Some(9_999_999_999));

@@ -6,14 +6,14 @@
 //! message Payload { repeated Metric metrics = 1; }
 //! ```
 //!
-//! Unknown fields are skipped, as protobuf asks. A metric without points is no error.
+//! Unknown fields are skipped, as protobuf requires. A metric without points is valid.
 
 use metric::Timestamp;
 
 use crate::{RejectReason, Sink, frame::Expansion};
 
 /// Decodes the body of a frame. It is checked as a whole first: a frame that is not a payload gives no points
-/// and one refusal. Nothing is allocated but for refused points. Timestamps are unsigned here, so that -1
+/// and one rejection. Nothing is allocated but for rejected points. Timestamps are unsigned here, so that -1
 /// cannot mean now.
 pub fn decode<S: Sink>(frame: &[u8], sink: &mut S) {
     let checked = each_metric(frame, |_, metric| each_point(metric, |_, _| Some(())));
@@ -38,8 +38,8 @@ pub fn decode<S: Sink>(frame: &[u8], sink: &mut S) {
     });
 }
 
-/// Calls `each` with the name and the bytes of every metric of a payload; `None` when it is none, or when `each`
-/// says so.
+/// Calls `each` with the name and the bytes of every metric of a payload; `None` when the bytes are not a
+/// payload, or when `each` returns it.
 fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
     let mut rest = payload;
     while let Some(field) = next_field(&mut rest)? {
@@ -57,7 +57,8 @@ fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -
     Some(())
 }
 
-/// Calls `each` with the time and value of every point of a metric; `None` when it is none, or when `each` says so.
+/// Calls `each` with the time and value of every point of a metric; `None` when the bytes are not
+/// a metric, or when `each` returns it.
 fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64) -> Option<()>) -> Option<()> {
     let mut rest = metric;
     while let Some(field) = next_field(&mut rest)? {
@@ -104,7 +105,7 @@ fn next_field<'a>(rest: &mut &'a [u8]) -> Option<Option<(u64, Content<'a>)>> {
             take_chunk::<4>(rest)?;
             Content::Fixed32
         }
-        // Groups are gone from proto3, and nobody sends them.
+        // proto3 has no groups, and no client sends them.
         _ => return None,
     };
     let number = key >> 3;

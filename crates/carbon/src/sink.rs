@@ -1,24 +1,23 @@
-//! Where decoded points go, and every reason one is refused.
+//! Where decoded points go, and every reason to reject one.
 
 use metric::{NameError, Timestamp};
 
-/// Takes what a decoder finds. Calls are static, so that a point costs no virtual call.
+/// Receives the points that a decoder finds. Calls are static, so that a point costs no virtual call.
 pub trait Sink {
     /// A point as it was sent. The name is raw: [`metric::canonical_name`] has not seen it. The time is in Unix
     /// seconds, floored, within ±2^53; the value is never NaN and may be infinite.
     fn point(&mut self, name: &[u8], time: Timestamp, value: f64);
 
-    /// Something refused: one call a line, a frame or an item of a frame. `sample` is what was sent, or the
-    /// beginning of it, or for items of pickle and protobuf frames the same thing written as text; it can be
-    /// as long as a frame, so keep only as much as is worth showing.
+    /// A rejected line, frame or item of a frame, one call each. `sample` is the input or its beginning; items of pickle
+    /// and protobuf frames are written as text. A sample can be as long as a frame: keep a part of it.
     fn reject(&mut self, reason: RejectReason, sample: &[u8]);
 }
 
 /// Declares the reasons once: variant, counter name, sentence.
 macro_rules! reasons {
     ($($(#[$doc:meta])+ $variant:ident, $name:literal, $sentence:literal;)+) => {
-        /// Every reason a point is refused, from the first byte read to the registry. The names label the
-        /// counters that operators alert on: they stay as they are once released.
+        /// Every reason to reject a point, from the first byte read to the registry. The names label counters on which
+        /// operators alert: a released name never changes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum RejectReason {
             $($(#[$doc])+ $variant,)+
@@ -53,21 +52,21 @@ reasons! {
     BadValue, "bad_value", "the value is not a number";
     /// A value that is NaN; carbon drops it as well.
     NanValue, "nan_value", "the value is NaN";
-    /// A timestamp that is no finite number.
+    /// A timestamp that is not a finite number.
     BadTimestamp, "bad_timestamp", "the timestamp is not a number of seconds";
     /// A frame longer than the decoder takes.
     FrameTooLong, "frame_too_long", "the frame is longer than allowed; send smaller batches or raise the limit";
     /// A connection that ended within a frame.
     FrameCutShort, "frame_cut_short", "the connection ended within a frame";
-    /// A frame that is no pickle, or too large a one.
+    /// A frame that is not a pickle, or a pickle that is too large.
     BadPickle, "bad_pickle", "the frame is not a pickled list of (name, (timestamp, value))";
     /// The rest of a frame whose points share so much that they would not fit in memory.
     FrameExpands, "frame_expands", "the frame stands for far more than it holds; send fewer points of one name in a frame";
     /// A pickle that would run Python code.
     UnsafePickle, "unsafe_pickle", "the pickle names a Python class or function; only lists, tuples, text and numbers are read";
-    /// A frame that is no `carbon.Payload`.
+    /// A frame that is not a `carbon.Payload`.
     BadProtobuf, "bad_protobuf", "the frame is not a carbon.Payload message";
-    /// An item of a pickled list that is no point.
+    /// An item of a pickled list that is not a point.
     BadItem, "bad_item", "the item is not (name, (timestamp, value))";
     /// [`NameError::Empty`].
     NameEmpty, "name_empty", "the metric name is empty";

@@ -5,7 +5,7 @@ Run it with Python 3 when a case is added, and check in what it writes:
 
     crates/carbon/tests/record_pickles.py
 
-Where a case needs Python 2, which nobody has any more, the opcodes are assembled here as its `pickle` and
+Where a case needs Python 2, which is no longer maintained, the opcodes are assembled here as its `pickle` and
 `cPickle` wrote them (Lib/pickle.py and Modules/cPickle.c of 2.7).
 """
 

@@ -1,4 +1,4 @@
-//! The rule files as facts: carbon's dialect, go-carbon's, and what is said of mistakes.
+//! The rule files as facts: carbon's dialect, go-carbon's, and the messages about mistakes.
 
 use carbon::{Decision, RuleFiles, Rules};
 use expect_test::{Expect, expect};
@@ -46,7 +46,7 @@ fn aggregation(text: &str) -> RuleFiles<'_> {
     RuleFiles { aggregation: Some(text), ..RuleFiles::default() }
 }
 
-/// What is said of files: every error, or every warning and then what is done with each name.
+/// The messages about files: every error, or every warning and then the decision for each name.
 fn check(files: RuleFiles<'_>, names: &[&str], expected: Expect) {
     let mut said = String::new();
     match Rules::parse(files) {
@@ -59,7 +59,7 @@ fn check(files: RuleFiles<'_>, names: &[&str], expected: Expect) {
                         let policy = rules.policy(index);
                         format!("{name}: {} {} {}\n", policy.retention, policy.aggregation, policy.x_files_factor)
                     }
-                    refused => format!("{name}: {refused:?}\n"),
+                    rejected => format!("{name}: {rejected:?}\n"),
                 };
             }
         }
@@ -80,7 +80,7 @@ fn without_files_carbons_defaults_hold() {
 }
 
 #[test]
-fn the_usual_files_mean_what_they_mean_to_carbon() {
+fn the_usual_files_mean_the_same_as_in_carbon() {
     let files = RuleFiles { schemas: Some(SCHEMAS), aggregation: Some(AGGREGATION), ..RuleFiles::default() };
     check(
         files,
@@ -125,7 +125,7 @@ fn keys_are_of_any_case_and_colons_separate_as_well() {
 }
 
 #[test]
-fn what_an_aggregation_section_leaves_out_has_carbons_default() {
+fn absent_keys_of_an_aggregation_section_have_carbons_default() {
     check(
         aggregation(
             "[m]\npattern = ^m\naggregationMethod = absmax\n[x]\npattern = ^x\nxFilesFactor = 1\n[n]\npattern = ^n\n[rest]\npattern=.*\naggregationMethod = avg\n",
@@ -141,7 +141,7 @@ fn what_an_aggregation_section_leaves_out_has_carbons_default() {
 }
 
 #[test]
-fn values_go_on_in_indented_lines() {
+fn values_continue_in_indented_lines() {
     check(
         schemas(
             "[a]\npattern = ^a\nretentions = 60s:1d,\n  # the coarse one\n  1h:30d\n[b]\n  pattern = ^b\n  retentions = 60s:2d\n",
@@ -192,8 +192,8 @@ fn a_higher_priority_goes_first() {
         ),
         &["a", "b"],
         expect![[r#"
-            warning: storage-schemas.conf:4: [a]: 'priority' puts sections in another order than they stand in, as in go-carbon; carbon since 0.9 goes by the order of the file
-            warning: storage-schemas.conf:10: [b]: priority is 'high', which is no whole number; it is taken as 0
+            warning: storage-schemas.conf:4: [a]: 'priority' changes the order of the sections, as in go-carbon; carbon since 0.9 uses the order of the file
+            warning: storage-schemas.conf:10: [b]: priority is 'high', which is not a whole number; 0 applies
             a: 43200*2s average 0.5
             b: 86400*1s average 0.5
         "#]],
@@ -210,13 +210,13 @@ fn a_higher_priority_goes_first() {
 }
 
 #[test]
-fn what_is_there_twice_is_told_with_both_lines() {
+fn a_repetition_is_a_warning_with_both_lines() {
     check(
         schemas("[a]\npattern = ^a\nretentions = 1s:1d\nretentions = 2s:1d\n[a]\npattern = .\nretentions = 3s:1d\n"),
         &["a", "b"],
         expect![[r#"
-            warning: storage-schemas.conf:4: [a]: 'retentions' is there already, on line 3; the last one counts, as in go-carbon (carbon would not start)
-            warning: storage-schemas.conf:5: [a]: the section is there already, on line 1; both count, as in go-carbon (carbon would not start)
+            warning: storage-schemas.conf:4: [a]: repeats 'retentions' on line 3; the last one applies, as in go-carbon (carbon would not start)
+            warning: storage-schemas.conf:5: [a]: repeats the section on line 1; both apply, as in go-carbon (carbon would not start)
             a: 43200*2s average 0.5
             b: 28800*3s average 0.5
         "#]],
@@ -224,16 +224,16 @@ fn what_is_there_twice_is_told_with_both_lines() {
 }
 
 #[test]
-fn what_carbon_skips_is_skipped_with_a_warning() {
+fn sections_that_carbon_skips_are_skipped_with_a_warning() {
     check(
         schemas(
-            "[no_pattern]\nretentions = 1s:1d\n[no_retentions]\npattern = .*\n[refused]\npattern = .*\nretentions = 60s:1d,90s:2d\n[rest]\npattern = .*\nretentions = 5s:1d\n",
+            "[no_pattern]\nretentions = 1s:1d\n[no_retentions]\npattern = .*\n[rejected]\npattern = .*\nretentions = 60s:1d,90s:2d\n[rest]\npattern = .*\nretentions = 5s:1d\n",
         ),
         &["a"],
         expect![[r#"
             warning: storage-schemas.conf:1: [no_pattern]: there is no pattern; the section is skipped, as carbon does
             warning: storage-schemas.conf:3: [no_retentions]: there are no retentions; the section is skipped, as carbon does
-            warning: storage-schemas.conf:7: [refused]: a precision of 90 s is not a multiple of 60 s; every precision must be a multiple of the one before it; the section is skipped, as carbon does
+            warning: storage-schemas.conf:7: [rejected]: a precision of 90 s is not a multiple of 60 s; every precision must be a multiple of the one before it; the section is skipped, as carbon does
             a: 17280*5s average 0.5
         "#]],
     );
@@ -244,20 +244,20 @@ fn what_carbon_skips_is_skipped_with_a_warning() {
         &["a"],
         expect![[r#"
             warning: storage-aggregation.conf:1: [no_pattern]: there is no pattern; the section is skipped, as carbon does
-            warning: storage-aggregation.conf:5: [word]: xFilesFactor is 'half', which is no number; the section is skipped, as carbon does
+            warning: storage-aggregation.conf:5: [word]: xFilesFactor is 'half', which is not a number; the section is skipped, as carbon does
             a: 10080*60s average 0.5
         "#]],
     );
 }
 
 #[test]
-fn what_may_not_be_meant_is_said() {
+fn a_likely_mistake_is_a_warning() {
     check(
         schemas("[a]\npattern = ^a # all of a\nretention = 1s:1d\nretentions = 60s:1440\n"),
         &["a"],
         expect![[r#"
-            warning: storage-schemas.conf:2: [a]: the pattern '^a # all of a' will hardly match: a comment behind it is part of the pattern, as in carbon; put it on a line of its own
-            warning: storage-schemas.conf:3: [a]: 'retention' is not read; the keys are pattern, retentions, priority
+            warning: storage-schemas.conf:2: [a]: the pattern '^a # all of a' probably matches nothing: the comment after it is part of the pattern, as in carbon; put the comment on a line of its own
+            warning: storage-schemas.conf:3: [a]: unknown key 'retention'; the keys are pattern, retentions, priority
             warning: storage-schemas.conf:4: [a]: '60s:1440' keeps 1440 points, as carbon reads it; go-carbon would read 1440 seconds: write the unit to be clear
             a: 10080*60s average 0.5
         "#]],
@@ -266,15 +266,15 @@ fn what_may_not_be_meant_is_said() {
         aggregation("[a]\npattern = ^a\n  ^b\naggregationMethod = sum,max\n"),
         &["a"],
         expect![[r#"
-        warning: storage-aggregation.conf:2: [a]: the pattern '^a\n^b' will hardly match: it is continued on the next line, and no name has a line end
-        warning: storage-aggregation.conf:4: [a]: of the methods 'sum,max' the first is kept
+        warning: storage-aggregation.conf:2: [a]: the pattern '^a\n^b' probably matches nothing: it is continued on the next line, and no name has a line end
+        warning: storage-aggregation.conf:4: [a]: the first of the methods 'sum,max' applies
         a: 10080*60s average 0.5
     "#]],
     );
 }
 
 #[test]
-fn keys_of_other_programs_are_no_news() {
+fn keys_of_other_programs_pass_without_a_warning() {
     check(
         schemas("[a]\npattern = ^a\nretentions = 1s:1d\ncompressed = true\nreorderBuffer = 20\nxffMigration = true\n"),
         &["a"],
@@ -285,7 +285,7 @@ fn keys_of_other_programs_are_no_news() {
 }
 
 #[test]
-fn errors_name_the_file_the_line_and_what_would_do() {
+fn errors_name_the_file_the_line_and_a_remedy() {
     check(
         schemas(
             "pattern = x\n[a]\npattern = ^(?!carbon)\nretentions = 60s:1d\n[b]\npattern = ^b\nretentions = 60s:1M\nnonsense\n",
@@ -294,7 +294,7 @@ fn errors_name_the_file_the_line_and_what_would_do() {
         expect![[r#"
             error: storage-schemas.conf:1: 'pattern = x' comes before the first [section]
             error: storage-schemas.conf:3: [a]: '^(?!carbon)' uses negative look-ahead '(?!…)', which cannot be searched in linear time; write it without
-            error: storage-schemas.conf:7: [b]: '60s:1M': 'M' is no unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months)
+            error: storage-schemas.conf:7: [b]: '60s:1M': 'M' is not a unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months)
             error: storage-schemas.conf:8: [b]: 'nonsense' is neither a [section] nor a 'key = value'
         "#]],
     );
@@ -305,7 +305,7 @@ fn errors_name_the_file_the_line_and_what_would_do() {
         &[],
         expect![[r#"
             error: storage-aggregation.conf:3: [a]: xFilesFactor is '50'; it must be from 0 to 1
-            error: storage-aggregation.conf:5: [b]: '(' is no regular expression: unclosed group
+            error: storage-aggregation.conf:5: [b]: '(' is not a regular expression: unclosed group
             error: storage-aggregation.conf:8: [c]: 'median' is not an aggregation method; use one of average, sum, last, max, min, avg_zero, absmax, absmin
         "#]],
     );
@@ -313,7 +313,7 @@ fn errors_name_the_file_the_line_and_what_would_do() {
         RuleFiles { blacklist: Some("\n(a\n"), whitelist: Some("a\\"), ..RuleFiles::default() },
         &[],
         expect![[r#"
-        error: blacklist.conf:2: '(a' is no regular expression: unclosed group
+        error: blacklist.conf:2: '(a' is not a regular expression: unclosed group
         error: whitelist.conf:1: 'a\' ends in a backslash
     "#]],
     );
@@ -380,7 +380,7 @@ fn an_explanation_names_the_lines_that_decide() {
     "#]]
     .assert_eq(&explained("carbon.b"));
     expect![[r#"
-        refused: blacklist.conf:1: '^tmp' matches
+        rejected: blacklist.conf:1: '^tmp' matches
         stage 0: 1440 points of 60 s, 1 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
         stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)
@@ -388,7 +388,7 @@ fn an_explanation_names_the_lines_that_decide() {
     "#]]
     .assert_eq(&explained("tmp.b"));
     expect![[r#"
-        refused: no line of whitelist.conf matches
+        rejected: no line of whitelist.conf matches
         stage 0: 1440 points of 60 s, 1 days  (storage-schemas.conf:7: [default_1min_for_1day]: '.*')
         stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (no section of storage-aggregation.conf matches: carbon's default)

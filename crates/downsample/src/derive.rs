@@ -16,7 +16,7 @@ use crate::{
 /// A stage once it is derived.
 #[derive(Debug, Default)]
 pub(crate) struct DerivedStage {
-    /// All slots that are known, stored or derived.
+    /// All known slots, stored or derived.
     stretches: Vec<Stretch>,
     /// The slots that have a new row, by slot.
     rows: Vec<(Slot, Partial)>,

@@ -12,15 +12,21 @@
 //!
 //! The crate knows neither stores nor clocks: the caller fetches the slots and passes `now`.
 
-mod derive;
-mod next_partials;
 mod pending_points;
-mod plan;
+mod sorted_points;
+
+mod stored;
+
 mod rollup;
 mod rows;
-mod sorted_points;
-mod stored;
+
 mod writer_partials;
+
+mod plan;
+
+mod derive;
+
+mod next_partials;
 
 pub use next_partials::{DerivedRows, NextPartials, WritePlan};
 pub use pending_points::{PendingPoints, StagePoint};

@@ -29,14 +29,16 @@ pub struct WritePlan<'a> {
 #[derive(Debug)]
 pub struct NextPartials {
     partials: WriterPartials,
-    /// For each coarse stage, the total of the open slot, and whether a row says so.
+    /// For each coarse stage, its open slot.
     open: Vec<OpenRow>,
     method: Aggregation,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct OpenRow {
+    /// The total of the open slot.
     all: Partial,
+    /// Whether the derivation has a row of it.
     has_row: bool,
 }
 
@@ -53,7 +55,7 @@ impl<'a> WritePlan<'a> {
         let plan = ReadPlan::new(policy, points, coverage, coarsest);
         let last = points.last(&policy.retention);
         let is_known = before.is_some_and(|before| last.is_none_or(|last| before.stored().is_known_through(last)));
-        // To the end of the partition: one more to read now, and one read more in each partition.
+        // To the end of the partition: one more slot range to read now, and one more read for each partition.
         let later = plan.stages[coarsest].touched.last().filter(|_| coarsest > 0 && !is_known).and_then(|&last| {
             let first = last.saturating_add(1);
             let slots = first..(first / ROW_POINTS + 1).saturating_mul(ROW_POINTS);
@@ -133,7 +135,7 @@ impl<'a> WritePlan<'a> {
 }
 
 impl NextPartials {
-    /// The partials if the rows are written as they were derived.
+    /// The partials after the rows are written as they were derived.
     pub fn as_derived(&self) -> &WriterPartials {
         &self.partials
     }
@@ -147,7 +149,8 @@ impl NextPartials {
         with_row.map(move |(index, (_, stage))| (index + 1, last / (stage.resolution() / finest)))
     }
 
-    /// The partials if the rows of the open slots, in the order of [`NextPartials::open_slots`], say `rows`.
+    /// The partials after the rows of the open slots are written as `rows`, in the order of
+    /// [`NextPartials::open_slots`]. `None` where they cannot be continued.
     pub fn with_rows(self, rows: impl Iterator<Item = Partial>) -> Option<WriterPartials> {
         let mut open = self.open;
         let mut is_as_derived = true;

@@ -33,7 +33,7 @@ pub struct ReadPlan<'a> {
 pub(crate) struct StagePlan {
     /// The slots that change, sorted. Empty in stage 0, whose slots are the points'.
     pub(crate) touched: Vec<Slot>,
-    /// The stretches that must be known, sorted and apart.
+    /// The stretches that must be known, sorted and disjoint.
     pub(crate) known: Vec<Range<Slot>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> ReadPlan<'a> {
     }
 }
 
-/// The slots of a coarse stage that change: those of its own points, and those over slots that change below.
+/// The slots of a coarse stage that change: those of its own points, and those above slots that change below.
 fn touched(stage: CoarseStage, index: usize, points: &SortedPoints, below: &[Slot]) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
     let mut touch = |slot: Slot| {

@@ -1,4 +1,4 @@
-//! What the row of one coarse slot says, from the slots of the stage below, its *children*.
+//! The row of one coarse slot, from the slots of the stage below, its *children*.
 //!
 //! Both ways to a coarse row call [`rollup`], so that both give the same bits.
 
@@ -34,7 +34,7 @@ impl CoarseStage {
     }
 }
 
-/// What pending points say of a coarse slot, other than through its children.
+/// Pending points of a coarse slot, other than through its children.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PendingSlot {
     /// A point that was too old for the stages below.
@@ -46,11 +46,11 @@ pub(crate) struct PendingSlot {
 /// How much of a coarse slot its children show.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum SlotCoverage {
-    /// All that is not in this fold of earlier children.
+    /// Everything after this fold of earlier children.
     After(Partial),
     /// Everything.
     Complete,
-    /// Some children may have expired; the stored row says this.
+    /// Some children may have expired; this is the stored row.
     Expiring(Partial),
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn rollup(
         SlotCoverage::Expiring(row) => match pending.unwritten {
             // The row and the points have no slot in common: no child is needed to tell them apart.
             Some(points) => Some(stage.method.merge(row, points)),
-            // A row that counts more than its children knows better: the children have expired, or a point
-            // was written to the slot directly. (In a complete slot, several writers counted one child.)
+            // A row that counts more than its children has more points: the children have expired, or a point was
+            // written to the slot directly. (In a complete slot, several writers counted one child.)
             None => Some(fold(Partial::NONE)).filter(|all| row.count <= all.count),
         },
     }

@@ -1,4 +1,4 @@
-//! The pending points of one metric in order: by stage, then slot, the last write of each slot.
+//! The pending points of one metric, sorted by stage and slot; of each slot, the last write.
 
 use std::ops::Range;
 

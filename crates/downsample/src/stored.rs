@@ -1,4 +1,4 @@
-//! How far the rows in the store reach, as far as that is known without a read.
+//! How far the rows in the store reach, as far as this is known without a read.
 
 use metric::{Retention, Slot, Timestamp};
 
@@ -7,7 +7,7 @@ use crate::{SortedPoints, rollup::CoarseStage};
 /// The extent of a metric's rows in the store, in stage-0 slots, over all stages; of one writer or of all writers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stored {
-    /// Nothing is known: only the store can say.
+    /// Nothing is known: only a read shows it.
     #[default]
     Unknown,
     /// There are no rows.

@@ -1,8 +1,8 @@
-//! What one writer has stored of the coarse slots that are still open: newer points extend them, and nothing is read.
+//! One writer's partials of the coarse slots that are still open: newer points extend them, and nothing is read.
 //!
 //! For each coarse stage this is the fold of the *closed* children of its open slot, the slot around the last stage-0
-//! slot that is stored. Of stage 1 the closed children are all its stored points, of stage k the slots of stage k−1
-//! before the open one. To go on from there is to add the same numbers in the same order as [`crate::ReadPlan`] does.
+//! slot that is stored. In stage 1 the closed children are all its stored points, in stage k the slots of stage k−1 before
+//! the open one. An extension adds the same numbers in the same order as [`crate::ReadPlan`] does.
 
 use metric::{Aggregation, Partial, Policy, Retention, Slot};
 
@@ -43,7 +43,7 @@ impl WriterPartials {
         &self.closed
     }
 
-    /// For each coarse stage, what this writer's row of the open slot says.
+    /// For each coarse stage, this writer's row of the open slot.
     pub fn rows(&self, method: Aggregation) -> Vec<Partial> {
         let mut finer = Partial::NONE;
         let full = |&closed: &Partial| {
@@ -53,8 +53,8 @@ impl WriterPartials {
         self.closed.iter().map(full).collect()
     }
 
-    /// The same slots once this writer's rows of them say `rows`. `None` where the closed children cannot be told
-    /// apart from the rest.
+    /// The partials after this writer's rows of the open slots are written as `rows`. `None` where the closed children cannot be
+    /// separated from the rest.
     pub(crate) fn with_rows(self, rows: &[Partial], method: Aggregation) -> Option<WriterPartials> {
         let mut closed = Vec::with_capacity(rows.len());
         let mut finer = Partial::NONE;
@@ -84,17 +84,17 @@ impl WriterPartials {
             .is_some_and(|((first, last), end)| end <= first.slot && self.stored.is_known_through(last.slot))
     }
 
-    /// Returns the rows of every stage that `points` make, and goes on to what is stored with them. The points must
-    /// come after everything stored ([`WriterPartials::precedes`]).
+    /// Continues with `points`, and returns the rows of every stage. The points must come after everything stored
+    /// ([`WriterPartials::precedes`]).
     pub fn extend(&mut self, policy: &Policy, points: &SortedPoints) -> Vec<DerivedRow> {
-        debug_assert!(self.precedes(points), "points that are stored already cannot be told from new ones");
+        debug_assert!(self.precedes(points), "a stored point would count twice");
         let points = points.of_stage(0);
         let Some(newest_point) = points.last() else { return Vec::new() };
         let mut rows = Vec::new();
         rows::push_points(points, &mut rows);
         let mut children: Vec<(Slot, Partial)> =
             points.iter().map(|point| (point.slot, Partial::point(point.value))).collect();
-        // The open slot of the stage below, where no point is in it: from now on it is closed.
+        // The open slot of the stage below where it has no new point: from now on it is closed.
         let mut now_closed = Partial::NONE;
         for (index, closed) in (1..).zip(&mut self.closed) {
             let stage = CoarseStage::of(policy, index);
@@ -108,7 +108,7 @@ impl WriterPartials {
                 Some(&(first, _)) if open.slot == Some(first) => Partial::NONE,
                 _ => open.closed,
             };
-            // Points are closed as they come; of a coarser stage the last child is still open.
+            // A point is closed when it arrives; the last child of a coarser stage is still open.
             *closed = if index == 1 { newest.all } else { newest.closed };
             rows::push_partials(index, &of_stage, &mut rows);
             children = of_stage;
@@ -135,7 +135,7 @@ struct Newest {
     all: Partial,
 }
 
-/// Rolls the slots up that `children` are in; `open` goes on where one is in it.
+/// Rolls up each slot that has children; a child in the open slot continues it.
 fn extend_stage(
     stage: &CoarseStage,
     open: OpenSlot,

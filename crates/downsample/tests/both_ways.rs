@@ -134,7 +134,7 @@ fn counts_of_other_writers_are_left_out_of_this_writers_partials() {
         [3.0, 6.0].map(|value| Partial { value, count: value as u32 })
     );
     let own = next.with_rows([(2.0, 2), (4.0, 4)].map(|(value, count)| Partial { value, count }).into_iter());
-    let own = own.expect("it can be told apart");
+    let own = own.expect("both rows have closed children");
     assert_eq!(
         (own.stored().end(), own.closed()[0], own.closed()[1]),
         (Some(63), Partial { value: 2.0, count: 2 }, Partial { value: 2.0, count: 2 })

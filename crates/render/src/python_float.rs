@@ -129,6 +129,8 @@ fn write_exponent(out: &mut Vec<u8>, text: &str) {
 
 #[cfg(test)]
 mod tests {
+    use host::{Random, SeededRandom};
+
     use super::*;
 
     #[test]
@@ -177,10 +179,9 @@ mod tests {
 
     #[test]
     fn every_float_reads_back_and_none_is_longer_than_the_shortest() {
-        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+        let random = SeededRandom::new(0x9e37_79b9_7f4a_7c15);
         for round in 0..200_000u64 {
-            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let bits = seed ^ (seed >> 29);
+            let bits = random.bits();
             let value = match round % 5 {
                 0 => f64::from_bits(bits),
                 1 => (bits % 2_000_000_000) as f64 / 1000.0,

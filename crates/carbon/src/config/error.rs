@@ -1,4 +1,4 @@
-//! What is wrong in a rule file, and where.
+//! Mistakes in rule files, and their places.
 
 use std::fmt;
 
@@ -24,22 +24,22 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that no rules can be made of.
+/// A mistake that leaves no rules to use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place}: {message}")]
 pub struct ConfigError {
     /// Where.
     pub place: Place,
-    /// What was given and what would do.
+    /// What the file says, and what would be valid.
     pub message: String,
 }
 
-/// Something that is taken, but perhaps not as it was meant.
+/// A likely mistake in valid rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
     /// Where.
     pub place: Place,
-    /// What was found and what is made of it.
+    /// What the file says, and what it means here.
     pub message: String,
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Warning {
     }
 }
 
-/// What reading the files has found so far.
+/// Errors and warnings so far.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) errors: Vec<ConfigError>,

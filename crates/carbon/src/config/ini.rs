@@ -23,8 +23,8 @@ pub(super) struct Value {
 /// The section whose values the others inherit. Carbon also takes it as a section like any other.
 pub(super) const DEFAULT: &str = "DEFAULT";
 
-/// The sections in the order of the file, in these steps: gather lines into options; tell what is there twice;
-/// clean the values; inherit.
+/// The sections in the order of the file, in these steps: gather lines into options; report repetitions; clean the
+/// values; inherit.
 pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
     let mut section_lines: HashMap<String, usize> = HashMap::new();
@@ -46,7 +46,9 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
             if let Some(first) = section_lines.insert(name.to_owned(), place.line) {
                 findings.warning(
                     &place,
-                    format!("the section is there already, on line {first}; both count, as in go-carbon (carbon would not start)"),
+                    format!(
+                        "repeats the section on line {first}; both apply, as in go-carbon (carbon would not start)"
+                    ),
                 );
             }
             sections.push(Section { place, name: name.to_owned(), options: BTreeMap::new() });
@@ -72,7 +74,10 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
         if let Some(first) = section.options.insert(key.clone(), value) {
             findings.warning(
                 &place,
-                format!("'{key}' is there already, on line {}; the last one counts, as in go-carbon (carbon would not start)", first.place.line),
+                format!(
+                    "repeats '{key}' on line {}; the last one applies, as in go-carbon (carbon would not start)",
+                    first.place.line
+                ),
             );
         }
         open_key = Some(key);
@@ -92,7 +97,7 @@ pub(super) fn parse(file: &'static str, text: &str, findings: &mut Findings) -> 
     sections
 }
 
-/// The name in `[name]`, behind which a comment may stand.
+/// The name in `[name]`; a comment may follow.
 fn header(trimmed: &str) -> Option<&str> {
     let (name, after) = trimmed.strip_prefix('[')?.rsplit_once(']')?;
     let after = after.trim_start();

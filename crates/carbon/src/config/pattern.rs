@@ -22,7 +22,7 @@ enum Matcher {
 }
 
 impl Pattern {
-    /// Reads a pattern; the error says what is wrong with it.
+    /// Compiles a pattern; the error says what is wrong with it.
     pub(super) fn new(source: &str) -> Result<Pattern, String> {
         let matcher = match literal(source) {
             Some(matcher) => matcher,
@@ -36,7 +36,7 @@ impl Pattern {
         &self.source
     }
 
-    /// Whether it is found in `name`. Allocates nothing.
+    /// Whether `name` has a match. Allocates nothing.
     #[inline]
     pub(super) fn is_in(&self, name: &str) -> bool {
         match &self.matcher {
@@ -49,7 +49,7 @@ impl Pattern {
     }
 }
 
-/// The matcher of a pattern that is a literal between anchors or `.*`; `None` when it is more than that.
+/// The matcher of a pattern that is a literal between anchors or `.*`; `None` for any other pattern.
 fn literal(source: &str) -> Option<Matcher> {
     // Names have no line ends, so that `.*` matches whatever is left.
     let (from_start, rest) = match source.strip_prefix('^') {
@@ -96,12 +96,12 @@ fn compile(source: &str) -> Result<Regex, String> {
     Regex::new(&translated).map_err(|error| {
         let text = error.to_string();
         let reason = text.lines().last().unwrap_or_default().trim();
-        format!("'{source}' is no regular expression: {}", reason.strip_prefix("error: ").unwrap_or(reason))
+        format!("'{source}' is not a regular expression: {}", reason.strip_prefix("error: ").unwrap_or(reason))
     })
 }
 
-/// A pattern in the syntax of the `regex` crate. What only Python and Perl have is an error; what the two write
-/// differently is rewritten: `\Z`, a `{` that repeats nothing, `{,n}`, `(?#comment)`, and in a class `[`, `&`, `~`.
+/// A pattern in the syntax of the `regex` crate. Syntax that only Python and Perl have is an error; syntax that differs
+/// is rewritten: `\Z`, a `{` that repeats nothing, `{,n}`, `(?#comment)`, and in a class `[`, `&`, `~`.
 fn translate(source: &str) -> Result<Cow<'_, str>, String> {
     let mut out = String::with_capacity(source.len() + 8);
     let mut chars = source.char_indices().peekable();
@@ -148,7 +148,7 @@ fn unsupported(source: &str, what: &str) -> String {
     format!("'{source}' uses {what}, which cannot be searched in linear time; write it without")
 }
 
-/// What is not supported, by how it begins.
+/// Unsupported syntax, by its first characters.
 const UNSUPPORTED: [(&str, &str); 7] = [
     ("(?=", "look-ahead '(?=…)'"),
     ("(?!", "negative look-ahead '(?!…)'"),
@@ -177,7 +177,7 @@ fn translate_escape(source: &str, chars: &mut Peekable<CharIndices<'_>>, out: &m
     Ok(())
 }
 
-/// A class behind its `[`. A `[:name:]` stays what it is in Go.
+/// The rest of a class after its `[`. `[:name:]` has its meaning in Go.
 fn translate_class(source: &str, chars: &mut Peekable<CharIndices<'_>>, out: &mut String) {
     out.push('[');
     if chars.next_if(|&(_, c)| c == '^').is_some() {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_python_writes_differently_is_understood() {
+    fn pythons_own_syntax_is_understood() {
         check(r"count\Z", &["a.count"], &["a.counts"]);
         check("a{b}", &["a{b}"], &["ab"]);
         check("^a{,2}$", &["", "a", "aa"], &["aaa"]);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_searched_is_named() {
+    fn unsupported_syntax_is_named_in_the_error() {
         for (source, part) in [
             ("a(?=b)", "look-ahead"),
             ("^(?!carbon)", "negative look-ahead '(?!…)'"),

@@ -2,7 +2,7 @@
 
 use metric::{Retention, RetentionError, Stage};
 
-/// Why a text is no retention, by what carbon would do.
+/// Why a text is not a retention, by what carbon would do.
 #[derive(Debug, PartialEq)]
 pub(super) enum Unreadable {
     /// Carbon would not start.
@@ -15,7 +15,7 @@ pub(super) enum Unreadable {
 const UNITS: [(&str, u64); 6] =
     [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86_400), ("weeks", 604_800), ("years", 31_536_000)];
 
-/// Reads a list of `precision:history`, and says in `remarks` what go-carbon would read differently.
+/// Reads a list of `precision:history`. `remarks` gets a line for each history that go-carbon would read differently.
 ///
 /// A precision is seconds or a number with a unit. A history is a *number of points*, or a duration when it has
 /// a unit, from which a part of a slot is dropped.
@@ -74,13 +74,13 @@ fn quantity(text: &str) -> Result<Quantity, String> {
     }
     match UNITS.into_iter().find(|(name, _)| name.starts_with(unit)) {
         Some((_, seconds)) => Ok(Quantity { number, unit: Some(seconds) }),
-        None if unit.contains(['#', ';', ' ', '\t']) => Err(format!(
-            "'{unit}' is behind the number; comments stand on lines of their own, and no blank is before a unit"
-        )),
-        None if unit.starts_with('.') => Err(format!("'{text}' has a fraction; use a smaller unit")),
-        None => {
-            Err(format!("'{unit}' is no unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months)"))
+        None if unit.contains(['#', ';', ' ', '\t']) => {
+            Err(format!("'{unit}' follows the number; put comments on lines of their own, and no blank before a unit"))
         }
+        None if unit.starts_with('.') => Err(format!("'{text}' has a fraction; use a smaller unit")),
+        None => Err(format!(
+            "'{unit}' is not a unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months)"
+        )),
     }
 }
 
@@ -113,9 +113,9 @@ mod tests {
     }
 
     #[test]
-    fn what_carbon_refuses_is_refused_with_a_reason() {
+    fn a_retention_that_stops_carbon_is_an_error_with_a_reason() {
         for (text, part) in [
-            ("1M:7d", "'M' is no unit"),
+            ("1M:7d", "'M' is not a unit"),
             ("1.5m:7d", "fraction"),
             ("60 s:1d", "no blank"),
             ("a:b:c", "does not begin with a number"),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_whisper_refuses_is_told_apart() {
+    fn a_list_that_whisper_rejects_skips_its_section() {
         assert!(matches!(parse("60s:1d,90s:2d", &mut Vec::new()), Err(Unreadable::Skipped(_))));
         assert!(matches!(parse("60s:1d,1h:1d", &mut Vec::new()), Err(Unreadable::Skipped(_))));
     }

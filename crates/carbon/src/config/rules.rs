@@ -1,4 +1,4 @@
-//! What all rule files together say of a name.
+//! The decision of all rule files together for a name.
 
 use std::{collections::HashMap, fmt};
 
@@ -26,8 +26,8 @@ pub struct RuleFiles<'a> {
     pub whitelist: Option<&'a str>,
 }
 
-/// The rules of all files. The default is carbon's where a file is absent: a week of minutes, averaged, half of
-/// them known, and every name is welcome.
+/// The rules of all files. Where a file is absent, carbon's default applies: a week of minutes, averaged, half of them
+/// known, and every name accepted.
 #[derive(Debug, Clone)]
 pub struct Rules {
     blacklist: Vec<ListLine>,
@@ -58,14 +58,14 @@ impl PolicyIndex {
     }
 }
 
-/// What is done with a name.
+/// The decision for a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Its points are kept by this policy.
+    /// Its points are kept, by this policy.
     Keep(PolicyIndex),
-    /// The blacklist refuses it.
+    /// The blacklist rejects it.
     Blacklisted,
-    /// There is a whitelist, and it does not name it.
+    /// There is a whitelist, and no line of it matches.
     NotWhitelisted,
 }
 
@@ -77,7 +77,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Makes rules of the files, and says what may not be meant; or says everything that is wrong with them.
+    /// Parses the files. Returns the rules and warnings about likely mistakes, or all errors.
     pub fn parse(files: RuleFiles<'_>) -> Result<(Rules, Vec<Warning>), Vec<ConfigError>> {
         let mut findings = Findings::default();
         let rules = Rules::read(files, &mut findings);
@@ -85,8 +85,8 @@ impl Rules {
         if findings.errors.is_empty() { Ok((rules, findings.warnings)) } else { Err(findings.errors) }
     }
 
-    /// What is done with a canonical name. The blacklist is asked before the whitelist, an empty whitelist
-    /// welcomes all, and of schemas and aggregation rules the first that matches holds. Allocates nothing.
+    /// The decision for a canonical name. The blacklist goes before the whitelist, an empty whitelist accepts all names,
+    /// and the first matching schema and the first matching aggregation rule apply. Allocates nothing.
     pub fn decide(&self, name: &str) -> Decision {
         if self.blacklist.iter().any(|line| line.pattern.is_in(name)) {
             return Decision::Blacklisted;
@@ -110,13 +110,13 @@ impl Rules {
         &self.policies
     }
 
-    /// Whether `storage-schemas.conf` has any section. Without one, carbon's default holds for new metrics, and nobody has
-    /// said that others are to be kept differently from now on.
+    /// Whether `storage-schemas.conf` has any section. Without one, carbon's default applies to new metrics, and existing
+    /// metrics keep their policies.
     pub fn has_schemas(&self) -> bool {
         !self.schemas.is_empty()
     }
 
-    /// What is done with a canonical name, and which lines of which files say so.
+    /// The decision for a canonical name, and the lines of the files that make it.
     pub fn explain(&self, name: &str) -> Explanation<'_> {
         let schema = self.schema(name);
         let aggregation_rule = self.aggregation_rule(name);
@@ -145,12 +145,12 @@ impl Rules {
         }
     }
 
-    /// The schema that holds; their number when none does.
+    /// The first schema that matches; the number of schemas when none does.
     fn schema(&self, name: &str) -> usize {
         self.schemas.iter().position(|rule| rule.pattern.is_in(name)).unwrap_or(self.schemas.len())
     }
 
-    /// The aggregation rule that holds; their number when none does.
+    /// The first aggregation rule that matches; the number of rules when none does.
     fn aggregation_rule(&self, name: &str) -> usize {
         let rules = &self.aggregation_rules;
         rules.iter().position(|rule| rule.pattern.is_in(name)).unwrap_or(rules.len())
@@ -227,7 +227,7 @@ fn list(file: &'static str, text: &str, findings: &mut Findings) -> Vec<ListLine
 /// A rule that matched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleSource {
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
     /// What it matches.
     pub pattern: String,
@@ -240,10 +240,10 @@ impl fmt::Display for RuleSource {
     }
 }
 
-/// Why a name is kept as it is, or not at all. Its `Display` is what `plumbago explain` prints.
+/// The reasons for the decision for a name. `plumbago explain` prints its `Display`.
 #[derive(Debug, Clone)]
 pub struct Explanation<'a> {
-    /// What is done with the name.
+    /// The decision for the name.
     pub decision: Decision,
     /// How it is kept, or would be if the lists let it pass.
     pub policy: &'a Policy,
@@ -251,9 +251,9 @@ pub struct Explanation<'a> {
     pub blacklist: Option<RuleSource>,
     /// The first line of `whitelist.conf` that matches.
     pub whitelist: Option<RuleSource>,
-    /// The section of `storage-schemas.conf` that matches first; none where carbon's default holds.
+    /// The section of `storage-schemas.conf` that matches first; none where carbon's default applies.
     pub schema: Option<RuleSource>,
-    /// The section of `storage-aggregation.conf` that matches first; none where carbon's default holds.
+    /// The section of `storage-aggregation.conf` that matches first; none where carbon's default applies.
     pub aggregation: Option<RuleSource>,
     /// Whether that section names a method.
     pub is_aggregation_given: bool,
@@ -264,9 +264,9 @@ pub struct Explanation<'a> {
 impl fmt::Display for Explanation<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.decision, &self.blacklist, &self.whitelist) {
-            (Decision::Blacklisted, Some(line), _) => writeln!(f, "refused: {line} matches")?,
-            (Decision::Blacklisted, None, _) => writeln!(f, "refused: blacklist.conf matches")?,
-            (Decision::NotWhitelisted, ..) => writeln!(f, "refused: no line of whitelist.conf matches")?,
+            (Decision::Blacklisted, Some(line), _) => writeln!(f, "rejected: {line} matches")?,
+            (Decision::Blacklisted, None, _) => writeln!(f, "rejected: blacklist.conf matches")?,
+            (Decision::NotWhitelisted, ..) => writeln!(f, "rejected: no line of whitelist.conf matches")?,
             (Decision::Keep(_), _, Some(line)) => writeln!(f, "accepted: {line} matches")?,
             (Decision::Keep(_), _, None) => writeln!(f, "accepted: no line of blacklist.conf matches")?,
         }

@@ -1,4 +1,4 @@
-//! Storage schemas and aggregation rules: what a section of either file says.
+//! Storage schemas and aggregation rules: the sections of both files.
 
 use metric::{Aggregation, Retention};
 
@@ -15,7 +15,7 @@ pub(super) const AGGREGATION_FILE: &str = "storage-aggregation.conf";
 const SCHEMA_KEYS: [&str; 3] = ["pattern", "retentions", "priority"];
 const AGGREGATION_KEYS: [&str; 3] = ["pattern", "xfilesfactor", "aggregationmethod"];
 
-/// Keys of go-carbon and metrictank in either file, which say nothing to us.
+/// Keys of go-carbon and metrictank in either file. They have no effect here.
 const OTHERS_KEYS: [&str; 5] =
     ["compressed", "reorderbuffer", "reorderbufferallowupdate", "xffmigration", "aggregationmethodmigration"];
 
@@ -36,7 +36,7 @@ pub(super) struct AggregationRule {
     pub(super) x_files_factor: Option<f64>,
 }
 
-/// The schemas in the order in which they are tried.
+/// The schemas in the order of their precedence.
 pub(super) fn schemas(text: &str, findings: &mut Findings) -> Vec<Schema> {
     let mut schemas = Vec::new();
     for section in ini::parse(SCHEMAS_FILE, text, findings) {
@@ -53,13 +53,13 @@ pub(super) fn schemas(text: &str, findings: &mut Findings) -> Vec<Schema> {
         let place = first.place.clone();
         findings.warning(
             &place,
-            "'priority' puts sections in another order than they stand in, as in go-carbon; carbon since 0.9 goes by the order of the file",
+            "'priority' changes the order of the sections, as in go-carbon; carbon since 0.9 uses the order of the file",
         );
     }
     schemas.into_iter().map(|(_, schema)| schema).collect()
 }
 
-/// The aggregation rules in the order in which they are tried.
+/// The aggregation rules in the order of their precedence.
 pub(super) fn aggregation_rules(text: &str, findings: &mut Findings) -> Vec<AggregationRule> {
     let mut rules = Vec::new();
     for section in ini::parse(AGGREGATION_FILE, text, findings) {
@@ -105,7 +105,7 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
             }
             Err(_) => {
                 let message = format!(
-                    "xFilesFactor is '{}', which is no number; the section is skipped, as carbon does",
+                    "xFilesFactor is '{}', which is not a number; the section is skipped, as carbon does",
                     value.text
                 );
                 findings.warning(&value.place, message);
@@ -118,7 +118,7 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
         // Metrictank keeps several and answers with the first unless asked.
         let (first, others) = value.text.split_once(',').unwrap_or((&value.text, ""));
         if !others.is_empty() {
-            findings.warning(&value.place, format!("of the methods '{}' the first is kept", value.text));
+            findings.warning(&value.place, format!("the first of the methods '{}' applies", value.text));
         }
         match first.trim().parse::<Aggregation>() {
             Ok(method) => aggregation = Some(method),
@@ -139,14 +139,14 @@ fn pattern(section: &Section, findings: &mut Findings) -> Option<Pattern> {
         return None;
     };
     for (sign, what) in [
-        (" #", "a comment behind it is part of the pattern, as in carbon; put it on a line of its own"),
-        (" ;", "a comment behind it is part of the pattern, as in carbon; put it on a line of its own"),
+        (" #", "the comment after it is part of the pattern, as in carbon; put the comment on a line of its own"),
+        (" ;", "the comment after it is part of the pattern, as in carbon; put the comment on a line of its own"),
         ("\n", "it is continued on the next line, and no name has a line end"),
     ] {
         if value.text.contains(sign) {
             findings.warning(
                 &value.place,
-                format!("the pattern '{}' will hardly match: {what}", value.text.escape_debug()),
+                format!("the pattern '{}' probably matches nothing: {what}", value.text.escape_debug()),
             );
         }
     }
@@ -162,8 +162,7 @@ fn pattern(section: &Section, findings: &mut Findings) -> Option<Pattern> {
 fn priority(section: &Section, findings: &mut Findings) -> i64 {
     let Some(value) = section.options.get("priority") else { return 0 };
     value.text.parse().unwrap_or_else(|_| {
-        findings
-            .warning(&value.place, format!("priority is '{}', which is no whole number; it is taken as 0", value.text));
+        findings.warning(&value.place, format!("priority is '{}', which is not a whole number; 0 applies", value.text));
         0
     })
 }
@@ -171,7 +170,7 @@ fn priority(section: &Section, findings: &mut Findings) -> i64 {
 fn warn_of_unknown_keys(section: &Section, known: &[&str], findings: &mut Findings) {
     for (key, value) in &section.options {
         if !known.contains(&key.as_str()) && !OTHERS_KEYS.contains(&key.as_str()) {
-            let message = format!("'{key}' is not read; the keys are {}", known.join(", "));
+            let message = format!("unknown key '{key}'; the keys are {}", known.join(", "));
             findings.warning(&value.place, message);
         }
     }

@@ -13,7 +13,7 @@ use super::{
 use crate::number::parse_float;
 
 /// Values (list items, stack, memo) that a frame may make; a frame of 64 MiB from a relay makes fewer. Beyond it
-/// the frame is refused. Sixteen bytes each.
+/// the frame is rejected. Sixteen bytes each.
 const MAX_VALUES: usize = 8 << 20;
 
 /// Values for which memory is kept between frames.
@@ -36,7 +36,7 @@ pub(super) struct Machine {
     encoded_bytes: usize,
 }
 
-/// A list grows, so that its items lie in chunks, in order.
+/// A list grows, so its items are in chunks, in order.
 #[derive(Debug, Clone, Copy)]
 struct List {
     /// First and last in [`Machine::chunks`].
@@ -410,7 +410,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Forgets the pairs above `from`; a dictionary lies right below them.
+    /// Forgets the pairs above `from`; a dictionary is right below them.
     fn set_items(&mut self, from: usize) -> Result<(), Stop> {
         if !self.stack.len().saturating_sub(from).is_multiple_of(2) {
             return Err(Stop::Bad);
@@ -423,7 +423,7 @@ impl Machine {
     }
 
     /// Keeps the top in the memo. Picklers count from 0 or 1, and keeping takes a byte at least, so that a
-    /// number beyond the frame's length is no pickler's, and would only make us allocate.
+    /// number beyond the frame's length does not come from a pickler; it would only cost memory.
     #[inline]
     fn put(&mut self, frame: &[u8], number: u64) -> Result<(), Stop> {
         let top = self.top()?;

@@ -1,6 +1,6 @@
 //! Carbon's pickle protocol: one pickled `[(name, (time, value)), …]` a frame, in Python's protocols 0 to 5.
 //!
-//! A frame whose program fails gives no point at all and one refusal; of a good one every item stands for itself.
+//! A frame whose program fails gives no point at all and one rejection; of a good one every item stands for itself.
 
 mod machine;
 
@@ -18,14 +18,14 @@ use crate::{
 use machine::{Items, Machine};
 use value::{Stop, Value};
 
-/// Bytes of text that is read as a number, at most; a longer one is no number. Text may be shared by many items, so
-/// that reading a long one again and again would stall us.
+/// The most bytes of a text that is read as a number. Many items may share one text; to parse a long one for each of them
+/// would stall the connection.
 const MAX_NUMBER_BYTES: usize = 512;
 
-/// Bytes of a refused item that are written out for the operator.
+/// Bytes of a rejected item that are written out for the operator.
 const MAX_SAMPLE_BYTES: usize = 512;
 
-/// Levels of a refused item that are written out: the item, its points, and what is in their place.
+/// Levels of a rejected item that are written out: the item, its points, and what is in their place.
 const SAMPLE_LEVELS: u32 = 3;
 
 /// Decodes the body of one frame, with memory of its own. A connection keeps a [`Decoder`] instead.
@@ -37,7 +37,7 @@ pub fn decode<S: Sink>(frame: &[u8], now: Timestamp, sink: &mut S) {
 #[derive(Debug, Default)]
 pub struct Decoder {
     machine: Machine,
-    /// A refused item, written for the operator.
+    /// A rejected item, written for the operator.
     sample: Vec<u8>,
 }
 
@@ -69,40 +69,40 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Calls out for every item of the root; `sample` is memory for refused ones.
+    /// Calls out for every item of the root; `sample` is memory for rejected ones.
     fn walk<S: Sink>(&self, root: Value, sample: &mut Vec<u8>, sink: &mut S) {
         let Some(items) = self.machine.items(root) else {
             return sink.reject(RejectReason::BadPickle, self.frame);
         };
         let mut expansion = Expansion::of(self.frame.len());
         for item in items {
-            let mut refuse = |reason, sink: &mut S| {
+            let mut reject = |reason, sink: &mut S| {
                 sample.clear();
                 self.describe(item, SAMPLE_LEVELS, sample);
                 sink.reject(reason, sample);
             };
             let Some((name, pairs)) = self.name_and_pairs(item) else {
-                refuse(RejectReason::BadItem, sink);
+                reject(RejectReason::BadItem, sink);
                 continue;
             };
             for pair in pairs {
                 if expansion.take(name).is_none() {
-                    return refuse(RejectReason::FrameExpands, sink);
+                    return reject(RejectReason::FrameExpands, sink);
                 }
                 match self.point(pair) {
                     Ok(Some((time, value))) => sink.point(name, time, value),
                     Ok(None) => {}
                     Err(RejectReason::BadItem) => {
-                        refuse(RejectReason::BadItem, sink);
+                        reject(RejectReason::BadItem, sink);
                         break;
                     }
-                    Err(reason) => refuse(reason, sink),
+                    Err(reason) => reject(reason, sink),
                 }
             }
         }
     }
 
-    /// An item's name, and its points, of which there is one at least.
+    /// An item's name and its points. At least one point.
     #[inline]
     fn name_and_pairs(&self, item: Value) -> Option<(&[u8], Items<'_>)> {
         let mut parts = self.machine.items(item)?;

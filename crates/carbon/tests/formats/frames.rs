@@ -42,7 +42,7 @@ fn a_frame_that_is_too_long_is_skipped_and_the_stream_goes_on() {
 }
 
 #[test]
-fn a_frame_that_is_cut_short_is_refused() {
+fn a_frame_that_is_cut_short_is_rejected() {
     assert_eq!(frames(9, &[b"\0\0\0\x03ab"]), "frame_cut_short: \\x00\\x00\\x00\\x03ab\n");
     assert_eq!(frames(9, &[b"\0\0"]), "frame_cut_short: \\x00\\x00\n");
     assert_eq!(frames(9, &[b""]), "");

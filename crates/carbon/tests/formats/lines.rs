@@ -33,7 +33,7 @@ fn any_whitespace_separates_and_surrounds_fields() {
 }
 
 #[test]
-fn a_line_of_other_than_three_fields_is_refused() {
+fn a_line_of_other_than_three_fields_is_rejected() {
     check(
         "a\na 1\na 1 1700000000 b\na b 1 1700000000\nb 1 1700000000\n",
         expect![[r#"
@@ -138,7 +138,7 @@ fn infinities_are_values_and_nan_is_dropped() {
 }
 
 #[test]
-fn a_name_is_handed_on_as_it_is() {
+fn a_name_reaches_the_sink_as_it_was_sent() {
     check(
         ".a..b. 1 1700000000\n../../x 1 1700000000\nn;a=b 1 1700000000\n\u{e9}.b 1 1700000000\na\x01b 1 1700000000\n",
         expect![[r#"

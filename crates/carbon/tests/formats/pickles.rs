@@ -124,12 +124,12 @@ fn an_empty_list_is_nothing() {
 }
 
 #[test]
-fn an_empty_name_is_handed_on() {
+fn an_empty_name_reaches_the_sink() {
     assert_eq!(decoded(&recorded("empty-bytes-name")), " 1 1\n");
 }
 
 #[test]
-fn what_is_no_list_is_refused_as_a_whole() {
+fn a_pickle_that_is_not_a_list_is_rejected_as_a_whole() {
     check(
         "root-number",
         expect![[r#"
@@ -159,7 +159,7 @@ fn nothing_is_ever_called() {
 }
 
 #[test]
-fn a_pickle_cut_anywhere_gives_no_point_and_one_refusal() {
+fn a_pickle_cut_anywhere_gives_no_point_and_one_rejection() {
     for name in ["same-protocol-0", "same-protocol-2", "same-protocol-5", "same-protocol-2-bytes", "items"] {
         let pickled = recorded(name);
         for cut in 0..pickled.len() {
@@ -170,7 +170,7 @@ fn a_pickle_cut_anywhere_gives_no_point_and_one_refusal() {
 }
 
 #[test]
-fn broken_programs_are_refused() {
+fn broken_programs_are_rejected() {
     for program in [
         &b""[..],
         b".",
@@ -294,7 +294,7 @@ fn lists_of_lists_of_lists_cost_nothing() {
 }
 
 #[test]
-fn a_text_shared_to_be_encoded_again_and_again_is_refused() {
+fn a_text_that_is_encoded_many_times_is_rejected() {
     let mut pickled = b"\x80\x02]c_codecs\nencode\nq\x000X\x00\x01\x00\x00".to_vec();
     pickled.extend([b'a'; 256]);
     pickled.extend(b"q\x010X\x06\x00\x00\x00latin1q\x020(");
@@ -316,7 +316,7 @@ fn a_decoder_forgets_a_frame_before_the_next() {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_points_are_decoded() {
     let mut frame = Vec::new();
     let points = [
         (&b"a.b"[..], Point { time: 1_700_000_000, value: 1.5 }),

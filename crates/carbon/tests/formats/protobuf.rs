@@ -70,7 +70,7 @@ fn a_frame_that_is_broken_anywhere_gives_no_point() {
 }
 
 #[test]
-fn a_long_name_is_not_multiplied_by_points_that_say_nothing() {
+fn a_long_name_is_not_multiplied_by_empty_points() {
     let name = [&b"\x0a\x80\x80\x04"[..], &[b'n'; 65_536]].concat();
     let metric = [name, b"\x12\0".repeat(10_000)].concat();
     let length = metric.len() as u32;
@@ -82,7 +82,7 @@ fn a_long_name_is_not_multiplied_by_points_that_say_nothing() {
 }
 
 #[test]
-fn what_is_encoded_is_decoded() {
+fn encoded_points_are_decoded() {
     let points =
         |times: &[i64]| -> Vec<Point> { times.iter().map(|&time| Point { time, value: time as f64 / 4.0 }).collect() };
     let (few, many) = (points(&[1_700_000_000, 1]), points(&(0..100).collect::<Vec<_>>()));
