@@ -112,7 +112,7 @@ def test_a_password_comes_from_a_file_or_the_environment_and_is_never_logged(mak
 
 def test_a_wrong_password_is_named(make_server, plain):
     said = refusal(OverCassandra(make_server, MISNAMED, cassandra=login("cassandra", PASSWORD)), "the password")
-    assert MISNAMED in said and "refuses the user 'cassandra'" in said
+    assert MISNAMED in said and "rejects the user 'cassandra'" in said
 
 
 def test_no_password_is_named(make_server, plain):

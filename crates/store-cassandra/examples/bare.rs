@@ -4,8 +4,8 @@
 //! the keyspace `bare`, in a table of the shape of BigGraphite's stage 0, and with a further word `hours` also a row of each
 //! hour into one of the shape of its aggregates. `bare HOST:PORT read METRICS POINTS FIRST` reads them
 //! back, all metrics at once and then one alone. Both print one line of JSON. FIRST is the number of the first point, 0
-//! unless told: points that a server keeps in two partitions are read from two here as well. tests/bench/cassandra stands
-//! it beside servers.
+//! by default: points that a server keeps in two partitions are read from two here as well. tests/bench/cassandra compares
+//! it with servers.
 
 use std::{ops::Range, time::Instant};
 

@@ -1,4 +1,4 @@
-//! What new names, scans and globs cost, beside the bare statements, in turns. With a Cassandra at PLUMBAGO_TEST_CASSANDRA:
+//! The cost of new names, scans and globs, compared with the bare statements, in turns. With a Cassandra at PLUMBAGO_TEST_CASSANDRA:
 //! `cargo run --release -p store-cassandra --example names -- sasi|sai|none METRICS`. It says what it does as it goes, and
 //! ends with a line of JSON: names a second, seconds of a scan, p50 of a find in milliseconds.
 
@@ -88,7 +88,7 @@ async fn main() {
     let (ours, bares) = (counted / ours, counted / bares);
     eprintln!("put: driver {ours:.0}/s, bare {bares:.0}/s, ratio {:.2}", ours / bares);
 
-    // Until then a find takes ten times as long, whoever asks.
+    // Until then every find takes ten times as long.
     settle(&keyspace).await;
     let begun = Instant::now();
     let mut scanned = 0;

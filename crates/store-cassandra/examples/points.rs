@@ -1,4 +1,4 @@
-//! What the driver costs beside the bare one: the same points, in the same batches, in one run.
+//! The cost of this driver compared with the bare client: the same points, in the same batches, in one run.
 //!
 //! `points HOST:PORT METRICS POINTS [ROUNDS]` writes POINTS of each of METRICS, by this crate's driver and by statements
 //! of its own, and reads them back in both ways, in turn, ROUNDS times. It prints one line of JSON for each: rows,

@@ -1,4 +1,4 @@
-//! Questions whose whole answer is small: asked, tried again within a time limit, and read at once.
+//! Queries with a small answer: retried within a time limit, and read at once.
 
 use scylla::{
     client::session::Session,
@@ -11,7 +11,7 @@ use store::StoreError;
 
 use crate::{failure::unavailable, retry::Retry};
 
-/// What a question has beside its words.
+/// What queries share.
 pub(crate) struct Asker<'a> {
     pub(crate) session: &'a Session,
     /// Named in errors.
@@ -21,7 +21,7 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Asks; the question must be one that may be asked twice. `what` is what is being done, for the error.
+    /// Runs an idempotent query. `what` names the operation, for the error.
     pub(crate) async fn rows<R>(&self, what: &str, cql: &str, values: impl SerializeRow) -> Result<Vec<R>, StoreError>
     where
         R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,

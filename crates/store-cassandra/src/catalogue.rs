@@ -32,12 +32,12 @@ impl CassandraDriver {
         self.names.refused()
     }
 
-    /// Of names that a scan did not meet, the ones that somebody deleted. A scan asks as few replicas as it is set to, and
-    /// one of them may have missed a name: here a majority is asked. A name with more components than the tables have
-    /// columns is never in them, and not deleted.
+    /// Which of the names that a scan missed were deleted. A scan asks as few replicas as the settings say, and one of them
+    /// may lack a name: this asks a majority. A name with more components than the tables have columns is never in them,
+    /// and not deleted.
     ///
     /// # Errors
-    /// The cluster could not say it of all of them.
+    /// The cluster cannot answer for all of them.
     pub async fn deleted(&self, names: Vec<String>) -> Result<Vec<String>, StoreError> {
         self.names.deleted(names).await
     }

@@ -1,12 +1,11 @@
-//! Who writes under which id: two live nodes with one id would overwrite each other's aggregates.
+//! Claims of writer ids: two live nodes with one id would overwrite each other's aggregates.
 //!
-//! 1. A node keeps its id, and a number of its own, in a file beside its data ([`Identity`]).
-//! 2. When it starts it claims the id in the table `writers`, by a lightweight transaction: the only one there is. A node
-//!    without a file takes an id at random that no node ever had.
-//! 3. While it runs it says now and then that it is alive. That has a TTL: a node that is gone is known to be gone when it is
-//!    over. Its id stays its own.
+//! 1. A node keeps its writer id and its node id in a file in its data directory ([`Identity`]).
+//! 2. At its start it claims the id in the table `writers`, by the only lightweight transaction there is. A node without a
+//!    file takes a random id that no node ever had.
+//! 3. While it runs it reports that it is alive, with a TTL: the report of a dead node expires. Its id stays its own.
 //!
-//! A crash and a start on the same host and data directory takes the claim up at once.
+//! After a crash, a start on the same host and data directory takes the claim over at once.
 
 use std::{
     sync::{
@@ -30,21 +29,21 @@ use crate::{
     schema::{metadata_keyspace, quoted},
 };
 
-/// Seconds after which a node that says nothing is taken for gone.
+/// Seconds after which a silent node counts as dead.
 const ALIVE_SECONDS: i32 = 120;
 
-/// How often a node says that it is alive.
+/// Interval between two reports that a node is alive.
 const REFRESH: Duration = Duration::from_secs(30);
 
-/// Ids tried by a node that has none. While fewer than half are taken, one in a million million nodes does not find one.
+/// Ids that a node without one tries. While fewer than half are taken, one in 10^12 nodes finds none.
 const TRIES: usize = 40;
 
-/// What a node keeps beside its data: lines `writer NUMBER` and `node UUID`.
+/// What a node keeps in its data directory: lines `writer NUMBER` and `node UUID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The writer id, 0 to 16383.
     pub writer: u16,
-    /// The node's own number. A copy of a data directory has the same: that is how it is told.
+    /// The node's own id. A copy of a data directory has the same one, which gives the copy away.
     pub node: Uuid,
 }
 
@@ -54,7 +53,7 @@ impl std::fmt::Display for Identity {
     }
 }
 
-/// A file that is no identity.
+/// A file that is not an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it must have the lines 'writer NUMBER', of 0 to 16383, and 'node UUID'")]
 pub struct InvalidIdentity;
@@ -75,7 +74,7 @@ impl std::str::FromStr for Identity {
     }
 }
 
-/// Where a node is.
+/// Where a node runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
     /// The host's name.
@@ -84,12 +83,12 @@ pub struct Location {
     pub data_directory: String,
 }
 
-/// A claimed id. While it is kept, a task says that the node is alive.
+/// A claimed id. Until it is dropped, a task reports that the node is alive.
 #[derive(Debug)]
 pub struct Claim {
     identity: Identity,
     is_lost: Arc<AtomicBool>,
-    /// When it was last looked who has the id, whether there was an answer or not.
+    /// The latest check of the id's holder, answered or not.
     checked: Arc<Mutex<Instant>>,
     refresh: tokio::task::JoinHandle<()>,
     row: Row,
@@ -102,23 +101,23 @@ impl Drop for Claim {
 }
 
 impl Claim {
-    /// What to keep beside the data.
+    /// What to keep in the data directory.
     pub fn identity(&self) -> Identity {
         self.identity
     }
 
-    /// Whether another node was found to have taken the id: this one was away too long, and must not write any more.
+    /// Whether another node took the id: this one was silent too long, and must not write any more.
     pub fn is_lost(&self) -> bool {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Whether this process did not run for so long that another node may have taken the id, and has not looked since. It looks
-    /// at once when it goes on.
+    /// Whether this process was suspended for so long that another node may have taken the id, and has not checked since. It
+    /// checks at once when it continues.
     pub fn is_doubtful(&self) -> bool {
         self.row.options.host.clock.instant() - *self.checked.lock() >= Duration::from_secs(ALIVE_SECONDS as u64)
     }
 
-    /// Says that the node is alive, as is done by itself twice a minute, unless another one took the id.
+    /// Reports that the node is alive, unless another one took the id. A task does so twice a minute.
     ///
     /// # Errors
     /// `Refused` where one did; [`Claim::is_lost`] from then on. `Unavailable` where the cluster cannot be asked.
@@ -126,15 +125,15 @@ impl Claim {
         self.row.refresh(self.identity, &self.is_lost).await
     }
 
-    /// Says at a clean stop that the node is gone, so that its data directory may be moved to another host at once.
+    /// Ends the claim at a clean stop, so that the data directory may move to another host at once.
     ///
     /// # Errors
-    /// The cluster could not; the claim is over by itself two minutes later.
+    /// The cluster cannot do it; the claim expires two minutes later.
     pub async fn release(self) -> Result<(), StoreError> {
         self.refresh.abort();
         match self.row.holder_unless(self.identity.node).await? {
             None => self.row.run("releasing the writer id", "alive = null", "").await,
-            // Whoever has it now is alive.
+            // Another node has it and is alive.
             Some(_) => Ok(()),
         }
     }
@@ -147,11 +146,11 @@ struct Row {
     options: Options,
     keyspace: String,
     writer: u16,
-    /// Where this node is.
+    /// Where this node runs.
     location: Location,
 }
 
-/// What a row says.
+/// The content of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Holder {
     node: Option<Uuid>,
@@ -160,8 +159,8 @@ struct Holder {
 }
 
 impl CassandraDriver {
-    /// Claims a writer id, the one that was kept or a new one, and writes under it from then on. For the whole life of the node:
-    /// [`Options::writer`] is not looked at any more.
+    /// Claims a writer id, the kept one or a new one, and writes under it from then on, for the life of the node. Replaces
+    /// [`Options::writer`].
     ///
     /// # Errors
     /// `Refused` where a live node has the id, or one from a copy of this data directory: the text says which. `Unavailable` where
@@ -201,7 +200,7 @@ async fn claim(
     for _ in 0..TRIES {
         let writer = random.bits() as u16 % WRITERS;
         let row = row(writer);
-        // One that is this node's was taken by a try whose answer was lost.
+        // An id that is this node's already: the answer of an earlier attempt was lost.
         let taken = row.take(node).await?;
         if taken.is_ok() || taken.is_err_and(|holder| holder.node == Some(node)) {
             return row.keep(Identity { writer, node }).await;
@@ -213,7 +212,7 @@ async fn claim(
 }
 
 impl Row {
-    /// Takes an id that no node has, or says who has it.
+    /// Takes an id that no node has, or returns its holder.
     async fn take(&self, node: Uuid) -> Result<Result<(), Holder>, StoreError> {
         let insert = format!(
             "INSERT INTO {}.writers (writer, node, host, data_directory, claimed_on) VALUES (?, ?, ?, ?, ?) IF NOT EXISTS",
@@ -228,7 +227,7 @@ impl Row {
         Ok(Err(self.holder(scylla::statement::Consistency::LocalQuorum).await?))
     }
 
-    /// Who has the id; nobody where there is no row.
+    /// The holder of the id; an empty one where there is no row.
     async fn holder(&self, consistency: scylla::statement::Consistency) -> Result<Holder, StoreError> {
         let asker =
             Asker { session: &self.session, keyspace: &self.keyspace, consistency, retry: self.options.retry() };
@@ -243,13 +242,13 @@ impl Row {
         Ok(Holder { node, location, is_alive: alive.is_some() })
     }
 
-    /// Takes the id from a holder that is this node itself, or gone.
+    /// Takes the id from a holder that is this node itself, or dead.
     async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
         let is_itself = holder.node == Some(node) && holder.location == self.location;
         if holder.is_alive && !is_itself {
             return Err(self.refused(node, holder));
         }
-        // Only if nobody else did so in the meantime, and be it a copy of this data directory, which has the same number.
+        // Only if no other node did so meanwhile, not even a copy of this data directory, which has the same node id.
         let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
         let update = format!(
             "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? \
@@ -262,8 +261,8 @@ impl Row {
         if self.applied(&update, values).await? {
             return Ok(());
         }
-        // What was alive just now may be over, and the other way round, for this node itself too; and a transaction that was
-        // tried again may have found its own first try.
+        // The holder may have expired or come back meanwhile, this node itself too; and a retried transaction may have found
+        // its own first attempt.
         let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
         match now.node == Some(node) && now.location == self.location {
             true => Ok(()),
@@ -278,15 +277,15 @@ impl Row {
             false => "another node",
         };
         StoreError::Rejected(format!(
-            "writer id {} belongs to {who}, on host '{host}' in {data_directory}, that was alive less than {ALIVE_SECONDS} s ago; \
-             stop that one and wait as long, or delete the file 'writer' in this data directory to get an id of its own",
+            "writer id {} belongs to {who}, on host '{host}' in {data_directory}, which was alive less than {ALIVE_SECONDS} s ago; \
+             stop that node and wait as long, or delete the file 'writer' in this data directory to get an id of its own",
             self.writer
         ))
     }
 
-    /// Says that the node is alive, and goes on saying it.
+    /// Reports that the node is alive, now and at each interval.
     async fn keep(self, identity: Identity) -> Result<Claim, StoreError> {
-        self.say_alive().await?;
+        self.report_alive().await?;
         let is_lost = Arc::new(AtomicBool::new(false));
         let checked = Arc::new(Mutex::new(self.options.host.clock.instant()));
         let (row, lost, just_checked) = (self.clone(), is_lost.clone(), checked.clone());
@@ -297,12 +296,12 @@ impl Row {
                 *just_checked.lock() = row.options.host.clock.instant();
                 match refreshed {
                     Ok(()) => {}
-                    // Whoever has points to write tells of a cluster that is away.
+                    // Ingestion logs a cluster that is away.
                     Err(error @ StoreError::Unavailable(_)) => {
-                        tracing::debug!(%error, writer = identity.writer, "cannot say that this writer is alive");
+                        tracing::debug!(%error, writer = identity.writer, "cannot report that this writer is alive");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, writer = identity.writer, "this writer is not known to be alive")
+                        tracing::warn!(%error, writer = identity.writer, "cannot report that this writer is alive; another node can take its id in two minutes")
                     }
                 }
             }
@@ -319,24 +318,24 @@ impl Row {
                 "a node on host '{host}' in {data_directory} took the writer id while this one was away"
             )));
         }
-        self.say_alive().await
+        self.report_alive().await
     }
 
-    /// Who has the id, unless it is this node. A copy of its data directory has its number, and another place. Where there is
-    /// no number, the row was deleted.
+    /// The holder of the id, unless it is this node. A copy of its data directory has the same node id and another location.
+    /// Without a node id, the row was deleted.
     async fn holder_unless(&self, node: Uuid) -> Result<Option<Holder>, StoreError> {
         let is_ours =
             |holder: &Holder| holder.node.is_none() || holder.node == Some(node) && holder.location == self.location;
         if is_ours(&self.holder(self.options.consistency.meta_read).await?) {
             return Ok(None);
         }
-        // One replica may still have who had it before.
+        // One replica may still have the holder before.
         let holder = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
         Ok(Some(holder).filter(|holder| !is_ours(holder)))
     }
 
-    async fn say_alive(&self) -> Result<(), StoreError> {
-        self.run("saying that this writer is alive", "alive = true", &format!("USING TTL {ALIVE_SECONDS}")).await
+    async fn report_alive(&self) -> Result<(), StoreError> {
+        self.run("reporting that this writer is alive", "alive = true", &format!("USING TTL {ALIVE_SECONDS}")).await
     }
 
     async fn run(&self, what: &str, set: &str, using: &str) -> Result<(), StoreError> {
@@ -350,10 +349,10 @@ impl Row {
         ran.map_ok(drop).await.map_err(|error| unavailable(what, &self.keyspace, &error))
     }
 
-    /// Runs a lightweight transaction that takes the id and says that the node is alive, both or neither: a copy of this data
-    /// directory that starts at the same moment must not find the id taken by nobody who lives. Whether its condition held.
-    /// One that was tried again may find its own first try: whoever asks compares what is there with what it wrote. The last
-    /// of `values` is the writer id.
+    /// Runs a lightweight transaction that takes the id and reports that the node is alive, both or neither: a copy of this
+    /// data directory that starts at the same moment must not find an id of a dead node. Returns whether the condition held.
+    /// A retried transaction may find its own first attempt, so callers compare the row with what they wrote. The last of
+    /// `values` is the writer id.
     async fn applied(&self, take: &str, values: impl scylla::serialize::row::SerializeRow) -> Result<bool, StoreError> {
         const WHAT: &str = "claiming a writer id";
         let cql = format!(
@@ -380,13 +379,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_looks_more_often_than_it_may_stand_still() {
+    fn a_process_checks_more_often_than_it_may_be_suspended() {
         let longest = REFRESH + Duration::from_secs(60);
-        assert!(longest < Duration::from_secs(ALIVE_SECONDS as u64), "a slow answer is not a doubt");
+        assert!(longest < Duration::from_secs(ALIVE_SECONDS as u64), "a slow answer does not make the claim doubtful");
     }
 
     #[test]
-    fn an_identity_is_read_as_it_was_written() {
+    fn an_identity_is_read_as_written() {
         let identity = Identity { writer: 16383, node: Uuid::from_u128(7) };
         assert_eq!(identity.to_string(), "writer 16383\nnode 00000000-0000-0000-0000-000000000007\n");
         assert_eq!(identity.to_string().parse(), Ok(identity));

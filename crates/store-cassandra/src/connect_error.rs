@@ -2,7 +2,7 @@
 
 use store::StoreError;
 
-/// Why there is no connection. The text says what would do; it never has the password.
+/// Why there is no connection. The text says the next step; it never contains the password.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{text}")]
 pub struct ConnectError {
@@ -15,8 +15,7 @@ impl ConnectError {
         ConnectError { text, is_transient: false }
     }
 
-    /// Whether it may go away by itself (nobody answers, not yet), or somebody has to change something (a
-    /// password, a certificate).
+    /// Whether a retry may help (no node answers yet), or the operator must change something (a password, a certificate).
     pub fn is_transient(&self) -> bool {
         self.is_transient
     }

@@ -18,7 +18,7 @@ impl CassandraDriver {
     /// Connects to the cluster or clusters.
     ///
     /// # Errors
-    /// No contact point answers, or refuses us; the text says why, and what would do.
+    /// No contact point answers, or rejects the login; the text says why, and the next step.
     pub async fn connect(options: Options) -> Result<CassandraDriver, ConnectError> {
         let (data, meta) = session::connect(&options).await?;
         let points = Points::new(data.clone(), &options);
@@ -26,31 +26,30 @@ impl CassandraDriver {
         Ok(CassandraDriver { options, points, names })
     }
 
-    /// How many batches of points were acknowledged since the start: a large write that is slow is told by it from one
-    /// that stands still.
+    /// Batches of points acknowledged since the start. While the number grows, a slow write makes progress.
     pub fn acknowledged(&self) -> u64 {
         self.points.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// How many columns for components the tables of names have: a name with fewer components is in them. `None` before they
-    /// were looked at.
+    /// Columns for components in the tables of names, which hold names with fewer components. `None` before the first use of
+    /// the tables.
     pub fn columns(&self) -> Option<usize> {
         self.names.opened.get().map(|tables| tables.opened.components)
     }
 
-    /// The highest timestamp that a row bears which was written since the start, or that [`CassandraDriver::continue_after`]
-    /// was told: microseconds since 1970.
+    /// The highest timestamp of a row written since the start, or given to [`CassandraDriver::continue_after`]: microseconds
+    /// since 1970.
     pub fn last_timestamp(&self) -> i64 {
         self.points.timestamps.last()
     }
 
-    /// Rows written from now on bear higher timestamps than this one, whatever the clock says.
+    /// Rows written from now on have higher timestamps than this one, whatever the clock says.
     pub fn continue_after(&self, timestamp: i64) {
         self.points.timestamps.continue_after(timestamp);
     }
 
-    /// Why no node of the points' cluster can be reached; `None` while there is a connection to any, whatever that
-    /// node can do for us. Asks nobody as long as there is one.
+    /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing
+    /// while one is connected.
     pub async fn unreachable_reason(&self) -> Option<String> {
         session::away(&self.points.session, &self.options.data).await
     }
@@ -84,6 +83,6 @@ impl PointStore for CassandraDriver {
 
 impl SharedPoints for CassandraDriver {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(self.points.own_part(totals))
+        Box::pin(self.points.writer_partials(totals))
     }
 }

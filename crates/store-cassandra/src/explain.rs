@@ -13,14 +13,14 @@ use scylla::{
 
 use crate::{ClusterOptions, connect_error::ConnectError, tls};
 
-/// What a session that could not be made says to the operator.
+/// The error for the operator when no session can be opened.
 pub(crate) fn explain(error: &NewSessionError, options: &ClusterOptions) -> ConnectError {
     let transient = |why: String| ConnectError { text: said_by(options, &why), is_transient: true };
     let permanent = |why: String| ConnectError { text: said_by(options, &why), is_transient: false };
     match error {
-        NewSessionError::FailedToResolveAnyHostname(_) => {
-            transient("no contact point's name can be resolved; give its address, or mend the name service".to_owned())
-        }
+        NewSessionError::FailedToResolveAnyHostname(_) => transient(
+            "no contact point's name can be resolved; give its address, or repair the name service".to_owned(),
+        ),
         NewSessionError::EmptyKnownNodesList => permanent("no contact point is given".to_owned()),
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
             last_connection_error,
@@ -29,7 +29,7 @@ pub(crate) fn explain(error: &NewSessionError, options: &ClusterOptions) -> Conn
             let (why, is_transient) = of_connection(last_connection_error, options);
             if is_transient { transient(why) } else { permanent(why) }
         }
-        // It answered, and then did not say what nodes there are: it is coming up, or going down.
+        // It answered, and then did not list its nodes: it is starting or stopping.
         other => transient(other.to_string()),
     }
 }
@@ -40,7 +40,7 @@ pub(crate) fn said_by(options: &ClusterOptions, why: &str) -> String {
 
 pub(crate) fn silent(options: &ClusterOptions) -> String {
     let perhaps = if options.tls.is_some() { "does not speak TLS there" } else { "wants TLS there" };
-    format!("nothing answers in time; is it running, is the address right, may we reach it; or it {perhaps}")
+    format!("nothing answers in time; is it running, is the address right, is a firewall between; or it {perhaps}")
 }
 
 /// Why a connection failed, and whether it may succeed later.
@@ -54,11 +54,11 @@ pub(crate) fn of_connection(error: &ConnectionError, options: &ClusterOptions) -
             }
             ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, text) => {
                 let user = options.credentials.as_ref().map_or("", |credentials| &credentials.user);
-                // It cannot look, as long as its own tables of roles are away.
+                // The node cannot check the login while its own tables of roles are unavailable.
                 if text.contains("Unable to perform") || text.contains("unavailable") {
                     (format!("it cannot look up the user '{user}' now: {text}"), true)
                 } else {
-                    (format!("it refuses the user '{user}' or the password: {text}"), false)
+                    (format!("it rejects the user '{user}' or the password: {text}"), false)
                 }
             }
             ConnectionSetupRequestErrorKind::BrokenConnection(broken) => of_broken(broken, options),
@@ -69,7 +69,7 @@ pub(crate) fn of_connection(error: &ConnectionError, options: &ClusterOptions) -
     }
 }
 
-/// Why a connection that stood was closed before it could be used.
+/// Why a connection was closed before its first use.
 fn of_broken(error: &scylla::errors::BrokenConnectionError, options: &ClusterOptions) -> (String, bool) {
     match error.downcast_ref::<BrokenConnectionErrorKind>() {
         Some(BrokenConnectionErrorKind::KeepaliveTimeout(_)) => return (silent(options), true),
@@ -79,7 +79,7 @@ fn of_broken(error: &scylla::errors::BrokenConnectionError, options: &ClusterOpt
         ) => return of_io(error, options),
         _ => {}
     }
-    // The cause is behind several layers of the driver's own.
+    // The cause is below several layers of the client's own.
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(io) = inner.downcast_ref::<io::Error>() {
@@ -103,7 +103,7 @@ fn closed(what: &str, options: &ClusterOptions) -> (String, bool) {
              (tls_certificate and tls_key)"
         ),
         Some(_) => format!(
-            "the connection is closed before it is used ({what}); does it believe our client certificate (tls_certificate)"
+            "the connection is closed before it is used ({what}); does it trust our client certificate (tls_certificate)"
         ),
     };
     (why, true)
@@ -118,7 +118,7 @@ fn of_io(error: &io::Error, options: &ClusterOptions) -> (String, bool) {
             ("nothing listens there; is it running, and is the port that of CQL (9042)".to_owned(), true)
         }
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            (format!("it cannot be reached: {error}; is the address right, and is there a way to it"), true)
+            (format!("it cannot be reached: {error}; check the address and the route to it"), true)
         }
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
             closed(&error.to_string(), options)
@@ -133,15 +133,15 @@ fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
         options.tls.as_ref().and_then(|tls| tls.identity.as_ref()).map(|(path, _)| path.display().to_string());
     let why = match error {
         _ if tls::is_of_the_name(error) => format!(
-            "its certificate does not bear the address or name we reach it by ({error}); reach it by the name it bears, give it \
-             a certificate with its address, or set tls_verify_host = false"
+            "its certificate does not contain the address or name that we connect to ({error}); connect to a name in the \
+             certificate, give the node a certificate with its address, or set tls_verify_host = false"
         ),
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             format!("its certificate is not signed by an authority in {ca}; is that the cluster's own (tls_ca)")
         }
-        rustls::Error::InvalidCertificate(invalid) => format!("its certificate is not good: {invalid:?}"),
+        rustls::Error::InvalidCertificate(invalid) => format!("its certificate is invalid: {invalid:?}"),
         rustls::Error::InvalidMessage(_) => {
-            format!("it does not speak TLS there ({error}); leave tls_ca out, or take its port for TLS")
+            format!("it does not speak TLS there ({error}); leave tls_ca out, or use its port for TLS")
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure)
             if identity.is_none() =>
@@ -158,14 +158,14 @@ fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
             | AlertDescription::CertificateRequired
             | AlertDescription::AccessDenied,
         ) if identity.is_some() => format!(
-            "it does not believe our client certificate ({error}); is {} signed by an authority of the cluster's, and not \
+            "it does not trust our client certificate ({error}); is {} signed by an authority of the cluster's, and not \
              expired (tls_certificate)",
             identity.unwrap_or_default()
         ),
-        // Java says "internal error" of a certificate that it does not trust, and of much else.
+        // Java reports a certificate that it does not trust as "internal error", and much else too.
         other => match identity {
             Some(identity) => format!(
-                "no TLS connection can be made: {other}; perhaps it does not believe our client certificate: is {identity} \
+                "no TLS connection can be made: {other}; perhaps it does not trust our client certificate: is {identity} \
                  signed by an authority of the cluster's (tls_certificate)"
             ),
             None => format!("no TLS connection can be made: {other}"),

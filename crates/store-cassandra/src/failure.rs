@@ -1,30 +1,30 @@
-//! What went wrong with a statement, and whether trying it again may help.
+//! Why a statement failed, and whether a retry may help.
 
 use scylla::errors::{ConnectionPoolError, DbError, ExecutionError, PrepareError, RequestAttemptError};
 use store::StoreError;
 
-/// What a failed statement comes to.
+/// How a statement failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// A node or the network; the same statement may succeed later.
     Transient,
-    /// The table is not there.
+    /// The table does not exist.
     NoTable,
-    /// The keyspace is not there.
+    /// The keyspace does not exist.
     NoKeyspace,
-    /// This role may not do it.
+    /// This role lacks the permission.
     Unauthorized,
-    /// It will fail in the same way again.
+    /// A retry fails in the same way.
     Permanent,
 }
 
-/// A kind of error of the cluster's driver.
+/// An error of the CQL client.
 pub(crate) trait Classify: std::fmt::Display {
-    /// What it comes to.
+    /// How the statement failed.
     fn failure(&self) -> Failure;
 
-    /// What it says to an operator.
-    fn told(&self) -> String;
+    /// The text for an operator.
+    fn message(&self) -> String;
 }
 
 impl Classify for ExecutionError {
@@ -41,12 +41,12 @@ impl Classify for ExecutionError {
         }
     }
 
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         match self {
-            ExecutionError::LastAttemptError(error) => error.told(),
-            ExecutionError::PrepareError(error) => error.told(),
+            ExecutionError::LastAttemptError(error) => error.message(),
+            ExecutionError::PrepareError(error) => error.message(),
             ExecutionError::ConnectionPoolError(error) => of_pool(error),
-            ExecutionError::EmptyPlan => "Cassandra cannot be reached: no node of it is known to be up".to_owned(),
+            ExecutionError::EmptyPlan => "Cassandra cannot be reached: all known nodes are down".to_owned(),
             ExecutionError::RequestTimeout(limit) => {
                 format!("Cassandra did not answer within {} s (cassandra.request_timeout)", limit.as_secs_f64())
             }
@@ -64,10 +64,10 @@ impl Classify for PrepareError {
         }
     }
 
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         match self {
             PrepareError::ConnectionPoolError(error) => of_pool(error),
-            PrepareError::AllAttemptsFailed { first_attempt } => first_attempt.told(),
+            PrepareError::AllAttemptsFailed { first_attempt } => first_attempt.message(),
             other => other.to_string(),
         }
     }
@@ -84,11 +84,10 @@ impl Classify for RequestAttemptError {
         }
     }
 
-    fn told(&self) -> String {
+    fn message(&self) -> String {
         match self {
             RequestAttemptError::DbError(DbError::Unavailable { consistency, required, alive }, _) => format!(
-                "too few nodes of Cassandra are up: {consistency} needs {required} of the nodes that have it, and {alive} \
-                 can be reached"
+                "too few nodes of Cassandra are up: {consistency} needs {required} replicas, and {alive} can be reached"
             ),
             RequestAttemptError::DbError(error, text) if text.is_empty() => format!("Cassandra says: {error}"),
             RequestAttemptError::DbError(error, text) => format!("Cassandra says: {error}: {text}"),
@@ -120,8 +119,8 @@ fn of_db(error: &DbError, text: &str) -> Failure {
         | DbError::ServerError
         | DbError::RateLimitReached { .. } => Failure::Transient,
         DbError::Unauthorized => Failure::Unauthorized,
-        // What is missing is told in words alone: "unconfigured table t" or "table t does not exist", "Keyspace 'k'
-        // does not exist" or "keyspace k does not exist".
+        // Only the words tell what is missing: "unconfigured table t" or "table t does not exist", "Keyspace 'k' does not
+        // exist" or "keyspace k does not exist".
         DbError::Invalid | DbError::ConfigError => {
             let text = text.to_ascii_lowercase();
             let missing = text.contains("does not exist") || text.contains("doesn't exist");
@@ -137,17 +136,17 @@ fn of_db(error: &DbError, text: &str) -> Failure {
     }
 }
 
-/// The error for the caller. `what` is what was being done, and to what.
+/// The error for the caller. `what` names the operation and its object.
 pub(crate) fn unavailable(what: &str, keyspace: &str, error: &impl Classify) -> StoreError {
     StoreError::Unavailable(match error.failure() {
         Failure::NoKeyspace => format!(
-            "{what}: Cassandra has no keyspace '{keyspace}'; make it with 'plumbago schema apply', or name another one"
+            "{what}: Cassandra has no keyspace '{keyspace}'; create it with 'plumbago schema apply', or name another one"
         ),
         Failure::Unauthorized => {
-            let told = error.told();
-            format!("{what}: Cassandra does not let this role do it: {told}; grant it the right, or take another role")
+            let message = error.message();
+            format!("{what}: this role lacks the permission: {message}; grant it, or log in with another role")
         }
-        _ => format!("{what}: {}", error.told()),
+        _ => format!("{what}: {}", error.message()),
     })
 }
 
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operator_is_told_once_and_in_words() {
+    fn a_message_to_an_operator_names_cassandra_once() {
         let of = |error: DbError, text: &str| {
             let error = ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, text.to_owned()));
             unavailable("reading", "k", &error).to_string()
@@ -176,7 +175,7 @@ mod tests {
                 DbError::Unavailable { consistency, required: 2, alive: 1 },
                 "Cannot achieve consistency level LOCAL_QUORUM"
             ),
-            "reading: too few nodes of Cassandra are up: LocalQuorum needs 2 of the nodes that have it, and 1 can be reached"
+            "reading: too few nodes of Cassandra are up: LocalQuorum needs 2 replicas, and 1 can be reached"
         );
         assert_eq!(
             of(DbError::TruncateError, "no"),
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_from_what_failed() {
+    fn a_missing_table_is_not_a_failed_statement() {
         check(DbError::Invalid, "unconfigured table datapoints_1p_1s_0", Failure::NoTable);
         check(DbError::Invalid, "table datapoints_1p_1s_0 does not exist", Failure::NoTable);
         check(DbError::Invalid, "Keyspace 'biggraphite' does not exist", Failure::NoKeyspace);

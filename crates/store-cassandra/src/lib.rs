@@ -13,7 +13,6 @@ mod failure;
 mod merge;
 mod names;
 mod options;
-mod own;
 mod points;
 mod read;
 mod retry;
@@ -25,6 +24,7 @@ mod timestamps;
 mod tls;
 mod wire;
 mod write;
+mod writer_partials;
 
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;

@@ -26,7 +26,7 @@ pub(crate) struct Row {
 /// value of the highest shard that has one: nothing in a row says which is the latest, and both programs must
 /// say the same.
 ///
-/// Where a row of them has the largest count that a row can have, nobody knows how many points it stands for, nor then
+/// Where a row of them has the largest count that a row can have, the number of its points is unknown, nor then
 /// how many they all do: together they are as one row with that count, which counts as complete.
 pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
     match rows {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_of_whom_one_cannot_count_on_are_complete_together() {
+    fn writers_with_one_full_count_are_complete_together() {
         let day = 86_400;
         let read = |method: Aggregation, rows: &str| method.finish(merged(method, rows), day, 1.0);
         assert_eq!(read(Aggregation::Sum, "7:5:32767 3:2:2"), 7.0);

@@ -1,5 +1,4 @@
-//! What the driver must be told: clusters, keyspaces, consistency, bounds. Every default is a choice that
-//! a first user need not make.
+//! Options of the driver: clusters, keyspaces, consistency, bounds.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -16,7 +15,7 @@ pub struct ClusterOptions {
     pub credentials: Option<Credentials>,
     /// TLS, where the cluster wants it.
     pub tls: Option<TlsOptions>,
-    /// The data centre whose replicas are asked first; without it, that of no one.
+    /// The data centre whose replicas are asked first; without it, all are alike.
     pub datacenter: Option<String>,
     /// How long a connection may take.
     pub connect_timeout: Duration,
@@ -46,7 +45,7 @@ pub struct TlsOptions {
     pub ca: PathBuf,
     /// PEM files of this client's certificate and its key, where the cluster asks for one.
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// Whether a node's certificate must bear the address it was reached at.
+    /// Whether a node's certificate must contain the address of the connection.
     pub verify_host: bool,
 }
 

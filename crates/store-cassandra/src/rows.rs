@@ -1,6 +1,6 @@
-//! Where a point lies in the tables, and what a row of it says: keys, offsets, shards, life times. Pure.
+//! The place of a point in the tables and the content of its row: keys, offsets, shards, times to live. Pure.
 //!
-//! The rules are BigGraphite's; what it says itself is recorded under `tests/biggraphite`.
+//! The rules are BigGraphite's; its own answers are recorded under `tests/biggraphite`.
 
 use metric::{Aggregation, ROW_POINTS, Slot, Stage, Timestamp};
 use uuid::Uuid;
@@ -16,9 +16,9 @@ pub(crate) const WRITERS: u16 = 1 << 14;
 /// The largest count that a row can hold. It stands for itself and for every larger one.
 pub(crate) const LARGEST_COUNT: u32 = i16::MAX as u32;
 
-/// The last second at which a row may expire. Cassandra up to 4, and 5 as it comes, keep it in 31 bits and
-/// refuse what would expire later; such rows expire then. It reckons with its own clock and with the second in which it is
-/// asked, and the refusal of one row would hold up all of a flush: so a day less.
+/// The last second at which a row may expire. Cassandra up to 4, and 5 by default, keep it in 31 bits and reject later
+/// ones; such rows expire then. Cassandra computes with its own clock, and the rejection of one row would hold up a whole
+/// flush: so a day less.
 const LAST_EXPIRY: Timestamp = i32::MAX as Timestamp - 1 - 86_400;
 
 /// The id of a metric in the datapoints tables.
@@ -54,7 +54,7 @@ pub(crate) fn parts(stage: Stage, first: Slot, end: Slot) -> impl Iterator<Item 
             until: (from + wanted) as i16,
             first_slot: next,
         };
-        // What lies behind the last slot of all is not asked for.
+        // No row is after the last slot.
         next = next.checked_add(wanted).unwrap_or(end);
         Some(part)
     })
@@ -81,7 +81,7 @@ pub(crate) fn replica_of(shard: i16) -> u8 {
 }
 
 /// Seconds that a row written at `now` has to live, or `None` when its time is over. A row outlives its stage by a
-/// quarter of an hour, as its table's own TTL has it, reckoned from the point's time and not from when it was written.
+/// quarter of an hour, as its table's own TTL has it, counted from the point's time and not from its write.
 pub(crate) fn ttl(stage: Stage, slot: Slot, now: Timestamp) -> Option<i32> {
     let end = (stage.time(slot) + stage.duration() + OUT_OF_ORDER_SECONDS).min(LAST_EXPIRY);
     let seconds = (end - now).min(MAX_TTL_SECONDS);
@@ -103,7 +103,7 @@ pub(crate) fn saturated(aggregation: Aggregation, value: f64, count: u32) -> (f6
 mod tests {
     use super::*;
 
-    /// Of `10080*60s_aggr`, BigGraphite's way to write a table, the precision: where a point lies depends on no more.
+    /// The precision in `10080*60s_aggr`, BigGraphite's notation of a table: the place of a point depends on it alone.
     fn stage(text: &str) -> Stage {
         let (_, seconds) = text.split_once('*').unwrap();
         let (seconds, _) = seconds.split_once("s_").unwrap();
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_lies_where_biggraphite_puts_it() {
+    fn a_point_is_where_biggraphite_puts_it() {
         let mut known = 0;
         for line in recorded(include_str!("../tests/biggraphite/offsets.txt")) {
             let stage = stage(line[0]);

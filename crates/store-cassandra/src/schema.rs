@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// What the documentation shows is what a default configuration makes. To write it anew: UPDATE_SCHEMA=1.
+    /// What the documentation shows is what a default configuration makes. To write it again: UPDATE_SCHEMA=1.
     #[test]
     fn the_page_of_the_schema_is_what_is_shown() {
         let shown = show(&options(), &[Policy::default().retention]);

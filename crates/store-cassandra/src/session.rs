@@ -29,15 +29,14 @@ use crate::{
 /// The port of CQL.
 const PORT: u16 = 9042;
 
-/// Connections to each node. One would do for the statements; the second keeps a large answer from holding up
-/// all others.
+/// Connections to each node. One is enough for the statements; the second lets others pass a large answer.
 const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(2).expect("two is not zero");
 
-/// After this long without an answer the statement is also given to the next replica, so that a node that is slow, or
-/// gone without a word, costs this and not the answer. Each is one that may be done twice.
+/// After this long without an answer the statement also goes to the next replica, so that a slow or dead node costs this
+/// time and not the answer. All statements are idempotent.
 const SECOND_ASKED_AFTER: Duration = Duration::from_millis(500);
 
-/// A connection on which nothing came for as long is asked whether it lives, and given up after as long again.
+/// A silent connection is probed after this time, and closed after as long again.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 
 /// Sessions with the cluster of the points and that of the names, often the same.
@@ -53,8 +52,8 @@ pub(crate) async fn connect(options: &Options) -> Result<(Arc<Session>, Arc<Sess
 /// Connects. The session reconnects to nodes by itself, after 50 ms at first and 10 s at most.
 ///
 /// # Errors
-/// No contact point answers, refuses the user, or its certificate is not believed; the text says which, and
-/// what would do.
+/// No contact point answers, the login is rejected, or the certificate is not trusted; the text says which, and the next
+/// step.
 async fn connect_to(options: &ClusterOptions, disk: &dyn Disk) -> Result<Arc<Session>, ConnectError> {
     let mut policy = DefaultPolicy::builder().token_aware(true);
     policy = match &options.datacenter {
@@ -77,7 +76,7 @@ async fn connect_to(options: &ClusterOptions, disk: &dyn Disk) -> Result<Arc<Ses
         .keepalive_interval(KEEPALIVE)
         .keepalive_timeout(KEEPALIVE)
         .default_execution_profile_handle(profile.into_handle())
-        // Replicas are found by the keyspaces' replication; what columns tables have is asked when it matters.
+        // Replicas are found by the keyspaces' replication; the columns of tables are read when they matter.
         .fetch_full_schema_metadata(false);
     if let Some(credentials) = &options.credentials {
         builder = builder.user(&credentials.user, &credentials.password);
@@ -85,7 +84,7 @@ async fn connect_to(options: &ClusterOptions, disk: &dyn Disk) -> Result<Arc<Ses
     if let Some(tls) = &options.tls {
         builder = builder.tls_context(Some(tls::config(tls, disk, hosts(&points).await)?));
     }
-    // A node that takes a connection and says nothing on it would be waited for until its keepalive fails.
+    // Without a limit, a node that accepts a connection and stays silent delays this until its keepalive fails.
     let limit = options.connect_timeout.saturating_mul(2 * points.len() as u32 + 1);
     match tokio::time::timeout(limit, builder.build()).await {
         Ok(Ok(session)) => {
@@ -97,7 +96,7 @@ async fn connect_to(options: &ClusterOptions, disk: &dyn Disk) -> Result<Arc<Ses
     }
 }
 
-/// With a data centre that no node is in, every statement would fail for want of somebody to ask.
+/// A data centre without nodes would make every statement fail.
 fn is_in_a_datacenter(session: &Session, options: &ClusterOptions) -> Result<(), ConnectError> {
     let Some(wanted) = &options.datacenter else { return Ok(()) };
     let state = session.get_cluster_state();
@@ -110,21 +109,21 @@ fn is_in_a_datacenter(session: &Session, options: &ClusterOptions) -> Result<(),
     Err(ConnectError { text: said_by(options, &why), is_transient: false })
 }
 
-/// Why no node can be reached; `None` while there is a connection to any. Costs nothing then.
+/// Why no node can be reached; `None`, at no cost, while any node is connected.
 pub(crate) async fn away(session: &Session, options: &ClusterOptions) -> Option<String> {
     let is_connected = || session.get_cluster_state().get_nodes_info().iter().any(|node| node.is_connected());
     if is_connected() {
         return None;
     }
-    // Without a connection it fails at once, with what the last try to make one met.
+    // Without a connection this fails at once, with the error of the last attempt to connect.
     let why = match session.query_unpaged("SELECT key FROM system.local", ()).await {
         Ok(_) => return None,
         Err(ExecutionError::ConnectionPoolError(ConnectionPoolError::Broken { last_connection_error })) => {
             of_connection(&last_connection_error, options).0
         }
-        Err(error) => error.told(),
+        Err(error) => error.message(),
     };
-    // A pool is also without connections while it makes its first.
+    // A pool also has no connection while it opens its first.
     (!is_connected()).then(|| said_by(options, &why))
 }
 
@@ -137,7 +136,7 @@ fn with_port(point: &str) -> String {
     }
 }
 
-/// The names of contact points, by the addresses they stand for now.
+/// The host names of contact points, by their present addresses.
 async fn hosts(points: &[String]) -> HashMap<std::net::IpAddr, Vec<ServerName<'static>>> {
     let mut hosts: HashMap<_, Vec<_>> = HashMap::new();
     for point in points {

@@ -41,15 +41,15 @@ pub(crate) struct Statements {
     pub(crate) delete: Option<PreparedStatement>,
     consistencies: Consistencies,
     insert: PreparedStatement,
-    // Those that nobody uses; the latest used is the last.
+    // Unused ones; the latest used is the last.
     batches: Mutex<VecDeque<Batch>>,
 }
 
 impl Statements {
     /// Inserts a row with this timestamp, in microseconds.
     ///
-    /// The statement bears it, here and in [`Statements::batch`], and not the row: a value bound to each row costs
-    /// Cassandra a twelfth of what it spends on one.
+    /// The statement carries the timestamp, here and in [`Statements::batch`], and not the row: a value bound to each row
+    /// costs Cassandra a twelfth of its work per row.
     pub(crate) fn insert(&self, timestamp: i64) -> PreparedStatement {
         let mut insert = self.insert.clone();
         insert.set_timestamp(Some(timestamp));
@@ -135,7 +135,7 @@ impl Tables {
         }
     }
 
-    /// Forgets a table that turned out to be gone; it is looked for anew.
+    /// Forgets a table that is gone; the next use searches for it again.
     pub(crate) fn forget(&self, table: Table) {
         if self.known.write().remove(&table).is_some() {
             tracing::warn!(%table, keyspace = self.keyspace, "a datapoints table is gone from Cassandra");
@@ -150,15 +150,15 @@ impl Tables {
         let made = self.retry.run(|| self.session.query_unpaged(statement.clone(), ())).await;
         match made {
             Ok(_) => {
-                tracing::info!(%table, keyspace = self.keyspace, "made a datapoints table");
+                tracing::info!(%table, keyspace = self.keyspace, "created a datapoints table");
                 Ok(())
             }
             Err(error) if error.failure() == Failure::Unauthorized => Err(StoreError::Unavailable(format!(
-                "there is no table {table} in keyspace '{}', and this role may not make one ({error}); run this with one \
+                "there is no table {table} in keyspace '{}', and this role may not create it ({error}); run this with a role \
                  that may:\n{cql}",
                 self.keyspace
             ))),
-            Err(error) => Err(unavailable(&format!("making {table}"), &self.keyspace, &error)),
+            Err(error) => Err(unavailable(&format!("creating {table}"), &self.keyspace, &error)),
         }
     }
 

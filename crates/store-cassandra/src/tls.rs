@@ -1,4 +1,4 @@
-//! TLS to Cassandra: which authorities are believed, who we are, and whether a node must bear its name.
+//! TLS to Cassandra: the trusted authorities, our client certificate, and whether a node's certificate must match its name.
 
 use std::{collections::HashMap, fmt::Display, net::IpAddr, path::Path, sync::Arc};
 
@@ -14,11 +14,10 @@ use rustls::{
 
 use crate::{TlsOptions, connect_error::ConnectError};
 
-/// The settings of every connection of a session. `hosts` are the names that contact points were given by, with
-/// the addresses they stand for.
+/// The settings of every connection of a session. `hosts` are the names of contact points, by their addresses.
 ///
 /// # Errors
-/// A file cannot be read or is not what it should be; each text names the file.
+/// A file cannot be read or is invalid; each text names the file.
 pub(crate) fn config(
     options: &TlsOptions,
     disk: &dyn Disk,
@@ -79,8 +78,8 @@ fn private_key(disk: &dyn Disk, path: &Path) -> Result<PrivateKeyDer<'static>, C
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| cannot(&error))
 }
 
-/// Believes what the authorities signed. Connections know nodes by their addresses alone, so a certificate may bear
-/// a node's address or the name it was given to us by.
+/// Trusts what the authorities signed. Connections know nodes by their addresses alone, so a certificate may contain a
+/// node's address or the name of its contact point.
 #[derive(Debug)]
 struct Verifier {
     signed: Arc<WebPkiServerVerifier>,
@@ -97,10 +96,11 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let bears = |name: &ServerName<'_>| self.signed.verify_server_cert(certificate, intermediates, name, ocsp, now);
-        let error = match bears(address) {
+        let matches =
+            |name: &ServerName<'_>| self.signed.verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let error = match matches(address) {
             Err(error) if is_of_the_name(&error) => error,
-            // The name is looked at last: everything else was right, or is wrong whatever the name.
+            // The name is the last check: everything else is valid, or is invalid whatever the name.
             result => return result,
         };
         if !self.verify_host {
@@ -110,7 +110,7 @@ impl ServerCertVerifier for Verifier {
             ServerName::IpAddress(address) => self.hosts.get(&IpAddr::from(*address)),
             _ => None,
         };
-        if names.is_some_and(|names| names.iter().any(|name| bears(name).is_ok())) {
+        if names.is_some_and(|names| names.iter().any(|name| matches(name).is_ok())) {
             return Ok(ServerCertVerified::assertion());
         }
         Err(error)
@@ -139,7 +139,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// Whether a certificate is refused for the name it bears and for nothing else.
+/// Whether a certificate is rejected for its name alone.
 pub(crate) fn is_of_the_name(error: &Error) -> bool {
     matches!(
         error,

@@ -47,7 +47,7 @@ pub(crate) struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// `now` is Unix seconds; `timestamp` microseconds, followed by as many as there are runs that nobody else takes.
+    /// `now` is Unix seconds; `timestamp` is the first of as many microseconds as there are runs, reserved for them.
     pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, timestamp: i64) -> Batches<'a> {
         Batches { runs, shard, now, timestamp, run: 0, at: 0, id: None }
     }

@@ -24,7 +24,7 @@ async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id
 
     let away = driver.claim(None, &place("one")).await.unwrap();
     away.refresh().await.unwrap();
-    // It says nothing for two minutes, and somebody starts its node from a copy.
+    // It is silent for two minutes, and an operator starts its node from a copy.
     let writers = format!("{}_metadata.writers", keyspace.name);
     let writer = away.identity().writer;
     keyspace.run(&format!("DELETE alive FROM {writers} WHERE writer = {writer}")).await;
@@ -77,7 +77,7 @@ async fn of_two_nodes_that_take_up_an_id_at_once_one_gets_it() {
         assert!(loser.to_string().contains(&format!("on host '{host}' in /data")), "round {round}: {loser}");
         winner.refresh().await.unwrap();
     }
-    // A row that somebody wrote by hand says where nobody is.
+    // A row written by hand names a node that does not exist.
     keyspace
         .run(&format!("DELETE alive, host, data_directory FROM {writers} WHERE writer = {}", identity.writer))
         .await;

@@ -45,7 +45,7 @@ async fn where_nothing_listens_that_is_said() {
 async fn where_nothing_answers_that_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    refused(quick(&address), true, expect!["Cassandra at HERE: nothing answers in time; is it running, is the address right, may we reach it; or it wants TLS there"]).await;
+    refused(quick(&address), true, expect!["Cassandra at HERE: nothing answers in time; is it running, is the address right, is a firewall between; or it wants TLS there"]).await;
     drop(listener);
 }
 
@@ -55,7 +55,7 @@ async fn where_the_name_stands_for_nothing_that_is_said() {
         quick("nowhere.invalid"),
         true,
         expect![
-            "Cassandra at HERE: no contact point's name can be resolved; give its address, or mend the name service"
+            "Cassandra at HERE: no contact point's name can be resolved; give its address, or repair the name service"
         ],
     )
     .await;
@@ -83,7 +83,7 @@ async fn where_tls_is_not_spoken_that_is_said() {
     refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: it does not speak TLS there (received corrupt message of type InvalidContentType); leave tls_ca out, or take its port for TLS"]).await;
 }
 
-/// An authority of nobody.
+/// An authority that signed no certificate.
 const CA: &str = "-----BEGIN CERTIFICATE-----\n\
     MIIBdzCCAR6gAwIBAgITAr6VDnUK9ZNNWGwIuQrITz9G/jAKBggqhkjOPQQDAjAR\n\
     MQ8wDQYDVQQDDAZub2JvZHkwIBcNMjYxMTIxMDc1NDUxWhgPMjEyNjEwMjgwNzU0\n\

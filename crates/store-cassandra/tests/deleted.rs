@@ -1,4 +1,4 @@
-//! Which names somebody deleted, asked of a real Cassandra.
+//! Which names were deleted, on a real Cassandra.
 
 mod node;
 

@@ -108,13 +108,13 @@ async fn a_schema_is_made_once_and_then_found_fine() {
     let missing = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
     assert!(!missing.is_fine(), "{missing}");
     let said = keyspaces.applied().await.unwrap();
-    assert!(said.iter().any(|text| text == "made the keyspace of the names"), "{said:?}");
-    assert!(said.iter().any(|text| text == "made the index over directories.component_5"), "{said:?}");
+    assert!(said.iter().any(|text| text == "created the keyspace of the names"), "{said:?}");
+    assert!(said.iter().any(|text| text == "created the index over directories.component_5"), "{said:?}");
     let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
     assert!(report.is_fine() && !report.is_unfinished(), "{report}");
     assert!(report.to_string().contains("ok       SASI indexes over the names\n"), "{report}");
     assert_eq!(keyspaces.applied().await.unwrap(), ["nothing was missing"]);
-    // As if whoever made them was ended before the last.
+    // As if their creation ended before the last.
     let index = keyspaces.keyspace.session.query_unpaged(
         format!(
             "SELECT index_name FROM system_schema.indexes WHERE keyspace_name = '{}_metadata' LIMIT 1 ALLOW FILTERING",
@@ -127,12 +127,12 @@ async fn a_schema_is_made_once_and_then_found_fine() {
     let report = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
     assert!(!report.is_fine() && report.is_unfinished() && !report.is_unmade(), "{report}");
     let said = keyspaces.applied().await.unwrap();
-    assert!(said.len() == 2 && said[0].starts_with("made the index"), "{said:?}");
-    // Another kind is not put beside.
+    assert!(said.len() == 2 && said[0].starts_with("created the index"), "{said:?}");
+    // No second kind is added.
     let other =
         Keyspaces { keyspace: keyspaces.keyspace, options: Options { indexes: Indexes::Sai, ..keyspaces.options } };
     let said = other.applied().await.unwrap();
-    assert!(said[0].contains("left as it is: the tables of names carry SASI indexes"), "{said:?}");
+    assert!(said[0].contains("left as it is: the tables of names have SASI indexes"), "{said:?}");
     let report = schema::check(&other.options, &other.schema()).await.unwrap();
     assert!(report.to_string().contains("differs  SASI indexes over the names; the setting says SAI\n"), "{report}");
     other.drop().await;

@@ -1,4 +1,4 @@
-//! Points on a real Cassandra beside other writers, and when a table goes away.
+//! Points on a real Cassandra with other writers, and when a table goes away.
 
 mod node;
 

@@ -1,8 +1,8 @@
-//! What is known of a metric beside its name: a policy as the three words that BigGraphite keeps in `config`, and
-//! back; ids and creation times. Pure.
+//! The columns of a metric besides its name: a policy as the three words that BigGraphite keeps in `config`, and back; ids
+//! and creation times. Pure.
 //!
-//! BigGraphite knows five of carbon's eight methods. The others are stored under the nearest of the five, with a key of our
-//! own beside, which it passes over. Were BigGraphite to rewrite the map, the nearest is what remains.
+//! BigGraphite knows five of carbon's eight methods. The others are stored under the nearest of the five, together with a key
+//! of our own that BigGraphite ignores. If BigGraphite rewrites the map, the nearest method remains.
 
 use std::collections::BTreeMap;
 
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_that_biggraphite_has_not_is_kept_beside_the_nearest() {
+    fn a_method_that_biggraphite_lacks_is_kept_together_with_the_nearest() {
         let config = config(&Policy { aggregation: Aggregation::AbsMin, ..Policy::default() });
         assert_eq!((config["aggregator"].as_str(), config["plumbago_aggregator"].as_str()), ("minimum", "absmin"));
         // BigGraphite's own word holds where it says something else.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn an_invalid_config_says_what_is_wrong() {
         assert_eq!(read(&[("aggregator", "last")]), Err(ConfigError::Missing("retention")));
         assert_eq!(read(&[("retention", "1*1s")]), Err(ConfigError::Missing("carbon_xfilesfactor")));
         let wrong = |key, value: &str| Err(ConfigError::Value { key, value: value.to_owned() });

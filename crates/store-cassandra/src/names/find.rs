@@ -1,4 +1,4 @@
-//! Globs answered by the tables: statements run beside each other, their rows counted and filtered.
+//! Globs answered by the tables: concurrent statements, their rows counted and filtered.
 
 use std::{
     collections::BTreeMap,
@@ -116,8 +116,8 @@ impl Names {
 fn too_many(query: &Query, table: &str, pattern: &str, limit: usize) -> StoreError {
     StoreError::Rejected(match query.is_everything() {
         true => format!(
-            "'{pattern}' needs all names, and table {table} has more than {limit} (glob_rows): the tables carry no index that \
-             answers it; set globs = \"local\", begin the pattern otherwise, or raise glob_rows"
+            "'{pattern}' needs all names, and table {table} has more than {limit} (glob_rows): the tables have no index that \
+             answers it; set globs = \"local\", begin the pattern with literal text, or raise glob_rows"
         ),
         false => format!(
             "'{pattern}' needs more than {limit} rows of table {table} (glob_rows); make it narrower, or raise glob_rows"

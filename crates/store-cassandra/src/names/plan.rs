@@ -6,7 +6,7 @@
 //!    all begin with; and if that is not enough, everything behind the first `**` is left to the filter.
 //! 3. A shape is a statement: by name, by parent, or by those components that are known and the mark of the end.
 //!
-//! What statements find is more than what the glob means; whoever runs them filters.
+//! Statements find more names than the glob means; the caller filters.
 
 use globs::Part;
 
@@ -32,7 +32,7 @@ struct Shape {
 pub(super) struct Query {
     /// What follows `SELECT name FROM table`, but the limit; markers for the values.
     pub(super) condition: String,
-    /// Whether Cassandra must be told that it may look at rows that do not match.
+    /// Whether the statement needs ALLOW FILTERING.
     pub(super) filters: bool,
     pub(super) values: Vec<String>,
 }
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percent_sign_is_no_wildcard() {
+    fn a_percent_sign_is_not_a_wildcard() {
         check("%a*", FoundIndexes::Sasi, expect!["parent = '.'"]);
         check("a%*", FoundIndexes::Sasi, expect!["parent = '.' AND component_0 LIKE 'a%%' ALLOW FILTERING"]);
     }

@@ -29,7 +29,7 @@ pub struct ScanReport {
 }
 
 impl ScanReport {
-    /// Rows that are no metrics.
+    /// Rows that are not metrics.
     pub fn left_out(&self) -> u64 {
         self.without_metadata + self.unlisted + self.partial + self.unreadable
     }

@@ -31,7 +31,7 @@ const PAGE_ROWS: i32 = 5000;
 
 const WHAT: &str = "reading the tables of names";
 
-/// A row of `metrics_metadata` where it lies in the frame.
+/// A row of `metrics_metadata`, borrowed from the frame.
 type Row<'a> =
     (&'a str, Option<Uuid>, Option<MapIterator<'a, 'a, &'a str, &'a str>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
 
@@ -113,7 +113,7 @@ impl Names {
                 unreadable = report.unreadable,
                 other_ids = report.other_ids,
                 example = report.example,
-                "the tables of names have rows that are not whole; they are passed over"
+                "the tables of names have incomplete rows; skipping them"
             );
         }
         *self.last_scan.lock() = Some(report);

@@ -105,7 +105,7 @@ impl Names {
         let prepared = self.retry.run(|| self.session.prepare(cql)).await;
         let mut statement =
             prepared.map_err(|error| unavailable("preparing statements of names", &self.keyspace, &error))?;
-        // now() is another time when it is tried again: that does no harm.
+        // A retry gets another now(), which is harmless.
         statement.set_is_idempotent(true);
         statement.set_consistency(self.consistency.meta_write);
         Ok(statement)

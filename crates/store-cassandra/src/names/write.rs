@@ -19,7 +19,7 @@ impl Names {
     /// is; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
     /// several nodes at once.
     ///
-    /// A metric with as many components as the tables have columns, or more, is left out, counted and told; the directories
+    /// A metric with as many components as the tables have columns, or more, is left out, counted and logged; the directories
     /// above it are written as far as there are columns.
     pub(crate) async fn put(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
         let tables = self.tables().await?;
@@ -61,7 +61,7 @@ impl Names {
             example = latest.name,
             most_components = tables.opened.components.saturating_sub(1),
             keyspace = self.keyspace,
-            "metrics have more components than the tables of names have columns; they are not listed in Cassandra"
+            "metrics have more components than the tables of names have columns; only this node knows their names"
         );
     }
 

@@ -46,7 +46,7 @@ pub async fn apply(
     let has_other_indexes = schema.indexes != Indexes::None && found.has_other_index_than(class);
     if has_other_indexes {
         progress(&format!(
-            "left as it is: the tables of names carry {} indexes; no others are made beside them",
+            "left as it is: the tables of names have {} indexes; no others are created",
             found.indexes()
         ));
     }
@@ -59,7 +59,7 @@ pub async fn apply(
         let session = if creation.thing.is_data() { &data } else { &metadata };
         create(session, options, &creation).await?;
         made += 1;
-        progress(&format!("made {}", creation.thing));
+        progress(&format!("created {}", creation.thing));
     }
     for session in [&data, &metadata] {
         let agreed = session.await_schema_agreement().await;
@@ -67,7 +67,7 @@ pub async fn apply(
     }
     progress(&match made {
         0 => "nothing was missing".to_owned(),
-        made => format!("made {made} things that were missing; every node has them"),
+        made => format!("created {made} missing things; every node has them"),
     });
     Ok(())
 }

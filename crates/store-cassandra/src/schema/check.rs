@@ -1,5 +1,4 @@
-//! Whether what a cluster has is what this program keeps its tables like: as a report for people, and as the
-//! refusal of a node that would write something wrong.
+//! A report of how the tables of a cluster differ from the schema.
 
 use std::collections::BTreeMap;
 
@@ -13,27 +12,27 @@ use super::{
 };
 use crate::{Indexes, Options, session};
 
-/// One thing that was looked at.
+/// The state of one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finding {
-    /// It is as it should be.
+    /// As it should be.
     Fine(String),
-    /// It differs, and a node goes on with it.
+    /// Different, and a node works with it.
     Differs(String),
-    /// It is not there; `plumbago schema apply` makes it.
+    /// Missing; `plumbago schema apply` creates it.
     Missing(String),
-    /// It is not there, and a node that starts adds it by itself.
+    /// Missing, and a node adds it at its start.
     Added(String),
-    /// A node refuses to start on it.
+    /// A node does not start with it.
     Refused(String),
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
-    /// In the order in which they were looked at.
+    /// In the order of the schema.
     pub findings: Vec<Finding>,
-    // How many of the indexes that are asked for are there, where not all are.
+    // How many of the required indexes exist, where some are missing.
     some_indexes: Option<usize>,
 }
 
@@ -45,21 +44,20 @@ impl Report {
 }
 
 impl Report {
-    /// Whether a keyspace is missing, or the tables of names are: nobody has begun to use this, and a node may make all of
-    /// it. What is missing beside them (a stage, an index) is made when it is needed, or by somebody who decides so.
+    /// Whether a keyspace or the tables of names are missing: the schema is not in use yet, and a node may create all of it.
+    /// Other missing things (a stage, an index) are created when needed, or by an operator.
     pub fn is_unmade(&self) -> bool {
         let needed = [Thing::DataKeyspace, Thing::MetadataKeyspace, Thing::MetadataTable("metrics")];
         let needed = needed.map(|thing| Finding::Missing(thing.to_string()));
         self.findings.iter().any(|finding| needed.contains(finding))
     }
 
-    /// Whether some indexes of the kind that is asked for are there and others are not: whoever made them did not get to
-    /// the end.
+    /// Whether some of the required indexes exist and others are missing: their creation was interrupted.
     pub fn is_unfinished(&self) -> bool {
         self.some_indexes.is_some_and(|number| number > 0)
     }
 
-    /// Whether the tables of names carry no indexes, though some are asked for.
+    /// Whether the tables of names have no indexes, though the options require some.
     pub fn has_no_indexes(&self) -> bool {
         self.some_indexes == Some(0)
     }
@@ -82,7 +80,7 @@ impl std::fmt::Display for Report {
     }
 }
 
-/// Looks at everything of a schema in a cluster; changes nothing.
+/// Compares a cluster with a schema; changes nothing.
 ///
 /// # Errors
 /// `Unavailable` where the cluster cannot be asked.
@@ -98,7 +96,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
     let mut present = 0;
     for creation in schema.clone().with_components(components).creations([USUAL_REPLICATION; 2]) {
         match (&creation.thing, found.has(&creation.thing)) {
-            // One line says it for 130 indexes.
+            // One line for 130 indexes.
             (Thing::Index(table, _), false) => *absent.entry(table).or_default() += 1,
             (Thing::Index(..), true) => present += 1,
             (Thing::Spec(..), true) => {}
@@ -117,7 +115,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
         if !keyspace.durable_writes {
             findings.push(Finding::Differs(format!(
                 "the keyspace of the {what} has durable_writes = false: what a Cassandra node acknowledged and did not flush \
-                 is lost when it crashes; ALTER KEYSPACE … WITH durable_writes = true mends it"
+                 is lost when it crashes; repair it with ALTER KEYSPACE … WITH durable_writes = true"
             )));
         }
     }

@@ -89,7 +89,7 @@ pub(crate) fn name_table(keyspace: &str, table: &str, components: usize) -> Stri
     metadata_table(keyspace, table, &columns)
 }
 
-/// The statement that makes `metrics_metadata`: what is known of a metric beside its name.
+/// The statement that creates `metrics_metadata`: the columns of a metric besides its name.
 pub(crate) fn metrics_metadata(keyspace: &str) -> String {
     let columns = [
         "name text PRIMARY KEY",
@@ -308,7 +308,7 @@ mod tests {
         ours.push(metrics_metadata(keyspace));
         let indexed = indexed(Indexes::Sasi, COMPONENTS).into_iter();
         ours.extend(indexed.map(|(table, column)| index(keyspace, table, &column, Indexes::Sasi)));
-        // A key may be said beside its column or at the end.
+        // A key may stand at its column or at the end.
         let normal = |cql: &str| match bare(cql).replace(",PRIMARYKEY(name)", "") {
             bare if bare.contains("nametextPRIMARYKEY") => bare.replace("nametextPRIMARYKEY", "nametext"),
             bare => bare,

@@ -14,22 +14,22 @@ pub(super) async fn create(session: &Session, options: &Options, creation: &Crea
     let mut statement = Statement::new(creation.cql.as_str());
     statement.set_is_idempotent(true);
     statement.set_consistency(options.consistency.meta_write);
-    // The session waits until every node that is up has it.
+    // The session waits until every live node has it.
     let made = options.retry().run(|| session.query_unpaged(statement.clone(), ())).await;
     let Err(error) = made else { return Ok(()) };
     let text = error.to_string();
     let Creation { thing, cql } = creation;
     Err(match refused_index(thing, cql, &text) {
-        Some(advice) => StoreError::Rejected(format!("cannot make {thing}: {advice} (Cassandra said: {text})")),
+        Some(advice) => StoreError::Rejected(format!("cannot create {thing}: {advice} (Cassandra said: {text})")),
         None if error.failure() == Failure::Unauthorized => StoreError::Unavailable(format!(
-            "there is no {}, and this role may not make it ({text}); run this with one that may:\n{cql}",
+            "there is no {}, and this role may not create it ({text}); run this with a role that may:\n{cql}",
             thing.to_string().trim_start_matches("the ")
         )),
-        None => unavailable(&format!("making {thing}"), &options.keyspace, &error),
+        None => unavailable(&format!("creating {thing}"), &options.keyspace, &error),
     })
 }
 
-/// What to do where a server knows no index of a kind.
+/// The next step where a server lacks a kind of index.
 fn refused_index(thing: &Thing, cql: &str, error: &str) -> Option<&'static str> {
     if !matches!(thing, Thing::Index(..)) {
         return None;

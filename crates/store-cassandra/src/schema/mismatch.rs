@@ -8,7 +8,7 @@ use super::{
     found::{self, Found, FoundTable},
 };
 
-/// Refuses tables that are kept in another way.
+/// Rejects tables of another layout.
 pub(super) fn check(found: &Found, keyspace: &str) -> Result<(), StoreError> {
     match mismatches(found).into_iter().next() {
         Some(Mismatch { found, expected }) => {
@@ -31,7 +31,7 @@ impl std::fmt::Display for Mismatch {
     }
 }
 
-/// Everything for which a node would write something wrong.
+/// Everything that would make a node write wrong rows.
 pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
     let mut refuse = |found: String, expected: String| mismatches.push(Mismatch { found, expected });
@@ -141,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn biggraphites_tables_are_taken_as_they_are() {
+    fn biggraphites_tables_are_accepted() {
         assert_mismatch(found(), None);
-        // A comment that says nothing of rows is no reason.
+        // A comment without a row size is fine.
         let mut silent = found();
         silent.data.as_mut().unwrap().tables.get_mut("datapoints_10p_60s_0").unwrap().comment.clear();
         assert_mismatch(silent, None);
     }
 
     #[test]
-    fn another_width_of_rows_is_refused() {
+    fn another_width_of_rows_is_rejected() {
         let mut wide = found();
         let table = wide.data.as_mut().unwrap().tables.get_mut("datapoints_10p_60s_0").unwrap();
         table.comment = r#"{"row_size": 25000.0}"#.to_owned();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn another_spec_is_refused() {
+    fn another_spec_is_rejected() {
         for (name, value, refusal) in [
             ("schema_version", "2", "that table spec has schema_version 2, this program expects schema_version 1"),
             ("row_points", "1000", "that table spec has row_points 1000, this program expects row_points 2000"),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn other_columns_are_refused() {
+    fn other_columns_are_rejected() {
         let mut other = found();
         let tables = &mut other.metadata.as_mut().unwrap().tables;
         tables.get_mut("metrics_metadata").unwrap().columns.insert("id".to_owned(), "text".to_owned());

@@ -12,26 +12,26 @@ use super::{
 };
 use crate::Options;
 
-/// What a node works with.
+/// The tables that a node works with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Opened {
     /// Columns for components, in both tables of names.
     pub(crate) components: usize,
-    /// Which indexes they carry.
+    /// Their indexes.
     pub(crate) indexes: FoundIndexes,
 }
 
-/// Looks at what is there before anything is written, and adds `spec` and `writers` to the keyspace of another program.
+/// Checks the tables before the first write, and adds `spec` and `writers` to the keyspace of another program.
 ///
 /// # Errors
-/// `Spec` where the tables are kept in another way; `Unavailable` where a keyspace or table is missing, or cannot be added.
+/// `Spec` where the tables have another layout; `Unavailable` where a keyspace or table is missing, or cannot be added.
 pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) -> Result<Opened, StoreError> {
     let found = Found::read(data, metadata, options).await?;
     let metadata_name = metadata_keyspace(&options.keyspace);
     for (name, keyspace) in [(&options.keyspace, &found.data), (&metadata_name, &found.metadata)] {
         if keyspace.is_none() {
             return Err(StoreError::Unavailable(format!(
-                "Cassandra has no keyspace '{name}'; make it with 'plumbago schema apply', or name another one"
+                "Cassandra has no keyspace '{name}'; create it with 'plumbago schema apply', or name another one"
             )));
         }
     }
@@ -40,7 +40,7 @@ pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) 
     for table in ["metrics", "directories", "metrics_metadata"] {
         if !found.has(&Thing::MetadataTable(table)) {
             return Err(StoreError::Unavailable(format!(
-                "keyspace '{metadata_name}' has no table {table}; make what is missing with 'plumbago schema apply'"
+                "keyspace '{metadata_name}' has no table {table}; create it with 'plumbago schema apply'"
             )));
         }
     }
@@ -49,7 +49,7 @@ pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) 
         let is_ours = matches!(creation.thing, Thing::MetadataTable("spec" | "writers") | Thing::Spec(..));
         if is_ours && !found.has(&creation.thing) {
             create(metadata, options, &creation).await?;
-            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added beside what another program made");
+            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added to the tables of another program");
         }
     }
     Ok(Opened { components, indexes: found.indexes() })

@@ -59,18 +59,18 @@ impl Keyspace {
         self.session.query_unpaged(cql, ()).await.unwrap_or_else(|error| panic!("{cql}: {error}"));
     }
 
-    /// Drops it; a test that fails leaves it to be looked at.
+    /// Drops it; a failed test leaves it for inspection.
     pub async fn drop(self) {
         self.run(&format!("DROP KEYSPACE {}", self.name)).await;
     }
 
-    /// What a driver of this keyspace is told.
+    /// The options of a driver of this keyspace.
     pub fn options(&self) -> Options {
         options(cluster(&self.address), &self.name)
     }
 }
 
-/// What a driver is told.
+/// The options of a driver.
 pub fn options(data: ClusterOptions, keyspace: &str) -> Options {
     Options {
         data,

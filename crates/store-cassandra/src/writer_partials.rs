@@ -1,10 +1,9 @@
-//! A writer's own part of a coarse slot: what its row must say, so that the rows of all writers together come
-//! to the whole.
+//! This writer's partials of coarse slots: the values of its rows, so that the rows of all writers together give the total.
 //!
-//! 1. [`own`] says, of one slot, this writer's row and which rows of others must be corrected. Pure.
-//! 2. [`Points::own_part`] reads the rows, and makes the corrections before it answers.
+//! 1. [`partial`] computes for one slot this writer's row and the corrections of other writers' rows. Pure.
+//! 2. [`Points::writer_partials`] reads the rows, and writes the corrections before it returns.
 //!
-//! Only the rows of our own replica matter: each replica tells the whole story.
+//! Only rows of our own replica matter: each replica is complete by itself.
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Aggregation, Partial, Slot, Table};
@@ -18,35 +17,34 @@ use crate::{
     wire::WrittenRow,
 };
 
-/// A row that must say something else.
+/// A row that must change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Correction {
     pub(crate) shard: i16,
-    /// Value and count, or `None` where the row must go.
+    /// Value and count, or `None` to delete the row.
     pub(crate) to: Option<(f64, i16)>,
 }
 
-/// What the row of the shard `mine` must say of a slot that comes to `whole` in all ([`Partial::NONE`]: there must be
-/// no such row), and which rows must be corrected first.
+/// The row of the shard `mine` for a slot whose total is `whole` ([`Partial::NONE`]: no row), and the rows to correct
+/// first.
 ///
-/// A row that counts nothing cannot be: BigGraphite would add its value to the slot that follows. So where others
-/// count all there is, and yet do not say what is so (a point they counted was overwritten), one of their rows is
-/// corrected.
-pub(crate) fn own(aggregation: Aggregation, whole: Partial, rows: &[Row], mine: i16) -> (Partial, Vec<Correction>) {
+/// A row needs a count: BigGraphite would add the value of a row without one to the next slot. So where the other rows
+/// count every point and yet have a wrong value, because a point they counted was overwritten, one of them is corrected.
+pub(crate) fn partial(aggregation: Aggregation, whole: Partial, rows: &[Row], mine: i16) -> (Partial, Vec<Correction>) {
     let is_ours = |row: &&Row| replica_of(row.shard) == replica_of(mine);
     let mut others: Vec<Row> = rows.iter().filter(is_ours).filter(|row| row.shard != mine).copied().collect();
     let mut corrections = Vec::new();
     if others.is_empty() {
         return (whole, corrections);
     }
-    let partial = match aggregation {
+    let mine_now = match aggregation {
         Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero => added(whole, &mut others, &mut corrections),
         _ => chosen(aggregation, whole, &mut others, mine, &mut corrections),
     };
-    if partial.count == 0 && rows.iter().any(|row| row.shard == mine) {
+    if mine_now.count == 0 && rows.iter().any(|row| row.shard == mine) {
         corrections.push(Correction { shard: mine, to: None });
     }
-    (partial, corrections)
+    (mine_now, corrections)
 }
 
 /// Where the values of all rows are added up.
@@ -56,7 +54,7 @@ fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction
     let mut magnitude = value.abs();
     for row in others.iter_mut() {
         if !row.value.is_finite() {
-            // Nothing finite can be added to make good what an infinity says; if it is still so, we say it.
+            // No finite value compensates for an infinity. If the total is still infinite, our own row has it.
             row.value = 0.0;
             corrections.push(Correction { shard: row.shard, to: (row.count > 0).then_some((0.0, row.count)) });
         }
@@ -64,7 +62,7 @@ fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction
         magnitude += row.value.abs();
         count -= i64::from(row.count);
     }
-    // What is left by rounding is no difference.
+    // A rounding error is not a difference.
     if count == 0 && value.abs() <= magnitude * 1e-12 {
         return Partial::NONE;
     }
@@ -135,7 +133,7 @@ fn fitting(count: i64) -> i16 {
 
 impl Points {
     /// See [`store::SharedPoints::writer_partials`].
-    pub(crate) async fn own_part(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
+    pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
         let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
         self.read(&fetches, |which, part, pages| {
@@ -147,7 +145,7 @@ impl Points {
                     return;
                 }
                 let whole = Partial { value: *value, count: *count };
-                let (mine, others) = own(run.aggregation, whole, rows, self.shard());
+                let (mine, others) = partial(run.aggregation, whole, rows, self.shard());
                 (*value, *count) = (mine.value, mine.count);
                 let slot = fetch.first_slot + at as Slot;
                 corrections.extend(others.into_iter().map(|correction| (which, slot, correction)));
@@ -212,7 +210,7 @@ mod tests {
     /// The rows that are stored once the answer is followed.
     fn after(aggregation: Aggregation, whole: Partial, rows: &[Row]) -> Vec<Row> {
         let mut stored: BTreeMap<i16, Row> = rows.iter().map(|row| (row.shard, *row)).collect();
-        let (mine, corrections) = own(aggregation, whole, rows, MINE);
+        let (mine, corrections) = partial(aggregation, whole, rows, MINE);
         let mut seen = Vec::new();
         for Correction { shard, to } in corrections {
             assert!(!seen.contains(&shard), "{shard} is corrected once");
@@ -237,27 +235,27 @@ mod tests {
     fn what_others_count_is_left_to_them() {
         let whole = |value, count| Partial { value, count };
         let others = [row(3, 10.0, 4), row(200, 5.0, 2)];
-        assert_eq!(own(Aggregation::Sum, whole(21.0, 8), &others, MINE), (whole(6.0, 2), vec![]));
-        assert_eq!(own(Aggregation::Max, whole(12.0, 8), &others, MINE), (whole(12.0, 2), vec![]));
-        let (mine, corrections) = own(Aggregation::Max, whole(9.0, 8), &others, MINE);
+        assert_eq!(partial(Aggregation::Sum, whole(21.0, 8), &others, MINE), (whole(6.0, 2), vec![]));
+        assert_eq!(partial(Aggregation::Max, whole(12.0, 8), &others, MINE), (whole(12.0, 2), vec![]));
+        let (mine, corrections) = partial(Aggregation::Max, whole(9.0, 8), &others, MINE);
         assert_eq!((mine, corrections), (whole(9.0, 2), vec![Correction { shard: 3, to: Some((9.0, 4)) }]));
-        let (mine, corrections) = own(Aggregation::Last, whole(7.0, 8), &others, MINE);
+        let (mine, corrections) = partial(Aggregation::Last, whole(7.0, 8), &others, MINE);
         assert_eq!((mine, corrections), (whole(7.0, 2), vec![Correction { shard: 200, to: Some((7.0, 2)) }]));
-        let (mine, corrections) = own(Aggregation::Average, whole(15.0, 6), &others, MINE);
+        let (mine, corrections) = partial(Aggregation::Average, whole(15.0, 6), &others, MINE);
         assert_eq!((mine.count, corrections), (0, vec![]));
         // One of their points was overwritten by us: 1 more, and none more.
-        let (mine, corrections) = own(Aggregation::Average, whole(16.0, 6), &others, MINE);
+        let (mine, corrections) = partial(Aggregation::Average, whole(16.0, 6), &others, MINE);
         assert_eq!((mine.count, corrections), (0, vec![Correction { shard: 3, to: Some((11.0, 4)) }]));
     }
 
     #[test]
     fn rows_of_other_replicas_are_let_be() {
         let whole = Partial { value: 21.0, count: 8 };
-        assert_eq!(own(Aggregation::Sum, whole, &[row(16389, 10.0, 4)], MINE), (whole, vec![]));
+        assert_eq!(partial(Aggregation::Sum, whole, &[row(16389, 10.0, 4)], MINE), (whole, vec![]));
     }
 
     #[test]
-    fn all_rows_together_come_to_the_whole() {
+    fn all_rows_together_give_the_total() {
         let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(41_221);
         println!("SEED={seed}");
         let mut state: u64 = seed;
