@@ -1,7 +1,7 @@
 //! The journal: any segment is read without harm, and damage loses no record but its own.
 #![no_main]
 
-use ingest::journal::{NumberedPoint, Record, RecordWriter, replay};
+use ingest::wal::{Record, RecordWriter, ResolvedPoint, replay};
 use libfuzzer_sys::fuzz_target;
 use metric::MetricId;
 
@@ -36,7 +36,7 @@ fuzz_target!(|input: &[u8]| {
     read(&segment);
 
     // The input as damage between two good records: both are read.
-    let point = |metric| NumberedPoint { metric: MetricId(metric), time: 1_700_000_000, value: 1.5 };
+    let point = |metric| ResolvedPoint { metric: MetricId(metric), time: 1_700_000_000, value: 1.5 };
     let (first, last) = (
         RecordWriter::default().points(1, &[point(1)]).to_vec(),
         RecordWriter::default().points(2, &[point(2)]).to_vec(),

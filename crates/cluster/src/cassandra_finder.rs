@@ -108,7 +108,7 @@ impl CassandraFinder {
         nodes: &mut Vec<SharedNode>,
     ) -> Result<(), FindError> {
         let Some(mut matcher) = globs::Matcher::new(pattern)? else { return Ok(()) };
-        let unregistered = self.ingest.unlisted();
+        let unregistered = self.ingest.unregistered();
         if unregistered.is_empty() {
             return Ok(());
         }

@@ -106,15 +106,15 @@ impl Connection {
                     (*self.problem.lock()).clone_from(&problem);
                     let before = std::mem::replace(&mut acknowledged, driver.acknowledged());
                     if before < acknowledged {
-                        ingest.store_takes_points();
+                        ingest.store_health().wrote();
                     }
                     match problem {
-                        Some(why) => ingest.store_is_away(&why),
-                        None => ingest.store_is_back(),
+                        Some(why) => ingest.store_health().unreachable(&why),
+                        None => ingest.store_health().reachable(),
                     }
                 }
                 // The connector logs the reason of each failed attempt.
-                None => ingest.store_was_told_to_be_away(&self.problem().unwrap_or_default()),
+                None => ingest.store_health().unreachable_and_logged(&self.problem().unwrap_or_default()),
             }
             tokio::time::sleep(POLL).await;
         }

@@ -148,7 +148,7 @@ impl Missed {
     fn before(ingest: &Ingest) -> Missed {
         // In this order: a metric that is created in between is past the end, and not asked for.
         let end = ingest.registry().read().end().0;
-        let unregistered = ingest.unlisted();
+        let unregistered = ingest.unregistered();
         // Hidden metrics are not asked for: a point, or this scan, may make them visible meanwhile.
         let mut is_met: Vec<bool> = {
             let names = ingest.registry().read();

@@ -1,38 +1,62 @@
-//! From decoded points to the store: names are resolved, points journalled, held, and written out.
+//! From decoded points to the store: names are resolved, points journalled, stored in memory, and written out.
+//!
+//! Owners, each with its state and its lock; an arrow goes to the owners that one hands points to.
 //!
 //! ```text
-//! receivers → Batch → Ingest::accept ─ names to numbers (registry)
-//!                                    ├ journal: one append a batch
-//!                                    └ held: one slot store a point
-//!                                    │ (parked: the journal alone, while memory is full and the store takes nothing)
-//!                     flush cycle ───── held → coarse stages → driver; the journal is trimmed behind it
-//!                     reader ────────── stored rows, with what is held laid over them
+//! receivers ──► accept ──┬──► wal        one append a batch
+//!               batch    ├──► memtable   one slot store a point
+//!               resolve  └──► spill      the journal alone, while memory is full and the store takes nothing
+//!
+//!              memtable ──► flush ──► driver      jobs, coarse stages, rows; the journal is trimmed behind them
+//!       wal ──► read back ──► memtable            spilled points, when there is room again
+//!       wal ──► recovery ──► memtable             at the start
+//!              memtable, driver ──► read          stored rows, with the points in memory laid over them
 //! ```
 //!
 //! A batch of some thousand points pays for every lock, system call and allocation; a point pays for a
 //! name lookup and two stores. Nothing here knows queries, HTTP or which driver is below.
+//!
+//! The modules are in the order in which a point meets them.
+
+pub mod receivers;
 
 mod accept;
-mod batch;
-mod counters;
-mod flush;
-mod health;
-mod held;
-pub mod journal;
-mod listing;
-mod outage;
-mod owns;
-mod parked;
-mod policies;
-mod pressure;
-mod reader;
-pub mod receivers;
-mod rejects;
-mod replay;
+mod active_rules;
+mod registration;
 
-pub use accept::{Ingest, IngestError, IngestOptions, Sync};
-pub use batch::{BATCH_POINTS, Batch};
-pub use counters::{CountersSnapshot, Histogram, Protocol};
+pub mod wal;
+
+mod back_pressure;
+mod memtable;
+mod policy_table;
+mod spill;
+mod wait_time;
+
+mod flush;
+mod policy_changes;
+mod recovery;
+
+mod read;
+
+mod backoff;
+mod call_health;
+mod counters;
+mod no_panic;
+mod outage_log;
+mod protocol;
+mod stats;
+mod store_health;
+
+mod ingest;
+mod opening;
+mod options;
+
+pub use accept::{Acceptor, BATCH_POINTS, Batch, RejectExample, Sync};
+pub use counters::Histogram;
 pub use flush::{FlushError, FlushProgress};
-pub use rejects::RejectExample;
-pub use replay::Restored;
+pub use ingest::Ingest;
+pub use options::{IngestError, IngestOptions};
+pub use protocol::Protocol;
+pub use recovery::Restored;
+pub use stats::CountersSnapshot;
+pub use store_health::StoreHealth;

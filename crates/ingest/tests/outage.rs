@@ -335,7 +335,7 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
         // Not while some of it is taken, although no write has come to its end.
         let taken = async {
             loop {
-                ingest.store_takes_points();
+                ingest.store_health().wrote();
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -345,12 +345,12 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
             () = tokio::time::sleep(5 * patience) => {}
         }
         // Also when somebody else knows it first.
-        ingest.store_is_away("it is too far");
+        ingest.store_health().unreachable("it is too far");
         let said = in_time(ingest.flush_patiently(patience)).await.expect_err("nothing is written");
         assert!(said.to_string().starts_with("it is too far; "), "{said}");
         assert_eq!(ingest.flush_progress().waiting, 0);
         driver.is_down.store(false, SeqCst);
-        ingest.store_is_back();
+        ingest.store_health().reachable();
         in_time(ingest.flush_patiently(Duration::from_secs(10))).await.unwrap();
         check(&ingest, &model, "after the outage").await;
     });

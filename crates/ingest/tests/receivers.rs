@@ -46,8 +46,8 @@ impl Lines {
         let (stop, stopping) = watch::channel(false);
         let connections = Arc::new(Connections::default());
         let tasks = [
-            tokio::spawn(serve_lines(ingest.clone(), listener, limits, connections.clone(), stopping.clone())),
-            tokio::spawn(serve_datagrams(ingest.clone(), socket, stopping)),
+            tokio::spawn(serve_lines(ingest.acceptor(), listener, limits, connections.clone(), stopping.clone())),
+            tokio::spawn(serve_datagrams(ingest.acceptor(), socket, stopping)),
         ];
         Lines { ingest, address, udp, connections, stop, tasks, _journal: journal }
     }

@@ -52,10 +52,10 @@ impl Listeners {
                 let bound = listener.local_addr()?;
                 let socket = UdpSocket::bind(bound).await;
                 let socket = socket.with_context(|| cannot_listen(address, "listen.udp", "--line"))?;
-                self.tasks.spawn(serve_datagrams(ingest.clone(), socket, self.stop.subscribe()));
+                self.tasks.spawn(serve_datagrams(ingest.acceptor(), socket, self.stop.subscribe()));
             }
             let counts = connections(metrics, "line");
-            self.tasks.spawn(serve_lines(ingest.clone(), listener, limits, counts, self.stop.subscribe()));
+            self.tasks.spawn(serve_lines(ingest.acceptor(), listener, limits, counts, self.stop.subscribe()));
         }
         let frames = [
             (&settings.listen.pickle, "pickle", FrameFormat::Pickle),
@@ -65,7 +65,7 @@ impl Listeners {
             let Some(address) = address else { continue };
             let listener = self.bind(name, address).await?;
             let counts = connections(metrics, name);
-            self.tasks.spawn(serve_frames(ingest.clone(), format, listener, limits, counts, self.stop.subscribe()));
+            self.tasks.spawn(serve_frames(ingest.acceptor(), format, listener, limits, counts, self.stop.subscribe()));
         }
         Ok(())
     }

@@ -109,7 +109,7 @@ impl Opening<'_> {
         let store = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
-        let replay = tokio::spawn(Ingest::open(ingest_options(settings), store.clone(), registry.clone(), rules));
+        let replay = tokio::spawn(Ingest::open(ingest_options(settings, host), store.clone(), registry.clone(), rules));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
         tracing::info!(
@@ -124,8 +124,9 @@ impl Opening<'_> {
     }
 }
 
-fn ingest_options(settings: &Settings) -> IngestOptions {
+fn ingest_options(settings: &Settings, host: &Host) -> IngestOptions {
     IngestOptions {
+        host: host.clone(),
         journal_dir: settings.data.dir.join("journal"),
         sync: match settings.ingest.sync {
             Fsync::Every(every) => ingest::Sync::Every(every),

@@ -38,9 +38,9 @@ pub async fn take(ingest: Arc<Ingest>, request: ExtensionRequest, limit: usize) 
     })?;
     let (points, rejected) = if is_gzip {
         let bytes = unpack(&body, limit).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
-        take_body(&ingest, format, &bytes).await
+        take_body(&ingest.acceptor(), format, &bytes).await
     } else {
-        take_body(&ingest, format, &body).await
+        take_body(&ingest.acceptor(), format, &body).await
     };
     Ok(Taken { points, rejected })
 }

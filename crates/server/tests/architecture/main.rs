@@ -87,7 +87,6 @@ const WITH_EFFECTS: [&str; 2] = ["host", "bench"];
 /// Sources, by how their path begins, that may have an effect, with the reason.
 #[rustfmt::skip]
 const MAY_HAVE: &[(&str, &str)] = &[
-    ("ingest/", "not converted yet"),
     ("metadata/", "not converted yet"),
     ("store-embedded/", "not converted yet"),
 ];
@@ -124,7 +123,6 @@ fn has(line: &str, path: &str) -> bool {
 /// Crates whose files are not rearranged yet.
 #[rustfmt::skip]
 const CIRCLES_PENDING: &[&str] = &[
-    "ingest",
     "metadata",
 ];
 

@@ -1,20 +1,20 @@
 //! The line protocol over UDP.
 
-use std::{io, sync::Arc, time::Instant};
+use std::{io, sync::Arc};
 
 use tokio::{net::UdpSocket, sync::watch};
 
-use super::{DRAIN, LAST_LOOK};
-use crate::{BATCH_POINTS, Ingest, Protocol, accept::now};
+use super::connection::{Drain, LAST_LOOK};
+use crate::{Acceptor, BATCH_POINTS, Protocol};
 
-/// The largest datagram there is.
+/// Bytes of the largest datagram that UDP has.
 const DATAGRAM_BYTES: usize = 65_536;
 
 /// Takes datagrams of lines until `stop` turns true. While the pipeline is full none is read, and the kernel
 /// drops what does not fit its buffer: UDP has no way to make a sender wait.
-pub async fn serve_datagrams(ingest: Arc<Ingest>, socket: UdpSocket, mut stop: watch::Receiver<bool>) {
-    let mut batch = ingest.batch(Protocol::LineUdp);
-    let mut draining_since = None;
+pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut stop: watch::Receiver<bool>) {
+    let mut batch = acceptor.batch(Protocol::LineUdp);
+    let mut drain = Drain::new(acceptor.clock().clone(), stop.clone());
     let mut datagram = vec![0; DATAGRAM_BYTES];
     loop {
         let stopping = tokio::select! {
@@ -32,22 +32,21 @@ pub async fn serve_datagrams(ingest: Arc<Ingest>, socket: UdpSocket, mut stop: w
         };
         loop {
             match socket.try_recv(&mut datagram) {
-                Ok(length) => carbon::parse_datagram(&datagram[..length], now(), &mut batch),
+                Ok(length) => carbon::parse_datagram(&datagram[..length], acceptor.now(), &mut batch),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Errors of earlier sends by others to this port are reported here; they mean nothing to us.
                 Err(_) => break,
             }
             if batch.len() >= BATCH_POINTS {
-                ingest.accept(&mut batch).await;
-                let is_drained = *stop.borrow() && DRAIN <= draining_since.get_or_insert_with(Instant::now).elapsed();
-                if is_drained {
+                acceptor.accept(&mut batch).await;
+                if drain.is_over() {
                     break;
                 }
                 // Senders that never pause would keep this thread from queries and from other receivers.
                 tokio::task::yield_now().await;
             }
         }
-        ingest.accept(&mut batch).await;
+        acceptor.accept(&mut batch).await;
         if stopping {
             return;
         }

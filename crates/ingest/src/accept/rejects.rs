@@ -1,4 +1,4 @@
-//! The last inputs that were refused, kept to look at.
+//! The last rejected inputs, kept for an operator to look at.
 
 use std::collections::VecDeque;
 
@@ -6,34 +6,35 @@ use carbon::RejectReason;
 use metric::Timestamp;
 use parking_lot::Mutex;
 
-use crate::Protocol;
+use crate::protocol::Protocol;
 
-/// Examples kept; an older one makes room.
+/// Examples kept; the oldest makes room for a new one.
 const KEPT: usize = 200;
 
 /// Bytes kept of each.
-pub(crate) const SAMPLE_BYTES: usize = 256;
+pub(super) const SAMPLE_BYTES: usize = 256;
 
-/// Something that was refused.
+/// A rejected input.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RejectExample {
     /// When, Unix seconds.
     pub time: Timestamp,
     /// How it came.
     pub protocol: Protocol,
-    /// Why it was refused.
+    /// Why it was rejected.
     pub reason: RejectReason,
     /// The beginning of what was sent.
     pub sample: Vec<u8>,
 }
 
+/// The last rejected inputs.
 #[derive(Debug, Default)]
-pub(crate) struct Rejects {
+pub(super) struct Rejects {
     last: Mutex<VecDeque<RejectExample>>,
 }
 
 impl Rejects {
-    pub(crate) fn keep(&self, examples: impl Iterator<Item = RejectExample>) {
+    pub(super) fn keep(&self, examples: impl Iterator<Item = RejectExample>) {
         let mut last = self.last.lock();
         for example in examples {
             if last.len() == KEPT {
@@ -44,7 +45,7 @@ impl Rejects {
     }
 
     /// Newest first.
-    pub(crate) fn last(&self) -> Vec<RejectExample> {
+    pub(super) fn last(&self) -> Vec<RejectExample> {
         self.last.lock().iter().rev().cloned().collect()
     }
 }

@@ -12,16 +12,16 @@ const HEAD: usize = 2;
 
 /// Where a metric's own partials are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct OwnRef(u32);
+pub(super) struct PartialsRef(u32);
 
-impl OwnRef {
+impl PartialsRef {
     /// Nothing of the metric is stored.
-    pub(crate) const NOTHING: OwnRef = OwnRef(u32::MAX);
+    pub(super) const NOTHING: PartialsRef = PartialsRef(u32::MAX);
     /// What is stored of it is not known.
-    pub(crate) const UNKNOWN: OwnRef = OwnRef(u32::MAX - 1);
+    pub(super) const UNKNOWN: PartialsRef = PartialsRef(u32::MAX - 1);
 
     fn place(self) -> Option<usize> {
-        (self.0 < OwnRef::UNKNOWN.0).then_some(self.0 as usize)
+        (self.0 < PartialsRef::UNKNOWN.0).then_some(self.0 as usize)
     }
 }
 
@@ -31,7 +31,7 @@ fn horizon_of(word: u32) -> Option<Slot> {
 
 /// The own partials of all metrics.
 #[derive(Debug, Default)]
-pub(crate) struct Owns {
+pub(super) struct PartialsArena {
     // An entry is the last slot that is stored and the horizon (`Stored::Through`; `Slot::MAX` without one), then value
     // (two words) and count of each coarse stage.
     words: Vec<u32>,
@@ -39,10 +39,10 @@ pub(crate) struct Owns {
     free: Vec<Vec<u32>>,
 }
 
-impl Owns {
+impl PartialsArena {
     /// What is stored of a metric of this retention; `None` when that is not known.
-    pub(crate) fn get(&self, at: OwnRef, retention: &Retention) -> Option<WriterPartials> {
-        if at == OwnRef::NOTHING {
+    pub(super) fn get(&self, at: PartialsRef, retention: &Retention) -> Option<WriterPartials> {
+        if at == PartialsRef::NOTHING {
             return Some(WriterPartials::nothing(retention));
         }
         let (&[last, horizon], rest) = self.words.get(at.place()?..)?.split_first_chunk::<HEAD>()?;
@@ -56,8 +56,8 @@ impl Owns {
     }
 
     /// How far this writer's rows of a metric reach.
-    pub(crate) fn stored(&self, at: OwnRef) -> Stored {
-        if at == OwnRef::NOTHING {
+    pub(super) fn stored(&self, at: PartialsRef) -> Stored {
+        if at == PartialsRef::NOTHING {
             return Stored::Nothing;
         }
         match at.place().and_then(|place| self.words.get(place..)) {
@@ -68,25 +68,25 @@ impl Owns {
 
     /// Remembers what is stored of a metric, in the place of what was. `coarse` is the number of coarse stages of
     /// its policy, the same as when `at` was set.
-    pub(crate) fn set(&mut self, at: OwnRef, own: Option<&WriterPartials>, coarse: usize) -> OwnRef {
+    pub(super) fn set(&mut self, at: PartialsRef, own: Option<&WriterPartials>, coarse: usize) -> PartialsRef {
         let (own, last, horizon) = match own.map(|own| (own, own.stored())) {
             Some((own, Stored::Through { last, horizon })) => (own, last, horizon.unwrap_or(Slot::MAX)),
             Some((_, Stored::Nothing)) => {
                 self.forget(at, coarse);
-                return OwnRef::NOTHING;
+                return PartialsRef::NOTHING;
             }
             Some((_, Stored::Unknown)) | None => {
                 self.forget(at, coarse);
-                return OwnRef::UNKNOWN;
+                return PartialsRef::UNKNOWN;
             }
         };
         debug_assert_eq!(own.closed().len(), coarse, "a partial for each coarse stage");
         let place = at.place().or_else(|| self.free.get_mut(coarse)?.pop().map(|place| place as usize));
         let place = place.unwrap_or(self.words.len());
         let end = place + HEAD + PARTIAL * coarse;
-        if end >= OwnRef::UNKNOWN.0 as usize {
+        if end >= PartialsRef::UNKNOWN.0 as usize {
             // Sixteen gigabytes of them; the store is asked from now on.
-            return OwnRef::UNKNOWN;
+            return PartialsRef::UNKNOWN;
         }
         if self.words.len() < end {
             self.words.resize(end, 0);
@@ -96,11 +96,11 @@ impl Owns {
             let bits = partial.value.to_bits();
             words.copy_from_slice(&[bits as u32, (bits >> 32) as u32, partial.count]);
         }
-        OwnRef(place as u32)
+        PartialsRef(place as u32)
     }
 
     /// Gives back the place of a metric that had `coarse` coarse stages.
-    pub(crate) fn forget(&mut self, at: OwnRef, coarse: usize) {
+    pub(super) fn forget(&mut self, at: PartialsRef, coarse: usize) {
         if let Some(place) = at.place() {
             if self.free.len() <= coarse {
                 self.free.resize_with(coarse + 1, Vec::new);
@@ -121,21 +121,24 @@ mod tests {
             let closed = vec![Partial { value: f64::from(n) / 3.0, count: n }, Partial::point(-0.0)];
             WriterPartials::through(n, None, closed)
         };
-        let mut owns = Owns::default();
-        let first = owns.set(OwnRef::NOTHING, Some(&own(7)), 2);
-        let second = owns.set(OwnRef::UNKNOWN, Some(&own(8)), 2);
-        assert_eq!((owns.get(first, &three), owns.get(second, &three)), (Some(own(7)), Some(own(8))));
-        let again = owns.set(first, Some(&own(9)), 2);
-        assert_eq!((again, owns.get(again, &three), owns.stored(again)), (first, Some(own(9)), own(9).stored()));
-        assert_eq!(owns.set(first, None, 2), OwnRef::UNKNOWN);
-        assert_eq!(owns.set(OwnRef::UNKNOWN, Some(&own(5)), 2), first);
-        assert_eq!(owns.words.len(), 16, "32 bytes a metric of three stages");
-        assert_eq!((owns.get(OwnRef::UNKNOWN, &three), owns.stored(OwnRef::UNKNOWN)), (None, Stored::Unknown));
-        let nothing = owns.get(OwnRef::NOTHING, &three).expect("it is known to be nothing");
+        let mut arena = PartialsArena::default();
+        let first = arena.set(PartialsRef::NOTHING, Some(&own(7)), 2);
+        let second = arena.set(PartialsRef::UNKNOWN, Some(&own(8)), 2);
+        assert_eq!((arena.get(first, &three), arena.get(second, &three)), (Some(own(7)), Some(own(8))));
+        let again = arena.set(first, Some(&own(9)), 2);
+        assert_eq!((again, arena.get(again, &three), arena.stored(again)), (first, Some(own(9)), own(9).stored()));
+        assert_eq!(arena.set(first, None, 2), PartialsRef::UNKNOWN);
+        assert_eq!(arena.set(PartialsRef::UNKNOWN, Some(&own(5)), 2), first);
+        assert_eq!(arena.words.len(), 16, "32 bytes a metric of three stages");
+        assert_eq!(
+            (arena.get(PartialsRef::UNKNOWN, &three), arena.stored(PartialsRef::UNKNOWN)),
+            (None, Stored::Unknown)
+        );
+        let nothing = arena.get(PartialsRef::NOTHING, &three).expect("it is known to be nothing");
         assert_eq!(
             (nothing.stored(), nothing.closed().iter().map(|partial| partial.count).sum::<u32>()),
             (Stored::Nothing, 0)
         );
-        assert_eq!(owns.stored(OwnRef::NOTHING), Stored::Nothing);
+        assert_eq!(arena.stored(PartialsRef::NOTHING), Stored::Nothing);
     }
 }

@@ -1,0 +1,201 @@
+//! The path that every point takes, once.
+//!
+//! 1. Wait while the pipeline is full.
+//! 2. Names to metric ids, under one shared lock; names never seen get a policy and an id, under one exclusive lock
+//!    (`resolve.rs`, `new_metrics.rs`).
+//! 3. One record appended to the journal.
+//! 4. One slot store a point, under one lock of the memtable. From here on a reader sees them. While points spill, this
+//!    step is left to `flush/read_back.rs`.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use carbon::RejectReason;
+use host::Clock;
+use metadata::Registry;
+use metric::Timestamp;
+
+use super::{
+    batch::Batch,
+    rejects::{RejectExample, Rejects},
+    resolve::Resolver,
+};
+use crate::{
+    back_pressure::BackPressure,
+    backoff::JOURNAL_RETRY,
+    memtable::Memtable,
+    protocol::Protocol,
+    spill::Spill,
+    wal::{Journal, RECORD_POINTS, ResolvedPoint},
+};
+
+/// When the journal is put on the disk for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sync {
+    /// In groups, this long apart: a lost machine (not a killed process) loses at most this.
+    Every(Duration),
+    /// Before the next bytes of a connection are read.
+    Always,
+}
+
+/// What the acceptor counts.
+#[derive(Debug, Default)]
+pub(crate) struct AcceptCounters {
+    points: [AtomicU64; Protocol::ALL.len()],
+    rejects: [AtomicU64; RejectReason::ALL.len()],
+    batches: AtomicU64,
+}
+
+impl AcceptCounters {
+    pub(crate) fn points(&self) -> [(Protocol, u64); Protocol::ALL.len()] {
+        Protocol::ALL.map(|protocol| (protocol, self.points[protocol as usize].load(Relaxed)))
+    }
+
+    pub(crate) fn rejects(&self) -> [(RejectReason, u64); RejectReason::ALL.len()] {
+        RejectReason::ALL.map(|reason| (reason, self.rejects[reason as usize].load(Relaxed)))
+    }
+
+    pub(crate) fn batches(&self) -> u64 {
+        self.batches.load(Relaxed)
+    }
+}
+
+/// The owners that an acceptor hands points to.
+pub(crate) struct AcceptorParts {
+    pub(crate) resolver: Resolver,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) back_pressure: Arc<BackPressure>,
+    pub(crate) spill: Arc<Spill>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) sync: Sync,
+}
+
+/// Accepts batches of points from every receiver.
+pub struct Acceptor {
+    to: AcceptorParts,
+    counters: AcceptCounters,
+    rejects: Rejects,
+}
+
+impl Acceptor {
+    pub(crate) fn new(to: AcceptorParts) -> Acceptor {
+        Acceptor { to, counters: AcceptCounters::default(), rejects: Rejects::default() }
+    }
+
+    /// An empty batch for a connection.
+    pub fn batch(&self, protocol: Protocol) -> Batch {
+        Batch::new(protocol, self.to.resolver.registry().clone())
+    }
+
+    /// The time at which a batch is decoded, Unix seconds.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.to.clock.now()
+    }
+
+    /// The clock of receivers.
+    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
+        &self.to.clock
+    }
+
+    /// Accepts every point of the batch, and leaves it empty. Waits while the pipeline is full, which is how
+    /// back-pressure reaches the socket, and until the disk takes the record. Counts every point that is rejected.
+    pub async fn accept(&self, batch: &mut Batch) {
+        self.report_rejects(batch);
+        if batch.is_empty() {
+            return;
+        }
+        let AcceptorParts { back_pressure, spill, journal, sync, .. } = &self.to;
+        if back_pressure.is_closed() {
+            spill.begin_if_full();
+        }
+        if back_pressure.is_closed() {
+            back_pressure.wait().await;
+        }
+        let mut is_resolved = false;
+        // An error is counted and logged by the journal.
+        while self.try_accept(batch, &mut is_resolved).is_err() {
+            let _wait = back_pressure.count_wait();
+            tokio::time::sleep(JOURNAL_RETRY).await;
+        }
+        if *sync == Sync::Always {
+            journal.synced().await;
+        }
+    }
+
+    /// Counts what was rejected while decoding.
+    fn report_rejects(&self, batch: &mut Batch) {
+        if batch.rejected() == 0 {
+            return;
+        }
+        for reason in RejectReason::ALL {
+            let count = std::mem::take(&mut batch.rejected[reason as usize]);
+            self.counters.rejects[reason as usize].fetch_add(u64::from(count), Relaxed);
+        }
+        let (time, protocol) = (self.now(), batch.protocol);
+        let examples = batch.examples.drain(..);
+        self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
+    }
+
+    /// Steps 2 to 4. After an error the batch may be given again as it is.
+    fn try_accept(&self, batch: &mut Batch, is_resolved: &mut bool) -> io::Result<()> {
+        let now = self.now();
+        if !*is_resolved {
+            self.to.resolver.resolve(batch, now);
+            *is_resolved = true;
+        }
+        let resolved = std::mem::take(&mut batch.resolved);
+        // One frame may hold millions of points; a record has a length that a replay believes. After an error the
+        // records before it are appended again, which changes nothing.
+        let rejected = resolved.chunks(RECORD_POINTS).try_fold(0, |before, points| {
+            let rejected = self.append_and_apply(points, batch, now)?;
+            io::Result::Ok(before + rejected)
+        });
+        batch.resolved = resolved;
+        let accepted = batch.resolved.len() - rejected?;
+        self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
+        self.counters.batches.fetch_add(1, Relaxed);
+        batch.clear();
+        self.report_rejects(batch);
+        Ok(())
+    }
+
+    /// Steps 3 and 4 for one record. Returns how many points were rejected for their time.
+    fn append_and_apply(&self, points: &[ResolvedPoint], batch: &mut Batch, now: Timestamp) -> io::Result<usize> {
+        let AcceptorParts { journal, memtable, back_pressure, spill, .. } = &self.to;
+        let appended = journal.append(&mut batch.record, points, now)?;
+        let rejected = if back_pressure.spills(&appended) {
+            spill.count(&appended);
+            memtable.check(&appended)
+        } else {
+            memtable.apply(&appended)
+        };
+        drop(appended);
+        for &(place, reason) in &rejected {
+            let point = &points[place];
+            let name = self.to.resolver.registry().read().name(point.metric).to_owned();
+            batch.reject_sample(reason, format!("{name} {} {}", point.value, point.time).as_bytes());
+        }
+        Ok(rejected.len())
+    }
+
+    /// The registry the names are in.
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        self.to.resolver.registry()
+    }
+
+    /// The last rejected inputs, newest first.
+    pub(crate) fn rejects(&self) -> Vec<RejectExample> {
+        self.rejects.last()
+    }
+
+    pub(crate) fn counters(&self) -> &AcceptCounters {
+        &self.counters
+    }
+}

@@ -1,0 +1,14 @@
+//! Accepting points: from a batch of decoded points to the journal and the memtable.
+
+mod acceptor;
+mod batch;
+mod new_metrics;
+mod rejects;
+mod resolve;
+
+pub(crate) use acceptor::AcceptorParts;
+pub use acceptor::{Acceptor, Sync};
+pub use batch::{BATCH_POINTS, Batch};
+pub(crate) use new_metrics::NewMetrics;
+pub use rejects::RejectExample;
+pub(crate) use resolve::Resolver;

@@ -1,0 +1,105 @@
+//! Metrics that begin to exist here: created for points, or adopted from other nodes.
+//!
+//! Locks are taken in this order: memtable, registry, the journal's names, the queue of registration.
+
+use std::{
+    borrow::Cow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use metadata::{PolicyId, Registry};
+use metric::{MetricId, Timestamp};
+use store::MetricRecord;
+
+use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
+
+/// A name that no metric has, and how its points are to be kept.
+pub(super) struct NewMetric<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) hash: u64,
+    pub(super) policy: PolicyId,
+}
+
+/// Gives metrics their ids, and makes them known to everything that must know them before their first point.
+pub(crate) struct NewMetrics {
+    registry: Arc<Registry>,
+    rules: Arc<ActiveRules>,
+    journal: Arc<Journal>,
+    memtable: Arc<Memtable>,
+    registration: Arc<Registration>,
+    created: AtomicU64,
+}
+
+impl NewMetrics {
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        rules: Arc<ActiveRules>,
+        journal: Arc<Journal>,
+        memtable: Arc<Memtable>,
+        registration: Arc<Registration>,
+    ) -> NewMetrics {
+        NewMetrics { registry, rules, journal, memtable, registration, created: AtomicU64::new(0) }
+    }
+
+    /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each.
+    pub(super) fn create(
+        &self,
+        new: &[(usize, NewMetric<'_>)],
+        now: Timestamp,
+        mut id_of: impl FnMut(usize, MetricId),
+    ) {
+        if new.is_empty() {
+            return;
+        }
+        let mut created = Vec::new();
+        // Before the names: a point that comes for a name finds the slot of its metric.
+        let mut memtable = self.memtable.lock();
+        let mut names = self.registry.write();
+        for (place, NewMetric { name, hash, policy }) in new {
+            let metric = names.find(*hash, name.as_bytes()).unwrap_or_else(|| {
+                let metric = names.create(*hash, name, *policy, now);
+                // Under the lock of the names: points that find the metric are appended after this.
+                self.journal.name_metric(metric, *policy, name, now);
+                // An id that was reserved may have a slot already.
+                memtable.begin(metric, *policy);
+                created.push(metric);
+                metric
+            });
+            id_of(*place, metric);
+        }
+        self.created.fetch_add(created.len() as u64, Relaxed);
+        // Under the lock of the names, too: another connection may find the metric and have its record written to a
+        // segment that a cycle deletes, and by then the cycle must know that it is to be registered.
+        self.registration.add(created);
+    }
+
+    /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`].
+    pub(crate) fn adopt(&self, mut records: Vec<MetricRecord>) -> usize {
+        let without_room = self.rules.admit_policies(&mut records);
+        if 0 < without_room {
+            tracing::error!(
+                metrics = without_room,
+                policies = self.registry.policy_count(),
+                "the shared tables have metrics of too many different policies; these metrics cannot be read here until points come for them"
+            );
+        }
+        // Locked before the first can be found: a point that comes for it finds its slot.
+        let mut memtable = self.memtable.lock();
+        let taken_in = self.registry.take_in(&records);
+        let names = self.registry.read();
+        for metric in records.iter().map(|record| record.id).filter(|&metric| names.is_shown(metric)) {
+            memtable.begin(metric, names.policy_id(metric));
+        }
+        // Their records may have been overwritten with what was remembered of the others' policy.
+        self.registration.add(taken_in.overtaken);
+        taken_in.added
+    }
+
+    /// Metrics created for points.
+    pub(crate) fn created(&self) -> u64 {
+        self.created.load(Relaxed)
+    }
+}

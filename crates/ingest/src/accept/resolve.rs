@@ -1,0 +1,103 @@
+//! Names of a batch to metric ids.
+
+use std::{borrow::Cow, sync::Arc};
+
+use carbon::{Decision, RejectReason};
+use metadata::Registry;
+use metric::{MetricId, Timestamp, canonical_name};
+
+use super::{
+    batch::Batch,
+    new_metrics::{NewMetric, NewMetrics},
+};
+use crate::{active_rules::ActiveRules, wal::ResolvedPoint};
+
+/// How far ahead names are fetched into the cache while they are looked up.
+const PREFETCH: usize = 12;
+
+/// Finds metrics by name, and has those created that do not exist.
+pub(crate) struct Resolver {
+    registry: Arc<Registry>,
+    rules: Arc<ActiveRules>,
+    new_metrics: Arc<NewMetrics>,
+}
+
+impl Resolver {
+    pub(crate) fn new(registry: Arc<Registry>, rules: Arc<ActiveRules>, new_metrics: Arc<NewMetrics>) -> Resolver {
+        Resolver { registry, rules, new_metrics }
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// Fills `batch.resolved`, in the order the points came.
+    pub(super) fn resolve(&self, batch: &mut Batch, now: Timestamp) {
+        let mut resolved = std::mem::take(&mut batch.resolved);
+        resolved.clear();
+        resolved.reserve(batch.sent.len());
+        let mut unknown = Vec::new();
+        {
+            let names = self.registry.read();
+            for (i, sent) in batch.sent.iter().enumerate() {
+                if let Some(ahead) = batch.sent.get(i + PREFETCH) {
+                    names.prefetch(ahead.hash);
+                }
+                let metric = names.find(sent.hash, batch.name(sent)).unwrap_or_else(|| {
+                    unknown.push(i);
+                    MetricId::NONE
+                });
+                resolved.push(ResolvedPoint { metric, time: sent.time, value: sent.value });
+            }
+        }
+        if !unknown.is_empty() {
+            self.resolve_unknown(batch, &unknown, &mut resolved, now);
+            resolved.retain(|point| point.metric != MetricId::NONE);
+        }
+        batch.resolved = resolved;
+    }
+
+    /// Names that were not found as they were sent: put into their canonical form, judged by the rules, created.
+    #[cold]
+    fn resolve_unknown(&self, batch: &mut Batch, unknown: &[usize], resolved: &mut [ResolvedPoint], now: Timestamp) {
+        let rules = self.rules.current();
+        let mut rejected: Vec<(RejectReason, usize)> = Vec::new();
+        // Everything slow is done before the registry is locked.
+        let mut new = Vec::with_capacity(unknown.len());
+        for &i in unknown {
+            let sent = &batch.sent[i];
+            let name = match canonical_name(batch.name(sent)) {
+                Ok(name) => name,
+                Err(error) => {
+                    rejected.push((error.into(), i));
+                    continue;
+                }
+            };
+            let hash = match &name {
+                Cow::Borrowed(_) => sent.hash,
+                Cow::Owned(canonical) => {
+                    let hash = self.registry.hash(canonical.as_bytes());
+                    // A name sent in another form is here each time, and known all but the first.
+                    if let Some(metric) = self.registry.read().find(hash, canonical.as_bytes()) {
+                        resolved[i].metric = metric;
+                        continue;
+                    }
+                    hash
+                }
+            };
+            match rules.rules.decide(&name) {
+                Decision::Keep(index) => {
+                    new.push((i, NewMetric { name, hash, policy: rules.policy_id(index.get()) }));
+                }
+                Decision::Blacklisted => rejected.push((RejectReason::Blacklisted, i)),
+                Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
+            }
+        }
+        self.new_metrics.create(&new, now, |i, metric| resolved[i].metric = metric);
+        drop(new);
+        for (reason, i) in rejected {
+            let sample = batch.name(&batch.sent[i]).to_vec();
+            batch.reject_sample(reason, &sample);
+        }
+    }
+}

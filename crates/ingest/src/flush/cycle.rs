@@ -1,0 +1,313 @@
+//! The flush cycle: points in memory become rows, and the journal is trimmed behind them.
+//!
+//! 1. The journal begins a new segment. The points of the older ones are in memory, stored or spilled.
+//! 2. All metrics are gone through. The points of each are taken out, its coarser stages derived, and all of it
+//!    written. They stay readable from memory until they are readable from the store.
+//! 3. New metrics are registered, the driver is synced, and the older segments are deleted, up to the first that has
+//!    spilled points.
+//!
+//! A cycle that nobody waits for is spread over half the time between two, so that the store sees a steady trickle. It
+//! hurries when memory or the journal are half full.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use host::Clock;
+use metric::MetricId;
+use store::StoreError;
+
+use super::{
+    outcome::{FlushError, FlushProgress},
+    row_writer::RowWriter,
+};
+use crate::{
+    back_pressure::BackPressure,
+    backoff::store_backoff,
+    memtable::{FlushJob, MayTake, Memtable},
+    policy_changes::PolicyChanges,
+    registration::Registration,
+    spill::Spill,
+    store_health::StoreHealth,
+    wal::{Journal, NamesOnDisk},
+};
+
+/// Metrics written together: few enough that the lock is short, enough to keep the driver's threads busy.
+const GROUP: usize = 512;
+
+/// Metrics searched for points under one lock.
+const SEARCH: u32 = 16 * 1024;
+
+/// Poll interval for jobs that others write.
+const POLL_JOBS: Duration = Duration::from_millis(5);
+
+/// Poll interval for spilled points to be read back, before a flush.
+const POLL_SPILLED: Duration = Duration::from_millis(20);
+
+/// Longest sleep of a spread cycle between two looks for a reason to hurry.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// How a cycle is paced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// Spread over this time.
+    Over(Duration),
+    /// As fast as the driver takes it.
+    AtOnce,
+}
+
+/// The owners that a cycle goes through.
+pub(crate) struct CycleParts {
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) back_pressure: Arc<BackPressure>,
+    pub(crate) spill: Arc<Spill>,
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) policy_changes: Arc<PolicyChanges>,
+    pub(crate) writer: Arc<RowWriter>,
+    pub(crate) health: Arc<StoreHealth>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// Runs flush cycles, one at a time.
+pub(crate) struct FlushCycle {
+    with: CycleParts,
+    turn: tokio::sync::Mutex<()>,
+    /// Metrics of the cycle under way, and how many of them are written out.
+    metrics: AtomicU64,
+    metrics_done: AtomicU64,
+    /// Callers of `flush`. While there is one, cycles are not spread.
+    waiting: AtomicU32,
+    /// Cycles ended.
+    cycles: AtomicU64,
+}
+
+impl FlushCycle {
+    pub(crate) fn new(with: CycleParts) -> FlushCycle {
+        FlushCycle {
+            with,
+            turn: tokio::sync::Mutex::default(),
+            metrics: AtomicU64::new(0),
+            metrics_done: AtomicU64::new(0),
+            waiting: AtomicU32::new(0),
+            cycles: AtomicU64::new(0),
+        }
+    }
+
+    /// Runs cycles until the task is aborted: each `flush_after` / 2, or when memory or the journal is half full.
+    pub(crate) async fn run(self: Arc<FlushCycle>, flush_after: Duration) {
+        let half = flush_after / 2;
+        let (mut backoff, mut is_failing) = (store_backoff(), false);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(half) => {}
+                () = self.with.back_pressure.flush_asked_for() => {}
+            }
+            let pace = if self.with.back_pressure.is_half_full() { Pace::AtOnce } else { Pace::Over(half) };
+            match self.cycle(pace).await {
+                Ok(()) => {
+                    backoff.reset();
+                    is_failing = false;
+                }
+                Err(error) => {
+                    // An outage of the store is logged by the call that meets it first.
+                    if !is_failing && self.with.health.away_since().is_none() {
+                        tracing::error!(%error, "a flush cycle failed; its points stay in the journal; retrying");
+                    }
+                    is_failing = true;
+                    tokio::time::sleep(backoff.next_wait()).await;
+                }
+            }
+        }
+    }
+
+    /// Writes out everything that was accepted before this call, at once, spilled points too. On `Ok` it is durable in
+    /// the store; while the store takes nothing this waits.
+    pub(crate) async fn flush(&self) -> io::Result<()> {
+        self.waiting.fetch_add(1, SeqCst);
+        let _waiting = Waiting(&self.waiting);
+        // All accepted points are in segments before this one.
+        let segment = self.with.journal.begin_segment()?;
+        while self.with.spill.position() < segment {
+            self.with.back_pressure.ask_for_flush();
+            tokio::time::sleep(POLL_SPILLED).await;
+        }
+        self.run_once().await
+    }
+
+    /// As [`FlushCycle::flush`], until the store has taken nothing for `patience`. A store that is away is tried at once.
+    pub(crate) async fn flush_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.with.health.retry_now();
+        self.unless_given_up(self.flush(), patience).await
+    }
+
+    /// Writes out what is in memory, until the store has taken nothing for `patience`. A store that is away is tried at
+    /// once.
+    pub(crate) async fn run_once_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.with.health.retry_now();
+        self.unless_given_up(self.run_once(), patience).await
+    }
+
+    async fn unless_given_up(
+        &self,
+        work: impl Future<Output = io::Result<()>>,
+        patience: Duration,
+    ) -> Result<(), FlushError> {
+        tokio::select! {
+            done = work => done.map_err(|error| self.flush_error(error)),
+            why = self.with.health.given_up(patience) => Err(self.store_error(why)),
+        }
+    }
+
+    fn flush_error(&self, error: io::Error) -> FlushError {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<StoreError>()) {
+            Some(store) => self.store_error(store.to_string()),
+            None => FlushError::Journal(error),
+        }
+    }
+
+    fn store_error(&self, why: String) -> FlushError {
+        let CycleParts { back_pressure, spill, .. } = &self.with;
+        FlushError::Store { why, held_points: back_pressure.slots(), parked_points: spill.points() }
+    }
+
+    /// How far a flush is.
+    pub(crate) fn progress(&self) -> FlushProgress {
+        FlushProgress {
+            metrics: self.metrics.load(SeqCst),
+            metrics_done: self.metrics_done.load(SeqCst),
+            held_slots: self.with.back_pressure.slots(),
+            parked_points: self.with.spill.points(),
+            store_failing: self.with.health.writes.is_failing(),
+            waiting: self.waiting.load(SeqCst),
+        }
+    }
+
+    /// Cycles ended.
+    pub(crate) fn cycles(&self) -> u64 {
+        self.cycles.load(SeqCst)
+    }
+
+    /// Runs one cycle, as fast as the driver takes it.
+    pub(crate) async fn run_once(&self) -> io::Result<()> {
+        self.cycle(Pace::AtOnce).await
+    }
+
+    async fn cycle(&self, pace: Pace) -> io::Result<()> {
+        let _turn = self.turn.lock().await;
+        let ended = self.cycle_alone(pace).await;
+        self.metrics.store(0, SeqCst);
+        ended
+    }
+
+    /// A cycle; the caller has the turn.
+    async fn cycle_alone(&self, pace: Pace) -> io::Result<()> {
+        let CycleParts { journal, memtable, spill, .. } = &self.with;
+        let may_take = memtable.may_take().await;
+        let segment = journal.begin_segment()?;
+        let trim_to = spill.trim_limit(segment);
+        let count = memtable.lock().end().0;
+        self.metrics_done.store(0, SeqCst);
+        self.metrics.store(u64::from(count), SeqCst);
+        let names = journal.synced().await;
+        let late = self.write_all(count, pace, may_take, names).await;
+        self.write_late(late, may_take, names).await;
+        self.with.policy_changes.judge_newcomers(may_take).await;
+        self.with.registration.register().await.map_err(io::Error::other)?;
+        self.with.writer.sync_store().await.map_err(io::Error::other)?;
+        journal.trim(trim_to)?;
+        self.with.back_pressure.trimmed();
+        self.cycles.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    /// Writes the points of all metrics below `count`. Returns the metrics whose points wait for an earlier job.
+    async fn write_all(&self, count: u32, pace: Pace, may_take: MayTake, names: NamesOnDisk) -> Vec<MetricId> {
+        let began = self.with.clock.instant();
+        let (mut next, mut late) = (0, Vec::new());
+        while next < count {
+            let (jobs, after) = self.take_group(next, count, &mut late, may_take);
+            next = after;
+            self.with.writer.write(jobs, names).await;
+            self.metrics_done.store(u64::from(next), SeqCst);
+            if let Pace::Over(time) = pace {
+                self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;
+            }
+        }
+        late
+    }
+
+    /// Waits for the jobs that other callers took: until they are stored, the journal has to cover them. Writes the
+    /// points of `late` behind them.
+    async fn write_late(&self, mut late: Vec<MetricId>, may_take: MayTake, names: NamesOnDisk) {
+        loop {
+            while 0 < self.with.memtable.lock().jobs() {
+                tokio::time::sleep(POLL_JOBS).await;
+            }
+            if late.is_empty() {
+                return;
+            }
+            let jobs = self.take_late(&mut late, may_take);
+            self.with.writer.write(jobs, names).await;
+        }
+    }
+
+    /// Waits until this much of a spread cycle's time has passed, or until there is a reason to hurry.
+    async fn pause(&self, began: Instant, due: Duration) {
+        let elapsed = || self.with.clock.instant().saturating_duration_since(began);
+        while let Some(left) = due.checked_sub(elapsed()) {
+            if self.with.back_pressure.is_half_full() || 0 < self.waiting.load(SeqCst) {
+                return;
+            }
+            tokio::time::sleep(left.min(LONGEST_PAUSE)).await;
+        }
+    }
+
+    /// Takes the points of up to a group of metrics, from `next` on; returns also where to go on. Adds to `late` the
+    /// metrics whose points wait for an earlier job.
+    fn take_group(
+        &self,
+        next: u32,
+        count: u32,
+        late: &mut Vec<MetricId>,
+        may_take: MayTake,
+    ) -> (Vec<Arc<FlushJob>>, u32) {
+        let mut memtable = self.with.memtable.lock();
+        let mut jobs = Vec::with_capacity(GROUP);
+        let end = count.min(next + SEARCH);
+        for metric in (next..end).map(MetricId) {
+            if let Some(job) = memtable.take(metric, may_take) {
+                jobs.push(job);
+                if jobs.len() == GROUP {
+                    return (jobs, metric.0 + 1);
+                }
+            } else if memtable.is_pending(metric) {
+                late.push(metric);
+            }
+        }
+        (jobs, end)
+    }
+
+    /// Takes the points of up to a group of the late metrics; those that are still late stay noted.
+    fn take_late(&self, late: &mut Vec<MetricId>, may_take: MayTake) -> Vec<Arc<FlushJob>> {
+        let mut memtable = self.with.memtable.lock();
+        let group: Vec<MetricId> = late.drain(late.len().saturating_sub(GROUP)..).collect();
+        let jobs = group.iter().filter_map(|&metric| memtable.take(metric, may_take)).collect();
+        late.extend(group.into_iter().filter(|&metric| memtable.is_pending(metric)));
+        jobs
+    }
+}
+
+/// A caller that waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicU32);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}

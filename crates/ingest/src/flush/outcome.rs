@@ -1,0 +1,41 @@
+//! What a caller of a flush learns of it.
+
+use std::io;
+
+/// How far everything is written out, at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FlushProgress {
+    /// Metrics of the flush cycle under way; zero between two.
+    pub metrics: u64,
+    /// How many of those are written out.
+    pub metrics_done: u64,
+    /// Slots of points in memory, those of flush jobs included.
+    pub held_slots: u64,
+    /// Points that are in the journal alone and have to be read back first.
+    pub parked_points: u64,
+    /// Whether the store does not take points at present.
+    pub store_failing: bool,
+    /// Callers that wait for a flush.
+    pub waiting: u32,
+}
+
+/// Why not everything was written out. Nothing is lost.
+#[derive(Debug, thiserror::Error)]
+pub enum FlushError {
+    /// The store takes nothing.
+    #[error(
+        "{why}; {held_points} points are held in memory and {parked_points} are in the journal alone; all of them are safe \
+         in the journal, and they are written when the store takes them"
+    )]
+    Store {
+        /// Message of the store, or of the connection to it.
+        why: String,
+        /// Slots of points in memory.
+        held_points: u64,
+        /// Points that cannot be read before the store has taken others.
+        parked_points: u64,
+    },
+    /// The journal cannot begin a segment, or delete one.
+    #[error("the journal: {0}")]
+    Journal(io::Error),
+}

@@ -1,0 +1,171 @@
+//! The pipeline as the rest of the program sees it: each call goes to the owner that answers it.
+
+use std::{io, sync::Arc, time::Duration};
+
+use carbon::Rules;
+use metadata::Registry;
+use metric::MetricId;
+use parking_lot::Mutex;
+use store::{MetricRecord, SeriesSource};
+use tokio::task::JoinHandle;
+
+use crate::{
+    accept::{Acceptor, Batch, RejectExample},
+    flush::{FlushError, FlushProgress},
+    policy_changes::PolicyChanges,
+    protocol::Protocol,
+    recovery::Restored,
+    stats::{CountersSnapshot, Stats},
+    store_health::StoreHealth,
+};
+
+/// The pipeline from decoded points to the store.
+pub struct Ingest {
+    pub(crate) stats: Stats,
+    policy_changes: Arc<PolicyChanges>,
+    restored: Restored,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Ingest {
+    pub(crate) fn new(
+        stats: Stats,
+        policy_changes: Arc<PolicyChanges>,
+        restored: Restored,
+        tasks: Vec<JoinHandle<()>>,
+    ) -> Ingest {
+        Ingest { stats, policy_changes, restored, tasks: Mutex::new(tasks) }
+    }
+
+    /// Where receivers hand in points.
+    pub fn acceptor(&self) -> Arc<Acceptor> {
+        self.stats.acceptor.clone()
+    }
+
+    /// An empty batch for a connection.
+    pub fn batch(&self, protocol: Protocol) -> Batch {
+        self.stats.acceptor.batch(protocol)
+    }
+
+    /// Accepts every point of the batch; see [`Acceptor::accept`].
+    pub async fn accept(&self, batch: &mut Batch) {
+        self.stats.acceptor.accept(batch).await;
+    }
+
+    /// Where queries read from.
+    pub fn series(&self) -> Arc<dyn SeriesSource> {
+        self.stats.reader.clone()
+    }
+
+    /// The registry the names are in.
+    pub fn registry(&self) -> &Arc<Registry> {
+        self.stats.acceptor.registry()
+    }
+
+    /// Everything that is counted.
+    pub fn counters(&self) -> CountersSnapshot {
+        self.stats.snapshot()
+    }
+
+    /// The last rejected inputs, newest first.
+    pub fn rejects(&self) -> Vec<RejectExample> {
+        self.stats.acceptor.rejects()
+    }
+
+    /// What was found in the journal at the start.
+    pub fn restored(&self) -> Restored {
+        self.restored
+    }
+
+    /// Where a driver with a connection reports whether the store can be reached.
+    pub fn store_health(&self) -> &Arc<StoreHealth> {
+        &self.stats.health
+    }
+
+    /// Metrics that are not in the metrics table yet.
+    pub fn unregistered(&self) -> Vec<MetricId> {
+        self.stats.registration.unregistered()
+    }
+
+    /// Takes in metrics that others created in a shared store. Their ids must have been given by [`Registry::reserve`],
+    /// and be remembered where the registry is opened from: the journal does not name them. They keep the policy they
+    /// come with until points for them come here. Returns how many were not known.
+    ///
+    /// Of thousands of distinct policies the last are not taken in, nor their metrics: that is logged.
+    pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
+        self.stats.new_metrics.adopt(records)
+    }
+
+    /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the background.
+    /// Points from then on are kept by the new policy; stored points stay readable. Rules without a schema leave every
+    /// metric that exists as it is: carbon's default would drop the coarse stages of a store without being asked to.
+    pub async fn set_rules(&self, rules: Rules) {
+        let must_wait = self.policy_changes.set(rules);
+        let apply = self.policy_changes.clone().apply();
+        if must_wait {
+            // Metrics keep their policies until the store has taken the spilled points; the caller need not wait for that.
+            self.tasks.lock().push(tokio::spawn(apply));
+        } else {
+            apply.await;
+        }
+    }
+
+    /// Writes out everything that was accepted before this call, at once, spilled points too. On `Ok` it is durable in
+    /// the store; while the store takes nothing this waits. See [`Ingest::flush_progress`] and
+    /// [`Ingest::flush_patiently`].
+    pub async fn flush(&self) -> io::Result<()> {
+        self.stats.cycle.flush().await
+    }
+
+    /// As [`Ingest::flush`], for as long as the store takes points: when it has taken none for `patience`, this ends.
+    /// A store that is away is tried at once, not when its turn comes.
+    ///
+    /// # Errors
+    /// [`FlushError::Store`] has the store's message and what waits for it.
+    pub async fn flush_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.stats.cycle.flush_patiently(patience).await
+    }
+
+    /// How far a flush is, for people who wait for it.
+    pub fn flush_progress(&self) -> FlushProgress {
+        self.stats.cycle.progress()
+    }
+
+    /// For a stop, before it waits for the receivers: none of them waits for room any more. Their points and those in
+    /// their sockets are taken into the journal, beyond its limit.
+    pub fn release_receivers(&self) {
+        self.stats.back_pressure.release();
+    }
+
+    /// Ends ingestion: points in memory are written out, and the background tasks end. Spilled points stay in the
+    /// journal, and so do points accepted later.
+    pub async fn close(&self) -> io::Result<()> {
+        self.end_tasks().await;
+        // The jobs of a cycle that was cut off are still being written; this one waits for them.
+        self.stats.cycle.run_once().await?;
+        self.stats.journal.sync()
+    }
+
+    /// As [`Ingest::close`], for as long as the store takes points: when it has taken none for `patience`, points in
+    /// memory stay in the journal, which is on the disk when this returns, and the next start replays them.
+    ///
+    /// # Errors
+    /// [`FlushError::Store`] has the store's message and what stays.
+    pub async fn close_patiently(&self, patience: Duration) -> Result<(), FlushError> {
+        self.end_tasks().await;
+        let written = self.stats.cycle.run_once_patiently(patience).await;
+        self.stats.journal.sync().map_err(FlushError::Journal)?;
+        written
+    }
+
+    async fn end_tasks(&self) {
+        let tasks: Vec<JoinHandle<()>> = self.tasks.lock().drain(..).collect();
+        for task in &tasks {
+            task.abort();
+        }
+        // An aborted task runs on until it next waits.
+        for task in tasks {
+            let _ = task.await;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Points in memory: those of every metric that wait for a flush, and those of flush jobs on their way to the store.
+//!
+//! One lock guards them all. It is taken before those of the registry, the rules and the journal's names, and before the
+//! policy table is read: no slot has a policy that the table lacks. [`LockedMemtable`] is the only way to either.
+
+mod flush_job;
+mod points_view;
+mod slots;
+mod writer_partials;
+
+use std::sync::Arc;
+
+use downsample::WriterPartials;
+use metadata::{PolicyId, Registry};
+use metric::MetricId;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::watch;
+
+use self::{
+    points_view::PointsView,
+    slots::{NO_POLICY, Rejects, Slots},
+};
+use crate::{
+    back_pressure::BackPressure,
+    policy_table::{Policies, PolicyTable},
+    wal::{Appended, Journalled, ResolvedPoint},
+};
+
+pub(crate) use self::{flush_job::FlushJob, slots::ListReject};
+
+/// Points in memory. A batch of points pays for the lock once.
+pub(crate) struct Memtable {
+    registry: Arc<Registry>,
+    policies: Arc<Policies>,
+    back_pressure: Arc<BackPressure>,
+    slots: Mutex<Slots>,
+    /// Whether every job that a recovery set aside is stored.
+    is_recovered: watch::Sender<bool>,
+}
+
+/// Proof that every job that a recovery set aside is stored. Nothing else is taken out of memory before: it came later.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MayTake(());
+
+impl Memtable {
+    /// An empty memtable. `is_alone` says that nobody else writes the store.
+    pub(crate) fn new(
+        registry: Arc<Registry>,
+        policies: Arc<Policies>,
+        back_pressure: Arc<BackPressure>,
+        is_alone: bool,
+    ) -> Memtable {
+        let slots = Mutex::new(Slots::new(is_alone));
+        Memtable { registry, policies, back_pressure, slots, is_recovered: watch::Sender::new(true) }
+    }
+
+    /// Stores points that were appended now. Returns the rejected ones.
+    pub(crate) fn apply(&self, appended: &Appended<'_>) -> Rejects {
+        let mut locked = self.lock();
+        locked.ensure(appended.points().points());
+        let (rejects, grew) = locked.slots.apply(appended.points(), &locked.table);
+        // Under the lock, so that nobody stores these slots before they are counted.
+        self.back_pressure.added(grew as u64);
+        rejects
+    }
+
+    /// The points that `apply` would reject, of points that spill.
+    pub(crate) fn check(&self, appended: &Appended<'_>) -> Rejects {
+        let mut locked = self.lock();
+        locked.ensure(appended.points().points());
+        let rejects = locked.slots.check(appended.points(), &locked.table);
+        self.back_pressure.added(0);
+        rejects
+    }
+
+    /// Stores points that were spilled. Those that were rejected when they came were counted then.
+    pub(crate) fn apply_spilled(&self, points: Journalled<'_>) {
+        let mut locked = self.lock();
+        let end = self.registry.read().end();
+        let is_known = |point: &&ResolvedPoint| point.metric < end;
+        let mut known: Vec<ResolvedPoint> = points.points().iter().filter(is_known).copied().collect();
+        if known.is_empty() {
+            return;
+        }
+        locked.ensure(&known);
+        known.retain(|point| locked.policy(point.metric).is_some());
+        let known = Journalled::read_back(&known, points.accepted_at());
+        let (_, grew) = locked.slots.apply(known, &locked.table);
+        self.back_pressure.added(grew as u64);
+    }
+
+    /// Every policy that a job can have.
+    pub(crate) fn policies(&self) -> Arc<PolicyTable> {
+        self.policies.table()
+    }
+
+    pub(crate) fn lock(&self) -> LockedMemtable<'_> {
+        let slots = self.slots.lock();
+        // Only now: see above.
+        LockedMemtable { table: self.policies.table(), slots, memtable: self }
+    }
+
+    /// Counts the slots of recovered points, and those of jobs set aside.
+    pub(crate) fn count_recovered(&self, set_aside: u64) {
+        self.back_pressure.added(self.slots.lock().pending_slots() + set_aside);
+    }
+
+    /// A recovery has set jobs aside; until they are stored, nobody may take others.
+    pub(crate) fn set_jobs_aside(&self) {
+        self.is_recovered.send_replace(false);
+    }
+
+    /// The jobs that were set aside are stored.
+    pub(crate) fn jobs_aside_are_stored(&self) {
+        self.is_recovered.send_replace(true);
+    }
+
+    /// Waits until points may be taken out to be stored.
+    pub(crate) async fn may_take(&self) -> MayTake {
+        // The sender lives as long as this.
+        let _ = self.is_recovered.subscribe().wait_for(|is_recovered| *is_recovered).await;
+        MayTake(())
+    }
+}
+
+/// The memtable under its lock, with the policies of its slots.
+pub(crate) struct LockedMemtable<'a> {
+    slots: MutexGuard<'a, Slots>,
+    table: Arc<PolicyTable>,
+    memtable: &'a Memtable,
+}
+
+impl LockedMemtable<'_> {
+    /// Gives slots to each metric of these points that was created since the last time.
+    fn ensure(&mut self, points: &[ResolvedPoint]) {
+        let last = points.iter().map(|point| point.metric).max().expect("there are points");
+        if self.slots.end() <= last {
+            self.ensure_up_to(last, false);
+        }
+    }
+
+    /// Gives slots to every metric of the registry. The store may have rows of each.
+    pub(crate) fn ensure_all(&mut self) {
+        let end = self.memtable.registry.read().end();
+        if let Some(last) = end.0.checked_sub(1) {
+            self.ensure_up_to(MetricId(last), true);
+        }
+    }
+
+    fn ensure_up_to(&mut self, last: MetricId, may_be_stored: bool) {
+        let names = self.memtable.registry.read();
+        // An id may be reserved for a metric that is being adopted.
+        let policy_of = |metric| if names.name(metric).is_empty() { NO_POLICY } else { names.policy_id(metric) };
+        self.slots.ensure(last, may_be_stored, policy_of);
+    }
+
+    /// Reads the policy table again, which the holder of the lock has changed.
+    pub(crate) fn refresh_policies(&mut self) {
+        self.table = self.memtable.policies.table();
+    }
+
+    /// Every policy by its id.
+    pub(crate) fn policies(&self) -> &PolicyTable {
+        &self.table
+    }
+
+    /// Metrics below this id have slots.
+    pub(crate) fn end(&self) -> MetricId {
+        self.slots.end()
+    }
+
+    /// An id that was reserved has a metric now: its slots, if there are any, get its policy.
+    pub(crate) fn begin(&mut self, metric: MetricId, policy: PolicyId) {
+        self.slots.begin(metric, policy);
+    }
+
+    /// The policy of a metric; `None` for an id without one.
+    pub(crate) fn policy(&self, metric: MetricId) -> Option<PolicyId> {
+        self.slots.policy(metric)
+    }
+
+    /// Stores points that a recovery reads; it counts the slots when it ends. Returns by how many slots memory grew.
+    pub(crate) fn apply_recovered(&mut self, points: Journalled<'_>) -> usize {
+        self.slots.apply(points, &self.table).1
+    }
+
+    /// Takes out the points of a metric, to be stored, unless an earlier job of it is not stored yet.
+    pub(crate) fn take(&mut self, metric: MetricId, _: MayTake) -> Option<Arc<FlushJob>> {
+        self.slots.take(metric, &self.table)
+    }
+
+    /// Takes out the points of a metric, for a recovery that stores them before anything that is taken later.
+    pub(crate) fn take_aside(&mut self, metric: MetricId) -> Option<Arc<FlushJob>> {
+        self.slots.take_aside(metric)
+    }
+
+    /// Lets go of a job: it is stored, and this writer's partials are these.
+    pub(crate) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>) {
+        self.slots.stored(job, partials, &self.table);
+    }
+
+    /// Jobs that are not stored yet.
+    pub(crate) fn jobs(&self) -> usize {
+        self.slots.jobs()
+    }
+
+    /// Whether a metric has points that no job has. After an attempt to take them: they wait for an earlier job.
+    pub(crate) fn is_pending(&self, metric: MetricId) -> bool {
+        self.slots.is_pending(metric)
+    }
+
+    /// Whether the rules of this node say how a metric is kept.
+    pub(crate) fn is_judged(&self, metric: MetricId) -> bool {
+        self.slots.is_judged(metric)
+    }
+
+    /// Where others write the store too: metrics that were received for the first time, to be judged by the rules.
+    pub(crate) fn newcomers(&mut self) -> &mut Vec<MetricId> {
+        self.slots.newcomers()
+    }
+
+    /// Sets which list rejects a metric's points from now on, if one does.
+    pub(crate) fn set_rejects(&mut self, metric: MetricId, rejects: Option<ListReject>) {
+        self.slots.set_rejects(metric, rejects);
+    }
+
+    /// Gives a metric another policy. Its points must have been taken before.
+    pub(crate) fn set_policy(&mut self, metric: MetricId, policy: PolicyId) {
+        self.slots.set_policy(metric, policy, &self.table);
+    }
+
+    /// The points of a metric that came under this policy.
+    pub(crate) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
+        self.slots.view(metric, policy)
+    }
+}

@@ -1,0 +1,306 @@
+//! The slots of every metric.
+
+use std::{collections::HashMap, sync::Arc};
+
+use carbon::RejectReason;
+use downsample::{PendingPoints, Stored, WriterPartials};
+use metadata::PolicyId;
+use metric::{MetricId, Slot, Timestamp};
+
+use super::{
+    flush_job::FlushJob,
+    points_view::PointsView,
+    writer_partials::{PartialsArena, PartialsRef},
+};
+use crate::{
+    policy_table::{PointBounds, PolicyTable},
+    wal::{Journalled, ResolvedPoint},
+};
+
+/// The policy of an id that no metric has: the table of policies never grows so long.
+pub(super) const NO_POLICY: PolicyId = PolicyId::MAX;
+
+/// One metric. A million metrics have a million of these: forty-eight bytes.
+#[derive(Debug)]
+struct MetricSlots {
+    pending: PendingPoints,
+    /// What this writer has stored of the metric.
+    partials: PartialsRef,
+    policy: PolicyId,
+    /// Set when the blacklist or the whitelist turned against a metric that exists.
+    rejects: Option<ListReject>,
+    /// Whether points were taken out since the start. Until then a metric of a store that others write too may be
+    /// theirs alone, and keeps the policy they keep it by.
+    is_received: bool,
+}
+
+/// Which list rejects a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListReject {
+    Blacklisted,
+    NotWhitelisted,
+}
+
+impl From<ListReject> for RejectReason {
+    fn from(list: ListReject) -> RejectReason {
+        match list {
+            ListReject::Blacklisted => RejectReason::Blacklisted,
+            ListReject::NotWhitelisted => RejectReason::NotWhitelisted,
+        }
+    }
+}
+
+/// The places of rejected points, and why.
+pub(crate) type Rejects = Vec<(usize, RejectReason)>;
+
+/// All metrics, by id.
+#[derive(Debug)]
+pub(super) struct Slots {
+    /// Whether nobody else writes the store: what this writer has not stored is not stored then.
+    is_alone: bool,
+    metrics: Vec<MetricSlots>,
+    partials: PartialsArena,
+    jobs: HashMap<MetricId, Arc<FlushJob>>,
+    /// Where others write too: metrics that were received for the first time, to be judged by the rules.
+    newcomers: Vec<MetricId>,
+}
+
+impl Slots {
+    pub(super) fn new(is_alone: bool) -> Slots {
+        Slots {
+            is_alone,
+            metrics: Vec::new(),
+            partials: PartialsArena::default(),
+            jobs: HashMap::new(),
+            newcomers: Vec::new(),
+        }
+    }
+
+    /// Metrics below this id have slots.
+    pub(super) fn end(&self) -> MetricId {
+        MetricId(self.metrics.len() as u32)
+    }
+
+    pub(super) fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub(super) fn newcomers(&mut self) -> &mut Vec<MetricId> {
+        &mut self.newcomers
+    }
+
+    /// Slots of points that no job has.
+    pub(super) fn pending_slots(&self) -> u64 {
+        self.metrics.iter().map(|metric| metric.pending.slots() as u64).sum()
+    }
+
+    /// Makes slots up to and including `last`. `may_be_stored` says whether the store may have rows of them already.
+    pub(super) fn ensure(&mut self, last: MetricId, may_be_stored: bool, policy_of: impl Fn(MetricId) -> PolicyId) {
+        let partials = if may_be_stored { PartialsRef::UNKNOWN } else { PartialsRef::NOTHING };
+        for metric in self.metrics.len() as u32..=last.0 {
+            self.metrics.push(MetricSlots {
+                pending: PendingPoints::default(),
+                partials,
+                policy: policy_of(MetricId(metric)),
+                rejects: None,
+                is_received: false,
+            });
+        }
+    }
+
+    /// An id that was reserved has a metric now: its slots, if there are any, get its policy.
+    pub(super) fn begin(&mut self, metric: MetricId, policy: PolicyId) {
+        if let Some(slots) = self.metrics.get_mut(metric.index()).filter(|slots| slots.policy == NO_POLICY) {
+            slots.policy = policy;
+        }
+    }
+
+    /// The policy of a metric; `None` for an id without one.
+    pub(super) fn policy(&self, metric: MetricId) -> Option<PolicyId> {
+        self.metrics.get(metric.index()).map(|slots| slots.policy).filter(|&policy| policy != NO_POLICY)
+    }
+
+    /// Stores points; every metric has its slots. Returns the rejected points, and by how many slots memory grew.
+    pub(super) fn apply(&mut self, points: Journalled<'_>, table: &PolicyTable) -> (Rejects, usize) {
+        let mut grew = 0;
+        let mut rejects = self.judge(points, &table.bounds, |pending, slot, value| grew += pending.push(slot, value));
+        if !rejects.is_empty() {
+            rejects.retain(|&(place, reason)| {
+                let point = &points.points()[place];
+                let Some((stage, slot)) = self.place_of_old(point, reason, points.accepted_at(), table) else {
+                    return true;
+                };
+                grew += self.metrics[point.metric.index()].pending.push_coarse(stage, slot, point.value);
+                false
+            });
+        }
+        (rejects, grew)
+    }
+
+    /// The points that `apply` would reject; stores none.
+    pub(super) fn check(&mut self, points: Journalled<'_>, table: &PolicyTable) -> Rejects {
+        let mut rejects = self.judge(points, &table.bounds, |_, _, _| ());
+        rejects.retain(|&(place, reason)| {
+            self.place_of_old(&points.points()[place], reason, points.accepted_at(), table).is_none()
+        });
+        rejects
+    }
+
+    #[inline]
+    fn judge(
+        &mut self,
+        points: Journalled<'_>,
+        bounds: &[PointBounds],
+        mut store: impl FnMut(&mut PendingPoints, Slot, f64),
+    ) -> Rejects {
+        let mut rejects = Vec::new();
+        for (place, point) in points.points().iter().enumerate() {
+            let slots = &mut self.metrics[point.metric.index()];
+            let bounds = bounds[usize::from(slots.policy)];
+            let age = points.accepted_at() - i64::from(point.time);
+            // The future is bounded by the same length as the past.
+            if age <= i64::from(bounds.finest) && age >= -i64::from(bounds.longest) && slots.rejects.is_none() {
+                store(&mut slots.pending, point.time / bounds.resolution, point.value);
+            } else {
+                let reason = match slots.rejects {
+                    Some(list) => list.into(),
+                    None if age < 0 => RejectReason::TooFarAhead,
+                    // Perhaps for stage 0 only; see `place_of_old`.
+                    None => RejectReason::TooOld,
+                };
+                rejects.push((place, reason));
+            }
+        }
+        rejects
+    }
+
+    /// The finest coarser stage that still holds the time of a point that is too old for stage 0, and the slot there.
+    fn place_of_old(
+        &self,
+        point: &ResolvedPoint,
+        reason: RejectReason,
+        now: Timestamp,
+        table: &PolicyTable,
+    ) -> Option<(u8, Slot)> {
+        if reason != RejectReason::TooOld {
+            return None;
+        }
+        let retention = &table.all[usize::from(self.metrics[point.metric.index()].policy)].retention;
+        let stage = retention.stage_holding(i64::from(point.time), now).filter(|&stage| stage > 0)?;
+        Some((stage as u8, retention.stages()[stage].slot(i64::from(point.time))?))
+    }
+
+    /// Takes out the points of a metric, to be stored, unless an earlier job of it is not stored yet.
+    pub(super) fn take(&mut self, metric: MetricId, table: &PolicyTable) -> Option<Arc<FlushJob>> {
+        let slots = &mut self.metrics[metric.index()];
+        if slots.pending.is_empty() || self.jobs.contains_key(&metric) {
+            return None;
+        }
+        if !slots.is_received {
+            slots.is_received = true;
+            if !self.is_alone {
+                self.newcomers.push(metric);
+            }
+        }
+        let points = std::mem::take(&mut slots.pending);
+        let partials = self.partials.get(slots.partials, &table.all[usize::from(slots.policy)].retention);
+        let job = Arc::new(FlushJob { metric, policy: slots.policy, points, partials, is_latest: true });
+        self.jobs.insert(metric, job.clone());
+        Some(job)
+    }
+
+    /// Takes out the points of a metric without noting the job: the caller stores it before anything that is taken
+    /// later.
+    pub(super) fn take_aside(&mut self, metric: MetricId) -> Option<Arc<FlushJob>> {
+        let slots = &mut self.metrics[metric.index()];
+        if slots.pending.is_empty() {
+            return None;
+        }
+        let points = std::mem::take(&mut slots.pending);
+        Some(Arc::new(FlushJob { metric, policy: slots.policy, points, partials: None, is_latest: false }))
+    }
+
+    /// Lets go of a job: it is stored, and this writer's partials are these.
+    pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
+        self.jobs.remove(&job.metric);
+        let slots = &mut self.metrics[job.metric.index()];
+        // Given another policy meanwhile, what is stored was forgotten already.
+        if slots.policy == job.policy {
+            let coarse = table.all[usize::from(job.policy)].retention.stages().len() - 1;
+            slots.partials = self.partials.set(slots.partials, partials.filter(|_| job.is_latest), coarse);
+        }
+    }
+
+    /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
+    /// of it came here.
+    pub(super) fn is_judged(&self, metric: MetricId) -> bool {
+        let slots = &self.metrics[metric.index()];
+        self.is_alone || slots.is_received || !slots.pending.is_empty()
+    }
+
+    /// Whether a metric has points that no job has. After an attempt to take them: they wait for an earlier job.
+    pub(super) fn is_pending(&self, metric: MetricId) -> bool {
+        !self.metrics[metric.index()].pending.is_empty()
+    }
+
+    /// Sets which list rejects a metric's points from now on, if one does.
+    pub(super) fn set_rejects(&mut self, metric: MetricId, rejects: Option<ListReject>) {
+        self.metrics[metric.index()].rejects = rejects;
+    }
+
+    /// Gives a metric another policy. Its points must have been taken before.
+    pub(super) fn set_policy(&mut self, metric: MetricId, policy: PolicyId, table: &PolicyTable) {
+        let slots = &mut self.metrics[metric.index()];
+        debug_assert!(slots.pending.is_empty(), "points that came under one policy are not stored by another");
+        if let Some(before) = table.all.get(usize::from(slots.policy)) {
+            self.partials.forget(slots.partials, before.retention.stages().len() - 1);
+        }
+        slots.policy = policy;
+        // The new stages may share tables with the old ones.
+        slots.partials = PartialsRef::UNKNOWN;
+    }
+
+    /// The points of a metric that came under this policy. Those that came under another are counted in other slots:
+    /// they are visible again once they are stored.
+    pub(super) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
+        // What another writer has stored is known to the store alone.
+        let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
+        let Some(slots) = self.metrics.get(metric.index()) else {
+            // Nothing came for it.
+            return PointsView { all_writers: of_all(Stored::Nothing), ..PointsView::default() };
+        };
+        let job = self.jobs.get(&metric).filter(|job| job.policy == policy);
+        let is_current = slots.policy == policy;
+        let this_writer = match job {
+            Some(job) => job.stored_before(),
+            None if is_current => self.partials.stored(slots.partials),
+            None => Stored::Unknown,
+        };
+        PointsView {
+            flushing: job.map(|job| &job.points),
+            pending: (is_current && !slots.pending.is_empty()).then_some(&slots.pending),
+            all_writers: of_all(this_writer),
+            this_writer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_as_small_as_a_million_of_them_must_be() {
+        assert!(size_of::<MetricSlots>() <= 48, "{}", size_of::<MetricSlots>());
+    }
+
+    #[test]
+    fn points_that_came_under_one_policy_are_not_seen_under_another() {
+        let mut slots = Slots::new(true);
+        slots.ensure(MetricId(0), false, |_| 1);
+        slots.metrics[0].pending.push(10, 1.0);
+        let (same, other) = (slots.view(MetricId(0), 1), slots.view(MetricId(0), 0));
+        assert_eq!((same.is_empty(), same.all_writers), (false, Stored::Nothing));
+        assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
+    }
+}

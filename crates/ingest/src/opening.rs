@@ -1,0 +1,246 @@
+//! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
+
+use std::{io, sync::Arc, time::Duration};
+
+use carbon::Rules;
+use host::Clock;
+use metadata::Registry;
+use store::Store;
+
+use crate::{
+    accept::{Acceptor, AcceptorParts, NewMetrics, Resolver, Sync},
+    active_rules::ActiveRules,
+    back_pressure::BackPressure,
+    call_health::{CallHealth, Outage},
+    flush::{CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
+    ingest::Ingest,
+    memtable::Memtable,
+    options::{IngestError, IngestOptions},
+    outage_log::OutageLog,
+    policy_changes::PolicyChanges,
+    policy_table::{JournalPolicyIds, Policies},
+    read::Reader,
+    recovery::{self, Recovered},
+    registration::Registration,
+    spill::Spill,
+    stats::Stats,
+    store_health::StoreHealth,
+    wal::{Folder, Journal, JournalSize},
+};
+
+/// How long a start waits until the store has taken the points that came under policies that do not hold any more.
+const WAIT_FOR_RECOVERED: Duration = Duration::from_secs(5);
+
+/// Interval of fsyncs that nobody waits for, where each batch waits for its own.
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Ingest {
+    /// Opens the journal, replays it, and begins to sync and flush. The registry must already hold what the
+    /// metrics table holds.
+    pub async fn open(
+        options: IngestOptions,
+        store: impl Into<Store>,
+        registry: Arc<Registry>,
+        rules: Rules,
+    ) -> Result<Arc<Ingest>, IngestError> {
+        let memory = Memory::new(&options, store.into(), registry);
+        let (journal, mut recovered) = memory
+            .recover(&options)
+            .map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })?;
+        let owners = Owners::new(memory, journal, rules, &mut recovered);
+        let jobs = std::mem::take(&mut recovered.jobs);
+        let ingest = owners.start(&options, recovered);
+        if !jobs.is_empty() {
+            let Stats { writer, journal, memtable, .. } = &ingest.stats;
+            tokio::spawn(recovery::write_jobs(jobs, writer.clone(), journal.clone(), memtable.clone()));
+            // These can be read when they are stored. The store may be long in coming, and points are accepted meanwhile.
+            let _ = tokio::time::timeout(WAIT_FOR_RECOVERED, memtable.may_take()).await;
+        }
+        Ok(ingest)
+    }
+}
+
+/// What a recovery reads the journal into.
+struct Memory {
+    clock: Arc<dyn Clock>,
+    store: Store,
+    registry: Arc<Registry>,
+    policies: Arc<Policies>,
+    journal_size: Arc<JournalSize>,
+    back_pressure: Arc<BackPressure>,
+    memtable: Arc<Memtable>,
+}
+
+impl Memory {
+    fn new(options: &IngestOptions, store: Store, registry: Arc<Registry>) -> Memory {
+        let clock = options.host.clock.clone();
+        let journal_size = Arc::new(JournalSize::default());
+        let back_pressure = Arc::new(BackPressure::new(
+            options.memory_limit_bytes,
+            options.journal_limit_bytes,
+            journal_size.clone(),
+            clock.clone(),
+        ));
+        let policies = Arc::new(Policies::new(registry.clone()));
+        let memtable = Memtable::new(registry.clone(), policies.clone(), back_pressure.clone(), store.shared.is_none());
+        Memory { clock, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
+    }
+
+    /// Reads the segments that are there, and opens the journal behind them.
+    fn recover(&self, options: &IngestOptions) -> io::Result<(Arc<Journal>, Recovered)> {
+        let folder = Folder::new(options.host.disk.clone(), &options.journal_dir);
+        let limit = options.memory_limit_bytes;
+        let recovered = recovery::recover(&folder, &self.registry, &self.policies, &self.memtable, limit)?;
+        let journal = Journal::open(options.host.clone(), &options.journal_dir, self.journal_size.clone())?;
+        recovery::count(&recovered.restored, &journal);
+        Ok((Arc::new(journal), recovered))
+    }
+}
+
+/// The owners between the memtable and those that points come and go by.
+struct Owners {
+    memory: Memory,
+    journal: Arc<Journal>,
+    health: Arc<StoreHealth>,
+    spill: Arc<Spill>,
+    rules: Arc<ActiveRules>,
+    registration: Arc<Registration>,
+    writer: Arc<RowWriter>,
+}
+
+impl Owners {
+    fn new(memory: Memory, journal: Arc<Journal>, rules: Rules, recovered: &mut Recovered) -> Owners {
+        let Memory { clock, store, registry, policies, back_pressure, memtable, .. } = &memory;
+        let health = Arc::new(StoreHealth::new(clock.clone()));
+        let reading = CallHealth::new(Outage::new(clock.clone()));
+        let spill = Arc::new(Spill::new(journal.clone(), back_pressure.clone(), health.clone(), reading));
+        spill.resume(&recovered.left);
+        let slots_aside = recovered.jobs.iter().map(|job| job.points.slots() as u64).sum();
+        memtable.count_recovered(slots_aside);
+        if !recovered.jobs.is_empty() {
+            memtable.set_jobs_aside();
+        }
+        let rules = Arc::new(ActiveRules::new(rules, registry.clone(), journal.clone(), policies.clone()));
+        let registration = Arc::new(Registration::new(store.names.clone(), registry.clone(), health.clone()));
+        registration.add(std::mem::take(&mut recovered.unregistered));
+        let writer = RowWriter::new(RowWriterParts {
+            store: store.clone(),
+            registry: registry.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: spill.clone(),
+            health: health.clone(),
+            clock: clock.clone(),
+        });
+        Owners { journal, health, spill, rules, registration, writer, memory }
+    }
+
+    fn acceptor(&self, sync: Sync) -> (Acceptor, Arc<NewMetrics>) {
+        let Memory { registry, back_pressure, memtable, clock, .. } = &self.memory;
+        let new_metrics = Arc::new(NewMetrics::new(
+            registry.clone(),
+            self.rules.clone(),
+            self.journal.clone(),
+            memtable.clone(),
+            self.registration.clone(),
+        ));
+        let acceptor = Acceptor::new(AcceptorParts {
+            resolver: Resolver::new(registry.clone(), self.rules.clone(), new_metrics.clone()),
+            journal: self.journal.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: self.spill.clone(),
+            clock: clock.clone(),
+            sync,
+        });
+        (acceptor, new_metrics)
+    }
+
+    fn policy_changes(&self) -> PolicyChanges {
+        let Memory { registry, back_pressure, memtable, clock, .. } = &self.memory;
+        PolicyChanges {
+            rules: self.rules.clone(),
+            registry: registry.clone(),
+            journal: self.journal.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            registration: self.registration.clone(),
+            writer: self.writer.clone(),
+            clock: clock.clone(),
+        }
+    }
+
+    fn cycle(&self, policy_changes: Arc<PolicyChanges>) -> FlushCycle {
+        let Memory { back_pressure, memtable, clock, .. } = &self.memory;
+        FlushCycle::new(CycleParts {
+            journal: self.journal.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: self.spill.clone(),
+            registration: self.registration.clone(),
+            policy_changes,
+            writer: self.writer.clone(),
+            health: self.health.clone(),
+            clock: clock.clone(),
+        })
+    }
+
+    fn read_back(&self, ids: JournalPolicyIds) -> ReadBack {
+        let Memory { registry, policies, back_pressure, memtable, .. } = &self.memory;
+        let parts = ReadBackParts {
+            registry: registry.clone(),
+            policies: policies.clone(),
+            journal: self.journal.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: self.spill.clone(),
+            writer: self.writer.clone(),
+        };
+        ReadBack::new(parts, ids)
+    }
+
+    /// Makes the owners that points come and go by, and spawns every task.
+    fn start(self, options: &IngestOptions, recovered: Recovered) -> Arc<Ingest> {
+        let (acceptor, new_metrics) = self.acceptor(options.sync);
+        let policy_changes = Arc::new(self.policy_changes());
+        let cycle = Arc::new(self.cycle(policy_changes.clone()));
+        let read_back = Arc::new(self.read_back(recovered.ids));
+        let Owners { memory, journal, health, spill, registration, writer, .. } = self;
+        let Memory { clock, store, registry, journal_size, back_pressure, memtable, .. } = memory;
+        let reader = Arc::new(Reader::new(store.points, registry, memtable.clone(), health.clone(), clock.clone()));
+        let outage_log = OutageLog {
+            health: health.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: spill.clone(),
+            journal: journal_size,
+            clock,
+        };
+        let sync_interval = match options.sync {
+            Sync::Every(interval) => interval,
+            Sync::Always => SYNC_INTERVAL,
+        };
+        let tasks = vec![
+            tokio::spawn(journal.clone().sync_every(sync_interval)),
+            tokio::spawn(registration.clone().run()),
+            tokio::spawn(cycle.clone().run(options.flush_after)),
+            tokio::spawn(read_back.run()),
+            tokio::spawn(outage_log.run()),
+            tokio::spawn(policy_changes.clone().apply()),
+        ];
+        let acceptor = Arc::new(acceptor);
+        let stats = Stats {
+            acceptor,
+            new_metrics,
+            back_pressure,
+            spill,
+            journal,
+            memtable,
+            health,
+            registration,
+            cycle,
+            writer,
+            reader,
+        };
+        Arc::new(Ingest::new(stats, policy_changes, recovered.restored, tasks))
+    }
+}

@@ -1,0 +1,55 @@
+//! Settings of the pipeline, and why it cannot begin.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use host::Host;
+use store::StoreError;
+
+use crate::accept::Sync;
+
+/// Settings of the pipeline.
+#[derive(Debug, Clone)]
+pub struct IngestOptions {
+    /// Clock, and disk of the journal.
+    pub host: Host,
+    /// Folder of the journal.
+    pub journal_dir: PathBuf,
+    /// When it is synced.
+    pub sync: Sync,
+    /// Bytes of journal at which receivers wait; at half of it everything is written out early.
+    pub journal_limit_bytes: u64,
+    /// Bytes of points in memory at which receivers wait; at half of it everything is written out early.
+    pub memory_limit_bytes: u64,
+    /// How long points wait in memory at most. Longer means fuller rows and less work; it also means a
+    /// larger journal and a longer replay.
+    pub flush_after: Duration,
+}
+
+impl Default for IngestOptions {
+    fn default() -> IngestOptions {
+        IngestOptions {
+            host: Host::system(),
+            journal_dir: PathBuf::from("data/journal"),
+            sync: Sync::Every(Duration::from_secs(1)),
+            journal_limit_bytes: 4 << 30,
+            memory_limit_bytes: 1 << 30,
+            flush_after: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Why ingestion could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// The journal's folder.
+    #[error("the journal in {dir}: {source}")]
+    Journal {
+        /// The folder.
+        dir: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The driver.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}

@@ -1,0 +1,155 @@
+//! Rules that change while points come: every metric that exists is judged again, and given its new policy once its
+//! points under the old one are on their way.
+
+use std::sync::Arc;
+
+use carbon::{Decision, Rules};
+use host::Clock;
+use metadata::Registry;
+use metric::MetricId;
+
+use crate::{
+    active_rules::{ActiveRules, RuleSet},
+    back_pressure::BackPressure,
+    backoff::RULES_RETRY,
+    flush::RowWriter,
+    memtable::{FlushJob, ListReject, MayTake, Memtable},
+    registration::Registration,
+    wal::Journal,
+};
+
+/// Metrics judged under one lock.
+const GROUP: usize = 4096;
+
+/// The owners of what a change of policy touches.
+pub(crate) struct PolicyChanges {
+    pub(crate) rules: Arc<ActiveRules>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) back_pressure: Arc<BackPressure>,
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) writer: Arc<RowWriter>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+/// A group of metrics, judged.
+enum Judged {
+    /// Points under the policies before, to be stored. `is_unfinished` says that metrics wait for an earlier job.
+    Changed { jobs: Vec<Arc<FlushJob>>, is_unfinished: bool },
+    /// Points spill: metrics keep their policies until those are read back.
+    Spilling,
+    /// Other rules came, and their change goes through all metrics.
+    Superseded,
+}
+
+impl PolicyChanges {
+    /// Puts rules in force for new metrics. Returns whether [`PolicyChanges::apply`] may take as long as the store is
+    /// away.
+    pub(crate) fn set(&self, rules: Rules) -> bool {
+        self.rules.set(rules);
+        self.back_pressure.is_spilling()
+    }
+
+    /// Judges every metric that exists by the rules in force, until each of them has its policy.
+    pub(crate) async fn apply(self: Arc<PolicyChanges>) {
+        loop {
+            let may_take = self.memtable.may_take().await;
+            let end = self.registry.read().end();
+            if !self.judge((0..end.0).map(MetricId), may_take).await {
+                return;
+            }
+            tokio::time::sleep(RULES_RETRY).await;
+        }
+    }
+
+    /// Where others write the store too: judges the metrics whose first points were taken out since the last call.
+    pub(crate) async fn judge_newcomers(&self, may_take: MayTake) {
+        let newcomers = self.memtable.lock().newcomers().clone();
+        if !newcomers.is_empty() && !self.judge(newcomers.iter().copied(), may_take).await {
+            // Only now: the caller may be cancelled before. Others came behind them.
+            self.memtable.lock().newcomers().drain(..newcomers.len());
+        }
+    }
+
+    /// Judges these metrics by the rules in force. Returns whether some must be judged again.
+    async fn judge(&self, mut metrics: impl Iterator<Item = MetricId>, may_take: MayTake) -> bool {
+        if self.back_pressure.is_spilling() {
+            return true;
+        }
+        let rules = self.rules.current();
+        let mut is_any_unfinished = false;
+        loop {
+            let group: Vec<MetricId> = metrics.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                return is_any_unfinished;
+            }
+            match self.judge_group(&rules, &group, may_take) {
+                Judged::Spilling => return true,
+                Judged::Superseded => return false,
+                Judged::Changed { jobs, is_unfinished } => {
+                    is_any_unfinished |= is_unfinished;
+                    self.writer.write_after_names(jobs, &self.journal).await;
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn judge_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId], may_take: MayTake) -> Judged {
+        let decisions: Vec<Decision> = {
+            let names = self.registry.read();
+            metrics.iter().map(|&metric| rules.rules.decide(names.name(metric))).collect()
+        };
+        let now = self.clock.now();
+        let (mut changed, mut jobs, mut is_unfinished) = (Vec::new(), Vec::new(), false);
+        {
+            let mut memtable = self.memtable.lock();
+            // Spilled points come under the policy that held when they came.
+            if self.back_pressure.is_spilling() {
+                return Judged::Spilling;
+            }
+            if !self.rules.is_current(rules) {
+                return Judged::Superseded;
+            }
+            let names = self.registry.read();
+            for (&metric, decision) in metrics.iter().zip(decisions) {
+                let Some(policy_before) = memtable.policy(metric) else { continue };
+                let is_judged = memtable.is_judged(metric);
+                memtable.set_rejects(metric, list_reject(decision));
+                let Decision::Keep(index) = decision else { continue };
+                let policy = rules.policy_id(index.get());
+                if policy_before == policy || !is_judged || !rules.rules.has_schemas() {
+                    continue;
+                }
+                jobs.extend(memtable.take(metric, may_take));
+                if memtable.is_pending(metric) {
+                    is_unfinished = true;
+                    continue;
+                }
+                memtable.set_policy(metric, policy);
+                // Under the lock, so that it is in the journal before any point that comes under it.
+                self.journal.name_metric(metric, policy, names.name(metric), now);
+                changed.push((metric, policy));
+            }
+        }
+        for &(metric, policy) in &changed {
+            self.registry.set_policy(metric, policy, now);
+        }
+        if !changed.is_empty() {
+            self.registration.add(changed.into_iter().map(|(metric, _)| metric));
+            // Not left to the next batch, which may be long in coming while millions are named. After an error it is:
+            // the names are still to be written.
+            let _ = self.journal.append_names();
+        }
+        Judged::Changed { jobs, is_unfinished }
+    }
+}
+
+fn list_reject(decision: Decision) -> Option<ListReject> {
+    match decision {
+        Decision::Blacklisted => Some(ListReject::Blacklisted),
+        Decision::NotWhitelisted => Some(ListReject::NotWhitelisted),
+        Decision::Keep(_) => None,
+    }
+}

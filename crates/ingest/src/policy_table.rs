@@ -1,0 +1,74 @@
+//! The policies in use, laid out for the path of a point.
+
+use std::{collections::HashMap, sync::Arc};
+
+use metadata::{PolicyId, Registry};
+use metric::Policy;
+use parking_lot::RwLock;
+
+/// The ids that a journal gives policies are those of the process that wrote it; these are the registry's.
+pub(crate) type JournalPolicyIds = HashMap<u16, PolicyId>;
+
+/// What the path of a point needs of a policy, and nothing else: twelve bytes that stay in the cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PointBounds {
+    /// Seconds per slot of stage 0.
+    pub(crate) resolution: u32,
+    /// Seconds that stage 0 keeps.
+    pub(crate) finest: u32,
+    /// Seconds that the longest stage keeps.
+    pub(crate) longest: u32,
+}
+
+impl PointBounds {
+    fn of(policy: &Policy) -> PointBounds {
+        let stages = &policy.retention;
+        // A stage lasts at most u32::MAX seconds: its constructor sees to that.
+        PointBounds {
+            resolution: stages.finest().resolution(),
+            finest: stages.finest().duration() as u32,
+            longest: stages.longest().duration() as u32,
+        }
+    }
+}
+
+/// Every policy by its id.
+#[derive(Debug, Default)]
+pub(crate) struct PolicyTable {
+    pub(crate) all: Vec<Arc<Policy>>,
+    pub(crate) bounds: Vec<PointBounds>,
+}
+
+/// The current table; replaced whole when a policy is added, so that readers keep theirs for a batch.
+pub(crate) struct Policies {
+    registry: Arc<Registry>,
+    table: RwLock<Arc<PolicyTable>>,
+}
+
+impl Policies {
+    /// The policies that the registry knows.
+    pub(crate) fn new(registry: Arc<Registry>) -> Policies {
+        let policies = Policies { registry, table: RwLock::default() };
+        policies.refresh();
+        policies
+    }
+
+    pub(crate) fn table(&self) -> Arc<PolicyTable> {
+        self.table.read().clone()
+    }
+
+    /// The registry's id of a policy, which is in the table from now on.
+    pub(crate) fn intern(&self, policy: &Policy) -> PolicyId {
+        let id = self.registry.intern(policy);
+        self.refresh();
+        id
+    }
+
+    /// Takes in every policy that the registry knows.
+    pub(crate) fn refresh(&self) {
+        let count = self.registry.policy_count();
+        let all: Vec<Arc<Policy>> = (0..count).map(|id| self.registry.policy(id as PolicyId)).collect();
+        let bounds = all.iter().map(|policy| PointBounds::of(policy)).collect();
+        *self.table.write() = Arc::new(PolicyTable { all, bounds });
+    }
+}

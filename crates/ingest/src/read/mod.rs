@@ -1,0 +1,8 @@
+//! Reading series: stored rows, with the points in memory laid over them.
+
+mod choice;
+mod older_policies;
+mod reader;
+mod reading;
+
+pub(crate) use reader::Reader;

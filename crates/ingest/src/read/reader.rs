@@ -1,0 +1,168 @@
+//! Where queries read from.
+//!
+//! 1. Choose the stage and the slots, as whisper chooses an archive (`choice.rs`).
+//! 2. Under the memtable's lock, copy the points in memory (`reading.rs`).
+//! 3. Read everything that is needed of the store, for all series at once.
+//! 4. Lay one over the other. Slots from before a change of policy come from the older policy's stages
+//!    (`older_policies.rs`).
+
+use std::{
+    ops::Range,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use downsample::ReadPlan;
+use host::Clock;
+use metadata::Registry;
+use metric::{Policy, Slot, Table};
+use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, SeriesSource, StoreError};
+
+use super::{
+    older_policies::{OlderPart, fill_from_older, older_parts},
+    reading::Reading,
+};
+use crate::{counters::Durations, memtable::Memtable, policy_table::PolicyTable, store_health::StoreHealth};
+
+/// Series whose points are copied under one lock.
+const GROUP: usize = 64;
+
+/// What the reader counts.
+#[derive(Debug, Default)]
+pub(crate) struct ReadCounters {
+    pub(crate) series: AtomicU64,
+    /// How long the series of a request took.
+    pub(crate) requests: Durations,
+}
+
+/// Reads series from memory and the store.
+pub(crate) struct Reader {
+    store: Arc<dyn PointStore>,
+    registry: Arc<Registry>,
+    memtable: Arc<Memtable>,
+    health: Arc<StoreHealth>,
+    clock: Arc<dyn Clock>,
+    counters: ReadCounters,
+}
+
+/// What is read of the store for a request.
+struct Fetches<'a> {
+    /// In this order: for each reading its own slots and what its plan needs; then the older parts.
+    fetches: Vec<Fetch>,
+    plans: Vec<Option<ReadPlan<'a>>>,
+    older: Vec<OlderPart>,
+}
+
+impl SeriesSource for Reader {
+    fn fetch(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        Box::pin(async move {
+            let began = self.clock.instant();
+            let table = self.memtable.policies();
+            let reading = |request| Reading::of(request, &self.registry, &table);
+            let mut readings: Vec<Option<Reading>> = requests.iter().map(reading).collect();
+            for group in readings.chunks_mut(GROUP) {
+                let memtable = self.memtable.lock();
+                group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
+            }
+            let series = self.read(&readings, &table).await?;
+            self.counters.series.fetch_add(requests.len() as u64, Relaxed);
+            self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));
+            Ok(series)
+        })
+    }
+}
+
+impl Reader {
+    pub(crate) fn new(
+        store: Arc<dyn PointStore>,
+        registry: Arc<Registry>,
+        memtable: Arc<Memtable>,
+        health: Arc<StoreHealth>,
+        clock: Arc<dyn Clock>,
+    ) -> Reader {
+        Reader { store, registry, memtable, health, clock, counters: ReadCounters::default() }
+    }
+
+    pub(crate) fn counters(&self) -> &ReadCounters {
+        &self.counters
+    }
+
+    async fn read(
+        &self,
+        readings: &[Option<Reading>],
+        table: &PolicyTable,
+    ) -> Result<Vec<Option<FetchedSeries>>, FetchError> {
+        let Fetches { fetches, plans, older } = self.fetches(readings, table);
+        // While the store is away, the points of other writers are not known; those that came here are the answer.
+        let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
+        let cells = self.fetch_cells(fetches, is_in_memory).await?;
+        let mut cells = cells.into_iter();
+        let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(readings.len());
+        for (reading, plan) in readings.iter().zip(plans) {
+            answers.push(reading.as_ref().map(|reading| reading.answer(plan, &mut cells)));
+        }
+        for (part, cells) in older.into_iter().zip(cells) {
+            if let (Some(reading), Some(answer)) = (&readings[part.reading], &mut answers[part.reading]) {
+                fill_from_older(reading, &part, &cells, &mut answer.values);
+            }
+        }
+        Ok(answers)
+    }
+
+    fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable) -> Fetches<'a> {
+        let (mut fetches, mut plans, mut older) = (Vec::new(), Vec::with_capacity(readings.len()), Vec::new());
+        let names = self.registry.read();
+        let fetch = |reading: &Reading, policy: &Policy, table: Table, slots: &Range<Slot>| Fetch {
+            metric: reading.metric,
+            name: names.name(reading.metric).to_owned(),
+            table,
+            first_slot: slots.start,
+            end_slot: slots.end,
+            aggregation: policy.aggregation,
+        };
+        for reading in readings {
+            let Some(reading) = reading else {
+                plans.push(None);
+                continue;
+            };
+            if !reading.stored.is_empty() {
+                fetches.push(fetch(reading, &reading.policy, reading.table(), &reading.stored));
+            }
+            let plan = reading.plan();
+            for need in plan.iter().flat_map(|plan| plan.needs()) {
+                let from = reading.policy.retention.table(need.stage);
+                fetches.push(fetch(reading, &reading.policy, from, &need.slots));
+            }
+            plans.push(plan);
+        }
+        for (place, reading) in readings.iter().enumerate() {
+            let Some(reading) = reading.as_ref().filter(|reading| reading.history.len() > 1) else { continue };
+            for part in older_parts(place, reading, table) {
+                fetches.push(fetch(reading, &part.policy, part.policy.retention.table(part.stage), &part.slots));
+                older.push(part);
+            }
+        }
+        Fetches { fetches, plans, older }
+    }
+
+    /// Reads from the store. While it is away, `or_empty` makes every answer empty rather than an error.
+    async fn fetch_cells(&self, fetches: Vec<Fetch>, or_empty: bool) -> Result<Vec<Cells>, FetchError> {
+        let count = fetches.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        if or_empty && self.health.is_away() {
+            return Ok(vec![Cells::default(); count]);
+        }
+        match self.store.fetch(fetches).await {
+            Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(vec![Cells::default(); count]),
+            cells => Ok(cells?),
+        }
+    }
+}

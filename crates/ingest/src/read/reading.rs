@@ -1,0 +1,142 @@
+//! One series while it is read.
+
+use std::{ops::Range, sync::Arc};
+
+use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
+use metadata::{PolicyHistory, Registry};
+use metric::{MetricId, Partial, Policy, Slot, Stage, Table, Timestamp};
+use store::{Cells, FetchedSeries, SeriesRequest};
+
+use super::choice::{Choice, choose};
+use crate::{memtable::LockedMemtable, policy_table::PolicyTable};
+
+/// A series being read.
+pub(super) struct Reading {
+    pub(super) metric: MetricId,
+    pub(super) policy: Arc<Policy>,
+    pub(super) history: PolicyHistory,
+    pub(super) choice: Choice,
+    /// Stage 0: the values in memory, one for each of the slots; `None` where there are none.
+    in_memory: Option<Vec<f64>>,
+    /// A coarser stage: the points in memory.
+    pending: SortedPoints,
+    /// The part of `choice.slots` that may be stored.
+    pub(super) stored: Range<Slot>,
+    coverage: Coverage,
+    /// Whether all points that came here for the window are in memory: the answer while the store is away.
+    pub(super) is_in_memory: bool,
+}
+
+impl Reading {
+    /// Chooses what to read; `None` for an unknown metric, and for a window that nothing keeps.
+    pub(super) fn of(request: &SeriesRequest, registry: &Registry, table: &PolicyTable) -> Option<Reading> {
+        let history = registry.policies(request.metric)?;
+        // A policy made this moment is in the registry before it is in the table.
+        let policy = table.all.get(usize::from(history.current()));
+        let policy = policy.cloned().unwrap_or_else(|| registry.policy(history.current()));
+        let choice = choose(&policy, request)?;
+        let stored = choice.slots.clone();
+        let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
+        let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
+        Some(Reading {
+            metric: request.metric,
+            policy,
+            history,
+            in_memory: None,
+            choice,
+            pending: SortedPoints::default(),
+            stored,
+            coverage: Coverage { all_writers, this_writer, now: request.now, policy_since },
+            is_in_memory: false,
+        })
+    }
+
+    pub(super) fn table(&self) -> Table {
+        self.policy.retention.table(self.choice.stage)
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.policy.retention.stages()[self.choice.stage]
+    }
+
+    /// Copies the points in memory: for stage 0 as values, for a coarser stage as the points it is derived from.
+    pub(super) fn copy_from(&mut self, memtable: &LockedMemtable<'_>) {
+        let view = memtable.view(self.metric, self.history.current());
+        let finest = i64::from(self.policy.retention.finest().resolution());
+        let begin = self.stage().time(self.choice.slots.start) / finest;
+        self.is_in_memory = !view.is_empty() && view.this_writer.end().is_some_and(|end| i64::from(end) <= begin);
+        if self.choice.stage == 0 {
+            if !view.is_empty() {
+                let mut values = vec![f64::NAN; self.choice.slots.len()];
+                view.overlay(self.choice.slots.start, &mut values);
+                self.in_memory = Some(values);
+            }
+            let empty_from = view.all_writers.empty_from().unwrap_or(Slot::MAX);
+            self.stored.end = self.stored.end.min(empty_from).max(self.stored.start);
+        } else if !view.is_empty() {
+            self.pending = view.points();
+            self.coverage.all_writers = view.all_writers;
+            self.coverage.this_writer = view.apart_from_points();
+        }
+    }
+
+    /// How the points in memory become slots of a coarser stage.
+    pub(super) fn plan(&self) -> Option<ReadPlan<'_>> {
+        let stage = self.choice.stage;
+        (!self.pending.is_empty()).then(|| ReadPlan::new(&self.policy, &self.pending, self.coverage, stage))
+    }
+
+    /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs.
+    pub(super) fn answer(&self, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> FetchedSeries {
+        let stored = if self.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
+        let values = match self.choice.stage {
+            0 => self.finest(stored),
+            _ => self.coarse(&stored, plan, cells),
+        };
+        let stage = self.stage();
+        FetchedSeries {
+            start: stage.time(self.choice.slots.start),
+            step: stage.resolution(),
+            values,
+            aggregation: self.policy.aggregation,
+        }
+    }
+
+    /// Values of stage 0. The stored slots begin at the first one and may end early; those in memory are newer.
+    fn finest(&self, stored: Cells) -> Vec<f64> {
+        let mut values = stored.values;
+        values.resize(self.choice.slots.len(), f64::NAN);
+        for (value, &newer) in values.iter_mut().zip(self.in_memory.iter().flatten()) {
+            if !newer.is_nan() {
+                *value = newer;
+            }
+        }
+        values
+    }
+
+    /// Values of a coarser stage: stored partials, with those derived from points in memory laid over them.
+    fn coarse(&self, stored: &Cells, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> Vec<f64> {
+        let mut partials = vec![Partial::NONE; self.choice.slots.len()];
+        for ((partial, &value), &count) in partials.iter_mut().zip(&stored.values).zip(&stored.counts) {
+            if !value.is_nan() {
+                *partial = Partial { value, count };
+            }
+        }
+        if let Some(plan) = plan {
+            let needed: Vec<Cells> = cells.take(plan.needs().len()).collect();
+            let needed: Vec<_> = needed.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
+            for row in plan.derive(&needed).iter().filter(|row| row.stage == self.choice.stage) {
+                for (i, (&value, &count)) in row.values.iter().zip(&row.counts).enumerate() {
+                    let place = (row.first_slot + i as u32).checked_sub(self.choice.slots.start);
+                    let partial = place.and_then(|place| partials.get_mut(place as usize));
+                    if let Some(partial) = partial.filter(|_| count > 0) {
+                        *partial = Partial { value, count };
+                    }
+                }
+            }
+        }
+        let expected = self.stage().resolution() / self.policy.retention.finest().resolution();
+        let finish = |partial| self.policy.aggregation.finish(partial, expected, self.policy.x_files_factor);
+        partials.into_iter().map(finish).collect()
+    }
+}

@@ -1,0 +1,98 @@
+//! Registration: new metrics on their way to the metrics table, within about a second and never in the way of points.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use metadata::Registry;
+use metric::MetricId;
+use parking_lot::Mutex;
+use store::{NameStore, StoreError};
+
+use crate::{backoff::store_backoff, no_panic::NoPanic, store_health::StoreHealth};
+
+/// Metrics of one call of the store: enough that its parallel requests do not run dry at the end of each call.
+const GROUP: usize = 4096;
+
+/// Time between two looks for new metrics.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+const FAILED: &str = "the store does not take new metrics; they are safe in the journal; retrying";
+const WORKED: &str = "the store takes new metrics again";
+
+/// Metrics that are in the journal and not in the metrics table yet.
+pub(crate) struct Registration {
+    names: Arc<dyn NameStore>,
+    registry: Arc<Registry>,
+    health: Arc<StoreHealth>,
+    unregistered: Mutex<VecDeque<MetricId>>,
+    /// Serialises writes to the metrics table: what one has written, another must not take off the queue.
+    registration_lock: tokio::sync::Mutex<()>,
+    errors: AtomicU64,
+}
+
+impl Registration {
+    pub(crate) fn new(names: Arc<dyn NameStore>, registry: Arc<Registry>, health: Arc<StoreHealth>) -> Registration {
+        Registration {
+            names,
+            registry,
+            health,
+            unregistered: Mutex::default(),
+            registration_lock: tokio::sync::Mutex::default(),
+            errors: AtomicU64::new(0),
+        }
+    }
+
+    /// Queues metrics whose records changed.
+    pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
+        self.unregistered.lock().extend(metrics);
+    }
+
+    /// The metrics that are not in the metrics table yet.
+    pub(crate) fn unregistered(&self) -> Vec<MetricId> {
+        self.unregistered.lock().iter().copied().collect()
+    }
+
+    /// Failed calls of the store.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors.load(Relaxed)
+    }
+
+    /// Registers new metrics until the task is aborted.
+    pub(crate) async fn run(self: Arc<Registration>) {
+        let mut backoff = store_backoff();
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            match self.register().await {
+                Ok(()) => backoff.reset(),
+                Err(_) => self.health.registration.wait(&mut backoff).await,
+            }
+        }
+    }
+
+    /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
+    /// stay queued.
+    pub(crate) async fn register(&self) -> Result<(), StoreError> {
+        let _one = self.registration_lock.lock().await;
+        let mut left = self.unregistered.lock().len();
+        while left > 0 {
+            let group: Vec<MetricId> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
+            let written = NoPanic::new(self.names.put_metrics(self.registry.records(&group))).await;
+            if let Err(error) = &written {
+                self.errors.fetch_add(1, Relaxed);
+                self.health.registration.failed(error, FAILED);
+                return written;
+            }
+            self.health.registration.worked(WORKED);
+            // Only now: a caller may be cancelled while it waits for the store.
+            self.unregistered.lock().drain(..group.len());
+            left -= group.len();
+        }
+        Ok(())
+    }
+}
