@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metadata::Found;
 
 use super::{
-    format::{self, FindOptions, expanded},
+    format::{self, FindFormat, FindOptions, expanded},
     nodes::Nodes,
     work::{check_patterns, find_next, names_work},
 };
@@ -18,43 +18,58 @@ use crate::{
 /// Bytes of a node in an answer, without its path: an estimate for the buffer.
 const NODE_BYTES: usize = 80;
 
+/// A request to `/metrics/find`.
+struct FindRequest {
+    format: Box<dyn FindFormat>,
+    // Whether a graphite-web in front of this server sends the request. After a status other than 200, it skips this
+    // server for a minute.
+    from_front_end: bool,
+    leaves_only: bool,
+}
+
+impl FindRequest {
+    /// Reads and checks the parameters, in graphite-web's order.
+    fn read(backend: &Backend, query: &Query) -> Result<FindRequest, Rejection> {
+        let parameters = &query.parameters;
+        let flag = |name: &str| match parameters.last(name).map(|text| (text, python::parse_int(text))) {
+            None => Ok(0),
+            Some((_, Ok(value))) => Ok(value),
+            Some((text, Err(error))) => {
+                let text = python::repr(text);
+                Err(Rejection::parameters(format!("Invalid int value {text} for param {name}: {error}")))
+            }
+        };
+        let leaves_only = flag("leavesOnly")? != 0;
+        // This server never forwards a find; graphite-web validates the parameter, so it must be valid here too.
+        flag("local")?;
+        let wildcards = flag("wildcards")? != 0;
+        let now = find_times(backend, parameters)?;
+        let position = if parameters.has("position") { flag("position")? } else { -1 };
+        let automatic_variants = flag("automatic_variants")? != 0;
+        let pattern = match parameters.last("query") {
+            None => return Err(query_is_missing()),
+            Some("") => return Err(Rejection::parameters("Required parameter 'query' is empty")),
+            Some(pattern) => pattern.to_owned(),
+        };
+        let options = FindOptions { pattern, wildcards, automatic_variants, position, now, style: query.json_style() };
+        let Some(entry) = format::named(parameters.last("format").unwrap_or("treejson")) else {
+            return Err(Rejection::Format("Invalid value for 'format' parameter".to_owned()));
+        };
+        let is_local = parameters.last("local").is_some_and(|local| local != "0");
+        let from_front_end = entry.is_for_front_ends && is_local;
+        Ok(FindRequest { format: (entry.make)(options), from_front_end, leaves_only })
+    }
+}
+
 /// `/metrics/find`, and `/metrics` with a query.
 pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let parameters = &query.parameters;
-    let flag = |name: &str| match parameters.last(name).map(|text| (text, python::parse_int(text))) {
-        None => Ok(0),
-        Some((_, Ok(value))) => Ok(value),
-        Some((text, Err(error))) => {
-            let text = python::repr(text);
-            Err(Rejection::parameters(format!("Invalid int value {text} for param {name}: {error}")))
-        }
-    };
-    let name = parameters.last("format").unwrap_or("treejson");
-    let leaves_only = flag("leavesOnly")? != 0;
-    // This server never forwards a find; graphite-web validates the parameter, so it must be valid here too.
-    flag("local")?;
-    let wildcards = flag("wildcards")? != 0;
-    let now = find_times(backend, parameters)?;
-    let position = if parameters.has("position") { flag("position")? } else { -1 };
-    let automatic_variants = flag("automatic_variants")? != 0;
-    let pattern = match parameters.last("query") {
-        None => return Err(query_is_missing()),
-        Some("") => return Err(Rejection::parameters("Required parameter 'query' is empty")),
-        Some(pattern) => pattern.to_owned(),
-    };
-    let options = FindOptions { pattern, wildcards, automatic_variants, position, now, style: query.json_style() };
-    let Some(entry) = format::named(name) else {
-        return Err(Rejection::Format("Invalid value for 'format' parameter".to_owned()));
-    };
-    let format = (entry.make)(options);
+    let FindRequest { format, from_front_end, leaves_only } = FindRequest::read(backend, query)?;
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
-    // A graphite-web that receives a status other than 200 skips this server for a minute, because of one user's pattern.
-    let to_front_end = entry.is_for_front_ends && parameters.last("local").is_some_and(|local| local != "0");
     names_work(backend, query, move |backend, limits, coding, permit| {
         let found = match backend.finder.find(&pattern, limits) {
             Ok(found) => found,
-            Err(error) if to_front_end && is_invalid_pattern(&error) => {
+            Err(error) if from_front_end && is_invalid_pattern(&error) => {
                 tracing::warn!(%error, "sending no names to a graphite-web, whose query is invalid");
                 backend.observer.withheld("find");
                 Found::default()

@@ -50,30 +50,83 @@ impl Format for Json {
 
 fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: NullPoints, out: &mut Vec<u8>) {
     if span.is_first() {
-        out.push(b'{');
-        style.line(out, 2);
-        out.extend_from_slice(b"\"target\": ");
-        json_string(out, &series.name, style.ascii);
-        style.comma(out, 2);
-        out.extend_from_slice(b"\"tags\": ");
-        style.items(out, OBJECT, 3, series.tags.iter(), |out, (tag, value)| {
-            json_string(out, tag, style.ascii);
-            out.extend_from_slice(b": ");
-            json_string(out, value, style.ascii);
-        });
-        style.comma(out, 2);
-        out.extend_from_slice(b"\"datapoints\": [");
+        write_head(series, style, out);
     }
     let until = span.until.min(json_len(series));
     let from = span.from.min(until);
-    let values = &series.values[from..until];
-    let mut times = TimeTexts::of(series, from);
-    // Whether a point precedes the next one.
-    let mut any = match null_points {
-        NullPoints::Kept => from > 0,
-        NullPoints::Dropped => series.values[..from].iter().any(|value| !value.is_nan()),
+    let points = Points {
+        values: &series.values[from..until],
+        times: TimeTexts::of(series, from),
+        integers: series.integers,
+        null_points,
+        any: match null_points {
+            NullPoints::Kept => from > 0,
+            NullPoints::Dropped => series.values[..from].iter().any(|value| !value.is_nan()),
+        },
     };
-    if style.pretty {
+    let any = if style.pretty { points.write_pretty(style, out) } else { points.write_compact(out) };
+    if span.is_last(series) {
+        if any {
+            style.line(out, 2);
+        }
+        out.push(b']');
+        style.line(out, 1);
+        out.push(b'}');
+    }
+}
+
+fn write_head(series: &Series, style: &JsonStyle, out: &mut Vec<u8>) {
+    out.push(b'{');
+    style.line(out, 2);
+    out.extend_from_slice(b"\"target\": ");
+    json_string(out, &series.name, style.ascii);
+    style.comma(out, 2);
+    out.extend_from_slice(b"\"tags\": ");
+    style.items(out, OBJECT, 3, series.tags.iter(), |out, (tag, value)| {
+        json_string(out, tag, style.ascii);
+        out.extend_from_slice(b": ");
+        json_string(out, value, style.ascii);
+    });
+    style.comma(out, 2);
+    out.extend_from_slice(b"\"datapoints\": [");
+}
+
+/// The points of a span.
+struct Points<'a> {
+    values: &'a [f64],
+    times: TimeTexts,
+    integers: bool,
+    null_points: NullPoints,
+    // Whether a point precedes the next one.
+    any: bool,
+}
+
+impl Points<'_> {
+    /// Writes the points in one line; returns whether the series has a point so far.
+    fn write_compact(self, out: &mut Vec<u8>) -> bool {
+        // Locals, which stay in registers.
+        let Points { values, mut times, integers, null_points, mut any } = self;
+        for &value in values {
+            out.reserve(MAX_FLOAT_BYTES + 32);
+            if !value.is_nan() {
+                out.extend_from_slice(if any { b", [" } else { b"[" });
+                json_value(value, integers, out);
+            } else if null_points == NullPoints::Kept {
+                out.extend_from_slice(if any { b", [null" } else { b"[null" });
+            } else {
+                times.advance();
+                continue;
+            }
+            any = true;
+            times.end_point(out);
+            times.advance();
+        }
+        any
+    }
+
+    /// Writes the points with indentation; returns whether the series has a point so far.
+    fn write_pretty(self, style: &JsonStyle, out: &mut Vec<u8>) -> bool {
+        let Points { values, mut times, integers, null_points, mut any } = self;
         for &value in values {
             if !(value.is_nan() && null_points == NullPoints::Dropped) {
                 if any {
@@ -87,7 +140,7 @@ fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: Null
                 if value.is_nan() {
                     out.extend_from_slice(b"null")
                 } else {
-                    json_value(value, series.integers, out)
+                    json_value(value, integers, out)
                 }
                 style.comma(out, 4);
                 out.extend_from_slice(times.text());
@@ -96,29 +149,6 @@ fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: Null
             }
             times.advance();
         }
-    } else {
-        for &value in values {
-            out.reserve(MAX_FLOAT_BYTES + 32);
-            if !value.is_nan() {
-                out.extend_from_slice(if any { b", [" } else { b"[" });
-                json_value(value, series.integers, out);
-            } else if null_points == NullPoints::Kept {
-                out.extend_from_slice(if any { b", [null" } else { b"[null" });
-            } else {
-                times.advance();
-                continue;
-            }
-            any = true;
-            times.end_point(out);
-            times.advance();
-        }
-    }
-    if span.is_last(series) {
-        if any {
-            style.line(out, 2);
-        }
-        out.push(b']');
-        style.line(out, 1);
-        out.push(b'}');
+        any
     }
 }
