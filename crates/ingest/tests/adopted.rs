@@ -1,14 +1,16 @@
 //! Metrics that others created in a store that is shared.
 
+mod support;
+
 use std::{sync::Arc, time::Duration};
 
 use carbon::{RuleFiles, Rules, Sink};
-use ingest::{Ingest, IngestOptions, Protocol, Sync};
-use metadata::Registry;
-use metric::{Aggregation, MetricId, Policy, Timestamp};
+use ingest::{Ingest, Protocol};
+use metric::{Aggregation, MetricId, Policy};
 use store::{
     DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SharedPoints, Store,
 };
+use support::{now, options, registry_of};
 
 /// Other processes write the same store, and have written nothing so far.
 struct NoPartials;
@@ -19,23 +21,14 @@ impl SharedPoints for NoPartials {
     }
 }
 
-fn now() -> Timestamp {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs() as Timestamp
-}
-
 fn rules(retention: &str) -> Rules {
     let schemas = format!("[all]\npattern = .*\nretentions = {retention}\n");
     Rules::parse(RuleFiles { schemas: Some(&schemas), ..RuleFiles::default() }).unwrap().0
 }
 
 async fn open(dir: &std::path::Path, driver: &Arc<MemoryDriver>) -> Arc<Ingest> {
-    let registry = Arc::new(Registry::new());
-    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
-    let options = IngestOptions {
-        journal_dir: dir.to_owned(),
-        sync: Sync::Every(Duration::from_secs(60)),
-        ..IngestOptions::default()
-    };
+    let registry = registry_of(&**driver).await;
+    let options = options(dir, Duration::from_secs(60));
     let store = Store { shared: Some(Arc::new(NoPartials)), ..Store::of(driver.clone()) };
     Ingest::open(options, store, registry, rules("60s:1d")).await.unwrap()
 }

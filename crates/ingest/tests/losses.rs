@@ -1,22 +1,25 @@
 //! What must not be lost or wrong when a driver waits or fails, a caller goes away, or rules change meanwhile.
 
+mod support;
+
 use std::{
     path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
-use carbon::{RuleFiles, Rules, Sink as _};
-use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use carbon::Sink as _;
+use ingest::{Ingest, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Policy, Timestamp, Window};
 use store::{
     Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SeriesRequest,
     Usage,
 };
+use support::{now, options, rules, runtime};
 
 /// A driver that waits, or fails, when it is told to.
 #[derive(Default)]
@@ -86,31 +89,12 @@ impl NameStore for Scripted {
     }
 }
 
-fn rules(retentions: &str) -> Rules {
-    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
-    let aggregation = "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = sum\n";
-    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(aggregation), ..RuleFiles::default() };
-    Rules::parse(files).expect("good rules").0
-}
-
-fn now() -> Timestamp {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 /// Opens the pipeline; names come from the metrics table, and from `saved` as from a file of names.
 async fn open(dir: &Path, driver: &Arc<Scripted>, retentions: &str, saved: Vec<MetricRecord>) -> Arc<Ingest> {
     let registry = Arc::new(Registry::new());
     registry.restore(saved);
     driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
-    let options = IngestOptions {
-        journal_dir: dir.to_owned(),
-        sync: Sync::Every(Duration::from_millis(20)),
-        ..IngestOptions::default()
-    };
+    let options = options(dir, Duration::from_millis(20));
     Ingest::open(options, driver.clone(), registry, rules(retentions)).await.unwrap()
 }
 
@@ -151,7 +135,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
     let time = now() - 30;
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", time, 1.0)]).await;
@@ -173,7 +157,7 @@ fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
     });
     // A crash: nothing is written out.
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:2h", vec![]).await;
         assert_eq!(read(&ingest, "a", time + 1, 600).await, (1, 2.0));
         assert_eq!(read(&ingest, "a", time, 600).await, (1, 1.0));
@@ -183,7 +167,7 @@ fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
 #[test]
 fn a_flush_that_nobody_waits_for_any_more_does_not_keep_the_next_one_waiting() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
         driver.writes_wait.store(true, SeqCst);
@@ -198,7 +182,7 @@ fn a_flush_that_nobody_waits_for_any_more_does_not_keep_the_next_one_waiting() {
 #[test]
 fn a_stop_in_the_middle_of_a_flush_writes_each_point_once() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
         driver.writes_wait.store(true, SeqCst);
@@ -223,7 +207,7 @@ fn a_stop_in_the_middle_of_a_flush_writes_each_point_once() {
 #[test]
 fn metrics_that_a_dropped_flush_was_listing_are_listed_by_the_next() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
@@ -252,13 +236,13 @@ fn record(number: u32, name: &str, retention: &str) -> MetricRecord {
 #[test]
 fn a_metric_that_only_the_saved_names_and_the_journal_know_gets_into_the_metrics_table() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![record(0, "a", "3600*1s")]).await;
         in_time(ingest.flush()).await.unwrap();
         let mut names = Vec::new();
@@ -272,13 +256,13 @@ fn a_metric_that_only_the_saved_names_and_the_journal_know_gets_into_the_metrics
 fn a_metric_that_a_crash_left_out_of_the_middle_of_the_table_is_kept_by_its_own_policy() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
     let time = now() - 30;
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", time, 1.0), ("a", time + 1, 2.0)]).await;
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         // Of two new metrics, the later one got there; its policy is another.
         let ingest = open(dir.path(), &driver, "1s:1h", vec![record(1, "b", "60*60s")]).await;
         in_time(ingest.flush()).await.unwrap();
@@ -291,7 +275,7 @@ fn a_metric_that_a_crash_left_out_of_the_middle_of_the_table_is_kept_by_its_own_
 fn points_accepted_under_a_new_retention_are_replayed_under_it() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
     let time = (now() - 600) / 60 * 60;
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "60s:1h", vec![]).await;
         send(&ingest, &[("a", time - 60, 5.0)]).await;
@@ -301,7 +285,7 @@ fn points_accepted_under_a_new_retention_are_replayed_under_it() {
         send(&ingest, &[("a", time + 61, 1.0), ("a", time + 62, 2.0)]).await;
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         in_time(ingest.flush()).await.unwrap();
         assert_eq!(read(&ingest, "a", time + 61, 1200).await, (1, 1.0));
@@ -351,7 +335,7 @@ fn new_metrics_and_new_rules_at_once_harm_nobody() {
 fn a_batch_of_any_size_is_replayed() {
     const POINTS: u32 = 4_300_000;
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         let mut batch = ingest.batch(Protocol::Http);
@@ -361,7 +345,7 @@ fn a_batch_of_any_size_is_replayed() {
         assert_eq!(ingest.counters().points.iter().map(|(_, n)| n).sum::<u64>(), u64::from(POINTS));
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         assert_eq!((ingest.restored().points, ingest.restored().damaged_bytes), (u64::from(POINTS), 0));
     });
@@ -371,7 +355,7 @@ fn a_batch_of_any_size_is_replayed() {
 fn points_accepted_under_an_old_retention_are_replayed_under_that() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
     let time = (now() - 600) / 60 * 60;
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         let points: Vec<_> = (0..60).map(|i| ("a", time + i, 1.0)).collect();
@@ -380,7 +364,7 @@ fn points_accepted_under_an_old_retention_are_replayed_under_that() {
         send(&ingest, &[("a", time + 60, 7.0)]).await;
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "60s:2h", vec![]).await;
         for _ in 0..2 {
             assert_eq!(read(&ingest, "a", time, 1200).await, (60, 60.0));

@@ -3,6 +3,8 @@
 //!
 //! Every run prints its seed; `SEED=…` repeats one.
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -10,20 +12,20 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
 use carbon::{RuleFiles, Rules, Sink as _};
 use host::{Random, SeededRandom};
-use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
 use store::{
     DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints, Store,
     StoreError, Usage,
 };
+use support::{now, options, rules_by_method};
 
-const SCHEMAS: &str = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
 const METHODS: [(&str, Aggregation); 8] = [
     ("average", Aggregation::Average),
     ("sum", Aggregation::Sum),
@@ -41,20 +43,6 @@ const FEW_SLOTS: u64 = 3000;
 
 /// Stages as `(resolution, age that chooses it)`.
 const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
-
-fn rules(x_files_factor: f64) -> Rules {
-    let mut aggregation = String::new();
-    for (name, _) in METHODS {
-        aggregation +=
-            &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = {x_files_factor}\naggregationMethod = {name}\n");
-    }
-    let files = RuleFiles { schemas: Some(SCHEMAS), aggregation: Some(&aggregation), ..RuleFiles::default() };
-    Rules::parse(files).expect("good rules").0
-}
-
-fn now() -> Timestamp {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
-}
 
 /// A driver that remembers what was synced, so that a crash can forget some of the rest; that fails now and then, in
 /// the middle of what it does; and that can be down.
@@ -247,15 +235,10 @@ impl Life {
         let registry = Arc::new(Registry::new());
         let ingest = runtime.block_on(async {
             driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
-            let options = IngestOptions {
-                journal_dir: dir.to_owned(),
-                sync: Sync::Every(Duration::from_millis(20)),
-                memory_limit_bytes,
-                ..IngestOptions::default()
-            };
+            let options = IngestOptions { memory_limit_bytes, ..options(dir, Duration::from_millis(20)) };
             let shared = (!driver.is_alone).then(|| driver.clone() as Arc<dyn SharedPoints>);
             let store = Store { shared, ..Store::of(driver) };
-            Ingest::open(options, store, registry.clone(), rules(x_files_factor)).await.unwrap()
+            Ingest::open(options, store, registry.clone(), rules_by_method(&METHODS, x_files_factor)).await.unwrap()
         });
         Life { runtime, ingest, registry }
     }
@@ -425,7 +408,7 @@ fn run(seed: u64, steps: usize) -> u64 {
             }
             11 => {
                 x_files_factor = if x_files_factor == X_FILES_FACTOR { 0.4 } else { X_FILES_FACTOR };
-                life.runtime.block_on(life.ingest.set_rules(rules(x_files_factor)));
+                life.runtime.block_on(life.ingest.set_rules(rules_by_method(&METHODS, x_files_factor)));
             }
             12 => {
                 // An outage, with a crash in the middle of some.

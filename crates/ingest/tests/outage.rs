@@ -1,6 +1,8 @@
 //! What happens while the store is down: points are accepted as long as the journal has room, nothing is lost, and
 //! when it is back all of it gets there, in the order it came.
 
+mod support;
+
 use std::{
     collections::BTreeMap,
     path::Path,
@@ -8,17 +10,18 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use carbon::{RuleFiles, Rules, Sink as _};
-use ingest::{Ingest, IngestOptions, Protocol, Sync};
+use carbon::Sink as _;
+use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Timestamp, Window};
 use store::{
     Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
     Store, StoreError, Usage,
 };
+use support::{THREE_STAGES, now, options, registry_of, rules, runtime};
 
 /// A store that can be down, hang, or break.
 #[derive(Default)]
@@ -96,33 +99,15 @@ impl SharedPoints for Shaky {
     }
 }
 
-fn rules(retentions: &str) -> Rules {
-    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
-    let aggregation = "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = sum\n";
-    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(aggregation), ..RuleFiles::default() };
-    Rules::parse(files).expect("good rules").0
-}
-
-fn now() -> Timestamp {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
-}
-
-fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-
 /// Slots that memory may hold in these tests.
 const MEMORY_SLOTS: u64 = 2000;
 
 async fn open_with(dir: &Path, driver: &Arc<Shaky>, retentions: &str, journal_limit_bytes: u64) -> Arc<Ingest> {
-    let registry = Arc::new(Registry::new());
-    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
+    let registry = registry_of(&**driver).await;
     let options = IngestOptions {
-        journal_dir: dir.to_owned(),
-        sync: Sync::Every(Duration::from_millis(20)),
         memory_limit_bytes: 8 * MEMORY_SLOTS,
         journal_limit_bytes,
-        ..IngestOptions::default()
+        ..options(dir, Duration::from_millis(20))
     };
     let shared = driver.has_others.load(SeqCst).then(|| driver.clone() as Arc<dyn SharedPoints>);
     let store = Store { shared, ..Store::of(driver.clone()) };
@@ -130,7 +115,7 @@ async fn open_with(dir: &Path, driver: &Arc<Shaky>, retentions: &str, journal_li
 }
 
 async fn open(dir: &Path, driver: &Arc<Shaky>) -> Arc<Ingest> {
-    open_with(dir, driver, "1s:1h,10s:6h,60s:2d", 1 << 30).await
+    open_with(dir, driver, THREE_STAGES, 1 << 30).await
 }
 
 /// Points as they should be, the last write of each.
@@ -202,7 +187,7 @@ async fn park(ingest: &Ingest, driver: &Shaky, model: &mut Model) -> Timestamp {
 #[test]
 fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
@@ -233,7 +218,7 @@ fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
 fn a_crash_while_points_are_parked_loses_none() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
     let mut model = Model::new();
-    let life = runtime();
+    let life = runtime(2);
     let next = life.block_on(async {
         let ingest = open(dir.path(), &driver).await;
         let next = park(&ingest, &driver, &mut model).await;
@@ -241,7 +226,7 @@ fn a_crash_while_points_are_parked_loses_none() {
         next
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    let life = runtime();
+    let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver).await;
         let restored = ingest.restored();
@@ -254,7 +239,7 @@ fn a_crash_while_points_are_parked_loses_none() {
         until("some are read back", || ingest.counters().parked_points < 10_000).await;
     });
     life.shutdown_timeout(Duration::from_secs(1));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver).await;
         in_time(ingest.flush()).await.unwrap();
         check(&ingest, &model, "after two crashes").await;
@@ -267,9 +252,9 @@ fn a_crash_while_points_are_parked_loses_none() {
 #[test]
 fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let mut model = Model::new();
-        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         assert!(ingest.counters().stalled, "the journal is full");
@@ -292,9 +277,9 @@ fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
 #[test]
 fn the_time_that_senders_wait_is_counted_while_they_wait() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let mut model = Model::new();
-        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         let sending: Vec<_> = (0..2)
@@ -318,7 +303,7 @@ fn the_time_that_senders_wait_is_counted_while_they_wait() {
 #[test]
 fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
@@ -359,7 +344,7 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
 #[test]
 fn a_flush_tries_a_store_that_was_down_at_once() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         park(&ingest, &driver, &mut model).await;
         // After one, two and four seconds; the next try would be in eight.
@@ -376,9 +361,9 @@ fn a_flush_tries_a_store_that_was_down_at_once() {
 fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
     let mut model = Model::new();
-    let life = runtime();
+    let life = runtime(2);
     let next = life.block_on(async {
-        let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:2d", 100_000).await;
+        let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         // One sender waits for room in the journal, with points in its hands.
@@ -402,7 +387,7 @@ fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
     });
     life.shutdown_timeout(Duration::from_secs(1));
     driver.is_down.store(false, SeqCst);
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver).await;
         in_time(send(&ingest, &mut model, next + 70, 5, 4.0)).await;
         in_time(ingest.flush()).await.unwrap();
@@ -415,7 +400,7 @@ fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
 #[test]
 fn a_store_that_does_not_answer_is_down_too() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let base = now() - 1800;
         driver.hangs.store(true, SeqCst);
@@ -431,7 +416,7 @@ fn a_store_that_does_not_answer_is_down_too() {
 #[test]
 fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
@@ -468,7 +453,7 @@ fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is
 
 #[test]
 fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is_not_is_an_error() {
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
         driver.has_others.store(true, SeqCst);
         let ingest = open(dir.path(), &driver).await;
@@ -502,7 +487,7 @@ fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is
 #[test]
 fn a_driver_that_panics_is_asked_again() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         driver.panics.store(true, SeqCst);
         in_time(send(&ingest, &mut model, now() - 1800, 15, 1.0)).await;
@@ -517,7 +502,7 @@ fn a_driver_that_panics_is_asked_again() {
 #[test]
 fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let listed = async || {
             let mut names = 0;
@@ -542,7 +527,7 @@ fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
 #[test]
 fn parked_points_come_under_the_policy_that_held_when_they_came() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, "1s:1h", 1 << 30).await;
         let next = park(&ingest, &driver, &mut model).await;
@@ -568,7 +553,7 @@ fn parked_points_come_under_the_policy_that_held_when_they_came() {
 fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_memory_had_no_room_for() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
     let mut model = Model::new();
-    let life = runtime();
+    let life = runtime(2);
     let base = (now() - 1800) / 60 * 60;
     life.block_on(async {
         // Much memory, so that nothing is parked, and nothing is stored.
@@ -597,7 +582,7 @@ fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_mem
     });
     life.shutdown_timeout(Duration::from_secs(1));
     driver.is_down.store(false, SeqCst);
-    runtime().block_on(async {
+    runtime(2).block_on(async {
         let ingest = open_with(dir.path(), &driver, "1s:1h,10s:6h,60s:1d", 1 << 30).await;
         assert_eq!((ingest.restored().points, ingest.restored().parked_points), (3000, 3000));
         in_time(ingest.flush()).await.unwrap();

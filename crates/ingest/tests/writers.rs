@@ -1,23 +1,25 @@
 //! Several writers of the same tables, each with rows of its own that readers add up: random points, flushes, late
 //! points and restarts against a naive model. Every run prints its seed; `SEED=…` repeats one.
 
+mod support;
+
 use std::{
     collections::{BTreeMap, HashMap},
     future::ready,
     path::Path,
     sync::{Arc, Mutex},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::Duration,
 };
 
-use carbon::{RuleFiles, Rules, Sink as _};
+use carbon::Sink as _;
 use host::{Random, SeededRandom};
-use ingest::{Ingest, IngestOptions, Protocol, Sync};
-use metadata::Registry;
+use ingest::{Ingest, Protocol};
 use metric::{Aggregation, Partial, Slot, Table, Timestamp, Window};
 use store::{
     Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
     Store, Usage,
 };
+use support::{now, options, registry_of, rules_by_method, runtime};
 use tokio::runtime::Runtime;
 
 const WRITERS: usize = 2;
@@ -165,34 +167,11 @@ impl SharedPoints for Writer {
     }
 }
 
-fn rules() -> Rules {
-    let mut aggregation = String::new();
-    for (name, _) in METHODS {
-        aggregation += &format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = 0\naggregationMethod = {name}\n");
-    }
-    let schemas = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h,60s:2d\n";
-    let files = RuleFiles { schemas: Some(schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
-    Rules::parse(files).expect("good rules").0
-}
-
-fn now() -> Timestamp {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as Timestamp
-}
-
 async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
-    let registry = Arc::new(Registry::new());
-    driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
-    let options = IngestOptions {
-        journal_dir: dir.to_owned(),
-        sync: Sync::Every(Duration::from_secs(60)),
-        ..IngestOptions::default()
-    };
+    let registry = registry_of(&*driver).await;
+    let options = options(dir, Duration::from_secs(60));
     let store = Store { shared: Some(driver.clone()), ..Store::of(driver) };
-    Ingest::open(options, store, registry, rules()).await.unwrap()
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    Ingest::open(options, store, registry, rules_by_method(&METHODS, 0.0)).await.unwrap()
 }
 
 /// One program of several.
@@ -212,14 +191,14 @@ impl Node {
     fn begin(place: usize, tables: &Arc<Mutex<Tables>>) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let driver = Arc::new(Writer { tables: tables.clone(), place, names: MemoryDriver::new() });
-        let runtime = runtime();
+        let runtime = runtime(1);
         let ingest = runtime.block_on(open(dir.path(), driver.clone()));
         Node { dir, driver, runtime, ingest, held: Points::new(), until: HashMap::new() }
     }
 
     /// What is held is only in the journal then.
     fn crash(&mut self) {
-        std::mem::replace(&mut self.runtime, runtime()).shutdown_timeout(Duration::from_secs(1));
+        std::mem::replace(&mut self.runtime, runtime(1)).shutdown_timeout(Duration::from_secs(1));
         self.ingest = self.runtime.block_on(open(self.dir.path(), self.driver.clone()));
     }
 
