@@ -96,11 +96,20 @@ pub trait Disk: Debug + Send + Sync + 'static {
 /// Replaces a file so that a crash leaves the old contents or the new ones, and that the new ones are on the disk
 /// afterwards: written to `PATH.new`, synced, renamed, and the directory synced.
 pub fn replace_file(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
+    replace_file_with(disk, path, |file| file.write_all(contents))
+}
+
+/// As [`replace_file`], for contents that `write` writes piece by piece. After an error the old contents stay.
+pub fn replace_file_with(
+    disk: &dyn Disk,
+    path: &Path,
+    write: impl FnOnce(&mut dyn DiskFile) -> io::Result<()>,
+) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
     let draft = PathBuf::from(draft);
     let mut file = disk.open(&draft, Open::Create)?;
-    file.write_all(contents)?;
+    write(&mut *file)?;
     file.sync_all()?;
     disk.rename(&draft, path)?;
     disk.sync_dir(path.parent().unwrap_or(Path::new(".")))

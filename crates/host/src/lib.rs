@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file};
+pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
 pub use failing::{Call, FailingDisk};
 pub use random::{Random, SeededRandom, SystemRandom};
 

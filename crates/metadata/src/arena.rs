@@ -1,6 +1,6 @@
 //! Names, each kept once: chunks of bytes that never move, so that growth copies nothing.
 
-use crate::PolicyId;
+use crate::policies::PolicyId;
 use metric::MetricId;
 
 /// Bytes of a chunk. A record never spans two.

@@ -9,9 +9,10 @@ use std::{collections::HashSet, sync::Arc};
 use metric::{MetricId, is_tagged};
 
 use crate::{
-    FindError, FindLimits, Found, Registry,
-    find::Budget,
-    registry::text,
+    found::Found,
+    limits::{Budget, FindError, FindLimits},
+    names::text,
+    registry::Registry,
     segment::{Merge, Segment, SegmentBuilder},
     walk::{self, Glob},
 };
@@ -131,6 +132,25 @@ impl Registry {
             tail: table.tail.len(),
             segments: table.segments.len(),
             memory_bytes: table.segments.iter().map(|segment| segment.memory_bytes()).sum(),
+        }
+    }
+
+    /// Takes metrics out of sight: somebody deleted them from tables that are shared. Their ids, names and
+    /// policies stay, for points that are on their way; [`NamesMut::create`] of the same name brings one back
+    /// under its old id. Rebuilds the path index: seconds for millions of names, beside the lock.
+    pub fn hide(&self, ids: &[MetricId]) {
+        let _compacting = self.compacting.lock();
+        let gone: HashSet<MetricId> = {
+            let table = &mut *self.names.write();
+            let is_shown = |id: &MetricId| table.record(*id).is_some() && !table.hidden.contains(id);
+            let gone: HashSet<MetricId> = ids.iter().copied().filter(is_shown).collect();
+            table.hidden.extend(&gone);
+            table.names -= gone.len();
+            table.tail.retain(|id| !gone.contains(id));
+            gone
+        };
+        if !gone.is_empty() {
+            self.rebuild_without(&gone);
         }
     }
 
@@ -297,6 +317,8 @@ fn tier(size: usize) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use metric::Policy;
+
     use super::*;
 
     #[test]
@@ -309,5 +331,48 @@ mod tests {
         assert_eq!(first_to_merge(&[9000; 7], false), None);
         assert_eq!(first_to_merge(&[9000; 8], false), Some(0));
         assert_eq!(first_to_merge(&[vec![1_000_000], vec![9000; 8]].concat(), false), Some(1));
+    }
+
+    #[test]
+    fn a_metric_is_found_the_moment_it_is_created() {
+        let registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        for name in ["a.b", "a.b.c", "a.d-é.c", "x;t=v"] {
+            registry.write().create(registry.hash(name.as_bytes()), name, policy, 7);
+        }
+        let paths = |pattern: &str| {
+            let found = registry.find(pattern, &FindLimits::default()).unwrap();
+            found.iter().map(|n| format!("{}:{}{}", n.path, n.is_leaf as u8, n.is_branch as u8)).collect::<Vec<_>>()
+        };
+        assert_eq!(paths("a.*"), ["a.b:11", "a.d-é:01"]);
+        assert_eq!(paths("a.d-?.[a-c]"), ["a.d-é.c:10"]);
+        assert_eq!(paths("a.{b,d-é}.c"), ["a.b.c:10", "a.d-é.c:10"]);
+        assert_eq!(paths("x;t=v"), ["x;t=v:10"]);
+        assert_eq!(paths("**"), ["a:01", "a.b:11", "a.b.c:10", "a.d-é:01", "a.d-é.c:10"]);
+        assert_eq!(paths("a[b.c"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_hidden_metric_is_gone_with_its_directories_and_comes_back_under_its_number() {
+        let registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, policy, 7);
+        let ids: Vec<MetricId> = ["a.b", "a.c.d", "e.f", "x;t=v"].into_iter().map(create).collect();
+        registry.compact_fully();
+        let late = create("g.h");
+        let paths = |pattern: &str| {
+            let found = registry.find(pattern, &FindLimits::default()).unwrap();
+            found.iter().map(|node| node.path.to_owned()).collect::<Vec<_>>()
+        };
+        registry.hide(&[ids[1], ids[2], ids[3], late, MetricId(99)]);
+        assert_eq!((paths("**"), registry.len()), (vec!["a".to_owned(), "a.b".to_owned()], 1));
+        assert_eq!((paths("e.f"), paths("x;t=v")), (vec![], vec![]));
+        assert_eq!(registry.read().name(ids[1]), "a.c.d");
+        assert_eq!(create("a.c.d"), ids[1]);
+        assert_eq!((paths("a.c.*"), registry.len()), (vec!["a.c.d".to_owned()], 2));
+        registry.compact_fully();
+        assert_eq!(paths("a.*"), ["a.b", "a.c"]);
+        registry.hide(&ids);
+        assert_eq!((paths("**"), registry.len()), (vec![], 0));
     }
 }

@@ -8,20 +8,29 @@
 //! Nothing here knows HTTP, or which driver holds the tables.
 
 mod arena;
-mod find;
+mod finder;
+mod found;
 mod index;
+mod limits;
+mod metrics_table;
 mod name_table;
+mod names;
 mod policies;
 mod registry;
 mod saved;
 mod segment;
+mod tag_expressions;
 mod tags;
 mod walk;
 
-pub use find::{FindError, FindLimits, Finder, Found, Node};
+pub use finder::Finder;
+pub use found::{Found, Node};
 pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
+pub use limits::{FindError, FindLimits};
+pub use metrics_table::{Restored, TakenIn};
+pub use names::{Names, NamesMut};
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
-pub use registry::{Names, NamesMut, Registry, Restored, TakenIn};
+pub use registry::Registry;
 pub use saved::OpenError;
-pub use tags::{Matcher, TagError, TagExpressions};
+pub use tag_expressions::{Matcher, TagError, TagExpressions};

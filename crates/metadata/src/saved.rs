@@ -20,19 +20,19 @@
 //! no segment. Policies come after the names, so that a policy that a name refers to is always there.
 
 use std::{
-    fs::File,
-    io::{self, BufWriter, Read, Write},
+    io::{self, BufWriter, Write},
     path::Path,
 };
 
 use fst::raw::Fst;
+use host::{Disk, DiskFile, Open};
 use metric::{Aggregation, MetricId, Policy, is_tagged};
 
 use crate::{
-    PolicySpan, Registry,
     arena::{Arena, NOWHERE},
-    policies::Policies,
-    registry::Table,
+    names::Table,
+    policies::{Policies, PolicySpan},
+    registry::Registry,
     segment::Segment,
 };
 
@@ -69,37 +69,33 @@ impl Registry {
     ///
     /// While ids are reserved ([`Registry::reserve`]) there is no file afterwards: whoever reserved them may have
     /// remembered them in the metrics table or not, and only who reads that gives none of them to another name.
-    pub fn save(&self, path: &Path) -> io::Result<()> {
+    pub fn save(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         if !self.names.read().reserved.is_empty() {
-            return match std::fs::remove_file(path) {
+            return match disk.remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             };
         }
-        let unfinished = path.with_extension("unfinished");
-        let file = File::create(&unfinished)?;
-        let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };
-        self.write_to(&mut out)?;
-        let crc = out.crc.clone().finalize();
-        out.u32(crc)?;
-        let file = out.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        std::fs::rename(&unfinished, path)?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(folder)?.sync_all()
+        host::replace_file_with(disk, path, |file| {
+            let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };
+            self.write_to(&mut out)?;
+            let crc = out.crc.clone().finalize();
+            out.u32(crc)?;
+            out.out.flush()
+        })
     }
 
     /// Reads what [`Registry::save`] wrote. What was created or changed since is then restored on top.
-    pub fn open(path: &Path) -> Result<Registry, OpenError> {
-        let mut file = File::open(path)?;
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Registry, OpenError> {
+        let mut file = disk.open(path, Open::Read)?;
         // One read of a known length: growing a buffer as it comes would copy it many times.
-        let length = usize::try_from(file.metadata()?.len()).map_err(|_| OpenError::Damaged("it is too long"))?;
+        let length = usize::try_from(file.len()?).map_err(|_| OpenError::Damaged("it is too long"))?;
         let mut bytes = vec![0; length];
         file.read_exact(&mut bytes)?;
         read_from(&bytes)
     }
 
-    fn write_to(&self, out: &mut Checked) -> io::Result<()> {
+    fn write_to(&self, out: &mut Checked<'_>) -> io::Result<()> {
         out.write(MAGIC)?;
         out.u32(VERSION)?;
         let (ends, segments) = {
@@ -156,12 +152,12 @@ impl Policies {
 }
 
 /// A file, and the checksum of what went into it.
-struct Checked {
-    out: BufWriter<File>,
+struct Checked<'a> {
+    out: BufWriter<&'a mut dyn DiskFile>,
     crc: crc32fast::Hasher,
 }
 
-impl Checked {
+impl Checked<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.crc.update(bytes);
         self.out.write_all(bytes)

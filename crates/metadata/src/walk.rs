@@ -18,7 +18,11 @@ use regex_automata::hybrid::{
     dfa::{Cache, DFA},
 };
 
-use crate::{FindError, Found, find::Budget, segment::Segment};
+use crate::{
+    found::Found,
+    limits::{Budget, FindError},
+    segment::Segment,
+};
 
 /// The automaton of one request, with the states it has met.
 pub(crate) struct Glob {

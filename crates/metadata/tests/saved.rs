@@ -90,11 +90,11 @@ fn what_is_saved_is_opened() {
     let file = folder.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&file).unwrap();
-    check_is_whole(&Registry::open(&file).unwrap());
+    registry.save(&host::SystemDisk, &file).unwrap();
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
     registry.compact_fully();
-    registry.save(&file).unwrap();
-    let opened = Registry::open(&file).unwrap();
+    registry.save(&host::SystemDisk, &file).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
     check_is_whole(&opened);
     assert_eq!(opened.index_statistics(), registry.index_statistics());
     // What came after the save is put on top, in any order and again.
@@ -123,8 +123,8 @@ fn many_names_are_opened_as_they_were() {
             registry.compact_fully();
         }
     }
-    registry.save(&file).unwrap();
-    let opened = Registry::open(&file).unwrap();
+    registry.save(&host::SystemDisk, &file).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
     let ids: Vec<MetricId> = (0..60_001).map(MetricId).collect();
     assert_eq!(opened.records(&ids), registry.records(&ids));
     let find = |registry: &Registry| registry.find("some.*.name.**", &FindLimits::default()).unwrap();
@@ -136,28 +136,28 @@ fn many_names_are_opened_as_they_were() {
 fn a_torn_or_altered_file_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names");
-    assert!(matches!(Registry::open(&file), Err(OpenError::Io(_))));
+    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Io(_))));
     let registry = Registry::new();
     registry.restore(some_records());
     registry.compact_fully();
-    registry.save(&file).unwrap();
+    registry.save(&host::SystemDisk, &file).unwrap();
     let whole = std::fs::read(&file).unwrap();
     for length in 0..whole.len() {
         std::fs::write(&file, &whole[..length]).unwrap();
-        assert!(matches!(Registry::open(&file), Err(OpenError::Damaged(_))), "cut at {length}");
+        assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Damaged(_))), "cut at {length}");
     }
     for at in 0..whole.len() {
         let mut altered = whole.clone();
         altered[at] ^= 0x10;
         std::fs::write(&file, &altered).unwrap();
-        assert!(Registry::open(&file).is_err(), "altered at {at}");
+        assert!(Registry::open(&host::SystemDisk, &file).is_err(), "altered at {at}");
     }
     let mut newer = whole.clone();
     newer[8] += 1;
     std::fs::write(&file, &newer).unwrap();
-    assert!(matches!(Registry::open(&file), Err(OpenError::Version { found: 2, expected: 1 })));
+    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Version { found: 2, expected: 1 })));
     std::fs::write(&file, &whole).unwrap();
-    check_is_whole(&Registry::open(&file).unwrap());
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
 }
 
 /// Whoever can compute a checksum can write anything. It may be refused or not, but nothing panics.
@@ -167,7 +167,7 @@ fn a_forged_file_does_not_panic() {
     let file = folder.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&file).unwrap();
+    registry.save(&host::SystemDisk, &file).unwrap();
     let whole = std::fs::read(&file).unwrap();
     for at in 12..whole.len() - 4 {
         for value in [0, 1, 0x7f, 0xff] {
@@ -177,7 +177,7 @@ fn a_forged_file_does_not_panic() {
             let crc = crc32fast::hash(&forged[..body]);
             forged[body..].copy_from_slice(&crc.to_le_bytes());
             std::fs::write(&file, &forged).unwrap();
-            if let Ok(registry) = Registry::open(&file) {
+            if let Ok(registry) = Registry::open(&host::SystemDisk, &file) {
                 let _ = registry.find("**", &FindLimits::default());
                 let _ = registry.records(&[0, 1, 2, 3, 4, 5].map(MetricId));
             }
@@ -285,13 +285,13 @@ fn nothing_is_saved_while_numbers_are_reserved() {
     let path = dir.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&path).unwrap();
+    registry.save(&host::SystemDisk, &path).unwrap();
     let reserved = registry.reserve(vec!["x.y"], |name| name);
-    registry.save(&path).unwrap();
+    registry.save(&host::SystemDisk, &path).unwrap();
     assert!(!path.exists());
     let records: Vec<MetricRecord> =
         reserved.iter().map(|(id, name)| record(id.0, name, &[(0, &Policy::default())])).collect();
     registry.take_in(&records);
-    registry.save(&path).unwrap();
-    assert_eq!(Registry::open(&path).unwrap().records(&[MetricId(6)]), records);
+    registry.save(&host::SystemDisk, &path).unwrap();
+    assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().records(&[MetricId(6)]), records);
 }

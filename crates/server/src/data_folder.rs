@@ -14,12 +14,13 @@ use crate::settings::Settings;
 const SAVED: &str = "names";
 
 /// Creates the folder if it is missing, and opens its store. One process at a time can.
-pub fn open_store(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Arc<EmbeddedDriver>> {
+pub fn open_store(settings: &Settings, disk: &Arc<dyn Disk>) -> anyhow::Result<Arc<EmbeddedDriver>> {
     let data = &settings.data.dir;
     disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
-    let options = EmbeddedOptions { cache_bytes: settings.data.cache.0, ..EmbeddedOptions::default() };
+    let options =
+        EmbeddedOptions { cache_bytes: settings.data.cache.0, disk: disk.clone(), ..EmbeddedOptions::default() };
     Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))
 }
 
@@ -27,7 +28,7 @@ pub fn open_store(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Arc<Em
 pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> anyhow::Result<Registry> {
     let saved = data.join(SAVED);
     if disk.exists(&saved) {
-        let opened = Registry::open(&saved);
+        let opened = Registry::open(disk, &saved);
         // The file misses metrics that are created from now on: after a crash their ids would be given out again. So the
         // file must be gone before the first of them, also if the machine fails.
         let gone = disk.remove_file(&saved).and_then(|()| disk.sync_dir(data));
@@ -45,6 +46,6 @@ pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) 
 }
 
 /// Saves the names at a clean stop.
-pub fn save_registry(data: &Path, registry: &Registry) -> anyhow::Result<()> {
-    registry.save(&data.join(SAVED)).context("cannot save the names; the next start reads them from the store")
+pub fn save_registry(data: &Path, registry: &Registry, disk: &dyn Disk) -> anyhow::Result<()> {
+    registry.save(disk, &data.join(SAVED)).context("cannot save the names; the next start reads them from the store")
 }

@@ -52,6 +52,7 @@ pub struct Running<'a> {
     pub connection: Option<&'a Connection>,
     /// The data folder.
     pub data: &'a Path,
+    pub disk: &'a dyn host::Disk,
 }
 
 impl Running<'_> {
@@ -102,7 +103,7 @@ impl Running<'_> {
         if let Some(connection) = self.connection {
             connection.release().await;
         }
-        save_registry(self.data, self.ingest.registry())?;
+        save_registry(self.data, self.ingest.registry(), self.disk)?;
         tracing::info!("stopped");
         Ok(())
     }

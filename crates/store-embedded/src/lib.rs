@@ -12,11 +12,16 @@
 //! The trees come from an LSM library, without a log: the journal above replays what was not synced.
 //! Nothing outside of this crate knows the bytes on the disk.
 
+mod compaction;
 mod driver;
 mod events;
 mod folder;
 mod metrics;
+mod options;
 mod rows;
+mod tables;
+mod tasks;
 mod tree;
 
-pub use driver::{EmbeddedDriver, EmbeddedOptions};
+pub use driver::EmbeddedDriver;
+pub use options::EmbeddedOptions;

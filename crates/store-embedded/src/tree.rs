@@ -1,7 +1,10 @@
-//! One tree of sorted rows on the disk: the LSM library behind four calls.
+//! One tree of sorted rows on the disk: the LSM library behind a few calls.
+//!
+//! The library reads and writes its files itself and knows no other file system. Only what surrounds it (deleting
+//! folders and unfinished files) goes through [`host::Disk`]: a test that injects faults into a tree needs a real disk
+//! that fails, as the test of a full disk has one.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -9,6 +12,7 @@ use std::{
     },
 };
 
+use host::Disk;
 use lsm_tree::{
     AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SequenceNumberCounter, Slice, compaction::Leveled,
 };
@@ -27,10 +31,12 @@ const NEWEST: u64 = u64::MAX >> 1;
 pub(crate) struct Shared {
     pub(crate) cache: Arc<Cache>,
     pub(crate) descriptors: Arc<DescriptorTable>,
+    pub(crate) disk: Arc<dyn Disk>,
 }
 
 pub(crate) struct Tree {
     path: PathBuf,
+    disk: Arc<dyn Disk>,
     lsm: AnyTree,
     seqno: SequenceNumberCounter,
     /// Bytes of rows in the memtable that is written to, and of those whose flush failed.
@@ -57,6 +63,7 @@ impl Tree {
         }
         Ok(Tree {
             path: path.to_owned(),
+            disk: shared.disk.clone(),
             lsm,
             seqno,
             active: AtomicU64::new(0),
@@ -152,14 +159,14 @@ impl Tree {
     /// holds the flush lock and `merging`.
     fn sweep(&self, from: u64) {
         let version = self.lsm.current_version();
-        let Ok(files) = fs::read_dir(self.path.join("tables")) else { return };
-        for file in files.flatten() {
-            let number = file.file_name().to_str().and_then(|name| name.parse::<u64>().ok());
+        let Ok(files) = self.disk.read_dir(&self.path.join("tables")) else { return };
+        for file in files {
+            let number = file.name.to_str().and_then(|name| name.parse::<u64>().ok());
             let is_unfinished = |number: u64| from <= number && version.iter_tables().all(|table| table.id() != number);
             if number.is_some_and(is_unfinished)
-                && let Err(error) = fs::remove_file(file.path())
+                && let Err(error) = self.disk.remove_file(&file.path)
             {
-                tracing::warn!(%error, file = %file.path().display(), "an unfinished file cannot be deleted");
+                tracing::warn!(%error, file = %file.path.display(), "cannot delete an unfinished file; it takes up space until the next start");
             }
         }
     }
@@ -169,7 +176,8 @@ impl Tree {
         let _flushing = self.lsm.get_flush_lock();
         let _merging = self.merging.lock();
         self.deleted.store(true, Relaxed);
-        fs::remove_dir_all(&self.path)
+        self.disk
+            .remove_dir_all(&self.path)
             .map_err(|source| StoreError::Io { what: format!("deleting {}", self.path.display()), source })
     }
 

@@ -1,0 +1,109 @@
+//! The bounds of a find, what it has spent of them, and why it fails.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use globs::GlobError;
+
+use crate::tag_expressions::TagError;
+
+/// How far a find may go.
+#[derive(Debug, Clone)]
+pub struct FindLimits {
+    /// Nodes in the answer, at most; one more is [`FindError::TooManyNodes`].
+    pub nodes: usize,
+    /// Steps of the walk (bytes of names looked at, about), at most; one more is [`FindError::TooMuchWork`].
+    pub steps: u64,
+    /// Set by whoever asked when the answer is no longer wanted; looked at every few microseconds.
+    pub cancelled: Option<Arc<AtomicBool>>,
+}
+
+impl Default for FindLimits {
+    /// A million nodes; a second or two of walking.
+    fn default() -> FindLimits {
+        FindLimits { nodes: 1_000_000, steps: 100_000_000, cancelled: None }
+    }
+}
+
+/// Why a find was refused or ended early.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FindError {
+    /// A pattern that is refused whatever the names are.
+    #[error(transparent)]
+    Glob(#[from] GlobError),
+    /// More answers than the caller takes.
+    #[error("the pattern matches more than {limit} metrics and branches; make it narrower")]
+    TooManyNodes {
+        /// Nodes allowed.
+        limit: usize,
+    },
+    /// More walking than the caller allows.
+    #[error("the pattern takes too long to resolve; begin it with fixed components or make it narrower")]
+    TooMuchWork,
+    /// More tagged metrics than are looked through for one question.
+    #[error("there are more than {limit} metrics with tags, which is too many to look through; use names or globs")]
+    TooManyTagged {
+        /// Metrics that are looked through.
+        limit: u64,
+    },
+    /// A question about tags that cannot be answered.
+    #[error(transparent)]
+    Tags(#[from] TagError),
+    /// The tables of names refuse the pattern: it reads more rows of them than it may.
+    #[error("{0}")]
+    TooManyRows(String),
+    /// The store of the names does not answer.
+    #[error("{0}")]
+    Elsewhere(String),
+    /// The caller gave up.
+    #[error("the request was cancelled")]
+    Cancelled,
+}
+
+/// What a find has spent of its limits.
+pub(crate) struct Budget<'a> {
+    limits: &'a FindLimits,
+    steps: u64,
+}
+
+/// Steps between looks at the cancel flag.
+const STEPS_PER_LOOK: u64 = 1024;
+
+impl<'a> Budget<'a> {
+    pub(crate) fn new(limits: &'a FindLimits) -> Budget<'a> {
+        Budget { limits, steps: 0 }
+    }
+
+    /// Spends steps.
+    #[inline]
+    pub(crate) fn spend(&mut self, steps: u64) -> Result<(), FindError> {
+        let before = self.steps;
+        self.steps += steps;
+        if before / STEPS_PER_LOOK != self.steps / STEPS_PER_LOOK {
+            self.look()?;
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn look(&self) -> Result<(), FindError> {
+        if self.steps > self.limits.steps {
+            return Err(FindError::TooMuchWork);
+        }
+        match &self.limits.cancelled {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(FindError::Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks an number of answers against the limit.
+    #[inline]
+    pub(crate) fn check_nodes(&self, nodes: usize) -> Result<(), FindError> {
+        if nodes > self.limits.nodes {
+            return Err(FindError::TooManyNodes { limit: self.limits.nodes });
+        }
+        Ok(())
+    }
+}

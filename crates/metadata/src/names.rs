@@ -1,0 +1,205 @@
+//! Names and their ids: the records, the hash table that finds them, and the guards that readers and writers hold.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use metric::{MAX_NAME_BYTES, MetricId, Timestamp, is_tagged};
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+
+use crate::{
+    arena::{Arena, NOWHERE, Place, Record},
+    name_table::NameTable,
+    policies::PolicyId,
+    segment::Segment,
+};
+
+/// What the lock of names guards.
+pub(crate) struct Table {
+    pub arena: Arena,
+    pub(crate) by_name: NameTable,
+    // The place of each id's record; NOWHERE where an id has none.
+    pub places: Vec<Place>,
+    // Names, not ids: without the holes that a restore may leave.
+    pub names: usize,
+    // The path index: every untagged name is in one segment or in the tail. The largest segment first.
+    pub segments: Vec<Arc<Segment>>,
+    // Ids in the order they came.
+    pub tail: Vec<MetricId>,
+    // Ids of the names with tags, hidden ones included.
+    pub tagged: Vec<MetricId>,
+    // Metrics that are no more, though their ids are: see `Registry::hide`.
+    pub hidden: HashSet<MetricId>,
+    // Names that have an id and are no metrics yet: see `Registry::reserve`. Few, and not for long.
+    pub reserved: HashMap<Box<str>, MetricId>,
+}
+
+/// Names are checked when they come in; what is in the arena is text.
+pub(crate) fn text(name: &[u8]) -> &str {
+    std::str::from_utf8(name).expect("names in the arena are UTF-8")
+}
+
+impl Table {
+    pub(crate) fn new() -> Table {
+        Table {
+            arena: Arena::new(),
+            by_name: NameTable::new(),
+            places: Vec::new(),
+            names: 0,
+            segments: Vec::new(),
+            tail: Vec::new(),
+            tagged: Vec::new(),
+            hidden: HashSet::new(),
+            reserved: HashMap::new(),
+        }
+    }
+
+    /// Makes room for names.
+    pub(crate) fn reserve(&mut self, names: usize) {
+        self.by_name.reserve(names);
+    }
+
+    /// Adds a name that is in the arena to the hash table.
+    pub(crate) fn add_place(&mut self, hash: u64, place: Place) {
+        self.by_name.insert(hash, place);
+        self.names += 1;
+    }
+
+    /// Also what is hidden.
+    #[inline]
+    pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
+        let place = self.by_name.find(hash, |place| self.arena.get(place).name == name)?;
+        Some(self.arena.get(place).id)
+    }
+
+    #[inline]
+    pub(crate) fn find_shown(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
+        self.find(hash, name).filter(|id| self.hidden.is_empty() || !self.hidden.contains(id))
+    }
+
+    /// Brings a hidden metric back, and tells whether it was one.
+    pub(crate) fn show(&mut self, id: MetricId) -> bool {
+        let was_hidden = self.hidden.remove(&id);
+        if was_hidden {
+            self.names += 1;
+            if self.record(id).is_some_and(|record| !is_tagged(text(record.name))) {
+                self.tail.push(id);
+            }
+        }
+        was_hidden
+    }
+
+    #[inline]
+    pub(crate) fn record(&self, id: MetricId) -> Option<Record<'_>> {
+        let place = *self.places.get(id.index())?;
+        (place != NOWHERE).then(|| self.arena.get(place))
+    }
+
+    /// Adds a metric. Neither its name nor its id is there yet.
+    pub(crate) fn insert(&mut self, hash: u64, id: MetricId, name: &str, policy: PolicyId, created_on: Timestamp) {
+        let created = created_on.clamp(0, Timestamp::from(u32::MAX)) as u32;
+        let place = self.arena.push(Record { id, created, policy, name: name.as_bytes() });
+        let index = id.index();
+        if index >= self.places.len() {
+            self.places.resize(index + 1, NOWHERE);
+        }
+        self.places[index] = place;
+        self.add_place(hash, place);
+        if is_tagged(name) {
+            self.tagged.push(id);
+        } else {
+            self.tail.push(id);
+        }
+    }
+
+    /// Adds a segment at the place that its size gives it.
+    pub(crate) fn add_segment(&mut self, segment: Segment) {
+        let at = self.segments.partition_point(|other| other.len() >= segment.len());
+        self.segments.insert(at, Arc::new(segment));
+    }
+}
+
+/// Shared access to names: see [`Registry::read`].
+pub struct Names<'a> {
+    pub(crate) table: RwLockReadGuard<'a, Table>,
+}
+
+impl Names<'_> {
+    /// The id of the metric with exactly this name, whose [`Registry::hash`] is `hash`.
+    #[inline]
+    pub fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
+        self.table.find_shown(hash, name)
+    }
+
+    /// The name of a metric; empty when no metric has the id.
+    pub fn name(&self, id: MetricId) -> &str {
+        self.table.record(id).map_or("", |record| text(record.name))
+    }
+
+    /// Whether a metric has the id, and is not hidden.
+    pub fn is_shown(&self, id: MetricId) -> bool {
+        self.table.record(id).is_some() && (self.table.hidden.is_empty() || !self.table.hidden.contains(&id))
+    }
+
+    /// The policy that holds for a metric now.
+    ///
+    /// # Panics
+    /// When no metric has the id.
+    #[inline]
+    pub fn policy_id(&self, id: MetricId) -> PolicyId {
+        self.table.record(id).expect("a metric's id comes from the registry").policy
+    }
+
+    /// When a metric was created, Unix seconds.
+    ///
+    /// # Panics
+    /// When no metric has the id.
+    pub fn created_on(&self, id: MetricId) -> Timestamp {
+        Timestamp::from(self.table.record(id).expect("a metric's id comes from the registry").created)
+    }
+
+    /// The id after the highest in use: what per-metric columns are sized by.
+    pub fn end(&self) -> MetricId {
+        MetricId(self.table.places.len() as u32)
+    }
+
+    /// Asks the processor to fetch what [`Names::find`] will look at. Worth it where the hashes of a batch are
+    /// known before its names are looked up.
+    #[inline]
+    pub fn prefetch(&self, hash: u64) {
+        self.table.by_name.prefetch(hash);
+    }
+}
+
+/// Exclusive access to names: see [`Registry::write`].
+pub struct NamesMut<'a> {
+    pub(crate) table: RwLockWriteGuard<'a, Table>,
+}
+
+impl NamesMut<'_> {
+    /// As [`Names::find`].
+    #[inline]
+    pub fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
+        self.table.find_shown(hash, name)
+    }
+
+    /// The id of the metric with this name, which is created when it is not there: another thread may
+    /// have been quicker. `name` is canonical ([`metric::canonical_name`]), `hash` is its [`Registry::hash`], `policy`
+    /// comes from [`Registry::intern`], `now` is in Unix seconds.
+    ///
+    /// # Panics
+    /// When the name is longer than a canonical one can be, and at 2³² - 1 metrics.
+    pub fn create(&mut self, hash: u64, name: &str, policy: PolicyId, now: Timestamp) -> MetricId {
+        assert!(name.len() <= MAX_NAME_BYTES, "a canonical name has at most {MAX_NAME_BYTES} bytes");
+        if let Some(id) = self.table.find(hash, name.as_bytes()) {
+            self.table.show(id);
+            return id;
+        }
+        let reserved = if self.table.reserved.is_empty() { None } else { self.table.reserved.remove(name) };
+        let id = reserved.unwrap_or(MetricId(self.table.places.len() as u32));
+        assert!(id != MetricId::NONE, "a registry gives out at most 2^32 - 1 metrics");
+        self.table.insert(hash, id, name, policy, now);
+        id
+    }
+}
