@@ -1,4 +1,4 @@
-//! What every handler works with: the backend, a parsed query, a turn for heavy work, and the reply.
+//! The shared base of all handlers: the backend, a parsed query, a turn for heavy work, and the reply.
 //!
 //! [`Backend`] and [`Query`] are the two arguments of a handler, [`Reply`] its result. The room knows no handler.
 

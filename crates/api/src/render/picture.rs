@@ -97,7 +97,7 @@ fn line(series: Series) -> graph::Series {
     }
 }
 
-/// What the functions of the group *Graph* said, as `graph` draws it. Both structs have the same fields, and the compiler
+/// The options that functions of the group *Graph* set, as `graph` draws them. Both structs have the same fields, and the compiler
 /// checks that none is missing here.
 fn style(options: &GraphOptions) -> Style {
     let GraphOptions { color, alpha, line_width, dashed, second_axis, stacked, infinite, invisible } = options.clone();

@@ -9,7 +9,7 @@ use crate::http::{Parameters, Rejection};
 pub(crate) struct PictureOptions {
     /// How it is drawn.
     pub graph: Options,
-    /// What it shows.
+    /// Lines or a pie.
     pub graph_type: GraphType,
     /// The form of the file.
     pub file: File,
