@@ -160,3 +160,29 @@ fn files_of_a_crate_use_each_other_in_circles_only_where_the_table_says_why() {
     let gone: Vec<_> = (0..listed.len()).filter(|row| !needed.contains(row)).map(|row| &listed[row]).collect();
     assert!(gone.is_empty(), "docs/architecture.md lists circles that do not exist: {gone:?}");
 }
+
+#[test]
+fn the_walks_name_files_that_exist() {
+    let page = include_str!("../../../../docs/architecture.md");
+    let (_, walks) = page.split_once("## Where to read").expect("the page has the walks");
+    let (walks, _) = walks.split_once("\n## ").expect("a section follows");
+    let mut home = "";
+    let mut checked = 0;
+    for line in walks.lines() {
+        if let Some((_, rest)) = line.split_once(", in `") {
+            home = rest.split('`').next().unwrap_or_default();
+        }
+        let mut of_crate = home;
+        for word in line.split_whitespace() {
+            let word = word.trim_end_matches([',', ';']);
+            if let Some(name) = word.strip_suffix(':') {
+                of_crate = name;
+            } else if word.ends_with(".rs") || word.ends_with('/') {
+                let path = sources::crates_folder().join(of_crate).join("src").join(word);
+                assert!(path.exists(), "docs/architecture.md names {word} of {of_crate}, which does not exist");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 40, "the walks were not found");
+}
