@@ -3,60 +3,14 @@
 //! `cargo run --release -p ingest --example accept [NAMES] [POINTS]`.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use carbon::LineDecoder;
 use ingest::{BATCH_POINTS, Ingest, IngestOptions, Protocol};
 use metadata::Registry;
-use metric::Timestamp;
-use store::{
-    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, Store, StoreError, Usage,
-};
-
-/// A store that takes nothing.
-struct Down;
-
-fn down<T: Send + 'static>() -> DriverFuture<'static, T> {
-    Box::pin(async { Err(StoreError::Unavailable("it is down".into())) })
-}
-
-impl PointStore for Down {
-    fn write(&self, _runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        down()
-    }
-
-    fn fetch(&self, _fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        down()
-    }
-
-    fn sync(&self) -> DriverFuture<'_, ()> {
-        down()
-    }
-
-    fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
-        down()
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-impl NameStore for Down {
-    fn put_metrics(&self, _records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        down()
-    }
-
-    fn scan_metrics<'a>(&'a self, _each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
-        down()
-    }
-}
+use store::{MemoryDriver, ScriptedDriver, Store};
 
 fn main() {
     let mut args = std::env::args().skip(1).map(|arg| arg.parse::<usize>().expect("a number"));
@@ -65,7 +19,9 @@ fn main() {
     println!("the store is up:");
     measure(names, points, Arc::new(MemoryDriver::new()).into(), IngestOptions::default().memory_limit_bytes);
     println!("the store is down, memory is full:");
-    measure(names, points, Arc::new(Down).into(), 8 * names as u64 / 2);
+    let down = Arc::new(ScriptedDriver::default());
+    down.is_down.store(true, SeqCst);
+    measure(names, points, down.store(), 8 * names as u64 / 2);
 }
 
 fn measure(names: usize, points: usize, store: Store, memory_limit_bytes: u64) {

@@ -6,7 +6,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -15,82 +15,11 @@ use carbon::Sink as _;
 use ingest::{Ingest, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Policy, Timestamp, Window};
-use store::{
-    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SeriesRequest,
-    Usage,
-};
+use store::{MetricRecord, NameStore, PolicyChange, ScriptedDriver, SeriesRequest};
 use support::{now, options, rules, runtime};
 
-/// A driver that waits, or fails, when it is told to.
-#[derive(Default)]
-struct Scripted {
-    inner: MemoryDriver,
-    writes_wait: AtomicBool,
-    syncs_wait: AtomicBool,
-    /// Writes that began.
-    writes: AtomicU32,
-    /// Syncs that began.
-    syncs: AtomicU32,
-}
-
-impl Scripted {
-    async fn wait(flag: &AtomicBool) {
-        while flag.load(SeqCst) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    }
-}
-
-impl PointStore for Scripted {
-    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            self.writes.fetch_add(1, SeqCst);
-            Scripted::wait(&self.writes_wait).await;
-            self.inner.write(runs).await
-        })
-    }
-
-    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        self.inner.fetch(fetches)
-    }
-
-    fn sync(&self) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            self.syncs.fetch_add(1, SeqCst);
-            Scripted::wait(&self.syncs_wait).await;
-            Ok(())
-        })
-    }
-
-    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
-        self.inner.expire(now)
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-impl NameStore for Scripted {
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            // As slow as the sync behind it: whoever goes away meanwhile has listed nothing.
-            Scripted::wait(&self.syncs_wait).await;
-            self.inner.put_metrics(records).await
-        })
-    }
-
-    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.inner.scan_metrics(each)
-    }
-
-    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
 /// Opens the pipeline; names come from the metrics table, and from `saved` as from a file of names.
-async fn open(dir: &Path, driver: &Arc<Scripted>, retentions: &str, saved: Vec<MetricRecord>) -> Arc<Ingest> {
+async fn open(dir: &Path, driver: &Arc<ScriptedDriver>, retentions: &str, saved: Vec<MetricRecord>) -> Arc<Ingest> {
     let registry = Arc::new(Registry::new());
     registry.restore(saved);
     driver.scan_metrics(&mut |records| _ = registry.restore(records)).await.unwrap();
@@ -133,25 +62,25 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 
 #[test]
 fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let time = now() - 30;
     let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", time, 1.0)]).await;
-        driver.writes_wait.store(true, SeqCst);
+        driver.writes.close();
         let changing = tokio::spawn({
             let ingest = ingest.clone();
             async move { ingest.set_rules(rules("1s:2h")).await }
         });
-        until(|| driver.writes.load(SeqCst) == 1).await;
+        until(|| driver.writes.arrived() == 1).await;
         send(&ingest, &[("a", time + 1, 2.0)]).await;
         let flushing = tokio::spawn({
             let ingest = ingest.clone();
             async move { ingest.flush().await }
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
-        driver.writes_wait.store(false, SeqCst);
+        driver.writes.open();
         in_time(flushing).await.unwrap().unwrap();
         in_time(changing).await.unwrap();
     });
@@ -166,13 +95,13 @@ fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
 
 #[test]
 fn a_flush_that_nobody_waits_for_any_more_does_not_keep_the_next_one_waiting() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
-        driver.writes_wait.store(true, SeqCst);
+        driver.writes.close();
         assert!(tokio::time::timeout(Duration::from_millis(50), ingest.flush()).await.is_err());
-        driver.writes_wait.store(false, SeqCst);
+        driver.writes.open();
         in_time(ingest.flush()).await.unwrap();
         assert_eq!(ingest.counters().held_slots, 0);
         in_time(ingest.close()).await.unwrap();
@@ -181,39 +110,39 @@ fn a_flush_that_nobody_waits_for_any_more_does_not_keep_the_next_one_waiting() {
 
 #[test]
 fn a_stop_in_the_middle_of_a_flush_writes_each_point_once() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
-        driver.writes_wait.store(true, SeqCst);
+        driver.writes.close();
         let flushing = tokio::spawn({
             let ingest = ingest.clone();
             async move { ingest.flush().await }
         });
-        until(|| driver.writes.load(SeqCst) == 1).await;
+        until(|| driver.writes.arrived() == 1).await;
         let closing = tokio::spawn({
             let ingest = ingest.clone();
             async move { ingest.close().await }
         });
         tokio::time::sleep(Duration::from_millis(100)).await;
-        driver.writes_wait.store(false, SeqCst);
+        driver.writes.open();
         in_time(flushing).await.unwrap().unwrap();
         in_time(closing).await.unwrap().unwrap();
         assert_eq!(ingest.counters().held_slots, 0);
-        assert_eq!(driver.writes.load(SeqCst), 1);
+        assert_eq!(driver.writes.arrived(), 1);
     });
 }
 
 #[test]
 fn metrics_that_a_dropped_flush_was_listing_are_listed_by_the_next() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         send(&ingest, &[("a", now() - 30, 1.0)]).await;
-        driver.syncs_wait.store(true, SeqCst);
+        driver.syncs.close();
         assert!(tokio::time::timeout(Duration::from_millis(100), ingest.flush()).await.is_err());
-        driver.syncs_wait.store(false, SeqCst);
+        driver.syncs.open();
         in_time(ingest.flush()).await.unwrap();
         let mut names = Vec::new();
         let mut each = |records: Vec<MetricRecord>| names.extend(records.into_iter().map(|record| record.name));
@@ -235,7 +164,7 @@ fn record(number: u32, name: &str, retention: &str) -> MetricRecord {
 
 #[test]
 fn a_metric_that_only_the_saved_names_and_the_journal_know_gets_into_the_metrics_table() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
@@ -254,7 +183,7 @@ fn a_metric_that_only_the_saved_names_and_the_journal_know_gets_into_the_metrics
 
 #[test]
 fn a_metric_that_a_crash_left_out_of_the_middle_of_the_table_is_kept_by_its_own_policy() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let time = now() - 30;
     let life = runtime(2);
     life.block_on(async {
@@ -273,7 +202,7 @@ fn a_metric_that_a_crash_left_out_of_the_middle_of_the_table_is_kept_by_its_own_
 
 #[test]
 fn points_accepted_under_a_new_retention_are_replayed_under_it() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let time = (now() - 600) / 60 * 60;
     let life = runtime(2);
     life.block_on(async {
@@ -298,7 +227,7 @@ fn points_accepted_under_a_new_retention_are_replayed_under_it() {
 
 #[test]
 fn new_metrics_and_new_rules_at_once_harm_nobody() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap().block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
         let done = Arc::new(AtomicBool::new(false));
@@ -334,7 +263,7 @@ fn new_metrics_and_new_rules_at_once_harm_nobody() {
 #[test]
 fn a_batch_of_any_size_is_replayed() {
     const POINTS: u32 = 4_300_000;
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let life = runtime(2);
     life.block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
@@ -353,7 +282,7 @@ fn a_batch_of_any_size_is_replayed() {
 
 #[test]
 fn points_accepted_under_an_old_retention_are_replayed_under_that() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Scripted::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let time = (now() - 600) / 60 * 60;
     let life = runtime(2);
     life.block_on(async {

@@ -6,10 +6,7 @@ mod support;
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
-    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::{Duration, Instant},
 };
 
@@ -17,104 +14,28 @@ use carbon::Sink as _;
 use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Timestamp, Window};
-use store::{
-    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
-    Store, StoreError, Usage,
-};
+use store::{Fetch, NameStore, PointStore, ScriptedDriver, SeriesRequest};
 use support::{THREE_STAGES, now, options, registry_of, rules, runtime};
-
-/// A store that can be down, hang, or break.
-#[derive(Default)]
-struct Shaky {
-    inner: MemoryDriver,
-    is_down: AtomicBool,
-    hangs: AtomicBool,
-    panics: AtomicBool,
-    has_others: AtomicBool,
-    tries: AtomicU32,
-}
-
-impl Shaky {
-    fn answer(&self) -> Result<(), StoreError> {
-        self.tries.fetch_add(1, SeqCst);
-        assert!(!self.panics.load(SeqCst), "it breaks");
-        if self.is_down.load(SeqCst) {
-            return Err(StoreError::Unavailable("it is down".into()));
-        }
-        Ok(())
-    }
-}
-
-impl PointStore for Shaky {
-    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            while self.hangs.load(SeqCst) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-            self.answer()?;
-            self.inner.write(runs).await
-        })
-    }
-
-    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        Box::pin(async move {
-            self.answer()?;
-            self.inner.fetch(fetches).await
-        })
-    }
-
-    fn sync(&self) -> DriverFuture<'_, ()> {
-        Box::pin(async move { self.answer() })
-    }
-
-    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
-        self.inner.expire(now)
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-impl NameStore for Shaky {
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            self.answer()?;
-            self.inner.put_metrics(records).await
-        })
-    }
-
-    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.inner.scan_metrics(each)
-    }
-
-    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
-impl SharedPoints for Shaky {
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(totals)))
-    }
-}
 
 /// Slots that memory may hold in these tests.
 const MEMORY_SLOTS: u64 = 2000;
 
-async fn open_with(dir: &Path, driver: &Arc<Shaky>, retentions: &str, journal_limit_bytes: u64) -> Arc<Ingest> {
+async fn open_with(
+    dir: &Path,
+    driver: &Arc<ScriptedDriver>,
+    retentions: &str,
+    journal_limit_bytes: u64,
+) -> Arc<Ingest> {
     let registry = registry_of(&**driver).await;
     let options = IngestOptions {
         memory_limit_bytes: 8 * MEMORY_SLOTS,
         journal_limit_bytes,
         ..options(dir, Duration::from_millis(20))
     };
-    let shared = driver.has_others.load(SeqCst).then(|| driver.clone() as Arc<dyn SharedPoints>);
-    let store = Store { shared, ..Store::of(driver.clone()) };
-    Ingest::open(options, store, registry, rules(retentions)).await.unwrap()
+    Ingest::open(options, driver.store(), registry, rules(retentions)).await.unwrap()
 }
 
-async fn open(dir: &Path, driver: &Arc<Shaky>) -> Arc<Ingest> {
+async fn open(dir: &Path, driver: &Arc<ScriptedDriver>) -> Arc<Ingest> {
     open_with(dir, driver, THREE_STAGES, 1 << 30).await
 }
 
@@ -175,7 +96,7 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
 }
 
 /// Brings the store down and fills memory, so that the next points are parked. Returns the time of the first that is.
-async fn park(ingest: &Ingest, driver: &Shaky, model: &mut Model) -> Timestamp {
+async fn park(ingest: &Ingest, driver: &ScriptedDriver, model: &mut Model) -> Timestamp {
     let base = now() - 1800;
     driver.is_down.store(true, SeqCst);
     in_time(send(ingest, model, base, 21, 1.0)).await;
@@ -186,7 +107,7 @@ async fn park(ingest: &Ingest, driver: &Shaky, model: &mut Model) -> Timestamp {
 
 #[test]
 fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
@@ -197,7 +118,7 @@ fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
         let counters = ingest.counters();
         assert_eq!((counters.parked_points, counters.parked_points_total), (8300, 8300));
         assert!(counters.parked_bytes >= 8300 * 16 && !counters.stalled && counters.held_slots <= MEMORY_SLOTS + 100);
-        assert!(driver.tries.load(SeqCst) < 30, "it is not asked without a rest");
+        assert!(driver.answers() < 30, "it is not asked without a rest");
         driver.is_down.store(false, SeqCst);
         // Points go on coming while the others are read back.
         for i in 0..50 {
@@ -216,7 +137,7 @@ fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
 
 #[test]
 fn a_crash_while_points_are_parked_loses_none() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut model = Model::new();
     let life = runtime(2);
     let next = life.block_on(async {
@@ -251,7 +172,7 @@ fn a_crash_while_points_are_parked_loses_none() {
 
 #[test]
 fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
@@ -276,7 +197,7 @@ fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
 
 #[test]
 fn the_time_that_senders_wait_is_counted_while_they_wait() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
@@ -302,7 +223,7 @@ fn the_time_that_senders_wait_is_counted_while_they_wait() {
 
 #[test]
 fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
@@ -343,13 +264,13 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
 
 #[test]
 fn a_flush_tries_a_store_that_was_down_at_once() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         park(&ingest, &driver, &mut model).await;
         // After one, two and four seconds; the next try would be in eight.
-        let tries = driver.tries.load(SeqCst);
-        until("it is tried rarely", || driver.tries.load(SeqCst) >= tries + 4).await;
+        let tries = driver.answers();
+        until("it is tried rarely", || driver.answers() >= tries + 4).await;
         driver.is_down.store(false, SeqCst);
         let began = Instant::now();
         in_time(ingest.flush_patiently(Duration::from_secs(10))).await.unwrap();
@@ -359,7 +280,7 @@ fn a_flush_tries_a_store_that_was_down_at_once() {
 
 #[test]
 fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut model = Model::new();
     let life = runtime(2);
     let next = life.block_on(async {
@@ -399,15 +320,15 @@ fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
 
 #[test]
 fn a_store_that_does_not_answer_is_down_too() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let base = now() - 1800;
-        driver.hangs.store(true, SeqCst);
+        driver.writes.close();
         in_time(send(&ingest, &mut model, base, 21, 1.0)).await;
         in_time(send(&ingest, &mut model, base + 21, 21, 2.0)).await;
         assert_eq!(ingest.counters().parked_points, 2100);
-        driver.hangs.store(false, SeqCst);
+        driver.writes.open();
         in_time(ingest.flush()).await.unwrap();
         check(&ingest, &model, "after the outage").await;
     });
@@ -415,7 +336,7 @@ fn a_store_that_does_not_answer_is_down_too() {
 
 #[test]
 fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let next = park(&ingest, &driver, &mut model).await;
@@ -445,7 +366,7 @@ fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is
                 aggregation: policy.aggregation,
             }
         });
-        for cells in driver.inner.fetch(fetches.collect()).await.unwrap() {
+        for cells in driver.memory.fetch(fetches.collect()).await.unwrap() {
             assert_eq!(cells.values.iter().filter(|value| !value.is_nan()).count(), 81);
         }
     });
@@ -454,8 +375,8 @@ fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is
 #[test]
 fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is_not_is_an_error() {
     runtime(2).block_on(async {
-        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
-        driver.has_others.store(true, SeqCst);
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        driver.has_other_writers.store(true, SeqCst);
         let ingest = open(dir.path(), &driver).await;
         let (base, mut model) = (now() - 1000, Model::new());
         send(&ingest, &mut model, base, 5, 1.0).await;
@@ -486,7 +407,7 @@ fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is
 
 #[test]
 fn a_driver_that_panics_is_asked_again() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         driver.panics.store(true, SeqCst);
@@ -501,7 +422,7 @@ fn a_driver_that_panics_is_asked_again() {
 
 #[test]
 fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
         let listed = async || {
@@ -526,7 +447,7 @@ fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
 
 #[test]
 fn parked_points_come_under_the_policy_that_held_when_they_came() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, "1s:1h", 1 << 30).await;
@@ -551,7 +472,7 @@ fn parked_points_come_under_the_policy_that_held_when_they_came() {
 
 #[test]
 fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_memory_had_no_room_for() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(Shaky::default()));
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut model = Model::new();
     let life = runtime(2);
     let base = (now() - 1800) / 60 * 60;

@@ -15,6 +15,7 @@ mod events;
 mod memory;
 mod names;
 mod points;
+mod scripted;
 mod series;
 mod shared;
 
@@ -24,5 +25,6 @@ pub use events::{Event, Events, NewEvent};
 pub use memory::MemoryDriver;
 pub use names::{MetricRecord, NameStore, PolicyChange};
 pub use points::{Cells, Fetch, PointStore, Run, Usage};
+pub use scripted::{Gate, ScriptedDriver};
 pub use series::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
 pub use shared::{EachBatch, ScanProgress, SharedMetric, SharedNames, SharedNode, SharedPoints};

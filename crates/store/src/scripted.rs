@@ -1,0 +1,170 @@
+//! A driver for tests of what uses one: it is down, waits or panics when the test says so.
+
+use std::{
+    future::{Future, poll_fn, ready},
+    mem,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    },
+    task::{Poll, Waker},
+};
+
+use metric::Timestamp;
+
+use crate::{
+    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
+    StoreError, Usage,
+};
+
+/// A [`MemoryDriver`] whose calls a test lets fail, wait or panic, and counts.
+#[derive(Debug, Default)]
+pub struct ScriptedDriver {
+    /// The rows and metrics.
+    pub memory: MemoryDriver,
+    /// While true, reads, writes and syncs fail as of a store that cannot be reached.
+    pub is_down: AtomicBool,
+    /// While true, the same calls panic.
+    pub panics: AtomicBool,
+    /// Where writes of points wait.
+    pub writes: Gate,
+    /// Where syncs and writes of metrics wait.
+    pub syncs: Gate,
+    /// Whether [`ScriptedDriver::store`] says that other processes write the same points.
+    pub has_other_writers: AtomicBool,
+    answers: AtomicU32,
+}
+
+impl ScriptedDriver {
+    /// The driver as the store of a node.
+    pub fn store(self: &Arc<ScriptedDriver>) -> Store {
+        let shared = self.has_other_writers.load(SeqCst).then(|| self.clone() as Arc<dyn SharedPoints>);
+        Store { shared, ..Store::of(self.clone()) }
+    }
+
+    /// How many calls were answered so far, with success or without.
+    pub fn answers(&self) -> u32 {
+        self.answers.load(SeqCst)
+    }
+
+    fn answer(&self) -> Result<(), StoreError> {
+        self.answers.fetch_add(1, SeqCst);
+        assert!(!self.panics.load(SeqCst), "the test lets this call panic");
+        if self.is_down.load(SeqCst) {
+            return Err(StoreError::Unavailable("it is down".into()));
+        }
+        Ok(())
+    }
+}
+
+impl PointStore for ScriptedDriver {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.writes.pass().await;
+            self.answer()?;
+            self.memory.write(runs).await
+        })
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        Box::pin(async move {
+            self.answer()?;
+            self.memory.fetch(fetches).await
+        })
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.syncs.pass().await;
+            self.answer()
+        })
+    }
+
+    fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+        self.memory.expire(now)
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for ScriptedDriver {
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.syncs.wait().await;
+            self.answer()?;
+            self.memory.put_metrics(records).await
+        })
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.memory.scan_metrics(each)
+    }
+
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
+}
+
+impl SharedPoints for ScriptedDriver {
+    /// The other processes never write.
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+        Box::pin(ready(Ok(totals)))
+    }
+}
+
+/// Where calls wait while a test has closed it. Open at first.
+#[derive(Debug, Default)]
+pub struct Gate {
+    state: Mutex<GateState>,
+}
+
+#[derive(Debug, Default)]
+struct GateState {
+    is_closed: bool,
+    arrived: u32,
+    waiting: Vec<Waker>,
+}
+
+impl Gate {
+    /// Lets the calls from now on wait.
+    pub fn close(&self) {
+        self.state().is_closed = true;
+    }
+
+    /// Lets all calls go on.
+    pub fn open(&self) {
+        let waiting = {
+            let mut state = self.state();
+            state.is_closed = false;
+            mem::take(&mut state.waiting)
+        };
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// How many calls arrived so far, those that wait included.
+    pub fn arrived(&self) -> u32 {
+        self.state().arrived
+    }
+
+    fn pass(&self) -> impl Future<Output = ()> {
+        self.state().arrived += 1;
+        self.wait()
+    }
+
+    fn wait(&self) -> impl Future<Output = ()> {
+        poll_fn(|context| {
+            let mut state = self.state();
+            if !state.is_closed {
+                return Poll::Ready(());
+            }
+            state.waiting.push(context.waker().clone());
+            Poll::Pending
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
