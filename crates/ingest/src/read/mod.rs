@@ -1,6 +1,5 @@
 //! Reading series: stored rows, with the points in memory laid over them.
 
-mod choice;
 mod older_policies;
 mod reader;
 mod reading;

@@ -4,10 +4,9 @@ use std::{ops::Range, sync::Arc};
 
 use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
 use metadata::{PolicyHistory, Registry};
-use metric::{MetricId, Partial, Policy, Slot, Stage, Table, Timestamp};
+use metric::{MetricId, Partial, Policy, Slot, Stage, StageChoice, Table, Timestamp};
 use store::{Cells, FetchedSeries, SeriesRequest};
 
-use super::choice::{Choice, choose};
 use crate::{memtable::LockedMemtable, policy_table::PolicyTable};
 
 /// A series being read.
@@ -15,7 +14,7 @@ pub(super) struct Reading {
     pub(super) metric: MetricId,
     pub(super) policy: Arc<Policy>,
     pub(super) history: PolicyHistory,
-    pub(super) choice: Choice,
+    pub(super) choice: StageChoice,
     /// Stage 0: the values in memory, one for each of the slots; `None` where there are none.
     in_memory: Option<Vec<f64>>,
     /// A coarser stage: the points in memory.
@@ -34,7 +33,7 @@ impl Reading {
         // A policy made this moment is in the registry before it is in the table.
         let policy = table.all.get(usize::from(history.current()));
         let policy = policy.cloned().unwrap_or_else(|| registry.policy(history.current()));
-        let choice = choose(&policy, request)?;
+        let choice = policy.retention.choose(request.window, request.now, request.max_points)?;
         let stored = choice.slots.clone();
         let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
