@@ -52,7 +52,7 @@ fn main() {
     println!("{:?}", registry.index_statistics());
     let resident = resident_bytes() - before;
     println!(
-        "{:.1} bytes a metric resident, {:.1} of them reckoned",
+        "{:.1} bytes a metric resident, {:.1} of them estimated",
         resident as f64 / names.len() as f64,
         registry.memory_bytes() as f64 / names.len() as f64
     );

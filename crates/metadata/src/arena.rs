@@ -91,7 +91,7 @@ impl Arena {
         self.ends.iter().map(|&end| end as usize).sum()
     }
 
-    /// Bytes in use of each chunk. What lies before them changes only in its policies.
+    /// Bytes in use of each chunk. Bytes before these ends change only in their policies.
     pub(crate) fn ends(&self) -> Vec<u32> {
         self.ends.clone()
     }
@@ -101,7 +101,7 @@ impl Arena {
         &self.chunks[index]
     }
 
-    /// Takes over the used bytes of a chunk of another arena, or nothing when they are no whole records.
+    /// Takes over the used bytes of a chunk of another arena, or nothing when they do not end with a record.
     pub(crate) fn push_chunk(&mut self, bytes: &[u8]) -> Option<()> {
         let mut begin = 0;
         while begin < bytes.len() {

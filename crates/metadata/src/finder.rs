@@ -6,14 +6,14 @@ use crate::{
     registry::Registry,
 };
 
-/// Who answers globs: the registry's path index, or something beside that knows more names.
+/// Answers globs. The registry is one; another asks a store that knows more names.
 ///
-/// A call may take as long as the names are far; it is made where blocking is allowed.
+/// A call may wait for a network: call from a thread that may block.
 pub trait Finder: Send + Sync + 'static {
     /// The nodes that a pattern names, as [`Registry::find`](Registry::find) has them.
     ///
     /// # Errors
-    /// As there; [`FindError::Elsewhere`] where names are asked of a store that cannot answer.
+    /// As there; [`FindError::Elsewhere`] when the store of the names cannot answer.
     fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError>;
 
     /// The metrics that a pattern names, as [`Registry::leaves`](Registry::leaves) has them.

@@ -1,8 +1,8 @@
-//! The path index: which names a pattern stands for, and how new names get into its segments.
+//! The path index: the names that a pattern matches.
 //!
-//! Log-structured. A new name goes to the tail, a plain list that finds look through one by one. The
-//! maintenance thread seals the tail into a segment and merges segments, always beside the lock: a find or a
-//! creation waits for the exchange of a list of pointers, never for a merge.
+//! Log-structured. A new name goes to the tail, a plain list that finds read one by one. The maintenance thread
+//! seals the tail into a segment and merges segments, always outside the lock: a find or a creation waits for the
+//! exchange of a list of pointers, never for a merge.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
 /// Names in the tail from which on it is sealed. A look through as many takes about half a millisecond.
 const SEAL: usize = 8192;
 
-/// As [`SEAL`], when few names are coming: sealing then costs nobody anything.
+/// As [`SEAL`], when few names are coming: sealing then delays no batch.
 const SEAL_WHEN_QUIET: usize = 256;
 
 /// Names sealed at once, at most: what bounds the memory of a seal after a restore.
@@ -135,9 +135,9 @@ impl Registry {
         }
     }
 
-    /// Takes metrics out of sight: somebody deleted them from tables that are shared. Their ids, names and
-    /// policies stay, for points that are on their way; [`NamesMut::create`] of the same name brings one back
-    /// under its old id. Rebuilds the path index: seconds for millions of names, beside the lock.
+    /// Hides metrics that another process deleted from shared tables. Their ids, names and policies stay, for points
+    /// that are on their way; [`NamesMut::create`](crate::NamesMut::create) of the same name shows one again under its
+    /// old id. Rebuilds the path index: seconds for millions of names, outside the lock.
     pub fn hide(&self, ids: &[MetricId]) {
         let _compacting = self.compacting.lock();
         let gone: HashSet<MetricId> = {
@@ -165,7 +165,7 @@ impl Registry {
         table.segments.truncate(first);
         table.add_segment(merged);
         drop(table);
-        // The last owner of the old segments frees them: `old`, beside the lock, or a find that still reads.
+        // The last owner of the old segments frees them: `old`, outside the lock, or a find that still reads.
     }
 
     /// One segment of all of them, without some. The caller holds `compacting`.
@@ -261,7 +261,7 @@ fn merge_found(mut parts: Vec<Found>, budget: &Budget<'_>) -> Result<Found, Find
     }
 }
 
-/// Names copied out of the arena, so that they can be read beside the lock.
+/// Names copied out of the arena, to be read without the lock.
 struct CopiedNames {
     text: Vec<u8>,
     // Where each name ends, and its id.
@@ -306,7 +306,7 @@ fn first_to_merge(sizes: &[usize], quiet: bool) -> Option<usize> {
         }
         smaller += size;
     }
-    // The last alone is no merge; it is only ever chosen when its size is zero.
+    // A single segment needs no merge; the loop chooses the last one only when its size is zero.
     first.filter(|&first| first + 1 < sizes.len())
 }
 

@@ -1,11 +1,26 @@
 //! The registry of metrics, and the path index that resolves globs over their names.
 //!
-//! A metric is a name with an id. [`Registry`] hands out the ids, keeps each name once, and finds a
+//! A metric is a name with an id. [`Registry`] gives out the ids, keeps each name once, and finds a
 //! id by name on the path of every point. The same names are indexed for globs: [`Registry::find`]
 //! lists the nodes of the tree that a pattern names, [`Registry::leaves`] the metrics to be read. A metric
 //! is findable the moment it is created; [`Registry::compact`], called now and then, keeps finding fast.
 //!
 //! Nothing here knows HTTP, or which driver holds the tables.
+//!
+//! ```
+//! use metadata::{FindLimits, Registry};
+//! use metric::Policy;
+//!
+//! let registry = Registry::new();
+//! let policy = registry.intern(&Policy::default());
+//! for name in ["web.a.cpu", "web.b.cpu"] {
+//!     registry.write().create(registry.hash(name.as_bytes()), name, policy, 1_700_000_000);
+//! }
+//! let found = registry.leaves("web.*.cpu", &FindLimits::default())?;
+//! let names: Vec<&str> = found.leaves().map(|(_id, name)| name).collect();
+//! assert_eq!(names, ["web.a.cpu", "web.b.cpu"]);
+//! # Ok::<(), metadata::FindError>(())
+//! ```
 
 mod arena;
 mod finder;

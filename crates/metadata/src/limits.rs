@@ -9,14 +9,14 @@ use globs::GlobError;
 
 use crate::tag_expressions::TagError;
 
-/// How far a find may go.
+/// The bounds of a find.
 #[derive(Debug, Clone)]
 pub struct FindLimits {
     /// Nodes in the answer, at most; one more is [`FindError::TooManyNodes`].
     pub nodes: usize,
-    /// Steps of the walk (bytes of names looked at, about), at most; one more is [`FindError::TooMuchWork`].
+    /// Steps of the walk (about one a byte of a name), at most; one more is [`FindError::TooMuchWork`].
     pub steps: u64,
-    /// Set by whoever asked when the answer is no longer wanted; looked at every few microseconds.
+    /// Set by the caller to cancel the find, which reads the flag every few microseconds.
     pub cancelled: Option<Arc<AtomicBool>>,
 }
 
@@ -27,10 +27,10 @@ impl Default for FindLimits {
     }
 }
 
-/// Why a find was refused or ended early.
+/// Why a find failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
-    /// A pattern that is refused whatever the names are.
+    /// The pattern is invalid.
     #[error(transparent)]
     Glob(#[from] GlobError),
     /// More answers than the caller takes.
@@ -42,22 +42,22 @@ pub enum FindError {
     /// More walking than the caller allows.
     #[error("the pattern takes too long to resolve; begin it with fixed components or make it narrower")]
     TooMuchWork,
-    /// More tagged metrics than are looked through for one question.
+    /// More tagged metrics than one request may read.
     #[error("there are more than {limit} metrics with tags, which is too many to look through; use names or globs")]
     TooManyTagged {
-        /// Metrics that are looked through.
+        /// Metrics that one request may read.
         limit: u64,
     },
-    /// A question about tags that cannot be answered.
+    /// The tag expressions are invalid.
     #[error(transparent)]
     Tags(#[from] TagError),
-    /// The tables of names refuse the pattern: it reads more rows of them than it may.
+    /// The pattern would read more rows of the shared tables than the settings allow.
     #[error("{0}")]
     TooManyRows(String),
-    /// The store of the names does not answer.
+    /// The store of the names cannot answer now.
     #[error("{0}")]
     Elsewhere(String),
-    /// The caller gave up.
+    /// The caller cancelled the find.
     #[error("the request was cancelled")]
     Cancelled,
 }

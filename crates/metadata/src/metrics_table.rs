@@ -22,7 +22,7 @@ pub struct Restored {
 pub struct TakenIn {
     /// Metrics that were not known.
     pub added: usize,
-    /// Ids of those that were created meanwhile, and are kept by another policy than their record says.
+    /// Ids of metrics that were created meanwhile under another policy than their record has.
     pub overtaken: Vec<MetricId>,
 }
 
@@ -87,17 +87,17 @@ impl Registry {
         rows.collect()
     }
 
-    /// Gives ids to metrics that were found in tables that are shared; [`Registry::take_in`] makes them known. Brings
-    /// back those that are known and hidden, and leaves out all that are known, and names longer than names may be.
+    /// Reserves ids for metrics of shared tables; [`Registry::take_in`] makes them known. Leaves out known metrics,
+    /// which it shows again if they were hidden, and names longer than names may be.
     ///
-    /// An id belongs to its name from here on, whoever comes first: [`NamesMut::create`] of the same name takes it, and
-    /// so does the next call of this. So no name ever has two, though the caller has yet to remember them.
+    /// From here on the id belongs to its name: [`NamesMut::create`](crate::NamesMut::create) and the next call of this
+    /// method give the same one. So no name ever has two ids, although the caller has not stored them yet.
     pub fn reserve<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<(MetricId, T)> {
         let mut table = self.names.write();
         let mut unknown = Vec::with_capacity(found.len());
         for one in found {
             let name = name_of(&one);
-            // Whoever made such a name, this program cannot keep it.
+            // Another program may make such names; this one cannot keep them.
             if name.is_empty() || name.len() > MAX_NAME_BYTES {
                 continue;
             }
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_has_one_id_whoever_comes_first() {
+    fn a_name_has_one_id_whichever_call_comes_first() {
         let registry = Registry::new();
         let own = registry.intern(&Policy::default());
         let theirs = Policy { x_files_factor: 0.25, ..Policy::default() };

@@ -29,9 +29,9 @@ pub(crate) struct Table {
     pub tail: Vec<MetricId>,
     // Ids of the names with tags, hidden ones included.
     pub tagged: Vec<MetricId>,
-    // Metrics that are no more, though their ids are: see `Registry::hide`.
+    // Deleted metrics, whose ids stay: see `Registry::hide`.
     pub hidden: HashSet<MetricId>,
-    // Names that have an id and are no metrics yet: see `Registry::reserve`. Few, and not for long.
+    // Names that have an id but no record yet: see `Registry::reserve`. Few, and not for long.
     pub reserved: HashMap<Box<str>, MetricId>,
 }
 
@@ -120,13 +120,13 @@ impl Table {
     }
 }
 
-/// Shared access to names: see [`Registry::read`].
+/// Shared access to names: see [`Registry::read`](crate::Registry::read).
 pub struct Names<'a> {
     pub(crate) table: RwLockReadGuard<'a, Table>,
 }
 
 impl Names<'_> {
-    /// The id of the metric with exactly this name, whose [`Registry::hash`] is `hash`.
+    /// The id of the metric with exactly this name, whose [`Registry::hash`](crate::Registry::hash) is `hash`.
     #[inline]
     pub fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
         self.table.find_shown(hash, name)
@@ -172,7 +172,7 @@ impl Names<'_> {
     }
 }
 
-/// Exclusive access to names: see [`Registry::write`].
+/// Exclusive access to names: see [`Registry::write`](crate::Registry::write).
 pub struct NamesMut<'a> {
     pub(crate) table: RwLockWriteGuard<'a, Table>,
 }
@@ -185,8 +185,8 @@ impl NamesMut<'_> {
     }
 
     /// The id of the metric with this name, which is created when it is not there: another thread may
-    /// have been quicker. `name` is canonical ([`metric::canonical_name`]), `hash` is its [`Registry::hash`], `policy`
-    /// comes from [`Registry::intern`], `now` is in Unix seconds.
+    /// have been quicker. `name` is canonical ([`metric::canonical_name`]), `hash` is its
+    /// [`Registry::hash`](crate::Registry::hash), `policy` comes from [`Registry::intern`](crate::Registry::intern), `now` is in Unix seconds.
     ///
     /// # Panics
     /// When the name is longer than a canonical one can be, and at 2³² - 1 metrics.

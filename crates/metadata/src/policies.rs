@@ -1,4 +1,4 @@
-//! Policies: each distinct one kept once, and who was kept by which since when.
+//! Policies, each distinct one kept once, and the policies that each metric had over time.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,10 +15,10 @@ pub type PolicyId = u16;
 /// what it left in stages that no later policy has.
 const MAX_CHANGES: usize = 32;
 
-/// Distinct policies from which on none is taken in that shared tables have and no schema file.
+/// Distinct policies beyond which policies of shared tables are rejected.
 const MOST_DISTINCT: usize = 4096;
 
-/// Distinct histories from which on unused ones are looked for.
+/// Distinct histories beyond which unused ones are dropped.
 const FIRST_SHARED_LIMIT: usize = 1024;
 
 /// A policy and when it began to hold for a metric.
@@ -71,7 +71,7 @@ pub(crate) struct Policies {
     distinct: Vec<Arc<Policy>>,
     histories: HashMap<MetricId, Arc<[PolicySpan]>>,
     // A new schema file changes many metrics in the same second, and in the same way: each history is
-    // kept once. Those that nobody has any more are thrown out when there are too many.
+    // kept once. Unused ones are dropped when there are too many.
     shared: HashSet<Arc<[PolicySpan]>>,
     shared_limit: usize,
 }
@@ -86,7 +86,7 @@ impl Policies {
         }
     }
 
-    /// As `intern`, for a policy that somebody else made: `None` when it is new and there are [`MOST_DISTINCT`].
+    /// As `intern`, for a policy of shared tables: `None` when it is new and there are [`MOST_DISTINCT`].
     pub(crate) fn try_intern(&mut self, policy: &Policy) -> Option<PolicyId> {
         match self.known(policy) {
             None if self.distinct.len() >= MOST_DISTINCT => None,

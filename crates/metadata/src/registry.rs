@@ -16,17 +16,16 @@ use crate::{
 
 /// Every metric this node knows.
 ///
-/// Ids are dense, begin at 0, persist in the metrics table and are never reused. All methods may be
-/// called from any thread. A thread that holds [`Registry::read`] or [`Registry::write`] must let go of it
-/// before it calls any other method but [`Registry::hash`], [`Registry::intern`], [`Registry::policy`] and
-/// [`Registry::policy_count`]:
-/// a waiting writer goes before a reader that comes again.
+/// Ids are dense, begin at 0, persist in the metrics table and are never reused. Any thread may call any method. A
+/// thread must drop the guard of [`Registry::read`] or [`Registry::write`] before it calls other methods than
+/// [`Registry::hash`], [`Registry::intern`], [`Registry::policy`] and [`Registry::policy_count`]: a second read lock
+/// waits behind a waiting writer, which waits for the first.
 pub struct Registry {
     seed: RandomState,
     pub(crate) names: RwLock<Table>,
-    // Taken after `names` where both are: whoever holds names may ask for a policy.
+    // Locked after `names`: a holder of names may read policies.
     pub(crate) policies: RwLock<Policies>,
-    // Held by whoever changes the segments. Names there were at the last call of `compact`.
+    // Locked to change the segments. The value is the number of names at the last call of `compact`.
     pub(crate) compacting: Mutex<usize>,
 }
 
@@ -51,8 +50,8 @@ impl Registry {
         }
     }
 
-    /// The hash of a name, which [`Names::find`] and [`NamesMut::create`] take. Seeded: another in every
-    /// process, so that nobody can send names that collide.
+    /// The hash of a name, which [`Names::find`] and [`NamesMut::create`] take. The seed differs in
+    /// every process, so that no sender can choose names that collide.
     #[inline]
     pub fn hash(&self, name: &[u8]) -> u64 {
         let mut hasher = self.seed.build_hasher();
@@ -77,8 +76,8 @@ impl Registry {
         self.policies.write().intern(policy)
     }
 
-    /// As [`Registry::intern`], for a policy of tables that are shared: `None` when it is new and there are 4,096, far more than
-    /// anybody means to have.
+    /// As [`Registry::intern`], for a policy of shared tables: `None` when it is new and there are 4,096 already, far
+    /// more than an operator configures.
     pub fn try_intern(&self, policy: &Policy) -> Option<PolicyId> {
         self.policies.write().try_intern(policy)
     }

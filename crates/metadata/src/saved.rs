@@ -65,10 +65,10 @@ impl Registry {
     /// Writes names, ids, policies and the path index to `path`, in place of what was there: after a crash
     /// the file is the old or the new one, whole. Metrics created or changed meanwhile may be missing in it.
     ///
-    /// Creation goes on beside it: the lock is held for one chunk of a mebibyte at a time.
+    /// Metrics can be created meanwhile: the lock is held for one chunk of a mebibyte at a time.
     ///
-    /// While ids are reserved ([`Registry::reserve`]) there is no file afterwards: whoever reserved them may have
-    /// remembered them in the metrics table or not, and only who reads that gives none of them to another name.
+    /// While ids are reserved ([`Registry::reserve`]) this removes the file: the metrics table may have those ids or
+    /// not, so the next start must read the table to give none of them to another name.
     pub fn save(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         if !self.names.read().reserved.is_empty() {
             return match disk.remove_file(path) {
@@ -171,7 +171,7 @@ impl Checked<'_> {
 fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
     let mut fields = Fields { rest: bytes };
     if fields.take(MAGIC.len())? != MAGIC {
-        return Err(OpenError::Damaged("it is no saved registry"));
+        return Err(OpenError::Damaged("it is not a saved registry"));
     }
     let version = fields.u32()?;
     if version != VERSION {
@@ -181,8 +181,8 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err(OpenError::Damaged("its checksum is wrong"));
     }
-    // From here on the bytes are what was written, unless somebody forged them, checksum and all. What is read
-    // here is checked nevertheless; only the transducers are taken as they are.
+    // The checksum is right, but a forged file can have a right one. So everything is checked, except the
+    // transducers.
     let mut arena = Arena::new();
     for _ in 0..fields.u32()? {
         let length = fields.u32()? as usize;

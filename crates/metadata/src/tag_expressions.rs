@@ -10,7 +10,7 @@ const MAX_EXPRESSIONS: usize = 100;
 /// Whether a value matches a pattern; the error says what is wrong with the pattern.
 pub type Matcher = Box<dyn Fn(&str) -> Result<bool, String> + Send + Sync>;
 
-/// Expressions over tags, all of which must hold: `tag=value`, `tag!=value`, `tag=~pattern`, `tag!=~pattern`.
+/// Expressions over tags; all must hold: `tag=value`, `tag!=value`, `tag=~pattern`, `tag!=~pattern`.
 ///
 /// A metric that lacks a tag has the empty value, and one of the expressions must not hold for that. `name` is a tag,
 /// too: what comes before the first `;`. Patterns begin where the value does and may end before it does.
@@ -53,7 +53,7 @@ pub enum TagError {
         /// Expressions allowed.
         limit: usize,
     },
-    /// A pattern that is none, or that takes too long.
+    /// The pattern is invalid, or matching takes too long.
     #[error("the pattern of '{expression}' {reason}")]
     Pattern {
         /// The whole expression.

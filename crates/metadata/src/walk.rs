@@ -1,9 +1,9 @@
 //! Walks: the nodes of a segment, or of a list of names, that an automaton accepts.
 //!
 //! 1. The automaton reads a path byte by byte from the root of the transducer, depth first, so that nodes are
-//!    met in the order of their paths and a path before what lies beneath it.
+//!    visited in the order of their paths, each path before the paths below it.
 //! 2. Where it accepts, there is a node if the path is a name (a leaf) or goes on with a dot (a branch).
-//! 3. Where it is dead, nothing beneath is looked at.
+//! 3. Where the automaton is dead, the walk skips the subtree.
 //! 4. A place in the transducer whose subtree held no answer for a state of the automaton holds none when
 //!    another path leads to it in the same state, and is not entered again. Equal subtrees are one place,
 //!    so a pattern that matches nothing costs a walk through one host, not through all.

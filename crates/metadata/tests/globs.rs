@@ -4,7 +4,7 @@
 use metadata::{FindError, FindLimits, GlobError, Registry};
 use metric::{MetricId, Policy};
 
-/// A registry of names, of which the first `indexed` are in segments and the others in the tail.
+/// A registry of names: the first `indexed` are in segments, the others in the tail.
 fn registry(names: &[&str], indexed: usize) -> Registry {
     let registry = Registry::new();
     let policy = registry.intern(&Policy::default());
@@ -97,7 +97,7 @@ fn a_backslash_makes_the_next_character_itself() {
     check(&names, r"x.[a\]\*]", &["x.a"]);
 }
 
-/// BigGraphite refuses them; graphite-web cuts at the dots first, so that the halves are no braces.
+/// BigGraphite refuses them; graphite-web cuts at the dots first, so that the halves are plain text.
 #[test]
 fn braces_do_not_reach_over_a_dot() {
     check(&["a.b", "a.c", "d"], "{a.b,d}", &[]);

@@ -160,7 +160,7 @@ fn a_torn_or_altered_file_is_refused() {
     check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
 }
 
-/// Whoever can compute a checksum can write anything. It may be refused or not, but nothing panics.
+/// A forged file can have a right checksum. Opening it may fail or not, but nothing panics.
 #[test]
 fn a_forged_file_does_not_panic() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +244,7 @@ fn a_change_of_many_metrics_takes_little_memory() {
     assert_eq!(registry.policies(MetricId(9999)).unwrap().to_vec()[1], PolicySpan { since: 1_000_001, policy: new });
 }
 
-/// A hash is a hint. Names are compared, so that equal hashes are no equal names.
+/// A hash is a hint. Names are compared, so that names with equal hashes stay apart.
 #[test]
 fn names_with_the_same_hash_stay_apart() {
     let registry = Registry::new();
@@ -261,7 +261,7 @@ fn names_with_the_same_hash_stay_apart() {
     assert_eq!(guard.find(43, b"n1"), None);
 }
 
-/// Holding names while asking for a policy, beside one who changes policies, must not stop either.
+/// One thread holds names and reads a policy while another changes policies: neither stops.
 #[test]
 fn policies_may_be_asked_for_while_names_are_held() {
     let registry = Registry::new();

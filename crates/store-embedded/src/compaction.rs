@@ -13,7 +13,7 @@ use store::StoreError;
 
 use crate::{folder::io_error, tables::Tables, tree::Tree};
 
-/// How often the background thread looks for files to merge.
+/// Interval between two looks for files to merge.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Looks after which a tree that was not written to is merged into one: twenty seconds, and half a second more for

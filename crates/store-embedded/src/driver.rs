@@ -57,8 +57,8 @@ impl EmbeddedDriver {
 impl PointStore for EmbeddedDriver {
     fn write(&self, mut runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // Shared by the tasks: when nobody waits for this write any more they still run to their end, and until
-            // then no other may read, change and write back the same rows.
+            // Shared by the tasks: they run to their end even when this future is dropped, and until then no other
+            // call may read, change and write back the same rows.
             let one = Arc::new(self.writing.clone().lock_owned().await);
             // Stable: of runs that overlap, the later one wins.
             runs.sort_by_key(|run| (run.metric, run.table));
@@ -149,7 +149,7 @@ impl NameStore for EmbeddedDriver {
     }
 
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        // Read once, at the start, when nobody else waits for this thread.
+        // Called once, at the start, when no other task needs this thread.
         Box::pin(async move { self.tables.metrics.scan(each) })
     }
 

@@ -11,6 +11,23 @@
 //!
 //! The trees come from an LSM library, without a log: the journal above replays what was not synced.
 //! Nothing outside of this crate knows the bytes on the disk.
+//!
+//! ```
+//! use metric::{MetricId, Policy};
+//! use store::{MetricRecord, NameStore, PolicyChange};
+//! use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+//! # runtime.block_on(async {
+//! let folder = tempfile::tempdir().expect("a folder");
+//! let driver = EmbeddedDriver::open(folder.path(), EmbeddedOptions::default())?;
+//! let policies = vec![PolicyChange { since: 0, policy: Policy::default() }];
+//! let record = MetricRecord { id: MetricId(0), name: "a.b".to_owned(), created_on: 1_700_000_000, policies };
+//! driver.put_metrics(vec![record]).await?;
+//! driver.sync_metrics().await?;
+//! # Ok::<(), store::StoreError>(())
+//! # }).unwrap();
+//! ```
 
 mod compaction;
 mod driver;

@@ -147,7 +147,7 @@ impl Tables {
         [&self.metrics.tree, &self.events.tree]
     }
 
-    /// Drops the trees of which nothing is kept at `now`, and deletes their folders.
+    /// Drops the trees whose points have all expired at `now`, and deletes their folders.
     pub(crate) fn expire(&self, now: Timestamp) -> Result<(), StoreError> {
         let mut expired = Vec::new();
         self.trees.write().retain(|&(table, window), tree| {
@@ -161,7 +161,7 @@ impl Tables {
         });
         for tree in expired {
             tree.delete()?;
-            tracing::info!(folder = %tree.path().display(), "expired points were deleted");
+            tracing::info!(folder = %tree.path().display(), "deleted expired points");
         }
         Ok(())
     }

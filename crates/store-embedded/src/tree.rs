@@ -22,9 +22,9 @@ use store::StoreError;
 /// Bytes of a file of a tree, about.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// Above every sequence number. Readers see everything that is written, there being no transactions; and older versions
-/// of a row, and files that were merged into others, are for nobody and go at once. With the newest number in its
-/// place the library would keep the files of the last merge until the next.
+/// Above every sequence number. There are no transactions: readers see everything that is written, and older
+/// versions of a row and files that were merged into others go at once. With the newest number instead, the library
+/// would keep the files of the last merge until the next.
 const NEWEST: u64 = u64::MAX >> 1;
 
 /// What all trees of a driver share.

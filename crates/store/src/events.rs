@@ -1,10 +1,10 @@
-//! Events: things that happened, as people and deployments tell them, for graphs to be marked with.
+//! Events: things that happened, submitted by people and deployments, to mark graphs with.
 
 use metric::Timestamp;
 
 use crate::DriverFuture;
 
-/// Something that happened, not numbered yet. Whoever takes it in bounds its texts; a store keeps what it is given.
+/// Something that happened, without an id yet. The caller bounds the texts; a store keeps them as they are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NewEvent {
     /// Unix seconds.

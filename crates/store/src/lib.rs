@@ -7,6 +7,26 @@
 //! Above are queries: a [`SeriesSource`] reads whole series, stored rows and points in memory already merged.
 //!
 //! Nothing here knows files, CQL or HTTP.
+//!
+//! ```
+//! # async fn example() -> Result<(), store::StoreError> {
+//! use metric::{Aggregation, MetricId, Stage, Table};
+//! use store::{Fetch, MemoryDriver, PointStore, Run};
+//!
+//! let driver = MemoryDriver::new();
+//! let table = Table { stage: Stage::new(60, 1440).expect("a minute for a day"), aggregated: false };
+//! let (metric, name, aggregation) = (MetricId(0), "a.b".to_owned(), Aggregation::Sum);
+//! let (values, counts) = (vec![1.0, f64::NAN, 3.0], vec![]);
+//! driver.write(vec![Run { metric, name: name.clone(), table, first_slot: 100, values, counts, aggregation }]).await?;
+//! let fetch = Fetch { metric, name, table, first_slot: 100, end_slot: 103, aggregation };
+//! let cells = driver.fetch(vec![fetch]).await?.remove(0);
+//! assert_eq!((cells.values[0], cells.values[2]), (1.0, 3.0));
+//! assert!(cells.values[1].is_nan(), "no point in this slot");
+//! # Ok(())
+//! # }
+//! # let poll = std::pin::pin!(example()).poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+//! # assert!(matches!(poll, std::task::Poll::Ready(Ok(()))));
+//! ```
 
 mod composition;
 pub mod conformance;

@@ -43,7 +43,7 @@ pub enum FetchError {
 /// Where a query's series come from: what is stored and what is still in memory, merged.
 pub trait SeriesSource: Send + Sync + 'static {
     /// Reads series, concurrently; answers are in the order of the requests. `None` where whisper would
-    /// return no series: the metric does not exist, or the window lies outside its retention or in the
+    /// return no series: the metric does not exist, or the window is outside its retention or in the
     /// future. Dropping the future stops the work.
     #[allow(clippy::type_complexity, reason = "a boxed future of a list; a name would hide that")]
     fn fetch(

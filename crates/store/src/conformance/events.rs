@@ -6,7 +6,7 @@ use crate::{Event, Events, NewEvent};
 /// Checks every fact about events. The store may hold other events, but none before 1970.
 pub async fn events_suite<F: Fixture<dyn Events>>(fixture: &mut F) {
     let events = fixture.open().await;
-    let told = [
+    let sent = [
         event(-500, "é first", "a b", "line\nline"),
         event(-300, "third", "", ""),
         event(-400, "second", "b", "\u{0}"),
@@ -14,16 +14,16 @@ pub async fn events_suite<F: Fixture<dyn Events>>(fixture: &mut F) {
         event(-100, "", "a", &"long ".repeat(10_000)),
     ];
     let mut ids = Vec::new();
-    for each in &told {
+    for each in &sent {
         ids.push(events.put_event(each.clone()).await.unwrap());
     }
-    check(&*events, &told, &ids).await;
+    check(&*events, &sent, &ids).await;
     drop(events);
     if !F::OUTLIVES {
         return;
     }
     let events = fixture.open().await;
-    check(&*events, &told, &ids).await;
+    check(&*events, &sent, &ids).await;
     let next = events.put_event(event(-50, "later", "", "")).await.unwrap();
     assert!(!ids.contains(&next), "an id is given once, also after a restart");
     assert_eq!(events.event(next).await.unwrap().unwrap().content.what, "later");
@@ -33,8 +33,8 @@ fn event(when: i64, what: &str, tags: &str, data: &str) -> NewEvent {
     NewEvent { when, what: what.to_owned(), tags: tags.to_owned(), data: data.to_owned() }
 }
 
-async fn check(events: &dyn Events, told: &[NewEvent], ids: &[u64]) {
-    let mut kept: Vec<Event> = told.iter().zip(ids).map(|(told, &id)| Event { id, content: told.clone() }).collect();
+async fn check(events: &dyn Events, sent: &[NewEvent], ids: &[u64]) {
+    let mut kept: Vec<Event> = sent.iter().zip(ids).map(|(sent, &id)| Event { id, content: sent.clone() }).collect();
     kept.sort_by_key(|event| (event.content.when, event.id));
     for event in &kept {
         assert!((1..=1 << 53).contains(&event.id), "{}", event.id);

@@ -25,7 +25,7 @@ pub async fn points_suite<F: Fixture<dyn PointStore>>(fixture: &mut F, largest_c
     the_last_write_of_a_slot_wins(&*store, now).await;
     nan_leaves_what_is_stored(&*store, now).await;
     every_bit_of_a_value_is_kept(&*store, now).await;
-    counts_are_kept_beside_values(&*store, largest_count, now).await;
+    counts_are_kept_with_values(&*store, largest_count, now).await;
     runs_cross_partitions(&*store, now).await;
     tables_and_metrics_are_apart(&*store, now).await;
     answers_are_in_the_order_of_the_fetches(&*store, now).await;
@@ -71,7 +71,7 @@ async fn the_last_write_of_a_slot_wins(store: &dyn PointStore, now: Timestamp) {
     m.reads(store, 0..4, &[5.0, 8.0, 30.0, 4.0]).await;
 }
 
-/// NaN is no value: it neither stores nor erases.
+/// NaN neither stores nor erases a value.
 async fn nan_leaves_what_is_stored(store: &dyn PointStore, now: Timestamp) {
     let m = Metric::new(5, "10080*60s", false, now);
     m.write(store, 0, &[ABSENT, ABSENT]).await;
@@ -115,7 +115,7 @@ async fn every_bit_of_a_value_is_kept(store: &dyn PointStore, now: Timestamp) {
 }
 
 /// An aggregated table keeps a count for each value; a slot is overwritten with both.
-async fn counts_are_kept_beside_values(store: &dyn PointStore, largest: u32, now: Timestamp) {
+async fn counts_are_kept_with_values(store: &dyn PointStore, largest: u32, now: Timestamp) {
     let m = Metric::new(7, "720*3600s", true, now);
     m.write_counted(store, 0, &[1.0, 2.0, 3.0], &[60, 59, u32::MAX]).await;
     m.reads_counted(store, 0..4, &[1.0, 2.0, 3.0, ABSENT], &[60, 59, largest, 0]).await;
@@ -187,7 +187,7 @@ async fn writes_at_once_lose_nothing(store: &dyn PointStore, now: Timestamp) {
     }
 }
 
-/// A fetch that nobody waits for any more is dropped, and the driver goes on.
+/// A dropped fetch stops, and the driver goes on.
 async fn a_dropped_fetch_harms_nothing(store: &dyn PointStore, now: Timestamp) {
     let m = Metric::new(11, "10080*60s", false, now);
     m.write(store, 0, &[1.0; 1440]).await;
@@ -202,7 +202,7 @@ async fn a_dropped_fetch_harms_nothing(store: &dyn PointStore, now: Timestamp) {
     m.reads(store, 0..1440, &[1.0; 1440]).await;
 }
 
-/// Expiry never takes what lies within the duration of its stage; a stage goes on being written after it.
+/// Expiry never frees points within the duration of their stage; the stage can be written afterwards.
 async fn expiry_keeps_what_a_stage_keeps(store: &dyn PointStore, now: Timestamp) {
     let mut m = Metric::new(12, "2000*60s", false, now);
     m.base -= 5000;
