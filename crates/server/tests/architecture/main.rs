@@ -1,12 +1,9 @@
-//! The tables of docs/architecture.md hold: which crate uses which, which crate alone knows a library, and which files of a
-//! crate use each other. Clock, file system and random source come from `host` alone.
+//! docs/architecture.md is true: which crate uses which, which crates know a library, and the files of the walks. Files of
+//! a crate use each other in one direction. Clock, file system and random source come from `host` alone.
 
 mod sources;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    process::Command,
-};
+use std::{collections::BTreeMap, process::Command};
 
 use sources::Crate;
 
@@ -29,17 +26,13 @@ fn dependencies() -> BTreeMap<String, Vec<String>> {
 
 /// The rows of the table whose first heading is `heading`: names in backquotes by row and column.
 fn table(heading: &str) -> BTreeMap<String, Vec<Vec<String>>> {
-    rows(heading).into_iter().map(|cells| (cells[0].concat(), cells)).collect()
-}
-
-/// The same rows in their order, where the first column does not tell them apart.
-fn rows(heading: &str) -> Vec<Vec<Vec<String>>> {
     let page = include_str!("../../../../docs/architecture.md");
     let start = format!("| {heading} |");
     let rows =
         page.lines().skip_while(|line| !line.starts_with(&start)).skip(2).take_while(|line| line.starts_with('|'));
     let quoted = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<String>>();
-    rows.map(|line| line.split('|').skip(1).map(quoted).collect()).collect()
+    let rows = rows.map(|line| line.split('|').skip(1).map(quoted).collect::<Vec<_>>());
+    rows.map(|cells| (cells[0].concat(), cells)).collect()
 }
 
 #[test]
@@ -84,9 +77,6 @@ const EFFECTS: [&str; 7] =
 /// Crates that do not take the machine from `host`: it itself, and the measurer of servers.
 const WITH_EFFECTS: [&str; 2] = ["host", "bench"];
 
-/// Sources, by how their path begins, that may have an effect, with the reason.
-const MAY_HAVE: &[(&str, &str)] = &[];
-
 #[test]
 fn clock_files_and_random_numbers_come_from_host_alone() {
     let mut found = Vec::new();
@@ -98,14 +88,7 @@ fn clock_files_and_random_numbers_come_from_host_alone() {
             }
         }
     }
-    let allowed = |place: &String| MAY_HAVE.iter().any(|(prefix, _)| place.starts_with(prefix));
-    let others: Vec<&String> = found.iter().filter(|place| !allowed(place)).collect();
-    assert!(others.is_empty(), "use the clock, disk or random source of `host`:\n{others:#?}");
-    for (prefix, _) in MAY_HAVE {
-        if !found.iter().any(|place| place.starts_with(prefix)) {
-            println!("remove `{prefix}` from MAY_HAVE: it has no effects");
-        }
-    }
+    assert!(found.is_empty(), "use the clock, disk or random source of `host`:\n{found:#?}");
 }
 
 /// The line has the path, and not as the end of a longer word. tokio's clock and Unix file types do not count.
@@ -116,49 +99,21 @@ fn has(line: &str, path: &str) -> bool {
     starts.into_iter().any(|at| !before(at))
 }
 
-/// Crates whose files are not rearranged yet.
-const CIRCLES_PENDING: &[&str] = &[];
-
 #[test]
-fn files_of_a_crate_use_each_other_in_circles_only_where_the_table_says_why() {
-    let listed: Vec<(String, Vec<String>)> =
-        rows("circle in").into_iter().map(|cells| (cells[0].concat(), cells[1].clone())).collect();
-    let covers = |files: &[String], circle: &BTreeSet<&str>| {
-        let is_listed = |file: &str| {
-            files.iter().any(|listed| match listed.strip_suffix('*') {
-                Some(folder) => file.starts_with(folder),
-                None => file == listed,
-            })
-        };
-        circle.iter().all(|file| is_listed(file))
-    };
-    let mut unlisted = String::new();
-    let mut needed = BTreeSet::new();
+fn files_of_a_crate_use_each_other_in_one_direction() {
+    let mut circles = String::new();
     for name in dependencies().keys() {
         let sources = Crate::read(name);
         let uses = sources.uses();
         for circle in sources.circles() {
-            let row = listed.iter().position(|(of, files)| of == name && covers(files, &circle));
-            needed.extend(row);
-            if row.is_some() || CIRCLES_PENDING.contains(&name.as_str()) {
-                continue;
-            }
             for file in &circle {
                 let used: Vec<&str> = uses[file].intersection(&circle).copied().collect();
-                unlisted += &format!("{name}/src/{file} uses {}\n", used.join(" "));
+                circles += &format!("{name}/src/{file} uses {}\n", used.join(" "));
             }
-            unlisted.push('\n');
-        }
-        if CIRCLES_PENDING.contains(&name.as_str()) && sources.circles().is_empty() {
-            println!("remove `{name}` from CIRCLES_PENDING: it has no circle");
+            circles.push('\n');
         }
     }
-    assert!(
-        unlisted.is_empty(),
-        "break these circles, or list them with a reason in docs/architecture.md:\n{unlisted}"
-    );
-    let gone: Vec<_> = (0..listed.len()).filter(|row| !needed.contains(row)).map(|row| &listed[row]).collect();
-    assert!(gone.is_empty(), "docs/architecture.md lists circles that do not exist: {gone:?}");
+    assert!(circles.is_empty(), "break these circles:\n{circles}");
 }
 
 #[test]
