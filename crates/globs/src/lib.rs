@@ -1,7 +1,7 @@
 //! Globs: patterns over the names of metrics, as graphite-web 1.1.10 reads them.
 //!
 //! There is one rule for all searches: an automaton for walks over names ([`automaton`], [`Matcher`]), and for stores
-//! that are queried by component what each component says without an automaton ([`parts`]).
+//! that are queried by component what each component says without an automaton ([`parts()`]).
 //!
 //! ```
 //! let mut matcher = globs::Matcher::new("servers.*.cpu.{user,system}").unwrap().expect("something can match");
