@@ -2,7 +2,7 @@
 //! `cargo run --release -p ingest --example flush [NAMES] [ROUNDS]`.
 //!
 //! Each round is half an hour of minutes of every metric, and a flush. After half of the rounds the pipeline is
-//! opened anew, so that it has to find out what is stored.
+//! opened again, so that it has to find out what is stored.
 
 use std::{
     fs,

@@ -81,8 +81,8 @@ impl BackPressure {
     }
 
     /// From now on points stay in the journal alone, or no longer.
-    pub(crate) fn set_spilling(&self, spilling: bool, nobody_appends: &Exclusive<'_>) {
-        let _while_it_lives = nobody_appends;
+    pub(crate) fn set_spilling(&self, spilling: bool, exclusive: &Exclusive<'_>) {
+        let _while_it_lives = exclusive;
         self.is_spilling.store(spilling, Ordering::Release);
         if spilling {
             self.open_if_not_full();
@@ -100,7 +100,7 @@ impl BackPressure {
         4 * self.memory_bytes() < 3 * self.memory_limit
     }
 
-    /// Counts points that came to memory or the journal. At half of a limit the flush cycle begins, at the limit
+    /// Counts new points in memory or the journal. At half of a limit the flush cycle begins, at the limit
     /// receivers wait.
     pub(crate) fn added(&self, slots: u64) {
         self.slots.fetch_add(slots, Ordering::Relaxed);
@@ -160,7 +160,7 @@ impl BackPressure {
         true
     }
 
-    /// Nobody waits from now on.
+    /// Ends every wait, now and later.
     pub(crate) fn release(&self) {
         self.is_released.store(true, Ordering::SeqCst);
         self.opened.notify_waiters();

@@ -118,7 +118,7 @@ impl Ingest {
     }
 
     /// As [`Ingest::flush`], for as long as the store takes points: when it has taken none for `patience`, this ends.
-    /// A store that is away is tried at once, not when its turn comes.
+    /// Retries a store that is away at once.
     ///
     /// # Errors
     /// [`FlushError::Store`] has the store's message and what waits for it.

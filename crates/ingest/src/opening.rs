@@ -31,7 +31,7 @@ use crate::{
 /// How long a start waits until the store has taken the points that came under policies that do not hold any more.
 const WAIT_FOR_RECOVERED: Duration = Duration::from_secs(5);
 
-/// Interval of fsyncs that nobody waits for, where each batch waits for its own.
+/// Interval of fsyncs in the background, where each batch also waits for its own.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Ingest {

@@ -1,11 +1,11 @@
 //! Spilled points: those in the journal and not in memory, because memory is full and the store takes nothing.
 //!
-//! 1. Spilling begins with a segment of its own, while nobody appends: the points of older segments are in memory or
+//! 1. Spilling begins with a segment of its own, while appends wait: the points of older segments are in memory or
 //!    stored, those of this one and later are spilled. *All* points are spilled from then on, so that the order in
 //!    which they came stays the order of the journal.
 //! 2. When the store has made room, `flush/read_back.rs` reads the segments back, oldest first, as much as there is
 //!    room for. Points that come meanwhile are spilled behind them.
-//! 3. When only little is left, the rest is read while nobody appends, and spilling ends.
+//! 3. When only little is left, the rest is read while appends wait, and spilling ends.
 //!
 //! A cycle trims the journal only up to the segment that is being read back.
 
@@ -97,10 +97,10 @@ impl Spill {
         if !self.back_pressure.asks_to_spill() {
             return;
         }
-        let nobody_appends = self.journal.exclusive();
-        match nobody_appends.begin_segment() {
+        let exclusive = self.journal.exclusive();
+        match exclusive.begin_segment() {
             Ok(segment) => {
-                self.begin(segment, &nobody_appends);
+                self.begin(segment, &exclusive);
                 tracing::warn!(
                     segment,
                     "memory is full and the store takes no points: points are accepted into the journal alone, \
@@ -112,9 +112,9 @@ impl Spill {
         }
     }
 
-    fn begin(&self, segment: u64, nobody_appends: &Exclusive<'_>) {
+    fn begin(&self, segment: u64, exclusive: &Exclusive<'_>) {
         self.position.store(segment, SeqCst);
-        self.back_pressure.set_spilling(true, nobody_appends);
+        self.back_pressure.set_spilling(true, exclusive);
         self.begun.notify_one();
     }
 
@@ -146,9 +146,9 @@ impl Spill {
     }
 
     /// Everything is read back: points go to memory from now on.
-    pub(crate) fn end(&self, nobody_appends: &Exclusive<'_>) {
+    pub(crate) fn end(&self, exclusive: &Exclusive<'_>) {
         self.position.store(NOWHERE, SeqCst);
-        self.back_pressure.set_spilling(false, nobody_appends);
+        self.back_pressure.set_spilling(false, exclusive);
     }
 
     /// The segment up to which a flush cycle may trim. It stores what was in memory when segment `begun` began; the

@@ -82,7 +82,7 @@ async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
     ingest.close().await.unwrap();
     drop(ingest);
 
-    // Nor does a restart judge what nobody sent.
+    // Nor does a restart judge metrics without points.
     let ingest = open(dir.path(), &driver).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(resolution(&ingest, first), 10);

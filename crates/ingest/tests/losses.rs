@@ -53,7 +53,7 @@ async fn until(what: impl Fn() -> bool) {
         }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    panic!("it did not come to this");
+    panic!("this did not happen in time");
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
@@ -94,7 +94,7 @@ fn points_that_came_while_an_earlier_part_was_being_stored_outlive_a_crash() {
 }
 
 #[test]
-fn a_flush_that_nobody_waits_for_any_more_does_not_keep_the_next_one_waiting() {
+fn a_cancelled_flush_does_not_keep_the_next_one_waiting() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;
@@ -226,7 +226,7 @@ fn points_accepted_under_a_new_retention_are_replayed_under_it() {
 }
 
 #[test]
-fn new_metrics_and_new_rules_at_once_harm_nobody() {
+fn new_metrics_and_new_rules_at_once_lose_nothing() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap().block_on(async {
         let ingest = open(dir.path(), &driver, "1s:1h", vec![]).await;

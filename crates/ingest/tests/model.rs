@@ -166,8 +166,8 @@ impl SharedPoints for Forgetful {
 /// What should be there: for each metric, its stage-0 slots.
 type Model = BTreeMap<String, BTreeMap<Timestamp, f64>>;
 
-/// Of each metric, the points that came when they were too old for stage 0, by their slot of ten seconds, for all of
-/// which each of them stands.
+/// For each metric, the points that came too old for stage 0, by their slot of ten seconds: each stands for all of its
+/// slot.
 type Old = BTreeMap<String, BTreeMap<Timestamp, f64>>;
 
 fn expected(

@@ -86,7 +86,7 @@ async fn check(ingest: &Arc<Ingest>, model: &Model, what: &str) {
 async fn until(what: &str, is: impl Fn() -> bool) {
     let began = Instant::now();
     while !is() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it did not come to this: {what}");
+        assert!(began.elapsed() < Duration::from_secs(20), "this did not happen in time: {what}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -238,7 +238,7 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
             "it is down; 2100 points are held in memory and 6000 are in the journal alone; all of them are safe in the \
              journal, and they are written when the store takes them"
         );
-        // Not while some of it is taken, although no write has come to its end.
+        // Not while some of it is taken, although no write has ended.
         let taken = async {
             loop {
                 ingest.store_health().wrote();
@@ -250,7 +250,7 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
             () = taken => {}
             () = tokio::time::sleep(5 * patience) => {}
         }
-        // Also when somebody else knows it first.
+        // Also when the driver's connection reports it first.
         ingest.store_health().unreachable("it is too far");
         let said = in_time(ingest.flush_patiently(patience)).await.expect_err("nothing is written");
         assert!(said.to_string().starts_with("it is too far; "), "{said}");
@@ -270,7 +270,7 @@ fn a_flush_tries_a_store_that_was_down_at_once() {
         park(&ingest, &driver, &mut model).await;
         // After one, two and four seconds; the next try would be in eight.
         let tries = driver.answers();
-        until("it is tried rarely", || driver.answers() >= tries + 4).await;
+        until("retries are rare", || driver.answers() >= tries + 4).await;
         driver.is_down.store(false, SeqCst);
         let began = Instant::now();
         in_time(ingest.flush_patiently(Duration::from_secs(10))).await.unwrap();
@@ -437,7 +437,7 @@ fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
         let mut batch = ingest.batch(Protocol::LineTcp);
         batch.point(b"another", now(), 1.0);
         in_time(ingest.accept(&mut batch)).await;
-        until("it was tried", || ingest.counters().store_errors > 0).await;
+        until("the store was called", || ingest.counters().store_errors > 0).await;
         assert_eq!(listed().await, 100);
         driver.is_down.store(false, SeqCst);
         tokio::time::sleep(Duration::from_millis(2000)).await;

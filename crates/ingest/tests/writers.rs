@@ -295,7 +295,7 @@ fn run(seed: u64) {
                 nodes[place].send(&points);
             }
             6 => {
-                // Late: before the last point that this writer has stored. Sums are corrected whoever's point it was;
+                // Late: before the last point that this writer has stored. Sums are corrected, whichever writer's point it was;
                 // an extreme that a writer goes on from in memory cannot be taken away by another.
                 let mut points = Vec::new();
                 for (method, aggregation) in METHODS {
@@ -304,7 +304,7 @@ fn run(seed: u64) {
                     let time = base + random.below((until - base).max(1) as u64) as i64;
                     let has = |points: &Points| points.get(&name).is_some_and(|points| points.contains_key(&time));
                     let is_held = nodes.iter().any(|node| has(&node.held));
-                    // A slot that the other one comes to later is counted by both, as in BigGraphite.
+                    // A slot that the other one reaches later is counted by both, as in BigGraphite.
                     let is_behind = time < clocks[1 - place];
                     if is_behind && !is_held && (adds(aggregation) || !has(&stored)) {
                         points.push((name, time, random.below(100) as f64));
@@ -330,7 +330,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn the_rows_of_all_writers_come_to_what_all_of_them_were_sent() {
+fn the_rows_of_all_writers_add_up_to_all_points_sent() {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => run(seed),
         None => (0..6).for_each(|i| run(now() as u64 * 100 + i)),
@@ -356,7 +356,7 @@ fn a_writer_that_goes_on_reads_nothing_and_adds_its_part() {
         assert_eq!(minute.map(|row| row.map(|row| row.count)), [Some(30), Some(30)]);
     }
     nodes.iter().for_each(|node| node.check(&stored, "all stored"));
-    // One that begins anew finds out what is stored once, and then goes on.
+    // One that begins again finds out what is stored once, and then goes on.
     nodes[1].crash();
     let send = |node: &mut Node, flush: i64| {
         let times = (0..30).map(|i| base + 60 * flush + i).collect::<Vec<_>>();

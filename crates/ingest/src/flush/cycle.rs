@@ -6,7 +6,7 @@
 //! 3. New metrics are registered, the driver is synced, and the older segments are deleted, up to the first that has
 //!    spilled points.
 //!
-//! A cycle that nobody waits for is spread over half the time between two, so that the store sees a steady trickle. It
+//! A cycle without a waiting caller is spread over half the time between two, so that the store sees a steady trickle. It
 //! hurries when memory or the journal are half full.
 
 use std::{
@@ -140,13 +140,13 @@ impl FlushCycle {
         self.run_once().await
     }
 
-    /// As [`FlushCycle::flush`], until the store has taken nothing for `patience`. A store that is away is tried at once.
+    /// As [`FlushCycle::flush`], until the store has taken nothing for `patience`. Retries a store that is away at once.
     pub(crate) async fn flush_patiently(&self, patience: Duration) -> Result<(), FlushError> {
         self.with.health.retry_now();
         self.unless_given_up(self.flush(), patience).await
     }
 
-    /// Writes out what is in memory, until the store has taken nothing for `patience`. A store that is away is tried at
+    /// Writes out the points in memory, until the store has taken nothing for `patience`. Retries a store that is away at
     /// once.
     pub(crate) async fn run_once_patiently(&self, patience: Duration) -> Result<(), FlushError> {
         self.with.health.retry_now();

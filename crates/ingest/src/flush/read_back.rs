@@ -139,10 +139,10 @@ impl ReadBack {
         }
     }
 
-    /// Reads the last segment while nobody appends. Returns false when it has become too long for that.
+    /// Reads the last segment while appends wait. Returns false when it has become too long for that.
     fn end(&self) -> io::Result<bool> {
         let ReadBackParts { journal, memtable, spill, .. } = &self.with;
-        let nobody_appends: Exclusive<'_> = journal.exclusive();
+        let exclusive: Exclusive<'_> = journal.exclusive();
         let (current, length) = journal.current();
         if spill.position() != current || length > 2 * LAST_BYTES {
             return Ok(false);
@@ -160,7 +160,7 @@ impl ReadBack {
                 spill.read_back(points.len() as u64, length as u64);
             }
         }
-        spill.end(&nobody_appends);
+        spill.end(&exclusive);
         Ok(true)
     }
 

@@ -43,7 +43,7 @@ pub(crate) struct Memtable {
 pub(crate) struct MayTake(());
 
 impl Memtable {
-    /// An empty memtable. `is_alone` says that nobody else writes the store.
+    /// An empty memtable. `is_alone` says that no other process writes the store.
     pub(crate) fn new(
         registry: Arc<Registry>,
         policies: Arc<Policies>,
@@ -59,7 +59,7 @@ impl Memtable {
         let mut locked = self.lock();
         locked.ensure(appended.points().points());
         let (rejects, grew) = locked.slots.apply(appended.points(), &locked.table);
-        // Under the lock, so that nobody stores these slots before they are counted.
+        // Under the lock, so that no flush stores these slots before they are counted.
         self.back_pressure.added(grew as u64);
         rejects
     }
@@ -105,7 +105,7 @@ impl Memtable {
         self.back_pressure.added(self.slots.lock().pending_slots() + set_aside);
     }
 
-    /// A recovery has set jobs aside; until they are stored, nobody may take others.
+    /// A recovery has set jobs aside; until they are stored, no flush may take others.
     pub(crate) fn set_jobs_aside(&self) {
         self.is_recovered.send_replace(false);
     }

@@ -56,7 +56,7 @@ pub(crate) type Rejects = Vec<(usize, RejectReason)>;
 /// All metrics, by id.
 #[derive(Debug)]
 pub(super) struct Slots {
-    /// Whether nobody else writes the store: what this writer has not stored is not stored then.
+    /// Whether no other process writes the store: rows that this writer has not stored do not exist then.
     is_alone: bool,
     metrics: Vec<MetricSlots>,
     partials: PartialsArena,

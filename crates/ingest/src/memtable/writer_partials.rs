@@ -1,5 +1,5 @@
-//! Where every metric's own partials are kept: a few words each in one arena, so that a million metrics
-//! pay for what they have and for nothing else.
+//! This writer's partials of every metric: a few words each in one arena, so that a million metrics pay for what they have
+//! and for nothing else.
 
 use downsample::{Stored, WriterPartials};
 use metric::{Partial, Retention, Slot};
@@ -10,14 +10,14 @@ const PARTIAL: usize = 3;
 /// Words before the partials.
 const HEAD: usize = 2;
 
-/// Where a metric's own partials are.
+/// Where this writer's partials of a metric are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PartialsRef(u32);
 
 impl PartialsRef {
     /// Nothing of the metric is stored.
     pub(super) const NOTHING: PartialsRef = PartialsRef(u32::MAX);
-    /// What is stored of it is not known.
+    /// Whether rows of the metric are stored is not known.
     pub(super) const UNKNOWN: PartialsRef = PartialsRef(u32::MAX - 1);
 
     fn place(self) -> Option<usize> {
@@ -29,18 +29,18 @@ fn horizon_of(word: u32) -> Option<Slot> {
     (word < Slot::MAX).then_some(word)
 }
 
-/// The own partials of all metrics.
+/// This writer's partials of all metrics.
 #[derive(Debug, Default)]
 pub(super) struct PartialsArena {
     // An entry is the last slot that is stored and the horizon (`Stored::Through`; `Slot::MAX` without one), then value
     // (two words) and count of each coarse stage.
     words: Vec<u32>,
-    // Places of entries that nobody uses any more, by their number of coarse stages.
+    // Places of entries that are free, by their number of coarse stages.
     free: Vec<Vec<u32>>,
 }
 
 impl PartialsArena {
-    /// What is stored of a metric of this retention; `None` when that is not known.
+    /// The partials of a metric of this retention; `None` when they are not known.
     pub(super) fn get(&self, at: PartialsRef, retention: &Retention) -> Option<WriterPartials> {
         if at == PartialsRef::NOTHING {
             return Some(WriterPartials::nothing(retention));
@@ -66,7 +66,7 @@ impl PartialsArena {
         }
     }
 
-    /// Remembers what is stored of a metric, in the place of what was. `coarse` is the number of coarse stages of
+    /// Sets the partials of a metric, in the place of those before. `coarse` is the number of coarse stages of
     /// its policy, the same as when `at` was set.
     pub(super) fn set(&mut self, at: PartialsRef, own: Option<&WriterPartials>, coarse: usize) -> PartialsRef {
         let (own, last, horizon) = match own.map(|own| (own, own.stored())) {
@@ -85,7 +85,7 @@ impl PartialsArena {
         let place = place.unwrap_or(self.words.len());
         let end = place + HEAD + PARTIAL * coarse;
         if end >= PartialsRef::UNKNOWN.0 as usize {
-            // Sixteen gigabytes of them; the store is asked from now on.
+            // Sixteen gigabytes of them; from now on a flush asks the store.
             return PartialsRef::UNKNOWN;
         }
         if self.words.len() < end {
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_told_and_places_are_used_again() {
+    fn partials_are_read_as_they_were_set_and_places_are_used_again() {
         let three: Retention = "60*60s:48*3600s:60*86400s".parse().unwrap();
         let own = |n: u32| {
             let closed = vec![Partial { value: f64::from(n) / 3.0, count: n }, Partial::point(-0.0)];
@@ -134,7 +134,7 @@ mod tests {
             (arena.get(PartialsRef::UNKNOWN, &three), arena.stored(PartialsRef::UNKNOWN)),
             (None, Stored::Unknown)
         );
-        let nothing = arena.get(PartialsRef::NOTHING, &three).expect("it is known to be nothing");
+        let nothing = arena.get(PartialsRef::NOTHING, &three).expect("nothing is stored");
         assert_eq!(
             (nothing.stored(), nothing.closed().iter().map(|partial| partial.count).sum::<u32>()),
             (Stored::Nothing, 0)

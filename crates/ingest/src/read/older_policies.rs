@@ -32,10 +32,10 @@ pub(super) fn older_parts(place: usize, reading: &Reading, table: &PolicyTable) 
         if from >= until {
             continue;
         }
-        // The stage that an age asks for is the reader's affair; all of its stages are tried, the one whose
-        // step is nearest below the answer's first.
+        // All of its stages are read, first the one whose step is nearest below the answer's: which of them held the
+        // time when the policy changed depends on the age at that moment.
         let stages = policy.retention.stages();
-        // What it has in this very table is read anyway, and the empty slots of that are empty.
+        // Slots in this very table are read anyway, and those that are empty there are empty.
         if (0..stages.len()).any(|index| policy.retention.table(index) == reading.table()) {
             continue;
         }

@@ -115,7 +115,7 @@ impl<'a> Appended<'a> {
     }
 }
 
-/// The journal while nobody appends: what was appended is in memory, or spilled.
+/// The journal while appends wait. All points in it are in memory, stored or spilled.
 #[derive(Debug)]
 pub(crate) struct Exclusive<'a> {
     journal: &'a Journal,
@@ -226,7 +226,7 @@ impl Journal {
         Ok(gate)
     }
 
-    /// Waits until nobody appends, and keeps it so.
+    /// Waits for the appends under way, and keeps others waiting.
     pub(crate) fn exclusive(&self) -> Exclusive<'_> {
         Exclusive { journal: self, _gate: self.gate.write() }
     }

@@ -184,8 +184,8 @@ pub struct Replayed {
     pub damaged_bytes: u64,
 }
 
-/// Reads a segment's bytes, record by record. Damage costs only itself: after it the next whole record is
-/// looked for. A torn tail is the normal end of a journal whose machine stopped.
+/// Reads a segment's bytes, record by record. Damage costs only itself: reading goes on with the next whole
+/// record. A torn tail is the normal end of a journal whose machine stopped.
 pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
     let mut records = records(bytes);
     records.by_ref().for_each(|(_, record)| each(record));
