@@ -67,6 +67,11 @@ impl Ingest {
         self.stats.snapshot()
     }
 
+    /// Why the store does not take points or metrics; `None` while it does.
+    pub fn store_problem(&self) -> Option<String> {
+        self.stats.health.problem().map(|problem| problem.why)
+    }
+
     /// The last rejected inputs, newest first.
     pub fn rejects(&self) -> Vec<RejectExample> {
         self.stats.acceptor.rejects()

@@ -58,5 +58,5 @@ pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};
 pub use protocol::Protocol;
 pub use recovery::Restored;
-pub use stats::CountersSnapshot;
+pub use stats::{Counter, CounterValue, CountersSnapshot};
 pub use store_health::StoreHealth;

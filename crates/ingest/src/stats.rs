@@ -1,4 +1,4 @@
-//! Everything that ingestion counts, read from the owners at one moment.
+//! Everything that ingestion counts: one table of names, helps and the owners they are read from.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -18,66 +18,6 @@ use crate::{
     wal::Journal,
 };
 
-/// Everything that ingestion counts, at one moment. Totals since the start unless said otherwise.
-#[derive(Debug, Clone)]
-pub struct CountersSnapshot {
-    /// Points accepted, by protocol.
-    pub points: [(Protocol, u64); Protocol::ALL.len()],
-    /// Points, lines and frames rejected, by reason.
-    pub rejects: [(RejectReason, u64); RejectReason::ALL.len()],
-    /// Batches accepted.
-    pub batches: u64,
-    /// Metrics created.
-    pub created: u64,
-    /// Seconds that receivers waited because the pipeline was full, all connections together, those that wait now
-    /// included.
-    pub stalled_seconds: f64,
-    /// Failed appends and syncs of the journal.
-    pub journal_errors: u64,
-    /// Failed calls of the driver.
-    pub store_errors: u64,
-    /// Flush cycles ended.
-    pub cycles: u64,
-    /// Metrics written out.
-    pub flushed_metrics: u64,
-    /// Stage-0 points written out.
-    pub flushed_points: u64,
-    /// Points replayed from the journal at the start.
-    pub replayed_points: u64,
-    /// Bytes of the journal that held no whole record at the start.
-    pub damaged_bytes: u64,
-    /// Series read.
-    pub fetches: u64,
-    /// How long it took to write a group of metrics to the driver.
-    pub flush: Histogram,
-    /// How long it took to read the series of a request.
-    pub fetch: Histogram,
-    /// How long an fsync of the journal took.
-    pub sync: Histogram,
-    /// Now: bytes of the journal on disk.
-    pub journal_bytes: u64,
-    /// Now: seconds since all that was appended was on the disk.
-    pub sync_age: f64,
-    /// Now: slots held in memory, unflushed.
-    pub held_slots: u64,
-    /// Now: points that are in the journal alone: accepted, not stored, not readable yet.
-    pub parked_points: u64,
-    /// Now: bytes of the journal's records of those points.
-    pub parked_bytes: u64,
-    /// Points that were parked, some of them read back since.
-    pub parked_points_total: u64,
-    /// Now: whether the store does not take points, so that they are kept here.
-    pub store_failing: bool,
-    /// Now: why it does not.
-    pub store_problem: Option<String>,
-    /// Now: metrics that are being written out.
-    pub flushing_metrics: u64,
-    /// Now: whether receivers are made to wait.
-    pub stalled: bool,
-    /// Now: whether the journal cannot be written, so that nothing is accepted.
-    pub journal_failing: bool,
-}
-
 /// The owners that count.
 pub(crate) struct Stats {
     pub(crate) acceptor: Arc<Acceptor>,
@@ -93,38 +33,170 @@ pub(crate) struct Stats {
     pub(crate) reader: Arc<Reader>,
 }
 
-impl Stats {
-    pub(crate) fn snapshot(&self) -> CountersSnapshot {
-        let (accept, flush, read) = (self.acceptor.counters(), self.writer.counters(), self.reader.counters());
-        let journal = self.journal.counters();
-        CountersSnapshot {
-            points: accept.points(),
-            rejects: accept.rejects(),
-            batches: accept.batches(),
-            created: self.new_metrics.created(),
-            stalled_seconds: self.back_pressure.waited_seconds(),
-            journal_errors: journal.errors.load(Relaxed),
-            store_errors: flush.store_errors.load(Relaxed) + self.registration.errors(),
-            cycles: self.cycle.cycles(),
-            flushed_metrics: flush.metrics.load(Relaxed),
-            flushed_points: flush.points.load(Relaxed),
-            replayed_points: journal.replayed_points.load(Relaxed),
-            damaged_bytes: journal.damaged_bytes.load(Relaxed),
-            fetches: read.series.load(Relaxed),
-            flush: flush.groups.snapshot(),
-            fetch: read.requests.snapshot(),
-            sync: self.journal.sync_seconds(),
-            journal_bytes: self.journal.bytes(),
-            sync_age: self.journal.sync_age(),
-            held_slots: self.back_pressure.slots(),
-            parked_points: self.spill.points(),
-            parked_bytes: self.spill.bytes(),
-            parked_points_total: self.spill.total(),
-            store_failing: self.health.is_away(),
-            store_problem: self.health.problem().map(|problem| problem.why),
-            flushing_metrics: self.memtable.lock().jobs() as u64,
-            stalled: self.back_pressure.is_closed(),
-            journal_failing: self.journal.is_failing(),
+/// A counter as a scrape of `/metrics` has it.
+#[derive(Debug, Clone)]
+pub enum CounterValue {
+    /// A total since the start.
+    Total(f64),
+    /// A value now.
+    Now(f64),
+    /// Totals since the start by the values of a label.
+    ByLabel(&'static str, Vec<(&'static str, f64)>),
+    /// Durations since the start.
+    Durations(Histogram),
+}
+
+/// A counter, its name and its help.
+#[derive(Debug, Clone)]
+pub struct Counter {
+    /// Name in `/metrics`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Its value.
+    pub value: CounterValue,
+}
+
+/// Points by protocol, as counted.
+type ByProtocol = [(Protocol, u64); Protocol::ALL.len()];
+
+/// Rejected inputs by reason, as counted.
+type ByReason = [(RejectReason, u64); RejectReason::ALL.len()];
+
+/// A type of value that counters have.
+trait Count {
+    /// A total since the start.
+    fn total(&self) -> CounterValue;
+
+    /// A value now.
+    fn now(&self) -> CounterValue {
+        match self.total() {
+            CounterValue::Total(value) => CounterValue::Now(value),
+            other => other,
         }
     }
+}
+
+impl Count for u64 {
+    fn total(&self) -> CounterValue {
+        CounterValue::Total(*self as f64)
+    }
+}
+
+impl Count for f64 {
+    fn total(&self) -> CounterValue {
+        CounterValue::Total(*self)
+    }
+}
+
+impl Count for bool {
+    fn total(&self) -> CounterValue {
+        CounterValue::Total(f64::from(u8::from(*self)))
+    }
+}
+
+impl Count for Histogram {
+    fn total(&self) -> CounterValue {
+        CounterValue::Durations(self.clone())
+    }
+}
+
+impl Count for ByProtocol {
+    fn total(&self) -> CounterValue {
+        let values = self.iter().map(|&(protocol, points)| (protocol.name(), points as f64));
+        CounterValue::ByLabel("protocol", values.collect())
+    }
+}
+
+impl Count for ByReason {
+    fn total(&self) -> CounterValue {
+        let values = self.iter().map(|&(reason, inputs)| (reason.name(), inputs as f64));
+        CounterValue::ByLabel("reason", values.collect())
+    }
+}
+
+/// Makes of each row a documented field of the snapshot, its reading, and its entry in `/metrics`.
+macro_rules! counters {
+    ($($field:ident: $type:ty, $kind:ident $name:literal, $help:literal, $read:expr;)+) => {
+        /// Everything that ingestion counts, at one moment.
+        #[derive(Debug, Clone)]
+        pub struct CountersSnapshot {
+            $(#[doc = $help] pub $field: $type,)+
+        }
+
+        impl Stats {
+            pub(crate) fn snapshot(&self) -> CountersSnapshot {
+                fn read<T>(stats: &Stats, read: impl Fn(&Stats) -> T) -> T {
+                    read(stats)
+                }
+                CountersSnapshot { $($field: read(self, $read),)+ }
+            }
+        }
+
+        impl CountersSnapshot {
+            /// Every counter with its name and help.
+            pub fn counters(&self) -> Vec<Counter> {
+                vec![$(Counter { name: $name, help: $help, value: self.$field.$kind() },)+]
+            }
+        }
+    };
+}
+
+counters! {
+    points: ByProtocol, total "plumbago_points_total", "Points accepted, by protocol.",
+        |stats| stats.acceptor.counters().points();
+    rejects: ByReason, total "plumbago_rejected_total",
+        "Points, lines and frames refused, by reason; /admin/rejects has the last ones.",
+        |stats| stats.acceptor.counters().rejects();
+    batches: u64, total "plumbago_batches_total", "Batches accepted.",
+        |stats| stats.acceptor.counters().batches();
+    created: u64, total "plumbago_created_total", "Metrics created.",
+        |stats| stats.new_metrics.created();
+    stalled_seconds: f64, total "plumbago_stalled_seconds_total",
+        "Time that receivers waited for room, all connections together.",
+        |stats| stats.back_pressure.waited_seconds();
+    stalled: bool, now "plumbago_stalled", "1 while receivers wait for room.",
+        |stats| stats.back_pressure.is_closed();
+    journal_errors: u64, total "plumbago_journal_errors_total", "Appends and syncs of the journal that failed.",
+        |stats| stats.journal.counters().errors.load(Relaxed);
+    journal_failing: bool, now "plumbago_journal_failing",
+        "1 while the journal cannot be written and nothing is accepted.",
+        |stats| stats.journal.is_failing();
+    journal_bytes: u64, now "plumbago_journal_bytes", "Bytes of the journal on disk.",
+        |stats| stats.journal.bytes();
+    sync_age: f64, now "plumbago_journal_sync_age_seconds", "Time since all that was accepted was on the disk.",
+        |stats| stats.journal.sync_age();
+    replayed_points: u64, total "plumbago_journal_replayed_points_total", "Points replayed by the start.",
+        |stats| stats.journal.counters().replayed_points.load(Relaxed);
+    damaged_bytes: u64, now "plumbago_journal_damaged_bytes", "Bytes of the journal that the start could not read.",
+        |stats| stats.journal.counters().damaged_bytes.load(Relaxed);
+    held_slots: u64, now "plumbago_held_slots", "Slots of points held in memory, not stored yet.",
+        |stats| stats.back_pressure.slots();
+    parked_points: u64, now "plumbago_parked_points",
+        "Points that are in the journal alone, because memory was full while the store was away.",
+        |stats| stats.spill.points();
+    parked_bytes: u64, now "plumbago_parked_bytes", "Bytes of the journal's records of those points.",
+        |stats| stats.spill.bytes();
+    parked_points_total: u64, total "plumbago_parked_points_total", "Points that were parked.",
+        |stats| stats.spill.total();
+    store_failing: bool, now "plumbago_store_failing", "1 while the store does not take points.",
+        |stats| stats.health.is_away();
+    flushing_metrics: u64, now "plumbago_flushing_metrics", "Metrics on their way to the store.",
+        |stats| stats.memtable.lock().jobs() as u64;
+    store_errors: u64, total "plumbago_store_errors_total", "Writes that the store rejected and that are retried.",
+        |stats| stats.writer.counters().store_errors.load(Relaxed) + stats.registration.errors();
+    cycles: u64, total "plumbago_flush_cycles_total", "Flush cycles ended.",
+        |stats| stats.cycle.cycles();
+    flushed_metrics: u64, total "plumbago_flushed_metrics_total", "Metrics written out.",
+        |stats| stats.writer.counters().metrics.load(Relaxed);
+    flushed_points: u64, total "plumbago_flushed_points_total", "Points written out.",
+        |stats| stats.writer.counters().points.load(Relaxed);
+    fetches: u64, total "plumbago_series_read_total", "Series read.",
+        |stats| stats.reader.counters().series.load(Relaxed);
+    flush: Histogram, total "plumbago_flush_seconds", "Time to write out a group of metrics.",
+        |stats| stats.writer.counters().groups.snapshot();
+    fetch: Histogram, total "plumbago_read_seconds", "Time to read the series of a request.",
+        |stats| stats.reader.counters().requests.snapshot();
+    sync: Histogram, total "plumbago_journal_sync_seconds", "Time of an fsync of the journal.",
+        |stats| stats.journal.sync_seconds();
 }

@@ -98,7 +98,7 @@ fn status(ingest: &Ingest) -> Value {
         "flush_cycles": counts.cycles,
         "parked_points": counts.parked_points,
         "store_failing": counts.store_failing,
-        "store_problem": counts.store_problem,
+        "store_problem": ingest.store_problem(),
         "flush": {
             "waiting": flush.waiting,
             "metrics": flush.metrics,

@@ -47,7 +47,7 @@ impl Readiness {
             return Err("cannot write the journal, so no points are accepted; is the disk full?".to_owned());
         }
         // Ready also while the store fails: this node does what it can, and another instance or a restart can do no more.
-        if let Some(why) = counts.store_problem.filter(|_| counts.store_failing) {
+        if let Some(why) = self.ingest.store_problem().filter(|_| counts.store_failing) {
             let receivers = match counts.stalled {
                 true => "senders wait, because memory or the journal is full",
                 false => "points are accepted",
