@@ -10,7 +10,7 @@ use crate::settings::Overrides;
 #[derive(Parser)]
 #[command(name = "plumbago", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// What to do; serve when nothing is said.
+    /// The subcommand; `serve` by default.
     #[command(subcommand)]
     pub command: Option<Command>,
     /// Options of `serve`.
@@ -21,26 +21,26 @@ pub struct Cli {
 /// The subcommands.
 #[derive(Subcommand)]
 pub enum Command {
-    /// Receive, store and serve metrics (also what the program does when nothing is said)
+    /// Receive, store and serve metrics (the default)
     Serve(ServeOptions),
-    /// Check the settings and carbon's files; exits 1 and names every problem when something is wrong
+    /// Check the settings and carbon's files; exits 1 and lists every problem if there is any
     CheckConfig(CheckOptions),
-    /// Tell which rules hold for a metric name, and why
+    /// Show which rules apply to a metric name, and why
     Explain(ExplainOptions),
-    /// Have a running server write out everything it holds, and wait until it is in the store
+    /// Make a running server write all points in memory to the store, and wait for the end
     Flush(FlushOptions),
     /// Show, apply or check the tables in Cassandra
     Schema(SchemaOptions),
-    /// Load and measure any Graphite server, known by its addresses
+    /// Load and measure any Graphite server, by its addresses
     Bench(bench::Args),
     /// Print every setting with its documentation, as a file to start from
     Settings(SettingsOptions),
 }
 
-/// Where settings come from, in every subcommand that reads them.
+/// The settings file, in every subcommand that reads settings.
 #[derive(Args, Default)]
 pub struct ConfigOption {
-    /// Settings file; PLUMBAGO_CONFIG names one too. `plumbago settings` prints what may be in it
+    /// Settings file; the variable PLUMBAGO_CONFIG also names one. `plumbago settings` prints a file to start from
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -82,7 +82,7 @@ pub struct ServeOptions {
     pub cluster: ClusterOption,
 }
 
-/// Which Cassandra, in every subcommand that speaks with one.
+/// The Cassandra cluster, in every subcommand that connects to one.
 #[derive(Args, Default)]
 pub struct ClusterOption {
     /// Keep points and names in Cassandra, in BigGraphite's tables [default: off]
@@ -167,19 +167,19 @@ impl FlushOptions {
 /// Options of `plumbago schema`.
 #[derive(Args)]
 pub struct SchemaOptions {
-    /// What to do.
+    /// The action.
     #[command(subcommand)]
     pub action: SchemaAction,
 }
 
-/// What to do with the tables.
+/// Actions on the tables.
 #[derive(Subcommand)]
 pub enum SchemaAction {
-    /// Print the CQL of all tables that the settings and storage-schemas.conf ask for
+    /// Print the CQL of all tables that the settings and storage-schemas.conf require
     Show(SchemaActionOptions),
-    /// Create what is missing; nothing that exists is altered or dropped
+    /// Create what is missing; existing things are not altered or dropped
     Apply(SchemaActionOptions),
-    /// Compare what exists with what is asked for; exits 1 where the program would not start
+    /// Compare the existing tables with the required ones; exits 1 if the program would not start
     Check(SchemaActionOptions),
 }
 
@@ -212,7 +212,7 @@ pub struct SettingsOptions {
     /// Settings file.
     #[command(flatten)]
     pub config: ConfigOption,
-    /// The page docs/settings.md instead
+    /// Print the page docs/settings.md instead
     #[arg(long)]
     pub markdown: bool,
 }
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_overrides_a_setting_that_exists_and_tells_its_default() {
+    fn every_option_overrides_a_setting_that_exists_and_shows_its_default() {
         let defaults = crate::settings::Settings::default();
         let all = || Some("127.0.0.1:0".to_owned());
         let options = ServeOptions {
