@@ -129,121 +129,139 @@ impl Machine {
                     self.append(from)?;
                 }
                 EMPTY_LIST => self.push_list()?,
-                LIST => {
-                    let from = self.pop_mark()?;
-                    self.push_list()?;
-                    // The list goes below its items, where `append` looks for it.
-                    self.stack.get_mut(from..).ok_or(Stop::Bad)?.rotate_right(1);
-                    self.append(from + 1)?;
-                }
-                TUPLE => {
-                    let from = self.pop_mark()?;
-                    self.tuple(from)?;
-                }
-                EMPTY_TUPLE => self.push(Value::Tuple(Span { start: 0, len: 0 }))?,
-                TUPLE1 => self.tuple_of_top(1)?,
-                TUPLE3 => self.tuple_of_top(3)?,
-                NONE => self.push(Value::None)?,
-                NEWTRUE => self.push(Value::Bool(true))?,
-                NEWFALSE => self.push(Value::Bool(false))?,
-                LONG1 => {
-                    let [length] = take_chunk(&mut rest)?;
-                    let number = take(&mut rest, u64::from(length))?;
-                    self.push(long(number))?;
-                }
-                LONG4 => {
-                    let length = i32::from_le_bytes(take_chunk(&mut rest)?);
-                    let number = take(&mut rest, u64::try_from(length).map_err(|_| Stop::Bad)?)?;
-                    self.push(long(number))?;
-                }
-                INT => self.push(match take_line(&mut rest)? {
-                    b"00" => Value::Bool(false),
-                    b"01" => Value::Bool(true),
-                    text => decimal(text)?,
-                })?,
-                LONG => {
-                    let text = take_line(&mut rest)?;
-                    self.push(decimal(text.strip_suffix(b"L").unwrap_or(text))?)?;
-                }
-                FLOAT => {
-                    let number = parse_float(take_line(&mut rest)?.trim_ascii()).ok_or(Stop::Bad)?;
-                    self.push(Value::Float(number))?;
-                }
-                STRING => {
-                    let quoted = take_line(&mut rest)?.trim_ascii_end();
-                    let text = match quoted {
-                        [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
-                        _ => return Err(Stop::Bad),
-                    };
-                    self.push_unescaped(frame, text, unescape_string)?;
-                }
-                UNICODE => {
-                    let text = take_line(&mut rest)?;
-                    self.push_unescaped(frame, text, unescape_unicode)?;
-                }
-                PUT => {
-                    let number = memo_number(take_line(&mut rest)?)?;
-                    self.put(frame, number)?;
-                }
-                GET => {
-                    let number = memo_number(take_line(&mut rest)?)?;
-                    self.get(number)?;
-                }
-                POP => match self.marks.last() {
-                    Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
-                    _ => drop(self.pop()?),
-                },
-                POP_MARK => {
-                    let from = self.pop_mark()?;
-                    self.stack.truncate(from);
-                }
-                DUP => {
-                    let top = self.top()?;
-                    self.push(top)?;
-                }
-                EMPTY_DICT => self.push(Value::Dict)?,
-                DICT => {
-                    let from = self.pop_mark()?;
-                    self.stack.truncate(from);
-                    self.push(Value::Dict)?;
-                }
-                SETITEM => {
-                    let from = self.floor_of_top(2)?;
-                    self.set_items(from)?;
-                }
-                SETITEMS => {
-                    let from = self.pop_mark()?;
-                    self.set_items(from)?;
-                }
-                PROTO => {
-                    let [protocol] = take_chunk(&mut rest)?;
-                    if protocol > 5 {
-                        return Err(Stop::Bad);
-                    }
-                }
-                FRAME => {
-                    let length = u64::from_le_bytes(take_chunk(&mut rest)?);
-                    if length > rest.len() as u64 {
-                        return Err(Stop::Bad);
-                    }
-                }
-                GLOBAL => {
-                    let module = take_line(&mut rest)?;
-                    let name = take_line(&mut rest)?;
-                    self.push(match (module, name) {
-                        (b"_codecs", b"encode") => Value::Encode,
-                        (b"__builtin__" | b"builtins", b"bytes") => Value::Bytes,
-                        _ => return Err(Stop::Unsafe),
-                    })?;
-                }
-                REDUCE => self.reduce(frame)?,
-                // All of these find or make an object.
-                INST | OBJ | BUILD | NEWOBJ | NEWOBJ_EX | STACK_GLOBAL | EXT1 | EXT2 | EXT4 | PERSID | BINPERSID => {
-                    return Err(Stop::Unsafe);
-                }
-                _ => return Err(Stop::Bad),
+                _ => self.run_rare(opcode, frame, &mut rest)?,
             }
         }
+    }
+
+    /// Opcodes that senders of points use little: those of the stack, dictionaries and objects.
+    #[cold]
+    fn run_rare(&mut self, opcode: u8, frame: &[u8], rest: &mut &[u8]) -> Result<(), Stop> {
+        match opcode {
+            LIST => {
+                let from = self.pop_mark()?;
+                self.push_list()?;
+                // The list goes below its items, where `append` looks for it.
+                self.stack.get_mut(from..).ok_or(Stop::Bad)?.rotate_right(1);
+                self.append(from + 1)?;
+            }
+            TUPLE => {
+                let from = self.pop_mark()?;
+                self.tuple(from)?;
+            }
+            EMPTY_TUPLE => self.push(Value::Tuple(Span { start: 0, len: 0 }))?,
+            TUPLE1 => self.tuple_of_top(1)?,
+            TUPLE3 => self.tuple_of_top(3)?,
+            NONE => self.push(Value::None)?,
+            NEWTRUE => self.push(Value::Bool(true))?,
+            NEWFALSE => self.push(Value::Bool(false))?,
+            POP => match self.marks.last() {
+                Some(&mark) if mark == self.stack.len() => drop(self.marks.pop()),
+                _ => drop(self.pop()?),
+            },
+            POP_MARK => {
+                let from = self.pop_mark()?;
+                self.stack.truncate(from);
+            }
+            DUP => {
+                let top = self.top()?;
+                self.push(top)?;
+            }
+            EMPTY_DICT => self.push(Value::Dict)?,
+            DICT => {
+                let from = self.pop_mark()?;
+                self.stack.truncate(from);
+                self.push(Value::Dict)?;
+            }
+            SETITEM => {
+                let from = self.floor_of_top(2)?;
+                self.set_items(from)?;
+            }
+            SETITEMS => {
+                let from = self.pop_mark()?;
+                self.set_items(from)?;
+            }
+            PROTO => {
+                let [protocol] = take_chunk(rest)?;
+                if protocol > 5 {
+                    return Err(Stop::Bad);
+                }
+            }
+            FRAME => {
+                let length = u64::from_le_bytes(take_chunk(rest)?);
+                if length > rest.len() as u64 {
+                    return Err(Stop::Bad);
+                }
+            }
+            REDUCE => self.reduce(frame)?,
+            // All of these find or make an object.
+            INST | OBJ | BUILD | NEWOBJ | NEWOBJ_EX | STACK_GLOBAL | EXT1 | EXT2 | EXT4 | PERSID | BINPERSID => {
+                return Err(Stop::Unsafe);
+            }
+            _ => return self.run_long_or_text(opcode, frame, rest),
+        }
+        Ok(())
+    }
+
+    /// Long integers, and the opcodes whose argument is a line of text: those of protocol 0.
+    #[cold]
+    fn run_long_or_text(&mut self, opcode: u8, frame: &[u8], rest: &mut &[u8]) -> Result<(), Stop> {
+        match opcode {
+            LONG1 => {
+                let [length] = take_chunk(rest)?;
+                let number = take(rest, u64::from(length))?;
+                self.push(long(number))?;
+            }
+            LONG4 => {
+                let length = i32::from_le_bytes(take_chunk(rest)?);
+                let number = take(rest, u64::try_from(length).map_err(|_| Stop::Bad)?)?;
+                self.push(long(number))?;
+            }
+            INT => self.push(match take_line(rest)? {
+                b"00" => Value::Bool(false),
+                b"01" => Value::Bool(true),
+                text => decimal(text)?,
+            })?,
+            LONG => {
+                let text = take_line(rest)?;
+                self.push(decimal(text.strip_suffix(b"L").unwrap_or(text))?)?;
+            }
+            FLOAT => {
+                let number = parse_float(take_line(rest)?.trim_ascii()).ok_or(Stop::Bad)?;
+                self.push(Value::Float(number))?;
+            }
+            STRING => {
+                let quoted = take_line(rest)?.trim_ascii_end();
+                let text = match quoted {
+                    [b'\'', text @ .., b'\''] | [b'"', text @ .., b'"'] => text,
+                    _ => return Err(Stop::Bad),
+                };
+                self.push_unescaped(frame, text, unescape_string)?;
+            }
+            UNICODE => {
+                let text = take_line(rest)?;
+                self.push_unescaped(frame, text, unescape_unicode)?;
+            }
+            PUT => {
+                let number = memo_number(take_line(rest)?)?;
+                self.put(frame, number)?;
+            }
+            GET => {
+                let number = memo_number(take_line(rest)?)?;
+                self.get(number)?;
+            }
+            GLOBAL => {
+                let module = take_line(rest)?;
+                let name = take_line(rest)?;
+                self.push(match (module, name) {
+                    (b"_codecs", b"encode") => Value::Encode,
+                    (b"__builtin__" | b"builtins", b"bytes") => Value::Bytes,
+                    _ => return Err(Stop::Unsafe),
+                })?;
+            }
+            _ => return Err(Stop::Bad),
+        }
+        Ok(())
     }
 
     /// Text or bytes; `frame` is what was run.
