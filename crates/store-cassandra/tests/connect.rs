@@ -80,7 +80,7 @@ async fn where_tls_is_not_spoken_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, CA).unwrap();
-    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: it does not speak TLS there (received corrupt message of type InvalidContentType); leave tls_ca out, or take its port for TLS"]).await;
+    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: it does not speak TLS there (received corrupt message of type InvalidContentType); leave tls_ca out, or use its port for TLS"]).await;
 }
 
 /// An authority that signed no certificate.
