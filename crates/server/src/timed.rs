@@ -1,9 +1,10 @@
 //! A store that measures another one: how long each call takes and how often it fails.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use host::Clock;
 use metric::Timestamp;
+use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{Cells, DriverFuture, Fetch, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage};
 
@@ -23,7 +24,7 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
     }
     registry.register(Box::new(seconds.clone()))?;
     registry.register(Box::new(failures.clone()))?;
-    let calls = Calls { clock: clock.clone(), seconds, failures };
+    let calls = Calls { clock: clock.clone(), seconds, failures, names_synced: Arc::default() };
     Ok(Store {
         points: Arc::new(Timed { store: store.points, calls: calls.clone() }),
         names: Arc::new(Timed { store: store.names, calls: calls.clone() }),
@@ -42,6 +43,8 @@ struct Calls {
     clock: Arc<dyn Clock>,
     seconds: HistogramVec,
     failures: IntCounterVec,
+    /// The time of the names' half of a sync, until the points' half ends: both are one call of the operator's `sync`.
+    names_synced: Arc<Mutex<Duration>>,
 }
 
 impl Calls {
@@ -49,12 +52,16 @@ impl Calls {
         Box::pin(async move {
             let start = self.clock.instant();
             let answer = call.await;
-            self.seconds.with_label_values(&[operation]).observe((self.clock.instant() - start).as_secs_f64());
-            if answer.is_err() {
-                self.failures.with_label_values(&[operation]).inc();
-            }
+            self.ended(operation, self.clock.instant() - start, answer.is_err());
             answer
         })
+    }
+
+    fn ended(&self, operation: &str, time: Duration, is_failure: bool) {
+        self.seconds.with_label_values(&[operation]).observe(time.as_secs_f64());
+        if is_failure {
+            self.failures.with_label_values(&[operation]).inc();
+        }
     }
 }
 
@@ -68,7 +75,13 @@ impl PointStore for Timed<dyn PointStore> {
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
-        self.calls.timed("sync", self.store.sync())
+        Box::pin(async move {
+            let start = self.calls.clock.instant();
+            let synced = self.store.sync().await;
+            let names = std::mem::take(&mut *self.calls.names_synced.lock());
+            self.calls.ended("sync", names + (self.calls.clock.instant() - start), synced.is_err());
+            synced
+        })
     }
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
@@ -90,12 +103,43 @@ impl NameStore for Timed<dyn NameStore> {
     }
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
-        self.calls.timed("sync", self.store.sync_metrics())
+        Box::pin(async move {
+            let start = self.calls.clock.instant();
+            let synced = self.store.sync_metrics().await;
+            let time = self.calls.clock.instant() - start;
+            // The points' half does not come after a failure.
+            match synced {
+                Ok(()) => *self.calls.names_synced.lock() = time,
+                Err(_) => self.calls.ended("sync", time, true),
+            }
+            synced
+        })
     }
 }
 
 impl SharedPoints for Timed<dyn SharedPoints> {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         self.calls.timed("own_part", self.store.writer_partials(totals))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::SystemClock;
+    use store::MemoryDriver;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_sync_of_names_and_points_is_one_call() {
+        let (registry, clock): (_, Arc<dyn Clock>) = (Registry::new(), Arc::new(SystemClock));
+        let store = timed(Store::of(Arc::new(MemoryDriver::new())), &registry, &clock).unwrap();
+        for _ in 0..3 {
+            store.sync().await.unwrap();
+        }
+        let families = registry.gather();
+        let seconds = families.iter().find(|family| family.name() == "plumbago_store_seconds").unwrap();
+        let of_sync = |metric: &&prometheus::proto::Metric| metric.get_label()[0].value() == "sync";
+        assert_eq!(seconds.get_metric().iter().find(of_sync).unwrap().get_histogram().get_sample_count(), 3);
     }
 }
