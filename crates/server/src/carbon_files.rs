@@ -19,8 +19,9 @@ impl CarbonFiles {
     /// Reads a folder; without one, carbon's defaults hold.
     pub fn read(disk: &dyn Disk, dir: Option<&Path>) -> anyhow::Result<CarbonFiles> {
         let Some(dir) = dir else { return Ok(CarbonFiles::default()) };
+        // Looked up inside and not listed: a folder need not be listable for its files to be readable.
         anyhow::ensure!(
-            disk.read_dir(dir).is_ok(),
+            disk.exists(&dir.join(".")),
             "the conf-dir {} is not a readable folder; name carbon's folder, or none",
             dir.display()
         );
@@ -58,5 +59,28 @@ impl CarbonFiles {
                 anyhow::bail!("cannot use carbon's files:\n  {}", lines.join("\n  "))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use host::{Call, FailingDisk, SystemDisk};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_is_readable_and_a_file_is_no_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("blacklist.conf");
+        std::fs::write(&file, "^bad").unwrap();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |call, _| {
+            (call == Call::ReadDir).then(|| io::ErrorKind::PermissionDenied.into())
+        });
+        let files = CarbonFiles::read(&disk, Some(dir.path())).unwrap();
+        assert_eq!(files.blacklist.as_deref(), Some("^bad"));
+        assert!(CarbonFiles::read(&disk, Some(&file)).is_err());
+        assert!(CarbonFiles::read(&disk, Some(&dir.path().join("missing"))).is_err());
     }
 }
