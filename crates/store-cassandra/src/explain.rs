@@ -94,16 +94,20 @@ fn of_broken(error: &scylla::errors::BrokenConnectionError, options: &ClusterOpt
 }
 
 fn closed(what: &str, options: &ClusterOptions) -> (String, bool) {
-    let why = match &options.tls {
-        None => format!(
+    let identity = options.tls.as_ref().and_then(|tls| tls.identity.as_ref());
+    let why = match identity {
+        // A node that does not trust a certificate may close the connection before its alert is read.
+        Some((certificate, _)) => format!(
+            "the connection is closed before it is used ({what}); perhaps it does not trust our client certificate: is {} \
+             signed by an authority of the cluster's (tls_certificate)",
+            certificate.display()
+        ),
+        None if options.tls.is_none() => format!(
             "the connection is closed before it is used ({what}); if it wants TLS there, name its authority (tls_ca)"
         ),
-        Some(tls) if tls.identity.is_none() => format!(
+        None => format!(
             "the connection is closed before it is used ({what}); if it wants a client certificate, give one \
              (tls_certificate and tls_key)"
-        ),
-        Some(_) => format!(
-            "the connection is closed before it is used ({what}); does it trust our client certificate (tls_certificate)"
         ),
     };
     (why, true)
