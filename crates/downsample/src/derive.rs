@@ -53,7 +53,8 @@ impl Stretch {
     }
 
     fn has_later(&self, slot: Slot) -> bool {
-        let skip = (slot + 1).saturating_sub(self.first_slot) as usize;
+        let Some(next) = slot.checked_add(1) else { return false };
+        let skip = next.saturating_sub(self.first_slot) as usize;
         self.cells.iter().skip(skip).any(|cell| cell.count > 0)
     }
 }

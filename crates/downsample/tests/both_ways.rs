@@ -140,3 +140,22 @@ fn counts_of_other_writers_are_left_out_of_this_writers_partials() {
         (Some(63), Partial { value: 2.0, count: 2 }, Partial { value: 2.0, count: 2 })
     );
 }
+
+#[test]
+fn a_point_in_the_last_slot_of_all_is_derived() {
+    let policy = Policy {
+        retention: "3600*1s:40000000*60s".parse().unwrap(),
+        aggregation: Aggregation::Sum,
+        x_files_factor: 0.0,
+    };
+    let mut open = PendingPoints::default();
+    open.push(Slot::MAX, 1.0);
+    let points = SortedPoints::of(&[&open]);
+    let plan = WritePlan::new(&policy, &points, coverage(Stored::Unknown, 0), None);
+    let nothing: Vec<(&[f64], &[u32])> = plan.needs().map(|_| (&[][..], &[][..])).collect();
+    let derived = plan.derive(&nothing);
+    assert_eq!((derived.rows[0].first_slot, &derived.rows[0].values[..]), (Slot::MAX, &[1.0][..]));
+    let next = derived.next.expect("nothing is stored after this point");
+    let partials = next.as_derived();
+    assert_eq!((partials.stored().end(), partials.precedes(&points)), (None, false));
+}
