@@ -155,7 +155,7 @@ impl NameStore for EmbeddedDriver {
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.metrics.tree.flush())).await? })
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.flush_others())).await? })
     }
 }
 
@@ -174,5 +174,27 @@ impl Events for EmbeddedDriver {
     fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
         let tables = self.tables.clone();
         Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.get(id))).await? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use store::Store;
+
+    use super::*;
+
+    #[test]
+    fn a_sync_writes_rows_of_every_kind_to_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let driver = Arc::new(EmbeddedDriver::open(folder.path(), EmbeddedOptions::default()).unwrap());
+        // As after a disk that was full when an event came.
+        driver.tables.events.tree.insert(b"i", b"event");
+        driver.tables.metrics.tree.insert(b"m", b"metric");
+        assert!(0 < driver.tables.unsynced_bytes());
+        runtime.block_on(Store::of(driver.clone()).sync()).unwrap();
+        assert_eq!(driver.tables.unsynced_bytes(), 0);
     }
 }

@@ -134,6 +134,11 @@ impl Tables {
     /// Writes every tree's rows to files.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         self.flush_points()?;
+        self.flush_others()
+    }
+
+    /// Writes names, policies and events to files. Events are there already, unless the disk was full when they came.
+    pub(crate) fn flush_others(&self) -> Result<(), StoreError> {
         self.other_trees().into_iter().try_for_each(Tree::flush)
     }
 
