@@ -101,6 +101,8 @@ impl Spill {
         match exclusive.begin_segment() {
             Ok(segment) => {
                 self.begin(segment, &exclusive);
+                // Senders need not wait for the log.
+                drop(exclusive);
                 tracing::warn!(
                     segment,
                     "memory is full and the store takes no points: points are accepted into the journal alone, \
