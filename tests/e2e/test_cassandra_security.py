@@ -116,7 +116,7 @@ def test_a_wrong_password_is_named(make_server, plain):
 
 
 def test_no_password_is_named(make_server, plain):
-    assert MISNAMED in refusal(OverCassandra(make_server, MISNAMED), "wants a user and a password")
+    assert MISNAMED in refusal(OverCassandra(make_server, MISNAMED), "requires a user and a password")
 
 
 def test_a_wrong_authority_is_named(make_server, guarded):
@@ -127,12 +127,12 @@ def test_a_wrong_authority_is_named(make_server, guarded):
 
 def test_a_wrong_or_missing_client_certificate_is_named(make_server, guarded):
     missing = OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client=None))
-    said = refusal(missing, "it wants a client certificate")
+    said = refusal(missing, "the node requires a client certificate")
     assert GUARDED in said and "tls_certificate and tls_key" in said
     # Java reports an untrusted certificate as an internal error: the client cannot know more than that.
     wrong = OverCassandra(make_server, GUARDED, cassandra=login() + tls(guarded, client="other-client"))
     said = refusal(wrong, "our client certificate")
-    assert GUARDED in said and f"is {guarded.tls}/other-client.pem signed by an authority of the cluster's (tls_certificate)" in said
+    assert GUARDED in said and f"an authority of the cluster signed {guarded.tls}/other-client.pem (tls_certificate)" in said
 
 
 def test_a_missing_file_is_named(make_server, guarded):
@@ -156,9 +156,9 @@ def test_a_certificate_for_another_host_is_rejected_unless_the_setting_allows_it
 
 
 def test_plain_text_to_a_tls_node_and_tls_to_a_plain_node_are_explained(make_server, guarded, plain):
-    assert GUARDED in refusal(OverCassandra(make_server, GUARDED, cassandra=login()), "if it wants TLS there")
+    assert GUARDED in refusal(OverCassandra(make_server, GUARDED, cassandra=login()), "if this port requires TLS")
     over = OverCassandra(make_server, MISNAMED, cassandra=login() + tls(guarded))
-    assert "leave tls_ca out" in refusal(over, "it does not speak TLS there")
+    assert "leave tls_ca out" in refusal(over, "this port does not use TLS")
 
 
 def test_an_unreachable_contact_point_is_named(make_server):

@@ -70,7 +70,7 @@ impl Connection {
         }
         if claim.is_doubtful() {
             return Err(StoreError::Unavailable(
-                "this process was suspended for minutes; checking whether its writer id is still its own".to_owned(),
+                "this process was suspended for minutes; checking whether another node took its writer id".to_owned(),
             ));
         }
         Ok(driver)

@@ -42,7 +42,7 @@ impl Default for IngestOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
     /// The journal's folder.
-    #[error("the journal in {dir}: {source}")]
+    #[error("cannot use the journal in {dir}: {source}")]
     Journal {
         /// The folder.
         dir: PathBuf,

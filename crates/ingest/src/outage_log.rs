@@ -49,7 +49,7 @@ impl OutageLog {
             journal_limit = self.back_pressure.journal_limit(),
             senders_wait = self.back_pressure.is_closed(),
             error = self.health.problem().map_or_else(String::new, |problem| problem.why),
-            "the store is still away; accepted points are safe in the journal"
+            "the store is still unavailable; accepted points are safe in the journal"
         );
     }
 }

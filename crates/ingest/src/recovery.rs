@@ -93,7 +93,7 @@ pub(crate) fn recover(
     if recovered.restored.nameless_points > 0 {
         tracing::error!(
             points = recovered.restored.nameless_points,
-            "points in the journal name metrics that are nowhere; they are lost"
+            "the journal has points of unknown metrics; dropped them"
         );
     }
     Ok(recovered)
@@ -151,7 +151,7 @@ impl Replay<'_> {
         if found.damaged_bytes > 0 {
             tracing::warn!(
                 file = %segment.path.display(), bytes = found.damaged_bytes, whole_records = found.records,
-                "a journal segment has damaged bytes; every whole record in it was read"
+                "a journal segment has damaged bytes; replayed its intact records and skipped the rest"
             );
         }
         Ok(())

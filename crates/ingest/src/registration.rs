@@ -22,8 +22,8 @@ const GROUP: usize = 4096;
 /// Time between two looks for new metrics.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-const FAILED: &str = "the store does not take new metrics; they are safe in the journal; retrying";
-const WORKED: &str = "the store takes new metrics again";
+const FAILED: &str = "cannot write new metrics to the store; they are safe in the journal; retrying";
+const WORKED: &str = "the store accepts new metrics again";
 
 /// Metrics that are in the journal and not in the metrics table yet.
 pub(crate) struct Registration {

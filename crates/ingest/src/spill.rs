@@ -105,12 +105,12 @@ impl Spill {
                 drop(exclusive);
                 tracing::warn!(
                     segment,
-                    "memory is full and the store takes no points: points are accepted into the journal alone, \
-                     and cannot be read until the store takes them"
+                    "memory is full and the store rejects points; points are accepted into the journal alone, \
+                     and queries cannot read them until the store accepts points again"
                 );
             }
             // Senders wait, as without spilling, and the next one retries.
-            Err(error) => self.reading.failed(&error, "the journal cannot begin a segment"),
+            Err(error) => self.reading.failed(&error, "cannot begin a segment of the journal; senders wait; retrying"),
         }
     }
 

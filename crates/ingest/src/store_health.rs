@@ -40,7 +40,7 @@ impl StoreHealth {
     pub fn unreachable(&self, why: &str) {
         self.reach.failed(
             &why,
-            "the store cannot be reached: points are accepted into the journal, and are written when it is back",
+            "the store cannot be reached; points are accepted into the journal and written when the store is back",
         );
     }
 

@@ -235,8 +235,8 @@ fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
         assert!(matches!(&said, ingest::FlushError::Store { held_points: 2100, parked_points: 6000, .. }), "{said:?}");
         assert_eq!(
             said.to_string(),
-            "it is down; 2100 points are held in memory and 6000 are in the journal alone; all of them are safe in the \
-             journal, and they are written when the store takes them"
+            "it is down; 2100 points are in memory and 6000 are in the journal alone; all are safe in the \
+             journal and are written when the store accepts them"
         );
         // Not while some of it is taken, although no write has ended.
         let taken = async {

@@ -43,7 +43,7 @@ pub use found::{Found, Node};
 pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
 pub use limits::{FindError, FindLimits};
-pub use metrics_table::{Restored, TakenIn};
+pub use metrics_table::{Adopted, Restored};
 pub use names::{Names, NamesMut};
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
 pub use registry::Registry;

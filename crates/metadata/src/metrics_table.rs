@@ -17,13 +17,13 @@ pub struct Restored {
     pub conflicts: usize,
 }
 
-/// What [`Registry::take_in`] did.
+/// What [`Registry::adopt`] did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TakenIn {
+pub struct Adopted {
     /// Metrics that were not known.
     pub added: usize,
     /// Ids of metrics that were created meanwhile under another policy than their record has.
-    pub overtaken: Vec<MetricId>,
+    pub created_meanwhile: Vec<MetricId>,
 }
 
 impl Registry {
@@ -87,7 +87,7 @@ impl Registry {
         rows.collect()
     }
 
-    /// Reserves ids for metrics of shared tables; [`Registry::take_in`] makes them known. Leaves out known metrics,
+    /// Reserves ids for metrics of shared tables; [`Registry::adopt`] makes them known. Leaves out known metrics,
     /// which it shows again if they were hidden, and names longer than names may be.
     ///
     /// From here on the id belongs to its name: [`NamesMut::create`](crate::NamesMut::create) and the next call of this
@@ -122,8 +122,8 @@ impl Registry {
 
     /// Makes metrics known under the ids that [`Registry::reserve`] gave them. Those that were created meanwhile stay as
     /// they are.
-    pub fn take_in(&self, records: &[MetricRecord]) -> TakenIn {
-        let mut taken = TakenIn::default();
+    pub fn adopt(&self, records: &[MetricRecord]) -> Adopted {
+        let mut taken = Adopted::default();
         let mut table = self.names.write();
         let mut policies = self.policies.write();
         for record in records {
@@ -135,7 +135,7 @@ impl Registry {
                 table.insert(hash, record.id, &record.name, policy, record.created_on);
                 taken.added += 1;
             } else if table.record(record.id).is_some_and(|known| known.policy != policy) {
-                taken.overtaken.push(record.id);
+                taken.created_meanwhile.push(record.id);
             }
         }
         taken
@@ -173,8 +173,8 @@ mod tests {
             policies: vec![PolicyChange { since: 0, policy: theirs.clone() }],
         };
         let records = [record(1, "b"), record(2, "c;t=v"), record(3, "d")];
-        assert_eq!(registry.take_in(&records), TakenIn { added: 2, overtaken: vec![MetricId(3)] });
-        assert_eq!(registry.take_in(&records), TakenIn { added: 0, overtaken: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records), Adopted { added: 2, created_meanwhile: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records), Adopted { added: 0, created_meanwhile: vec![MetricId(3)] });
         let names = registry.read();
         let found: Vec<Option<MetricId>> = ["a", "b", "c;t=v", "d", "e"]
             .map(|name| names.find(registry.hash(name.as_bytes()), name.as_bytes()))

@@ -291,7 +291,7 @@ fn nothing_is_saved_while_numbers_are_reserved() {
     assert!(!path.exists());
     let records: Vec<MetricRecord> =
         reserved.iter().map(|(id, name)| record(id.0, name, &[(0, &Policy::default())])).collect();
-    registry.take_in(&records);
+    registry.adopt(&records);
     registry.save(&host::SystemDisk, &path).unwrap();
     assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().records(&[MetricId(6)]), records);
 }

@@ -50,7 +50,10 @@ impl Extension for Admin {
         let is_head = request.method == Method::HEAD;
         let method = if is_head { "GET" } else { request.method.as_str() };
         if !PATHS.contains(&(method, &path)) {
-            return ready(plain(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {}\n", request.method)));
+            return ready(plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                format!("{path} does not support {}\n", request.method),
+            ));
         }
         match path.as_str() {
             "/metrics" => {

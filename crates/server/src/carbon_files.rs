@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_cannot_be_listed_is_readable_and_a_file_is_no_folder() {
+    fn a_folder_that_cannot_be_listed_is_readable_and_a_file_is_not_a_folder() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("blacklist.conf");
         std::fs::write(&file, "^bad").unwrap();

@@ -77,7 +77,7 @@ impl Node {
     ) -> anyhow::Result<Node> {
         if embedded.usage().tables > 0 {
             tracing::warn!(data = %options.data.display(),
-                "the data folder holds points of a time without Cassandra; they stay there, and queries do not read them");
+                "the data folder has points from a time without Cassandra; queries do not read them");
         }
         let has_schemas = opening.rules.has_schemas();
         let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;

@@ -55,7 +55,7 @@ impl std::fmt::Display for Identity {
 
 /// A file that is not an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("it must have the lines 'writer NUMBER', of 0 to 16383, and 'node UUID'")]
+#[error("the file must have the lines 'writer NUMBER', from 0 to 16383, and 'node UUID'")]
 pub struct InvalidIdentity;
 
 impl std::str::FromStr for Identity {
@@ -315,7 +315,7 @@ impl Row {
             is_lost.store(true, Ordering::Relaxed);
             let Location { host, data_directory } = &holder.location;
             return Err(StoreError::Rejected(format!(
-                "a node on host '{host}' in {data_directory} took the writer id while this one was away"
+                "a node on host '{host}' in {data_directory} took the writer id while this node was away"
             )));
         }
         self.report_alive().await

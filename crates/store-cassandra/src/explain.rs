@@ -19,7 +19,7 @@ pub(crate) fn explain(error: &NewSessionError, options: &ClusterOptions) -> Conn
     let permanent = |why: String| ConnectError { text: said_by(options, &why), is_transient: false };
     match error {
         NewSessionError::FailedToResolveAnyHostname(_) => transient(
-            "no contact point's name can be resolved; give its address, or repair the name service".to_owned(),
+            "cannot resolve the name of any contact point; give an address, or repair the name service".to_owned(),
         ),
         NewSessionError::EmptyKnownNodesList => permanent("no contact point is given".to_owned()),
         NewSessionError::MetadataError(MetadataError::ConnectionPoolError(ConnectionPoolError::Broken {
@@ -39,8 +39,10 @@ pub(crate) fn said_by(options: &ClusterOptions, why: &str) -> String {
 }
 
 pub(crate) fn silent(options: &ClusterOptions) -> String {
-    let perhaps = if options.tls.is_some() { "does not speak TLS there" } else { "wants TLS there" };
-    format!("nothing answers in time; is it running, is the address right, is a firewall between; or it {perhaps}")
+    let perhaps = if options.tls.is_some() { "does not use" } else { "requires" };
+    format!(
+        "no answer in time; check that Cassandra runs, the address and firewalls; perhaps this port {perhaps} TLS (tls_ca)"
+    )
 }
 
 /// Why a connection failed, and whether it may succeed later.
@@ -50,15 +52,15 @@ pub(crate) fn of_connection(error: &ConnectionError, options: &ClusterOptions) -
         ConnectionError::IoError(error) => of_io(error, options),
         ConnectionError::ConnectionSetupRequestError(error) => match error.get_error() {
             ConnectionSetupRequestErrorKind::MissingAuthentication => {
-                ("it wants a user and a password, and none is set".to_owned(), false)
+                ("the node requires a user and a password; set both (user, password)".to_owned(), false)
             }
             ConnectionSetupRequestErrorKind::DbError(DbError::AuthenticationError, text) => {
                 let user = options.credentials.as_ref().map_or("", |credentials| &credentials.user);
                 // The node cannot check the login while its own tables of roles are unavailable.
                 if text.contains("Unable to perform") || text.contains("unavailable") {
-                    (format!("it cannot look up the user '{user}' now: {text}"), true)
+                    (format!("the node cannot look up the user '{user}' now: {text}"), true)
                 } else {
-                    (format!("it rejects the user '{user}' or the password: {text}"), false)
+                    (format!("the node rejects the user '{user}' or the password: {text}"), false)
                 }
             }
             ConnectionSetupRequestErrorKind::BrokenConnection(broken) => of_broken(broken, options),
@@ -98,16 +100,16 @@ fn closed(what: &str, options: &ClusterOptions) -> (String, bool) {
     let why = match identity {
         // A node that does not trust a certificate may close the connection before its alert is read.
         Some((certificate, _)) => format!(
-            "the connection is closed before it is used ({what}); perhaps it does not trust our client certificate: is {} \
-             signed by an authority of the cluster's (tls_certificate)",
+            "the connection closed before its first use ({what}); perhaps the node does not trust our client certificate: \
+             check that an authority of the cluster signed {} (tls_certificate)",
             certificate.display()
         ),
-        None if options.tls.is_none() => format!(
-            "the connection is closed before it is used ({what}); if it wants TLS there, name its authority (tls_ca)"
-        ),
+        None if options.tls.is_none() => {
+            format!("the connection closed before its first use ({what}); if this port requires TLS, set tls_ca")
+        }
         None => format!(
-            "the connection is closed before it is used ({what}); if it wants a client certificate, give one \
-             (tls_certificate and tls_key)"
+            "the connection closed before its first use ({what}); if the node requires a client certificate, set \
+             tls_certificate and tls_key"
         ),
     };
     (why, true)
@@ -118,11 +120,12 @@ fn of_io(error: &io::Error, options: &ClusterOptions) -> (String, bool) {
         return of_tls(tls, options);
     }
     match error.kind() {
-        io::ErrorKind::ConnectionRefused => {
-            ("nothing listens there; is it running, and is the port that of CQL (9042)".to_owned(), true)
-        }
+        io::ErrorKind::ConnectionRefused => (
+            "nothing listens there; check that Cassandra runs and that the port is the one for CQL (9042)".to_owned(),
+            true,
+        ),
         io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-            (format!("it cannot be reached: {error}; check the address and the route to it"), true)
+            (format!("the address cannot be reached: {error}; check it, and the route to it"), true)
         }
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
             closed(&error.to_string(), options)
@@ -137,20 +140,22 @@ fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
         options.tls.as_ref().and_then(|tls| tls.identity.as_ref()).map(|(path, _)| path.display().to_string());
     let why = match error {
         _ if tls::is_of_the_name(error) => format!(
-            "its certificate does not contain the address or name that we connect to ({error}); connect to a name in the \
+            "the node's certificate does not contain the address or name that we connect to ({error}); connect to a name in the \
              certificate, give the node a certificate with its address, or set tls_verify_host = false"
         ),
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
-            format!("its certificate is not signed by an authority in {ca}; is that the cluster's own (tls_ca)")
+            format!(
+                "the node's certificate is not signed by an authority in {ca}; check that tls_ca names the cluster's authorities"
+            )
         }
-        rustls::Error::InvalidCertificate(invalid) => format!("its certificate is invalid: {invalid:?}"),
+        rustls::Error::InvalidCertificate(invalid) => format!("the node's certificate is invalid: {invalid:?}"),
         rustls::Error::InvalidMessage(_) => {
-            format!("it does not speak TLS there ({error}); leave tls_ca out, or use its port for TLS")
+            format!("this port does not use TLS ({error}); leave tls_ca out, or use the node's port for TLS")
         }
         rustls::Error::AlertReceived(AlertDescription::CertificateRequired | AlertDescription::HandshakeFailure)
             if identity.is_none() =>
         {
-            format!("it wants a client certificate ({error}); give one (tls_certificate and tls_key)")
+            format!("the node requires a client certificate ({error}); set tls_certificate and tls_key")
         }
         rustls::Error::AlertReceived(
             AlertDescription::UnknownCA
@@ -162,17 +167,17 @@ fn of_tls(error: &rustls::Error, options: &ClusterOptions) -> (String, bool) {
             | AlertDescription::CertificateRequired
             | AlertDescription::AccessDenied,
         ) if identity.is_some() => format!(
-            "it does not trust our client certificate ({error}); is {} signed by an authority of the cluster's, and not \
-             expired (tls_certificate)",
+            "the node does not trust our client certificate ({error}); check that {} (tls_certificate) has not expired, and \
+             that an authority of the cluster signed it",
             identity.unwrap_or_default()
         ),
         // Java reports a certificate that it does not trust as "internal error", and much else too.
         other => match identity {
             Some(identity) => format!(
-                "no TLS connection can be made: {other}; perhaps it does not trust our client certificate: is {identity} \
-                 signed by an authority of the cluster's (tls_certificate)"
+                "cannot open a TLS connection: {other}; perhaps the node does not trust our client certificate: check that an \
+                 authority of the cluster signed {identity} (tls_certificate)"
             ),
-            None => format!("no TLS connection can be made: {other}"),
+            None => format!("cannot open a TLS connection: {other}"),
         },
     };
     (why, false)

@@ -131,14 +131,14 @@ impl Tables {
         self.make(table).await?;
         match self.prepare(table).await? {
             Some(statements) => Ok(statements),
-            None => Err(StoreError::Unavailable(format!("{table} was made in Cassandra, and is not there"))),
+            None => Err(StoreError::Unavailable(format!("Cassandra does not show table {table} after its creation"))),
         }
     }
 
     /// Forgets a table that is gone; the next use searches for it again.
     pub(crate) fn forget(&self, table: Table) {
         if self.known.write().remove(&table).is_some() {
-            tracing::warn!(%table, keyspace = self.keyspace, "a datapoints table is gone from Cassandra");
+            tracing::warn!(%table, keyspace = self.keyspace, "a datapoints table is missing from Cassandra; the next write creates it again");
         }
     }
 

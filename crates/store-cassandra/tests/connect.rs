@@ -36,7 +36,7 @@ async fn where_nothing_listens_that_is_said() {
     refused(
         cluster,
         true,
-        expect!["Cassandra at HERE: nothing listens there; is it running, and is the port that of CQL (9042)"],
+        expect!["Cassandra at HERE: nothing listens there; check that Cassandra runs and that the port is the one for CQL (9042)"],
     )
     .await;
 }
@@ -45,7 +45,7 @@ async fn where_nothing_listens_that_is_said() {
 async fn where_nothing_answers_that_is_said() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    refused(quick(&address), true, expect!["Cassandra at HERE: nothing answers in time; is it running, is the address right, is a firewall between; or it wants TLS there"]).await;
+    refused(quick(&address), true, expect!["Cassandra at HERE: no answer in time; check that Cassandra runs, the address and firewalls; perhaps this port requires TLS (tls_ca)"]).await;
     drop(listener);
 }
 
@@ -55,7 +55,7 @@ async fn where_the_name_stands_for_nothing_that_is_said() {
         quick("nowhere.invalid"),
         true,
         expect![
-            "Cassandra at HERE: no contact point's name can be resolved; give its address, or repair the name service"
+            "Cassandra at HERE: cannot resolve the name of any contact point; give an address, or repair the name service"
         ],
     )
     .await;
@@ -80,7 +80,7 @@ async fn where_tls_is_not_spoken_that_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, CA).unwrap();
-    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: it does not speak TLS there (received corrupt message of type InvalidContentType); leave tls_ca out, or use its port for TLS"]).await;
+    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: this port does not use TLS (received corrupt message of type InvalidContentType); leave tls_ca out, or use the node's port for TLS"]).await;
 }
 
 /// An authority that signed no certificate.

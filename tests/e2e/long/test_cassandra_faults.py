@@ -155,11 +155,11 @@ def test_answers_and_logs_while_cassandra_is_away(make_server, node):
     node.kill()
     server.send(some_points("second.held", start, metrics=20, points=10))
     wait_until(lambda: not is_back(server), 60, "it did not notice")
-    why = f"Cassandra at {ALONE}: nothing listens there; is it running, and is the port that of CQL (9042)"
+    why = f"Cassandra at {ALONE}: nothing listens there; check that Cassandra runs and that the port is the one for CQL (9042)"
     is_ready = server.get("/ready")
     assert (is_ready.status_code, is_ready.text) == (
         200,
-        f"ready, but the store takes no points: {why}; points are accepted, and what is in memory is served\n",
+        f"ready, but the store rejects points: {why}; points are accepted, and queries read memory\n",
     )
     # Points in memory are served at once, and other reads fail at once.
     window = {"from": start - 1, "until": start + 60}
@@ -171,7 +171,7 @@ def test_answers_and_logs_while_cassandra_is_away(make_server, node):
     assert server.find("second.*") == ["second.held", "second.stored"]
     assert time.monotonic() - began < 5, "reads wait for a store that is known to be away"
     # A flush gives up, and reports the waiting points.
-    waits = "200 points are held in memory and 0 are in the journal alone; all of them are safe in the journal, and they are written"
+    waits = "200 points are in memory and 0 are in the journal alone; all are safe in the journal and are written"
     began = time.monotonic()
     answer = server.post("/admin/flush")
     assert answer.status_code == 503 and answer.json()["held_points"] == 200, answer.text
@@ -212,7 +212,7 @@ def test_a_stop_while_cassandra_is_away_is_quick_and_the_next_start_continues(ma
     assert server.stop() == 0
     # Five seconds without an answer count as an outage; then three more, and the rest is a busy machine.
     assert time.monotonic() - began < 15, f"the stop took {time.monotonic() - began:.1f} s"
-    logged = [line for line in server.logs().splitlines() if "stopped while the store takes nothing" in line]
+    logged = [line for line in server.logs().splitlines() if "stopped while the store accepts nothing" in line]
     assert len(logged) == 1 and "held_points=400" in logged[0], server.logs()[-2000:]
 
     # A second start while Cassandra is away, and a second stop.

@@ -83,19 +83,19 @@ impl NewMetrics {
             tracing::error!(
                 metrics = without_room,
                 policies = self.registry.policy_count(),
-                "the shared tables have metrics of too many different policies; these metrics cannot be read here until points come for them"
+                "the shared tables have metrics with too many different policies; queries of this node do not find them until it receives points for them"
             );
         }
         // Locked before the first can be found: a point that comes for it finds its slot.
         let mut memtable = self.memtable.lock();
-        let taken_in = self.registry.take_in(&records);
+        let adopted = self.registry.adopt(&records);
         let names = self.registry.read();
         for metric in records.iter().map(|record| record.id).filter(|&metric| names.is_shown(metric)) {
             memtable.begin(metric, names.policy_id(metric));
         }
         // Their records may have been overwritten with what was remembered of the others' policy.
-        self.registration.add(taken_in.overtaken);
-        taken_in.added
+        self.registration.add(adopted.created_meanwhile);
+        adopted.added
     }
 
     /// Metrics created for points.

@@ -24,8 +24,8 @@ pub struct FlushProgress {
 pub enum FlushError {
     /// The store takes nothing.
     #[error(
-        "{why}; {held_points} points are held in memory and {parked_points} are in the journal alone; all of them are safe \
-         in the journal, and they are written when the store takes them"
+        "{why}; {held_points} points are in memory and {parked_points} are in the journal alone; all are safe in the journal \
+         and are written when the store accepts them"
     )]
     Store {
         /// Message of the store, or of the connection to it.
@@ -36,6 +36,6 @@ pub enum FlushError {
         parked_points: u64,
     },
     /// The journal cannot begin a segment, or delete one.
-    #[error("the journal: {0}")]
+    #[error("cannot use the journal: {0}")]
     Journal(io::Error),
 }

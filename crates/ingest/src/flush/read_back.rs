@@ -68,7 +68,7 @@ impl ReadBack {
                 }
                 Err(error) => {
                     self.with.journal.counters().errors.fetch_add(1, SeqCst);
-                    let message = "spilled points cannot be read back; they stay in the journal; retrying";
+                    let message = "cannot read spilled points back; they stay in the journal; retrying";
                     self.with.spill.reading.failed(&error, message);
                     tokio::time::sleep(backoff.next_wait()).await;
                 }

@@ -30,8 +30,8 @@ use crate::{
 /// A store that does not answer for this long does not take points: they spill rather than keep senders waiting.
 const SLOW: Duration = Duration::from_secs(5);
 
-const FAILED: &str = "the store does not take points; they are safe in the journal; retrying";
-const WORKED: &str = "the store takes points again";
+const FAILED: &str = "cannot write points to the store; they are safe in the journal; retrying";
+const WORKED: &str = "the store accepts points again";
 
 /// What the writer counts.
 #[derive(Debug, Default)]

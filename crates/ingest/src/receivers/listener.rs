@@ -78,7 +78,7 @@ pub(super) async fn serve<F, Served>(
                     // Logged ever more rarely: senders that are refused come again at once.
                     if refused.is_power_of_two() {
                         tracing::warn!(%peer, refused, limit = limits.connections,
-                            "too many connections: one was closed; receive.max_connections raises the limit");
+                            "closed a connection beyond the limit; receive.max_connections raises it");
                     }
                     continue;
                 }
@@ -92,7 +92,7 @@ pub(super) async fn serve<F, Served>(
             }
             Err(error) => {
                 // Usually too many open files; waiting lets some close.
-                tracing::error!(%error, "a connection cannot be accepted");
+                tracing::error!(%error, "cannot accept a connection; retrying");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }

@@ -20,7 +20,7 @@ pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut sto
         let stopping = tokio::select! {
             readable = socket.readable() => {
                 if let Err(error) = readable {
-                    tracing::error!(%error, "the UDP socket failed; datagrams are no longer taken");
+                    tracing::error!(%error, "the UDP socket failed; no more datagrams are received until a restart");
                     return;
                 }
                 false

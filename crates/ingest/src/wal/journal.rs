@@ -201,7 +201,7 @@ impl Journal {
                 // Said once, not at every attempt: on a full disk log lines are a cost of their own.
                 if !self.is_failing.swap(true, Relaxed) {
                     tracing::error!(%error, dir = %self.folder.dir().display(),
-                        "the journal cannot be written: no points are accepted until it can");
+                        "cannot write the journal; accepting no points until a write succeeds; is the disk full?");
                 }
                 Err(error)
             }
@@ -267,7 +267,7 @@ impl Journal {
             Ok(()) => self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began)),
             Err(error) => {
                 self.counters.errors.fetch_add(1, Relaxed);
-                tracing::error!(%error, dir = %self.folder.dir().display(), "the journal cannot be synced to the disk");
+                tracing::error!(%error, dir = %self.folder.dir().display(), "cannot sync the journal to the disk; a power failure can lose points; retrying");
             }
         }
         result

@@ -19,7 +19,7 @@ const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// BigGraphite does not read it either.
-    #[error("there is no '{0}' in it")]
+    #[error("the config has no '{0}'")]
     Missing(&'static str),
     /// A value that cannot be.
     #[error("'{key}' is '{value}'")]

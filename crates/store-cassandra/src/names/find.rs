@@ -66,7 +66,7 @@ impl Names {
         limit: usize,
         rows: &AtomicUsize,
     ) -> Result<Vec<String>, StoreError> {
-        const WHAT: &str = "asking the tables of names for a glob";
+        const WHAT: &str = "searching the tables of names";
         let damaged = |how: String| StoreError::Damaged { what: format!("an answer of table {table}"), how };
         // One more, to see that there are too many.
         let statement = self

@@ -72,6 +72,8 @@ impl Names {
         }
         let _permit = self.permits.acquire().await.expect("it is never closed");
         let written = self.retry.run(|| self.session.execute_unpaged(statement, (name,))).await;
-        written.map(drop).map_err(|error| unavailable("touching a metric", &self.keyspace, &error))
+        written
+            .map(drop)
+            .map_err(|error| unavailable("updating the time a metric was last seen", &self.keyspace, &error))
     }
 }

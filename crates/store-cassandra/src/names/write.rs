@@ -61,7 +61,7 @@ impl Names {
             example = latest.name,
             most_components = tables.opened.components.saturating_sub(1),
             keyspace = self.keyspace,
-            "metrics have more components than the tables of names have columns; only this node knows their names"
+            "metrics have more components than the tables of names have columns; other nodes cannot find them"
         );
     }
 

@@ -45,10 +45,7 @@ pub async fn apply(
     };
     let has_other_indexes = schema.indexes != Indexes::None && found.has_other_index_than(class);
     if has_other_indexes {
-        progress(&format!(
-            "left as it is: the tables of names have {} indexes; no others are created",
-            found.indexes()
-        ));
+        progress(&format!("kept the {} indexes of the tables of names; created no others", found.indexes()));
     }
     let mut made = 0;
     for creation in schema.creations([&usual[0], &usual[1]]) {

@@ -114,8 +114,8 @@ fn report(found: &Found, schema: &Schema) -> Report {
         findings.push(Finding::Fine(format!("replication of the keyspace of the {what}: {replication}")));
         if !keyspace.durable_writes {
             findings.push(Finding::Differs(format!(
-                "the keyspace of the {what} has durable_writes = false: what a Cassandra node acknowledged and did not flush \
-                 is lost when it crashes; repair it with ALTER KEYSPACE … WITH durable_writes = true"
+                "the keyspace of the {what} has durable_writes = false: a crash of a Cassandra node loses the writes that it \
+                 acknowledged and did not flush; repair it with ALTER KEYSPACE … WITH durable_writes = true"
             )));
         }
     }

@@ -189,7 +189,7 @@ pub(super) async fn fitting_replication(asker: &Asker<'_>) -> Result<String, Sto
     let mut nodes: BTreeMap<String, u32> = BTreeMap::new();
     for table in ["local", "peers"] {
         let cql = format!("SELECT data_center FROM system.{table}");
-        let rows: Vec<(Option<String>,)> = asker.rows("asking for the cluster's nodes", &cql, ()).await?;
+        let rows: Vec<(Option<String>,)> = asker.rows("reading the cluster's nodes", &cql, ()).await?;
         for (datacenter,) in rows {
             *nodes.entry(datacenter.unwrap_or_default()).or_default() += 1;
         }

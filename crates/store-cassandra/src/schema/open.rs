@@ -49,7 +49,7 @@ pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) 
         let is_ours = matches!(creation.thing, Thing::MetadataTable("spec" | "writers") | Thing::Spec(..));
         if is_ours && !found.has(&creation.thing) {
             create(metadata, options, &creation).await?;
-            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added to the tables of another program");
+            tracing::info!(what = %creation.thing, keyspace = metadata_name, "added a missing table to the keyspace of another program");
         }
     }
     Ok(Opened { components, indexes: found.indexes() })
