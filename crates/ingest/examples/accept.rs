@@ -1,5 +1,5 @@
 //! What a point costs from decoded bytes to memory, without sockets or a store, and what it costs while the store is
-//! down, memory is full, and points are parked in the journal:
+//! down, memory is full, and points spill into the journal:
 //! `cargo run --release -p ingest --example accept [NAMES] [POINTS]`.
 
 use std::{
@@ -69,7 +69,7 @@ fn measure(names: usize, points: usize, store: Store, memory_limit_bytes: u64) {
         }
         let known = names * (points - 1);
         println!("known names: {:.1} ns decode, {:.1} ns accept a point", per(decode, known), per(accept, known));
-        println!("{} points are parked", ingest.counters().parked_points);
+        println!("{} points are spilled", ingest.counters().parked_points);
     });
 }
 

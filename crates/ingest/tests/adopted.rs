@@ -112,7 +112,7 @@ async fn rules_without_a_schema_change_no_metrics_policy() {
 }
 
 #[tokio::test]
-async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
+async fn points_of_an_adopted_metric_survive_a_crash_by_its_id() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let first = reserve(&ingest, &["theirs"])[0];
@@ -139,7 +139,7 @@ async fn points_of_an_adopted_metric_survive_a_crash_by_its_number() {
 }
 
 #[tokio::test]
-async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
+async fn a_metric_that_is_sent_while_it_is_adopted_has_one_id() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let theirs_is = reserve(&ingest, &["theirs"])[0];
@@ -163,7 +163,7 @@ async fn a_metric_that_is_sent_while_it_is_adopted_has_one_number() {
 }
 
 #[tokio::test]
-async fn more_policies_than_anybody_means_to_have_are_left_out() {
+async fn policies_beyond_the_limit_are_left_out() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     let names: Vec<String> = (0..6_000).map(|number| format!("theirs.{number}")).collect();

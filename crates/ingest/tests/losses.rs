@@ -134,7 +134,7 @@ fn a_stop_in_the_middle_of_a_flush_writes_each_point_once() {
 }
 
 #[test]
-fn metrics_that_a_dropped_flush_was_listing_are_listed_by_the_next() {
+fn metrics_that_a_dropped_flush_was_registering_are_registered_by_the_next() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let life = runtime(2);
     life.block_on(async {

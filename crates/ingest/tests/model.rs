@@ -331,7 +331,7 @@ impl Life {
     }
 }
 
-/// A random run. Returns how many points were parked in it.
+/// A random run. Returns how many points spilled in it.
 fn run(seed: u64, steps: usize) -> u64 {
     println!("SEED={seed}");
     let random = SeededRandom::new(seed);
@@ -339,7 +339,7 @@ fn run(seed: u64, steps: usize) -> u64 {
     let driver = Arc::new(Forgetful { is_alone: random.below(2) == 0, ..Forgetful::default() });
     let fails = if random.below(2) == 0 { 12 } else { 0 };
     let memory = if random.below(3) > 0 { 8 * FEW_SLOTS } else { 1 << 30 };
-    let (mut model, mut old, mut parked) = (Model::new(), Old::new(), 0);
+    let (mut model, mut old, mut spilled) = (Model::new(), Old::new(), 0);
     let mut x_files_factor = X_FILES_FACTOR;
     let mut life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
     // Far enough from the edge of stage 0 that the test's own duration does not matter.
@@ -419,13 +419,13 @@ fn run(seed: u64, steps: usize) -> u64 {
                     life.send_at_once(&points);
                     model = all;
                     if crashes && round == 3 {
-                        parked += life.ingest.counters().parked_points_total;
+                        spilled += life.ingest.counters().parked_points_total;
                         drop(life);
                         driver.crash(&random);
                         life = Life::begin_with(dir.path(), driver.clone(), x_files_factor, memory);
                     }
                 }
-                parked += life.ingest.counters().parked_points_total;
+                spilled += life.ingest.counters().parked_points_total;
                 driver.is_down.store(false, SeqCst);
                 if random.below(2) == 0 {
                     let (points, all) = points(&random, 8);
@@ -447,17 +447,17 @@ fn run(seed: u64, steps: usize) -> u64 {
     life.check(&model, &old, "at the end");
     life.flush();
     life.check(&model, &old, "when all is stored");
-    parked
+    spilled
 }
 
 #[test]
-fn every_stage_holds_what_a_naive_model_says_through_flushes_and_crashes() {
+fn every_stage_agrees_with_a_naive_model_through_flushes_and_crashes() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
     match seed {
         Some(seed) => _ = run(seed, 60),
         None => {
-            let parked: u64 = (0..4).map(|i| run(now() as u64 * 100 + i, 40)).sum();
-            println!("{parked} points were parked");
+            let spilled: u64 = (0..4).map(|i| run(now() as u64 * 100 + i, 40)).sum();
+            println!("{spilled} points were spilled");
         }
     }
 }
@@ -491,7 +491,7 @@ fn a_point_older_than_stage_0_goes_to_the_stage_that_holds_it_and_survives() {
 }
 
 #[test]
-fn names_and_times_that_are_refused_are_counted_by_reason_and_kept() {
+fn rejected_names_and_times_are_counted_by_reason_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let life = Life::begin(dir.path(), Arc::new(Forgetful::default()));
     let now = now();

@@ -95,8 +95,8 @@ async fn in_time<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), what).await.expect("it ends")
 }
 
-/// Brings the store down and fills memory, so that the next points are parked. Returns the time of the first that is.
-async fn park(ingest: &Ingest, driver: &ScriptedDriver, model: &mut Model) -> Timestamp {
+/// Brings the store down and fills memory, so that the next points spill. Returns the time of the first that is.
+async fn fill_and_spill(ingest: &Ingest, driver: &ScriptedDriver, model: &mut Model) -> Timestamp {
     let base = now() - 1800;
     driver.is_down.store(true, SeqCst);
     in_time(send(ingest, model, base, 21, 1.0)).await;
@@ -106,11 +106,11 @@ async fn park(ingest: &Ingest, driver: &ScriptedDriver, model: &mut Model) -> Ti
 }
 
 #[test]
-fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
+fn points_are_accepted_while_the_store_is_down_and_stored_in_order() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         // Again, and also what is in memory: the last write wins.
         in_time(send(&ingest, &mut model, next + 10, 20, 3.0)).await;
@@ -136,13 +136,13 @@ fn points_are_accepted_while_the_store_is_down_and_get_there_in_their_order() {
 }
 
 #[test]
-fn a_crash_while_points_are_parked_loses_none() {
+fn a_crash_while_points_are_spilled_loses_none() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut model = Model::new();
     let life = runtime(2);
     let next = life.block_on(async {
         let ingest = open(dir.path(), &driver).await;
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         next
     });
@@ -176,7 +176,7 @@ fn senders_wait_when_the_journal_is_full_and_go_on_when_the_store_is_back() {
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         assert!(ingest.counters().stalled, "the journal is full");
         let sending = tokio::spawn({
@@ -201,7 +201,7 @@ fn the_time_that_senders_wait_is_counted_while_they_wait() {
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         let sending: Vec<_> = (0..2)
             .map(|_| {
@@ -222,11 +222,11 @@ fn the_time_that_senders_wait_is_counted_while_they_wait() {
 }
 
 #[test]
-fn a_flush_of_a_store_that_is_down_ends_and_says_what_waits() {
+fn a_flush_of_a_store_that_is_down_ends_and_reports_the_waiting_points() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         let patience = Duration::from_millis(200);
         let began = Instant::now();
@@ -267,7 +267,7 @@ fn a_flush_tries_a_store_that_was_down_at_once() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
-        park(&ingest, &driver, &mut model).await;
+        fill_and_spill(&ingest, &driver, &mut model).await;
         // After one, two and four seconds; the next try would be in eight.
         let tries = driver.answers();
         until("retries are rare", || driver.answers() >= tries + 4).await;
@@ -285,7 +285,7 @@ fn a_stop_while_the_store_is_down_ends_soon_and_the_next_start_goes_on() {
     let life = runtime(2);
     let next = life.block_on(async {
         let ingest = open_with(dir.path(), &driver, THREE_STAGES, 100_000).await;
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         // One sender waits for room in the journal, with points in its hands.
         assert!(ingest.counters().stalled, "the journal is full");
@@ -335,11 +335,11 @@ fn a_store_that_does_not_answer_is_down_too() {
 }
 
 #[test]
-fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is() {
+fn a_flush_ends_when_points_spilled_before_it_are_stored_and_reports_progress() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 60, 2.0)).await;
         let flushing = tokio::spawn({
             let ingest = ingest.clone();
@@ -373,7 +373,7 @@ fn a_flush_ends_when_what_was_parked_before_it_is_stored_and_tells_how_far_it_is
 }
 
 #[test]
-fn what_is_in_memory_is_read_while_a_store_that_others_write_is_down_and_what_is_not_is_an_error() {
+fn while_a_shared_store_is_down_memory_is_read_and_anything_else_is_an_error() {
     runtime(2).block_on(async {
         let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
         driver.has_other_writers.store(true, SeqCst);
@@ -421,7 +421,7 @@ fn a_driver_that_panics_is_asked_again() {
 }
 
 #[test]
-fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
+fn new_metrics_are_registered_within_seconds_and_again_after_an_error() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
@@ -446,12 +446,12 @@ fn new_metrics_are_listed_within_seconds_and_again_after_an_error() {
 }
 
 #[test]
-fn parked_points_come_under_the_policy_that_held_when_they_came() {
+fn spilled_points_keep_the_policy_under_which_they_were_accepted() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {
         let mut model = Model::new();
         let ingest = open_with(dir.path(), &driver, "1s:1h", 1 << 30).await;
-        let next = park(&ingest, &driver, &mut model).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
         in_time(send(&ingest, &mut model, next, 5, 2.0)).await;
         in_time(ingest.set_rules(rules("1s:2h"))).await;
         in_time(send(&ingest, &mut model, next + 5, 5, 3.0)).await;
@@ -471,13 +471,13 @@ fn parked_points_come_under_the_policy_that_held_when_they_came() {
 }
 
 #[test]
-fn policies_that_changed_before_a_crash_hold_for_the_points_after_that_which_memory_had_no_room_for() {
+fn policies_changed_before_a_crash_apply_to_spilled_points_after_it() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut model = Model::new();
     let life = runtime(2);
     let base = (now() - 1800) / 60 * 60;
     life.block_on(async {
-        // Much memory, so that nothing is parked, and nothing is stored.
+        // Much memory, so that nothing spills, and nothing is stored.
         let registry = Arc::new(Registry::new());
         let options = IngestOptions { journal_dir: dir.path().to_owned(), ..IngestOptions::default() };
         let ingest = Ingest::open(options, driver.clone(), registry, rules("1s:1h,60s:1d")).await.unwrap();

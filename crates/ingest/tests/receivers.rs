@@ -143,7 +143,7 @@ async fn a_silent_connection_is_closed_after_the_idle_timeout() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stop_takes_what_the_kernel_holds_and_closes_what_is_open() {
+async fn a_stop_reads_what_the_kernel_received_and_closes_connections() {
     let lines = Lines::start(LIMITS).await;
     let mut sender = lines.connect().await;
     sender.write_all(b"a.b 1 -1\n").await.unwrap();

@@ -338,7 +338,7 @@ fn the_rows_of_all_writers_add_up_to_all_points_sent() {
 }
 
 #[test]
-fn a_writer_that_goes_on_reads_nothing_and_adds_its_part() {
+fn a_writer_that_continues_reads_nothing_and_adds_its_partials() {
     let tables = Arc::new(Mutex::new(Tables::default()));
     let (mut nodes, mut stored) = ((0..2).map(|place| Node::begin(place, &tables)).collect::<Vec<_>>(), Points::new());
     let base = (now() - 3000) / 60 * 60;

@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_metric_is_gone_with_its_directories_and_comes_back_under_its_number() {
+    fn a_hidden_metric_is_gone_with_its_directories_and_comes_back_under_its_id() {
         let registry = Registry::new();
         let policy = registry.intern(&Policy::default());
         let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, policy, 7);

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_is_not_found_and_what_is_saved_is() {
+    fn hidden_metrics_are_not_found_and_saved_ones_are() {
         let hiding = registry(&["a;t=1", "b;t=1"]);
         hiding.hide(&[metric::MetricId(0)]);
         assert_eq!(tagged(&hiding, &["t=1"]), ["b;t=1"]);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_that_cannot_be_say_why() {
+    fn an_invalid_tag_expression_is_an_error_with_a_reason() {
         let check = |texts: &[&str], words: &str| {
             assert_eq!(TagExpressions::read(texts, compile).unwrap_err().to_string(), words);
         };
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_through_too_many_names_ends() {
+    fn a_search_through_too_many_names_is_an_error() {
         let names: Vec<String> = (0..5000).map(|i| format!("m{i};t=1")).collect();
         let registry = registry(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let all = TagExpressions::read(&["t=1"], compile).unwrap();

@@ -150,7 +150,7 @@ fn error(names: &[&str], pattern: &str, limits: &FindLimits) -> String {
 }
 
 #[test]
-fn what_goes_too_far_is_refused_with_a_reason() {
+fn a_find_beyond_a_limit_is_rejected_with_a_reason() {
     let none = FindLimits::default();
     let names: Vec<String> = (0..3000).map(|i| format!("a.{i}.x")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -174,7 +174,7 @@ fn what_goes_too_far_is_refused_with_a_reason() {
 
 /// The worst that fits into a request: each is answered or refused, in bounded time and memory.
 #[test]
-fn hostile_patterns_are_answered_or_refused() {
+fn hostile_patterns_are_answered_or_rejected() {
     let names: Vec<String> =
         (0..200).map(|i| format!("{}.{}", "ab".repeat(i % 20 + 1), "x.".repeat(i % 30) + "y")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

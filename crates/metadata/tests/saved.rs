@@ -58,7 +58,7 @@ fn records_are_restored_in_any_order_and_any_number_of_times() {
 }
 
 #[test]
-fn a_new_metric_gets_the_number_after_the_highest() {
+fn a_new_metric_gets_the_id_after_the_highest() {
     let registry = Registry::new();
     registry.restore(some_records());
     let id = registry.intern(&Policy::default());
@@ -85,7 +85,7 @@ fn records_that_contradict_what_is_known_are_left_out_and_counted() {
 }
 
 #[test]
-fn what_is_saved_is_opened() {
+fn a_saved_registry_is_opened() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names");
     let registry = Registry::new();
@@ -133,7 +133,7 @@ fn many_names_are_opened_as_they_were() {
 }
 
 #[test]
-fn a_torn_or_altered_file_is_refused() {
+fn a_torn_or_altered_file_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("names");
     assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Io(_))));
@@ -263,7 +263,7 @@ fn names_with_the_same_hash_stay_apart() {
 
 /// One thread holds names and reads a policy while another changes policies: neither stops.
 #[test]
-fn policies_may_be_asked_for_while_names_are_held() {
+fn policies_can_be_read_while_names_are_locked() {
     let registry = Registry::new();
     let ids = [60, 120].map(|n| registry.intern(&policy(&format!("{n}*60s"), Aggregation::Max)));
     registry.write().create(registry.hash(b"a"), "a", ids[0], 1);
@@ -280,7 +280,7 @@ fn policies_may_be_asked_for_while_names_are_held() {
 }
 
 #[test]
-fn nothing_is_saved_while_numbers_are_reserved() {
+fn nothing_is_saved_while_ids_are_reserved() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("names");
     let registry = Registry::new();

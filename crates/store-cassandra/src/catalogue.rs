@@ -1,35 +1,35 @@
-//! The names as the driver offers them, handed to the files that do it.
+//! The driver's calls on names, passed to the module `names`.
 
 use store::{DriverFuture, EachBatch, MetricRecord, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     CassandraDriver,
-    names::{Refused, ScanReport, Touch},
+    names::{RejectedNames, ScanReport, Touch},
 };
 
 impl CassandraDriver {
-    /// Looks at the tables before anything is written to them: a node calls it when it starts. Adds `spec` and `writers` where
-    /// another program made the tables.
+    /// Checks the tables before the first write; a node calls this at its start. Adds `spec` and `writers` where
+    /// another program created the tables.
     ///
     /// # Errors
-    /// `Spec` where they are kept in a way in which this program would write something wrong: the text says what was found and
-    /// what was expected. `Unavailable` where the keyspaces are not there or cannot be reached.
+    /// `Spec` where the tables have another layout: the text has what was found and what was expected. `Unavailable` where
+    /// the keyspaces are missing or cannot be reached.
     pub async fn verify(&self) -> Result<(), StoreError> {
         self.names.tables().await.map(drop)
     }
 
-    /// Writes the rows of metrics and of the directories above them, without the ids. What
-    /// is there already is written again as it is.
+    /// Writes the rows of metrics and of the directories above them, without the ids. Existing
+    /// rows are written again unchanged.
     ///
     /// # Errors
-    /// The cluster could not; any part may be written, and the caller writes all of them again.
+    /// The cluster failed; any part may be written, and the caller retries all of them.
     pub async fn put_names(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
         self.names.put(records).await
     }
 
     /// Metrics that the tables cannot hold, since the start.
-    pub fn refused_names(&self) -> Refused {
-        self.names.refused()
+    pub fn rejected_names(&self) -> RejectedNames {
+        self.names.rejected()
     }
 
     /// Which of the names that a scan missed were deleted. A scan asks as few replicas as the settings say, and one of them
@@ -42,7 +42,7 @@ impl CassandraDriver {
         self.names.deleted(names).await
     }
 
-    /// What the latest whole [`SharedNames::scan`] met.
+    /// The report of the latest complete [`SharedNames::scan`].
     pub fn last_scan(&self) -> Option<ScanReport> {
         self.names.last_scan()
     }

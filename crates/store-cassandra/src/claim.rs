@@ -120,7 +120,7 @@ impl Claim {
     /// Reports that the node is alive, unless another one took the id. A task does so twice a minute.
     ///
     /// # Errors
-    /// `Refused` where one did; [`Claim::is_lost`] from then on. `Unavailable` where the cluster cannot be asked.
+    /// `Rejected` where one did; [`Claim::is_lost`] from then on. `Unavailable` where the cluster cannot be asked.
     pub async fn refresh(&self) -> Result<(), StoreError> {
         self.row.refresh(self.identity, &self.is_lost).await
     }
@@ -163,7 +163,7 @@ impl CassandraDriver {
     /// [`Options::writer`].
     ///
     /// # Errors
-    /// `Refused` where a live node has the id, or one from a copy of this data directory: the text says which. `Unavailable` where
+    /// `Rejected` where a live node has the id, or one from a copy of this data directory: the text says which. `Unavailable` where
     /// the cluster cannot be asked.
     pub async fn claim(&mut self, kept: Option<Identity>, location: &Location) -> Result<Claim, StoreError> {
         self.verify().await?;
@@ -246,7 +246,7 @@ impl Row {
     async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
         let is_itself = holder.node == Some(node) && holder.location == self.location;
         if holder.is_alive && !is_itself {
-            return Err(self.refused(node, holder));
+            return Err(self.rejection(node, holder));
         }
         // Only if no other node did so meanwhile, not even a copy of this data directory, which has the same node id.
         let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
@@ -266,11 +266,11 @@ impl Row {
         let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
         match now.node == Some(node) && now.location == self.location {
             true => Ok(()),
-            false => Err(self.refused(node, &now)),
+            false => Err(self.rejection(node, &now)),
         }
     }
 
-    fn refused(&self, node: Uuid, holder: &Holder) -> StoreError {
+    fn rejection(&self, node: Uuid, holder: &Holder) -> StoreError {
         let Holder { location: Location { host, data_directory }, .. } = holder;
         let who = match holder.node == Some(node) {
             true => "a node with a copy of this data directory",

@@ -1,4 +1,4 @@
-//! The driver: what `store` asks for, handed to the files that do it.
+//! The driver: the traits of `store`, each call passed to the module that implements it.
 
 use std::sync::atomic::Ordering;
 

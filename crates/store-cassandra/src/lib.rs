@@ -29,6 +29,6 @@ mod writer_partials;
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;
-pub use names::{Refused, ScanReport};
+pub use names::{RejectedNames, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
 pub use scylla::statement::Consistency;

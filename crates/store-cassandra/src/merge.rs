@@ -1,33 +1,32 @@
-//! One slot's rows, of several writers and replicas, made one. Pure.
+//! Merges the rows that several writers and replicas wrote for one slot. Pure.
 //!
-//! Replicas each tell the whole story, writers of a replica each a part of it: of the replicas the one that
-//! counts most is believed (the lowest of equals), and its rows are added up. What the results must be is
-//! recorded from BigGraphite under `tests/biggraphite/merges.txt`.
+//! Each replica is complete; the writers of a replica each have a part. The replica with the highest count wins (of
+//! equals the lowest), and its rows are added up. The expected results are recorded from BigGraphite under `tests/biggraphite/merges.txt`.
 
 use metric::{Aggregation, Partial, SATURATED_COUNT};
 
 use crate::rows::{replica_of, saturated};
 
-/// What a row of an aggregated table says.
+/// A row of an aggregated table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Row {
     /// Replica and writer; see [`crate::rows::shard`].
     pub(crate) shard: i16,
-    /// As in [`Partial`]; NaN says nothing.
+    /// As in [`Partial`]; NaN in a row without a value.
     pub(crate) value: f64,
     /// Stage-0 slots that the row stands for.
     pub(crate) count: i16,
 }
 
 /// The rows of one slot in the order of their shards (as the tables keep them) as one partial; its count is
-/// zero where they say nothing.
+/// zero where they have no value.
 ///
 /// Values are folded from the highest signed shard down, as BigGraphite does. So `last` of several writers is the
-/// value of the highest shard that has one: nothing in a row says which is the latest, and both programs must
-/// say the same.
+/// value of the highest shard that has one: a row does not tell when it was written, and both programs must
+/// agree.
 ///
-/// Where a row of them has the largest count that a row can have, the number of its points is unknown, nor then
-/// how many they all do: together they are as one row with that count, which counts as complete.
+/// A row with the largest count that a row can hold may stand for more points, so the total is unknown too: the merged
+/// partial gets that count, which means complete.
 pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
     match rows {
         [] => Partial::NONE,
@@ -60,7 +59,7 @@ fn merge_several(aggregation: Aggregation, rows: &[Row]) -> (u8, Partial) {
         }
     }
     let mut value = f64::NAN;
-    // Of the rows that say a value: the mean must not be divided by what they leave out.
+    // Only of rows with a value: other rows must not count in the mean.
     let mut counted = 0;
     for row in rows.iter().rev() {
         if usize::from(replica_of(row.shard)) == best && !row.value.is_nan() {
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn biggraphite_reads_the_same() {
+    fn slots_are_merged_as_biggraphite_merges_them() {
         let mut known = 0;
         for line in include_str!("../tests/biggraphite/merges.txt").lines().filter(|line| !line.starts_with('#')) {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -120,7 +119,7 @@ mod tests {
             let value = aggregation.finish(got, got.count, 0.0);
             let wanted: f64 = fields[2].parse().unwrap();
             assert!(value == wanted || value.is_nan() && wanted.is_nan(), "{value} of {line}");
-            // What a count that is full is made of rounds a mean, and nothing else.
+            // A saturated count only affects the rounding of a mean.
             let ours = merged(aggregation, fields[1]);
             let ours = aggregation.finish(ours, ours.count, 0.0);
             let is_near = (ours - wanted).abs() <= 1e-12 * wanted.abs();
@@ -147,13 +146,13 @@ mod tests {
         assert_eq!(read(Aggregation::Average, "7:32767:32767 3:98301:32767"), 2.0);
         // All of them can count on: there are 40,000 points, and no more.
         assert_eq!(merged(Aggregation::Sum, "7:5:20000 3:2:20000"), Partial { value: 7.0, count: 40_000 });
-        // Another replica's row is nothing to us, nor one that says nothing.
+        // Rows of other replicas, and rows without a value, do not count.
         assert_eq!(merged(Aggregation::Sum, "16384:9:32767 1:5:20000 0:2:20000").count, 40_000);
         assert_eq!(merged(Aggregation::Sum, "7:NaN:32767 1:5:20000 0:2:20000").count, 40_000);
     }
 
     #[test]
-    fn a_replica_that_counts_more_is_believed_and_the_lowest_of_equals() {
+    fn the_replica_with_the_highest_count_wins_and_of_equals_the_lowest() {
         let partial = |value, count| Partial { value, count };
         assert_eq!(merged(Aggregation::Sum, "16384:5:3 0:7:9"), partial(7.0, 9));
         assert_eq!(merged(Aggregation::Sum, "16385:5:3 16384:5:3 0:7:5"), partial(10.0, 6));
@@ -168,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_say_nothing_are_nothing() {
+    fn rows_without_a_value_are_ignored() {
         for rows in ["", "1:NaN:5", "1:3:0", "1:3:-2", "1:NaN:3 0:NaN:3", "1:3:0 0:4:0", "1:3:-5 0:4:2"] {
             for method in Aggregation::ALL {
                 assert_eq!(merged(method, rows).count, 0, "{rows}");

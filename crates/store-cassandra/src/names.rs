@@ -11,6 +11,6 @@ mod tables;
 mod touch;
 mod write;
 
-pub use report::{Refused, ScanReport};
+pub use report::{RejectedNames, ScanReport};
 pub(crate) use tables::Names;
 pub(crate) use touch::Touch;

@@ -74,7 +74,7 @@ pub struct Consistencies {
     pub meta_read: scylla::statement::Consistency,
 }
 
-/// Everything.
+/// Options of the driver.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The cluster of the points.

@@ -1,4 +1,4 @@
-//! Points on their way back: only the partitions and offsets that are wanted, all of a call concurrently,
+//! Reads of points: only the requested partitions and offsets, all of a call concurrently,
 //! decoded from the frames into dense columns.
 
 use std::{ops::ControlFlow, sync::Arc};
@@ -27,7 +27,7 @@ struct Wanted {
 }
 
 impl Points {
-    /// The cells of each fetch, in their order. Dropping the future stops what is under way and what waits.
+    /// The cells of each fetch, in their order. Dropping the future cancels every statement of the call.
     pub(crate) async fn fetch(&self, fetches: &[Fetch]) -> Result<Vec<Cells>, StoreError> {
         let mut cells = vec![Cells::default(); fetches.len()];
         self.read(fetches, |fetch, part, pages| {
@@ -48,7 +48,7 @@ impl Points {
         Ok(cells)
     }
 
-    /// Reads what is wanted and hands on each partition's pages as they come, with the index of its fetch.
+    /// Reads the requested partitions and passes on their pages as they arrive, with the index of the fetch.
     pub(crate) async fn read(
         &self,
         fetches: &[Fetch],
@@ -65,7 +65,7 @@ impl Points {
                     tables.len() - 1
                 }
             };
-            // A table that is not there holds nothing.
+            // A missing table has no rows.
             let Some(statements) = &tables[table].1 else { continue };
             let metric = rows::metric_id(&fetch.name);
             let parts = rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot);
@@ -98,7 +98,7 @@ impl Points {
             let (page, more) = match self.retry.run(ask).await {
                 Ok(answer) => answer,
                 Err(error) if error.failure() == Failure::NoTable => {
-                    // Dropped under us, and its rows with it.
+                    // Dropped meanwhile, and its rows with it.
                     self.tables.forget(statements.table);
                     return Ok(Vec::new());
                 }
@@ -125,14 +125,14 @@ pub(crate) enum Undecodable {
     Row(#[from] scylla::deserialize::DeserializationError),
 }
 
-/// Hands on the rows of each slot of an aggregated partition, in the order of their shards.
+/// Passes on the rows of each slot of an aggregated partition, in the order of their shards.
 pub(crate) fn partials(pages: &[QueryRowsResult], mut each: impl FnMut(i16, &[Row])) -> Result<(), Undecodable> {
     let mut slot: Vec<Row> = Vec::new();
     let mut offset = 0;
     for page in pages {
         for partial in page.rows::<PartialRow>()? {
             let partial = partial?;
-            // A slot's rows follow each other, also from one page to the next.
+            // The rows of a slot are consecutive, also across pages.
             if partial.offset != offset && !slot.is_empty() {
                 each(offset, &slot);
                 slot.clear();
@@ -153,7 +153,7 @@ fn points(fetch: &Fetch, part: Part, pages: &[QueryRowsResult], cells: &mut Cell
         if page.rows_num() > 0 {
             allocate(fetch, cells);
         }
-        // Where the slots of this partition lie in the column; what the server adds to them is left out.
+        // The place of this partition's slots in the column; other slots are left out.
         let from = (part.first_slot - fetch.first_slot) as usize;
         let slots = (part.until - part.from) as usize;
         let Some(column) = cells.values.get_mut(from..from + slots) else { continue };

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_lives_by_its_own_time() {
+    fn the_ttl_of_a_row_counts_from_its_own_time() {
         let stage = Stage::new(60, 11520).unwrap();
         let now = stage.time(28_000_000);
         assert_eq!(ttl(stage, 28_000_000, now), Some(11520 * 60 + 900));
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(ttl(stage, 28_000_000 - 11535, now), None);
         assert_eq!(ttl(stage, 28_000_000 - 11534, now + 59), Some(1));
         assert_eq!(ttl(stage, 0, now), None);
-        // A thousand years would be refused.
+        // Cassandra rejects a thousand years.
         let long = Stage::new(86400, 49_000).unwrap();
         assert_eq!(ttl(long, long.slot(now).unwrap(), now), Some((LAST_EXPIRY - now) as i32));
         assert_eq!(ttl(long, 1, 0), Some(MAX_TTL_SECONDS as i32));

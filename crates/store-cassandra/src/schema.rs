@@ -24,7 +24,7 @@ pub use definition::Schema;
 pub(crate) use found::FoundIndexes;
 pub(crate) use open::{Opened, open};
 
-/// What is made by hand, or by a role that may: the statements of [`Schema::show`].
+/// For creation by hand, or by a role with more rights: the statements of [`Schema::show`].
 pub fn show(options: &Options, retentions: &[Retention]) -> String {
     Schema::new(options, retentions).show()
 }
@@ -66,7 +66,7 @@ mod tests {
 
     /// What the documentation shows is what a default configuration makes. To write it again: UPDATE_SCHEMA=1.
     #[test]
-    fn the_page_of_the_schema_is_what_is_shown() {
+    fn the_schema_page_shows_the_statements() {
         let shown = show(&options(), &[Policy::default().retention]);
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../schema/cassandra.cql");
         if std::env::var_os("UPDATE_SCHEMA").is_some() {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_that_two_retentions_share_are_made_once() {
+    fn tables_that_two_retentions_share_are_created_once() {
         let retentions = ["60*60s:48*3600s", "60*60s:96*3600s"].map(|text| text.parse().unwrap());
         let shown = show(&Options { indexes: Indexes::None, ..options() }, &retentions);
         assert_eq!(shown.matches("CREATE TABLE IF NOT EXISTS \"biggraphite\".").count(), 3);

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contact_point_has_the_port_of_cql_unless_it_says_another() {
+    fn a_contact_point_without_a_port_gets_the_port_of_cql() {
         let with_ports = [
             ("db1", "db1:9042"),
             ("db1:9142", "db1:9142"),

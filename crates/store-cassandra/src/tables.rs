@@ -1,5 +1,5 @@
-//! The datapoints tables that this process knows, and the prepared statements of each. A table is made when
-//! it is first written to and not there.
+//! The datapoints tables that this process knows, and the prepared statements of each. A missing table
+//! is created at its first write.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -37,11 +37,11 @@ const KEPT_BATCHES: usize = 256;
 pub(crate) struct Statements {
     pub(crate) table: Table,
     pub(crate) select: PreparedStatement,
-    /// Takes a row of an aggregated table back.
+    /// Deletes a row of an aggregated table.
     pub(crate) delete: Option<PreparedStatement>,
     consistencies: Consistencies,
     insert: PreparedStatement,
-    // Unused ones; the latest used is the last.
+    // Unused ones; the most recently used is last.
     batches: Mutex<VecDeque<Batch>>,
 }
 
@@ -57,7 +57,7 @@ impl Statements {
     }
 
     /// An unlogged batch of that many inserts, all with this timestamp. Making one clones the statement as many times,
-    /// so who has sent it [keeps](Statements::keep) it.
+    /// so the sender [keeps](Statements::keep) it.
     pub(crate) fn batch(&self, rows: usize, timestamp: i64) -> Batch {
         let mut batch = self.kept(rows).unwrap_or_else(|| {
             let statements = (0..rows).map(|_| self.insert.clone().into()).collect();
@@ -76,7 +76,7 @@ impl Statements {
         batches.remove(at)
     }
 
-    /// For the next that needs one of as many rows.
+    /// Keeps it for the next batch of as many rows.
     pub(crate) fn keep(&self, batch: Batch) {
         let mut batches = self.batches.lock();
         if batches.len() == KEPT_BATCHES {
@@ -93,7 +93,7 @@ pub(crate) struct Tables {
     consistencies: Consistencies,
     retry: Retry,
     known: RwLock<HashMap<Table, Arc<Statements>>>,
-    /// Held while a table is made, so that it is made once.
+    /// Locked while a table is created, so that it is created once.
     making: tokio::sync::Mutex<()>,
 }
 
@@ -116,10 +116,10 @@ impl Tables {
         self.prepare(table).await
     }
 
-    /// The statements of a table, which is made if there is none.
+    /// The statements of a table, which is created if it is missing.
     ///
     /// # Errors
-    /// `Unavailable` when it cannot be made: the text has the CQL that makes it.
+    /// `Unavailable` when it cannot be created: the text has the CQL that creates it.
     pub(crate) async fn made(&self, table: Table) -> Result<Arc<Statements>, StoreError> {
         if let Some(statements) = self.existing(table).await? {
             return Ok(statements);
@@ -177,7 +177,7 @@ impl Tables {
         let Some(mut insert) = self.statement(&insert, table, types).await? else { return Ok(None) };
         insert.set_consistency(self.consistencies.data_write);
 
-        // In the order in which the rows lie: asking for the other makes Cassandra turn them round.
+        // In the stored order: any other makes Cassandra sort them.
         let select = format!(
             "SELECT {selected} FROM {name} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?"
         );

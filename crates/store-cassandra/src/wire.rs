@@ -1,6 +1,6 @@
-//! Rows of datapoints tables on their way: written into frames, and read out of them, without a stop.
+//! Rows of datapoints tables on their way: written into frames and read from them without conversions.
 //!
-//! The driver's own conversions ask for the type of every cell of every row. A table's types are asked once,
+//! The driver's own conversions check the type of every cell of every row. Here a table's types are checked once,
 //! when its statements are prepared ([`crate::tables`]) or a page arrives.
 
 use scylla::{

@@ -1,5 +1,5 @@
-//! Points on their way to Cassandra: runs cut into batches that each lie in one partition, sent to a replica
-//! of it, tried again until the time is up.
+//! Points on their way to Cassandra: runs cut into batches of one partition each, sent to a replica
+//! of it, retried until the timeout.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -144,7 +144,7 @@ impl Points {
             Err(error) => error,
         };
         if error.failure() == Failure::NoTable {
-            // Dropped under us. What is in hand is not lost with it.
+            // Dropped meanwhile. The rows of this call are not lost.
             self.tables.forget(table);
             let statements = self.tables.made(table).await?;
             return self
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_one_partition_go_together_and_no_others() {
+    fn a_batch_has_rows_of_one_partition_only() {
         let a = 30_000_000 - 2;
         let nan = f64::NAN;
         let runs = [
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_bounded_and_its_rows_are_all_of_the_run() {
+    fn a_run_is_cut_into_bounded_batches_without_loss() {
         let values: Vec<f64> = (0..5000).map(f64::from).collect();
         let runs = [run("a", false, 29_990_123, &values), run("c", true, 29_990_123, &values)];
         let mut seen = Vec::new();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_or_says_nothing_is_not_written() {
+    fn expired_and_absent_values_are_not_written() {
         let stage = Stage::new(60, 10080).unwrap();
         let oldest = stage.slot(NOW).unwrap() - 10080 - 15;
         let mut none = run("a", true, 29_990_000, &[1.0]);

@@ -207,7 +207,7 @@ mod tests {
         Row { shard, value, count }
     }
 
-    /// The rows that are stored once the answer is followed.
+    /// The rows that are stored after the corrections.
     fn after(aggregation: Aggregation, whole: Partial, rows: &[Row]) -> Vec<Row> {
         let mut stored: BTreeMap<i16, Row> = rows.iter().map(|row| (row.shard, *row)).collect();
         let (mine, corrections) = partial(aggregation, whole, rows, MINE);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_count_is_left_to_them() {
+    fn points_that_other_writers_counted_are_left_to_them() {
         let whole = |value, count| Partial { value, count };
         let others = [row(3, 10.0, 4), row(200, 5.0, 2)];
         assert_eq!(partial(Aggregation::Sum, whole(21.0, 8), &others, MINE), (whole(6.0, 2), vec![]));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_other_replicas_are_let_be() {
+    fn rows_of_other_replicas_are_left_alone() {
         let whole = Partial { value: 21.0, count: 8 };
         assert_eq!(partial(Aggregation::Sum, whole, &[row(16389, 10.0, 4)], MINE), (whole, vec![]));
     }

@@ -52,7 +52,7 @@ async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id
 }
 
 #[tokio::test]
-async fn of_two_nodes_that_take_up_an_id_at_once_one_gets_it() {
+async fn of_two_nodes_that_claim_an_id_at_once_one_gets_it() {
     let Some(address) = node::address() else { return };
     let keyspace = node::Keyspace::make(address, "races").await;
     let options = keyspace.options();

@@ -1,4 +1,4 @@
-//! What is said when Cassandra cannot be reached, or not in this way.
+//! Error messages of a failed connection to Cassandra.
 
 mod node;
 
@@ -8,8 +8,8 @@ use expect_test::{Expect, expect};
 use store_cassandra::{CassandraDriver, ClusterOptions, Credentials, TlsOptions};
 use tokio::net::TcpListener;
 
-/// What connecting to this cluster fails with, its address written `HERE`.
-async fn refused(cluster: ClusterOptions, is_transient: bool, expected: Expect) {
+/// Checks the error of connecting to a cluster, its address written `HERE`.
+async fn check(cluster: ClusterOptions, is_transient: bool, expected: Expect) {
     let address = cluster.contact_points[0].clone();
     let error = CassandraDriver::connect(node::options(cluster, "nowhere")).await.err().expect("it must fail");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
@@ -27,13 +27,13 @@ fn with_tls(mut cluster: ClusterOptions, ca: &Path) -> ClusterOptions {
 }
 
 #[tokio::test]
-async fn where_nothing_listens_that_is_said() {
+async fn a_port_where_nothing_listens_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
     let mut cluster = quick(&address);
     cluster.credentials = Some(Credentials { user: "a".into(), password: "secret".into() });
-    refused(
+    check(
         cluster,
         true,
         expect!["Cassandra at HERE: nothing listens there; check that Cassandra runs and that the port is the one for CQL (9042)"],
@@ -42,16 +42,16 @@ async fn where_nothing_listens_that_is_said() {
 }
 
 #[tokio::test]
-async fn where_nothing_answers_that_is_said() {
+async fn a_node_that_does_not_answer_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    refused(quick(&address), true, expect!["Cassandra at HERE: no answer in time; check that Cassandra runs, the address and firewalls; perhaps this port requires TLS (tls_ca)"]).await;
+    check(quick(&address), true, expect!["Cassandra at HERE: no answer in time; check that Cassandra runs, the address and firewalls; perhaps this port requires TLS (tls_ca)"]).await;
     drop(listener);
 }
 
 #[tokio::test]
-async fn where_the_name_stands_for_nothing_that_is_said() {
-    refused(
+async fn an_unknown_host_name_is_reported() {
+    check(
         quick("nowhere.invalid"),
         true,
         expect![
@@ -62,7 +62,7 @@ async fn where_the_name_stands_for_nothing_that_is_said() {
 }
 
 #[tokio::test]
-async fn files_that_are_not_what_they_should_be_are_named() {
+async fn a_missing_or_invalid_certificate_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     let options = node::options(with_tls(quick("127.0.0.1:1"), &ca), "nowhere");
@@ -75,12 +75,12 @@ async fn files_that_are_not_what_they_should_be_are_named() {
 }
 
 #[tokio::test]
-async fn where_tls_is_not_spoken_that_is_said() {
+async fn a_port_without_tls_is_reported() {
     let Some(address) = node::address() else { return };
     let folder = tempfile::tempdir().unwrap();
     let ca = folder.path().join("ca.pem");
     std::fs::write(&ca, CA).unwrap();
-    refused(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: this port does not use TLS (received corrupt message of type InvalidContentType); leave tls_ca out, or use the node's port for TLS"]).await;
+    check(with_tls(node::cluster(&address), &ca), false, expect!["Cassandra at HERE: this port does not use TLS (received corrupt message of type InvalidContentType); leave tls_ca out, or use the node's port for TLS"]).await;
 }
 
 /// An authority that signed no certificate.

@@ -1,4 +1,4 @@
-//! Which names were deleted, on a real Cassandra.
+//! Detection of deleted names, on a real Cassandra.
 
 mod node;
 
@@ -10,7 +10,7 @@ use store_cassandra::{
 };
 
 #[tokio::test]
-async fn a_name_is_deleted_only_if_the_tables_could_have_it_and_have_not() {
+async fn a_name_counts_as_deleted_only_if_the_tables_can_hold_it() {
     let Some(address) = node::address() else { return };
     let keyspace = node::Keyspace::make(address, "deleted").await;
     let options = keyspace.options();
@@ -26,7 +26,7 @@ async fn a_name_is_deleted_only_if_the_tables_could_have_it_and_have_not() {
         policies: vec![PolicyChange { since: 0, policy: Policy::default() }],
     };
     driver.put_names(&names.map(record)).await.unwrap();
-    assert_eq!((driver.refused_names().metrics, driver.refused_names().example.as_deref()), (1, Some(names[4])));
+    assert_eq!((driver.rejected_names().metrics, driver.rejected_names().example.as_deref()), (1, Some(names[4])));
     let mut scanned = Vec::new();
     driver.scan(&mut |batch, _| scanned.extend(batch.into_iter().map(|metric| metric.name))).await.unwrap();
     assert!(scanned.len() == 4 && !scanned.iter().any(|name| name == names[4]), "{scanned:?}");

@@ -103,7 +103,7 @@ fn text<'a>(nodes: impl Iterator<Item = (&'a str, bool, bool)>) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_schema_is_made_once_and_then_found_fine() {
+async fn a_schema_is_created_once_and_then_checked_as_fine() {
     let Some(keyspaces) = Keyspaces::empty("schema", Indexes::Sasi).await else { return };
     let missing = schema::check(&keyspaces.options, &keyspaces.schema()).await.unwrap();
     assert!(!missing.is_fine(), "{missing}");
@@ -139,7 +139,7 @@ async fn a_schema_is_made_once_and_then_found_fine() {
 }
 
 #[tokio::test]
-async fn another_programs_tables_are_opened_as_they_are_and_others_refused() {
+async fn tables_of_biggraphite_are_opened_unchanged_and_others_rejected() {
     let Some(keyspaces) = Keyspaces::empty("found", Indexes::Sasi).await else { return };
     let driver = keyspaces.driver().await;
     let error = driver.verify().await.unwrap_err().to_string();
@@ -169,7 +169,7 @@ async fn another_programs_tables_are_opened_as_they_are_and_others_refused() {
 }
 
 #[tokio::test]
-async fn what_is_put_is_scanned_and_looked_up() {
+async fn written_names_are_scanned_and_looked_up() {
     let Some(keyspaces) = Keyspaces::apply("put", Indexes::None).await else { return };
     let driver = keyspaces.driver().await;
     let policies = [Aggregation::Sum, Aggregation::AvgZero, Aggregation::Last].map(|aggregation| Policy {
@@ -210,7 +210,7 @@ async fn what_is_put_is_scanned_and_looked_up() {
 }
 
 #[tokio::test]
-async fn rows_that_are_not_whole_are_counted_and_passed_over() {
+async fn incomplete_rows_are_counted_and_skipped() {
     let Some(keyspaces) = Keyspaces::apply("partial", Indexes::None).await else { return };
     let driver = keyspaces.driver().await;
     put(&driver, &["good.a", "listed.only", "metadata.only", "no.id", "bad.config", "other.id"]).await;
@@ -239,18 +239,18 @@ async fn rows_that_are_not_whole_are_counted_and_passed_over() {
 }
 
 #[tokio::test]
-async fn a_name_deeper_than_the_tables_is_refused_and_the_others_are_written() {
+async fn a_name_deeper_than_the_tables_is_rejected_and_the_others_are_written() {
     let Some(keyspaces) = Keyspaces::apply("deep", Indexes::None).await else { return };
     let driver = keyspaces.driver().await;
     put(&driver, &["a.b.c.d.e", "a.b.c.d.e.f", "a.b"]).await;
-    let refused = driver.refused_names();
-    assert_eq!((refused.metrics, refused.example.as_deref()), (1, Some("a.b.c.d.e.f")));
+    let rejected = driver.rejected_names();
+    assert_eq!((rejected.metrics, rejected.example.as_deref()), (1, Some("a.b.c.d.e.f")));
     assert_eq!(found(&driver, "a.**").await, ["a.b", "a.b+", "a.b.c+", "a.b.c.d+", "a.b.c.d.e", "a.b.c.d.e+"]);
     keyspaces.drop().await;
 }
 
 #[tokio::test]
-async fn too_many_rows_are_an_error_and_not_a_cut_answer() {
+async fn too_many_rows_are_an_error_and_not_a_truncated_answer() {
     for indexes in [Indexes::Sasi, Indexes::None] {
         let Some(keyspaces) = Keyspaces::apply("many", indexes).await else { return };
         let driver = keyspaces.driver().await;
@@ -304,7 +304,7 @@ const WILD: &[&str] = &[
 ];
 
 #[tokio::test]
-async fn every_kind_of_index_and_the_local_one_give_the_same_answers() {
+async fn every_kind_of_index_and_the_path_index_give_the_same_answers() {
     let mut all = Vec::new();
     for (test, indexes) in [("g_sasi", Indexes::Sasi), ("g_sai", Indexes::Sai), ("g_none", Indexes::None)] {
         let Some(mut keyspaces) = Keyspaces::apply(test, indexes).await else { return };

@@ -43,7 +43,7 @@ fn cells(cells: &[(f64, u32)]) -> Cells {
 }
 
 #[tokio::test]
-async fn writers_add_up_and_the_replica_that_counts_most_is_believed() {
+async fn rows_of_writers_are_summed_and_the_replica_with_the_highest_count_wins() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "writers").await;
     let (one, other) = (driver(&keyspace, 0, 1).await, driver(&keyspace, 0, 2).await);
@@ -59,7 +59,7 @@ async fn writers_add_up_and_the_replica_that_counts_most_is_believed() {
 }
 
 #[tokio::test]
-async fn an_own_part_is_what_others_leave_and_corrects_what_is_no_longer_so() {
+async fn writer_partials_are_what_other_writers_leave_and_correct_outdated_rows() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "own").await;
     let (one, other) = (driver(&keyspace, 0, 1).await, driver(&keyspace, 0, 2).await);
@@ -87,7 +87,7 @@ async fn an_own_part_is_what_others_leave_and_corrects_what_is_no_longer_so() {
 }
 
 #[tokio::test]
-async fn of_two_writes_of_a_slot_the_later_wins_whatever_cassandras_clock_says() {
+async fn the_later_of_two_writes_of_a_slot_wins_whatever_the_clock() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "later").await;
     let one = driver(&keyspace, 0, 1).await;
@@ -116,7 +116,7 @@ async fn of_two_writes_of_a_slot_the_later_wins_whatever_cassandras_clock_says()
 }
 
 #[tokio::test]
-async fn a_table_dropped_under_it_is_made_again_and_what_is_in_hand_is_written() {
+async fn a_dropped_table_is_created_again_and_pending_rows_are_written() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "dropped").await;
     let one = driver(&keyspace, 0, 1).await;
@@ -155,7 +155,7 @@ async fn a_missing_keyspace_is_named() {
 }
 
 #[tokio::test]
-async fn a_slot_with_more_rows_than_a_page_is_whole() {
+async fn a_slot_with_more_rows_than_a_page_is_read_completely() {
     let Some(address) = node::address() else { return };
     let keyspace = Keyspace::make(address, "paged").await;
     let one = driver(&keyspace, 0, 1).await;

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tables_name_says_which_it_is() {
+    fn the_name_of_a_table_identifies_it() {
         for name in ["datapoints_10080p_60s_0", "datapoints_720p_3600s_aggr"] {
             assert_eq!(table_of(name).unwrap().to_string(), name);
         }

@@ -70,7 +70,7 @@ fn events_conform_to_the_suite_of_all_drivers() {
 }
 
 #[test]
-fn a_folder_is_for_one_process_and_for_one_layout() {
+fn a_folder_accepts_one_process_and_one_layout() {
     let dir = tempfile::tempdir().unwrap();
     let open = || EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).map(|_| ());
     let first = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
@@ -84,7 +84,7 @@ fn a_folder_is_for_one_process_and_for_one_layout() {
 }
 
 #[test]
-fn expiry_gives_the_disk_back() {
+fn expiry_frees_disk_space() {
     let dir = tempfile::tempdir().unwrap();
     let table = Table { stage: Stage::new(1, 3600).unwrap(), aggregated: false };
     runtime().block_on(async {
@@ -150,7 +150,7 @@ fn child_that_writes_and_syncs_until_it_is_killed() {
 }
 
 #[test]
-fn what_was_synced_outlives_kill_9() {
+fn synced_points_survive_kill_9() {
     let dir = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child_that_writes_and_syncs_until_it_is_killed", "--nocapture"])

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_stage_keeps_is_freed() {
+    fn expired_points_are_freed() {
         let stage = metric::Stage::new(60, 10).unwrap();
         let driver = MemoryDriver::new();
         let table = Table { stage, aggregated: false };

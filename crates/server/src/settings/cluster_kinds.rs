@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_statement_could_ever_do_is_refused() {
+    fn a_timeout_of_zero_and_reads_at_level_any_are_rejected() {
         assert!(Patience::read("0s").is_err() && Patience::read("1ms").is_ok());
         assert!(ReadConsistency::read("any").is_err() && Consistency::read("any").is_ok());
         assert_eq!(ReadConsistency::read("LOCAL_QUORUM").unwrap().write(), "local_quorum");

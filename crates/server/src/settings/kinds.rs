@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_what_would_do() {
+    fn an_error_names_valid_values() {
         assert_eq!(
             <Option<Address>>::read("2003").unwrap_err(),
             "must be an address and a port such as \"0.0.0.0:2003\", or \"off\", got '2003'"

@@ -15,7 +15,7 @@ const RETENTION: &str = "retention";
 const X_FILES_FACTOR: &str = "carbon_xfilesfactor";
 const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
 
-/// Why a `config` is none.
+/// Why a `config` is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     /// BigGraphite does not read it either.
@@ -67,7 +67,7 @@ fn method(name: &str) -> Option<Aggregation> {
     }
 }
 
-/// The policy that a `config` stands for. Keys that are not known are passed over.
+/// The policy that a `config` stands for. Unknown keys are ignored.
 pub(crate) fn policy<'a>(config: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Policy, ConfigError> {
     let (mut aggregator, mut retention, mut x_files_factor, mut carbon) = (None, None, None, None);
     for (key, value) in config {

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 /// harmless.
 const MAX: usize = 1 << 20;
 
-/// How long they are remembered. When another program deletes one, a new metric below restores it after this time.
+/// How long a directory is remembered. When another program deletes one, a new metric below restores it after this time.
 const KEPT_FOR: Duration = Duration::from_secs(3600);
 
 /// Hashes of written paths. Of two paths with one hash the second would not be written: once in 2^24 times at a million

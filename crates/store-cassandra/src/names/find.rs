@@ -29,11 +29,11 @@ const KEPT_STATEMENTS: usize = 512;
 const TABLES: [&str; 2] = ["metrics", "directories"];
 
 impl Names {
-    /// What a glob finds, sorted by path. `limit` is how many rows may be read of each table.
+    /// The matches of a glob, sorted by path. `limit` is how many rows may be read of each table.
     pub(crate) async fn find(&self, pattern: &str, limit: usize) -> Result<Vec<SharedNode>, StoreError> {
-        let refused = |error: GlobError| StoreError::Rejected(error.to_string());
-        let Some(mut matcher) = Matcher::new(pattern).map_err(refused)? else { return Ok(Vec::new()) };
-        let parts = globs::parts(pattern).map_err(refused)?;
+        let rejected = |error: GlobError| StoreError::Rejected(error.to_string());
+        let Some(mut matcher) = Matcher::new(pattern).map_err(rejected)? else { return Ok(Vec::new()) };
+        let parts = globs::parts(pattern).map_err(rejected)?;
         let opened = self.tables().await?.opened;
         let limit = limit.min(self.options.glob_rows);
         let queries = plan(&parts, opened.components, opened.indexes, self.options.glob_queries);
@@ -49,7 +49,7 @@ impl Names {
         while let Some((table, names)) = answers.try_next().await? {
             for name in names {
                 // Tagged metrics are found by their tags.
-                if !is_tagged(&name) && matcher.matches(&name).map_err(refused)? {
+                if !is_tagged(&name) && matcher.matches(&name).map_err(rejected)? {
                     found.entry(name).or_default()[table] = true;
                 }
             }
@@ -68,7 +68,7 @@ impl Names {
     ) -> Result<Vec<String>, StoreError> {
         const WHAT: &str = "searching the tables of names";
         let damaged = |how: String| StoreError::Damaged { what: format!("an answer of table {table}"), how };
-        // One more, to see that there are too many.
+        // One more than the limit, to detect too many.
         let statement = self
             .glob_statement(&query.cql(&self.keyspace, table, limit.saturating_add(1).min(i32::MAX as usize)))
             .await?;

@@ -1,4 +1,4 @@
-//! How a glob is asked of the tables of names: BigGraphite's plan. Pure.
+//! The statements that answer a glob from the tables of names, as BigGraphite plans them. Pure.
 //!
 //! 1. The alternatives of each component are multiplied out into *shapes*: lists of what each component is or begins
 //!    with, of names of one depth, or from a depth on. `**` before the last component is a shape for each depth.
@@ -6,13 +6,13 @@
 //!    all begin with; and if that is not enough, everything behind the first `**` is left to the filter.
 //! 3. A shape is a statement: by name, by parent, or by those components that are known and the mark of the end.
 //!
-//! Statements find more names than the glob means; the caller filters.
+//! Statements may find more names than the glob matches; the caller filters.
 
 use globs::Part;
 
 use crate::schema::{FoundIndexes, LAST_COMPONENT, quoted};
 
-/// What a component of a name is known to be.
+/// What the glob fixes of a component.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Exact(String),
@@ -37,7 +37,7 @@ pub(super) struct Query {
     pub(super) values: Vec<String>,
 }
 
-/// The statements that find at least what a glob means. `columns` is how many columns the tables have for components, `most` how
+/// The statements that find at least all matches of a glob. `columns` is how many columns the tables have for components, `most` how
 /// many statements there may be.
 pub(super) fn plan(parts: &[Vec<Part>], columns: usize, indexes: FoundIndexes, most: usize) -> Vec<Query> {
     // One column takes the mark of the end.
@@ -81,7 +81,7 @@ fn shapes(parts: &[Vec<Part>], deepest: usize, most: usize) -> Vec<Shape> {
     vec![Shape { steps, is_open: true }]
 }
 
-/// Makes the fixed alternatives of a component one; `false` where there are not two.
+/// Replaces the fixed alternatives of a component by their common prefix; `false` where there are fewer than two.
 fn merge_fixed(alternatives: &mut Vec<Part>) -> bool {
     let mut fixed = alternatives.iter().filter_map(|part| match part {
         Part::Exact(text) | Part::Prefix(text) => Some(text.as_str()),
@@ -159,7 +159,7 @@ fn query(shape: &Shape, indexes: FoundIndexes) -> Query {
         return Query { condition: "name = ?".to_owned(), filters: false, values: vec![known.join(".")] };
     }
     if matches!(indexes, FoundIndexes::None | FoundIndexes::Lucene) {
-        // Without an index that we can ask, only all names can be read.
+        // Without a usable index, all names must be read.
         return Query { condition: String::new(), filters: false, values: Vec::new() };
     }
     let mut conditions = Conditions { indexes, text: Vec::new(), values: Vec::new(), ranges: 0 };
@@ -222,7 +222,7 @@ impl Conditions {
     }
 }
 
-/// The smallest text that is larger than all that begin like this, as bytes compare.
+/// The smallest text, by bytes, after all texts with this prefix.
 fn after_prefix(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
@@ -283,9 +283,9 @@ mod tests {
     }
 
     /// A `**` before the last component is for BigGraphite one component or more, and at most so many that 42 statements are
-    /// enough; `b**c` has three components. For us it may be none, and all depths there are, so that 42 statements are too few.
+    /// enough; `b**c` has three components. Here `**` also matches no component, and any depth, so 42 statements are too few.
     #[test]
-    fn it_is_biggraphites_plan_but_for_any_depth() {
+    fn the_plan_equals_biggraphites_except_for_globs_of_any_depth() {
         let mut theirs: std::collections::BTreeMap<&str, Vec<String>> = Default::default();
         for line in include_str!("../../tests/biggraphite/sasi.txt").lines().filter(|line| !line.starts_with('#')) {
             let fields: Vec<&str> = line.split('\t').collect();
@@ -298,7 +298,7 @@ mod tests {
                     (condition.trim().to_owned(), rest)
                 }
             };
-            // A single equality needs no filtering; theirs asks for it all the same.
+            // A single equality needs no filtering; BigGraphite requests it anyway.
             let filters =
                 rest.contains("ALLOW FILTERING") && (condition.contains(" AND ") || condition.contains(" LIKE "));
             let filters = if filters { " ALLOW FILTERING" } else { "" };
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn any_depth_is_a_statement_for_each() {
+    fn a_glob_of_any_depth_is_a_statement_for_each_depth() {
         let statements = statements("a.**.z", FoundIndexes::Sasi, 64);
         assert_eq!(statements.len(), 62);
         assert!(statements.contains(&"name = 'a.z'".to_owned()));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_asked_by_its_key() {
+    fn a_plain_name_is_read_by_its_key() {
         check("a.b.c", FoundIndexes::None, expect!["name = 'a.b.c'"]);
         check(
             "a.{b,c}.d",
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn storage_attached_indexes_know_no_like() {
+    fn storage_attached_indexes_do_not_support_like() {
         check(
             "a.b*",
             FoundIndexes::Sai,
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_alternatives_become_what_they_begin_with() {
+    fn too_many_alternatives_become_their_common_prefix() {
         check(
             "a.{host1,host2,host3}.{x,y,z}",
             FoundIndexes::Sasi,
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_name_can_be_is_not_asked() {
+    fn a_pattern_that_no_name_can_match_needs_no_statement() {
         check("a.{}", FoundIndexes::Sasi, expect![[""]]);
         let deep = vec!["a*"; 64].join(".");
         check(&deep, FoundIndexes::Sasi, expect![[""]]);

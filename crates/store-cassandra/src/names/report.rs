@@ -1,28 +1,28 @@
-//! What the tables of names could not take, and what a scan of them met.
+//! Reports of the tables of names: metrics that they cannot hold, and incomplete rows that a scan found.
 
 /// Metrics that the tables cannot hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Refused {
+pub struct RejectedNames {
     /// How many, since the start.
     pub metrics: u64,
     /// The latest of them.
     pub example: Option<String>,
 }
 
-/// What a scan met.
+/// The result of a scan.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanReport {
     /// Metrics with whole rows.
     pub metrics: u64,
     /// Names in `metrics` that `metrics_metadata` does not have.
     pub without_metadata: u64,
-    /// Names in `metrics_metadata` that `metrics` does not have: what is left of deleted ones.
+    /// Names in `metrics_metadata` that `metrics` does not have: remains of deleted metrics.
     pub unlisted: u64,
     /// Names in both without id or config.
     pub partial: u64,
-    /// Configs that say nothing that can be done, and one of them, with what is wrong.
+    /// Invalid configs.
     pub unreadable: u64,
-    /// A name of those, and what is wrong with it.
+    /// A name with an invalid config, and the error.
     pub example: Option<String>,
     /// Metrics whose id is not the one that belongs to their name: their points are not found.
     pub other_ids: u64,

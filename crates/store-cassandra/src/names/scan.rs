@@ -1,7 +1,7 @@
 //! Every metric of the tables, read from many ranges of the token ring at once.
 //!
 //! 1. The ring is cut into equal ranges. A range is read as a whole: first the names in `metrics`, then the rows of
-//!    `metrics_metadata`, which lie at the same tokens.
+//!    `metrics_metadata`, which have the same tokens.
 //! 2. A name that is in both, with an id and a config that can be read, is a metric. Everything else is counted.
 
 use std::collections::{HashMap, HashSet};
@@ -41,7 +41,7 @@ struct Statements {
     metadata: PreparedStatement,
 }
 
-/// What a range holds.
+/// The content of a range.
 #[derive(Default)]
 struct Range {
     metrics: Vec<SharedMetric>,
@@ -67,7 +67,7 @@ impl Names {
         let asked = stream::iter(names).map(is_there).buffered(self.in_flight);
         let gone: Vec<String> = asked.try_filter_map(|gone| async move { Ok(gone) }).try_collect().await?;
         if !gone.is_empty() {
-            // A point may come for one, and is then to be found from the root down again.
+            // A later point for one of them must find its directories again.
             self.directories.forget();
         }
         Ok(gone)
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_ranges_cover_the_ring_once() {
+    fn the_ranges_cover_the_ring_exactly_once() {
         for number in [1, 2, 3, 512] {
             let ranges: Vec<(i64, i64)> = ranges(number).collect();
             assert_eq!((ranges[0].0, ranges[ranges.len() - 1].1), (i64::MIN, i64::MAX));

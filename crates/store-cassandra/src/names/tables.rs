@@ -17,7 +17,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use super::{
     directories::WrittenDirectories,
-    report::{Refused, ScanReport},
+    report::{RejectedNames, ScanReport},
 };
 use crate::{
     Consistencies, Options,
@@ -26,7 +26,7 @@ use crate::{
     schema::{self, Opened, quoted},
 };
 
-/// The way of the names.
+/// The tables of names: their sessions, statements and limits.
 pub(crate) struct Names {
     data: Arc<Session>,
     pub(crate) session: Arc<Session>,
@@ -42,7 +42,7 @@ pub(crate) struct Names {
     /// Statements of globs, by their words.
     pub(super) globs: RwLock<HashMap<String, PreparedStatement>>,
     pub(super) directories: WrittenDirectories,
-    pub(super) refused: Mutex<Refused>,
+    pub(super) rejected: Mutex<RejectedNames>,
     pub(super) last_scan: Mutex<Option<ScanReport>>,
 }
 
@@ -73,15 +73,15 @@ impl Names {
             opened: OnceCell::new(),
             globs: RwLock::default(),
             directories: WrittenDirectories::new(options.host.clock.clone()),
-            refused: Mutex::default(),
+            rejected: Mutex::default(),
             last_scan: Mutex::default(),
         }
     }
 
-    /// The tables, looked at when they are first asked for.
+    /// The tables, checked at their first use.
     ///
     /// # Errors
-    /// `Spec` where they are kept in another way; `Unavailable` where they cannot be reached or are not there.
+    /// `Spec` where they have another layout; `Unavailable` where they are missing or cannot be reached.
     pub(crate) async fn tables(&self) -> Result<&Tables, StoreError> {
         self.opened.get_or_try_init(|| self.open()).await
     }
@@ -160,12 +160,12 @@ impl Names {
         Ok(batch)
     }
 
-    /// Metrics that were refused since the start.
-    pub(crate) fn refused(&self) -> Refused {
-        self.refused.lock().clone()
+    /// Metrics that the tables cannot hold, since the start.
+    pub(crate) fn rejected(&self) -> RejectedNames {
+        self.rejected.lock().clone()
     }
 
-    /// What the latest whole scan met.
+    /// The report of the latest complete scan.
     pub(crate) fn last_scan(&self) -> Option<ScanReport> {
         self.last_scan.lock().clone()
     }

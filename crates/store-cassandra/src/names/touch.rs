@@ -1,4 +1,4 @@
-//! What is asked and said of metrics by name: their rows, and that points came for them or were read.
+//! Single metrics by name: reading their rows, and updating when they were last written or read.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ type Row = (Option<Uuid>, Option<HashMap<String, String>>, Option<CqlTimeuuid>, 
 /// Which of a metric's times becomes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// Points came.
+    /// It received points.
     Updated,
     /// It was read.
     Read,
@@ -54,8 +54,8 @@ impl Names {
         }))
     }
 
-    /// Says of metrics that points came, or were read. One that the tables do not have, or not whole, is left alone: a row made by
-    /// this would have no id, and BigGraphite fails on such.
+    /// Updates when metrics were last written or read. Skips a metric whose rows are missing or incomplete: the update would
+    /// create a row without an id, and BigGraphite fails on such rows.
     pub(crate) async fn touch(&self, names: &[String], touch: Touch) -> Result<(), StoreError> {
         let tables = self.tables().await?;
         let statement = match touch {

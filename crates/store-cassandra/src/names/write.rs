@@ -44,20 +44,20 @@ impl Names {
         stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await?;
         self.directories.add(directories.iter().copied());
 
-        let (records, refused): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
+        let (records, rejected): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
             records.iter().partition(|record| components(&record.name) < tables.opened.components);
-        self.refuse(&refused, tables);
+        self.count_rejected(&rejected, tables);
         let writes = (0..records.len()).map(|at| self.put_metric(tables, records[at]));
         stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await
     }
 
-    fn refuse(&self, refused: &[&MetricRecord], tables: &Tables) {
-        let Some(latest) = refused.last() else { return };
-        let mut all = self.refused.lock();
-        all.metrics += refused.len() as u64;
+    fn count_rejected(&self, rejected: &[&MetricRecord], tables: &Tables) {
+        let Some(latest) = rejected.last() else { return };
+        let mut all = self.rejected.lock();
+        all.metrics += rejected.len() as u64;
         all.example = Some(latest.name.clone());
         tracing::warn!(
-            metrics = refused.len(),
+            metrics = rejected.len(),
             example = latest.name,
             most_components = tables.opened.components.saturating_sub(1),
             keyspace = self.keyspace,

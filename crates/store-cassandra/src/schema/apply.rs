@@ -1,4 +1,4 @@
-//! Makes what a cluster lacks of a schema. Nothing is ever dropped or altered.
+//! Creates what a cluster lacks of a schema. Never drops or alters anything.
 
 use store::StoreError;
 
@@ -10,13 +10,13 @@ use super::{
 };
 use crate::{Indexes, Options, ask::Asker, session};
 
-/// Makes every keyspace, table, index and row of a schema that is not there, waits until every node has it, and says each
-/// thing that it does to `progress`. Doing it again does nothing.
+/// Creates every missing keyspace, table, index and row of a schema, reports each to `progress`, and waits until every
+/// node has them. A second call does nothing.
 ///
 /// # Errors
-/// `Spec` where what is there is kept in another way (nothing is made then); `Unavailable` where something cannot be made: the
-/// text says what would do, and has the CQL where a role with more rights must run it. `Refused` where the servers do not know
-/// the kind of index: everything else is there by then.
+/// `Spec` where the tables have another layout: nothing is created. `Unavailable` where something cannot be created: the
+/// text has the next step, and the CQL where a role with more rights must run it. `Rejected` where the servers do not
+/// support the kind of index: everything else exists by then.
 pub async fn apply(
     options: &Options,
     schema: &Schema,
@@ -33,7 +33,7 @@ pub async fn apply(
         retry: options.retry(),
     };
     let usual = [found::fitting_replication(&ask(&data)).await?, found::fitting_replication(&ask(&metadata)).await?];
-    // Tables that are there already keep the columns they have.
+    // Existing tables keep their columns.
     let schema = match found.components() {
         Some(components) => schema.clone().with_components(components),
         None => schema.clone(),

@@ -24,7 +24,7 @@ pub enum Finding {
     /// Missing, and a node adds it at its start.
     Added(String),
     /// A node does not start with it.
-    Refused(String),
+    Rejected(String),
 }
 
 /// The result of a check.
@@ -39,7 +39,7 @@ pub struct Report {
 impl Report {
     /// Whether a node would start and find everything it needs.
     pub fn is_fine(&self) -> bool {
-        !self.findings.iter().any(|finding| matches!(finding, Finding::Missing(_) | Finding::Refused(_)))
+        !self.findings.iter().any(|finding| matches!(finding, Finding::Missing(_) | Finding::Rejected(_)))
     }
 }
 
@@ -72,7 +72,7 @@ impl std::fmt::Display for Report {
                 Finding::Differs(text) => ("differs ", text),
                 Finding::Missing(text) => ("missing ", text),
                 Finding::Added(text) => ("added   ", text),
-                Finding::Refused(text) => ("refused ", text),
+                Finding::Rejected(text) => ("rejected", text),
             };
             writeln!(f, "{word} {text}")?;
         }
@@ -133,7 +133,7 @@ fn report(found: &Found, schema: &Schema) -> Report {
             false => Finding::Differs(text),
         });
     }
-    findings.extend(mismatches(found).iter().map(|mismatch| Finding::Refused(mismatch.to_string())));
+    findings.extend(mismatches(found).iter().map(|mismatch| Finding::Rejected(mismatch.to_string())));
     Report { findings, some_indexes }
 }
 

@@ -4,7 +4,7 @@ use metric::{ROW_POINTS, Table};
 
 use crate::Indexes;
 
-/// Columns for components of a name, in tables that we make: BigGraphite's number. One of them takes
+/// Columns for components of a name, in tables that this program creates: BigGraphite's number. One of them has
 /// [`LAST_COMPONENT`].
 pub(crate) const COMPONENTS: usize = 64;
 
@@ -14,7 +14,7 @@ pub(crate) const LAST_COMPONENT: &str = "__END__";
 /// The tables of names, which have a column for each component.
 pub(crate) const NAME_TABLES: [&str; 2] = ["metrics", "directories"];
 
-/// The version of all of this, kept in the table `spec`.
+/// The version of the schema, stored in the table `spec`.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
 
 /// The class that makes a SASI index.
@@ -26,14 +26,14 @@ pub(crate) const SAI: &str = "StorageAttachedIndex";
 /// Seconds that a row outlives its retention, as in BigGraphite: points come late.
 pub(crate) const OUT_OF_ORDER_SECONDS: i64 = 15 * 60;
 
-/// The longest TTL that Cassandra takes, in seconds: twenty years. What is kept longer is kept as long as this.
+/// The longest TTL that Cassandra takes, in seconds: twenty years. Rows with a longer retention expire after this time.
 pub(crate) const MAX_TTL_SECONDS: i64 = 20 * 365 * 24 * 3600;
 
-/// The statement that makes a datapoints table, if it is not there: BigGraphite's name, columns, clustering,
+/// The statement that creates a missing datapoints table: BigGraphite's name, columns, clustering,
 /// comment, compaction windows and TTL. `keyspace` is the name as it is, in its own case.
 ///
-/// Two things are not as BigGraphite writes them. It names one of the two clustering columns, which Cassandra 5 fills
-/// up with the other ascending; we say both. And it has every memtable flushed each quarter of an hour, because its
+/// Two things differ from BigGraphite's statement. It names one of the two clustering columns, which Cassandra 5 fills
+/// up with the other ascending; here both are named. And it has every memtable flushed each quarter of an hour, because its
 /// keyspace has no commit log; ours has, and small SSTables cost compactions.
 pub fn datapoints_table(keyspace: &str, table: Table) -> String {
     let Table { stage, aggregated } = table;
@@ -66,18 +66,18 @@ pub fn datapoints_table(keyspace: &str, table: Table) -> String {
     )
 }
 
-/// The statement that makes a keyspace, if it is not there. `replication` is a CQL map.
+/// The statement that creates a missing keyspace. `replication` is a CQL map.
 pub(crate) fn keyspace(name: &str, replication: &str) -> String {
     let name = quoted(name);
     format!("CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = {replication} AND durable_writes = true;")
 }
 
-/// The statement that makes a table of the metadata keyspace, if it is not there.
+/// The statement that creates a missing table of the metadata keyspace.
 fn metadata_table(keyspace: &str, table: &str, columns: &[String]) -> String {
     format!("CREATE TABLE IF NOT EXISTS {}.{table} (\n    {}\n);", quoted(keyspace), columns.join(",\n    "))
 }
 
-/// The statement that makes `metrics` or `directories`.
+/// The statement that creates `metrics` or `directories`.
 pub(crate) fn name_table(keyspace: &str, table: &str, components: usize) -> String {
     let mut columns = vec!["name text PRIMARY KEY".to_owned(), "parent text".to_owned()];
     // Eight on a line.
@@ -102,13 +102,13 @@ pub(crate) fn metrics_metadata(keyspace: &str) -> String {
     metadata_table(keyspace, "metrics_metadata", &columns.map(str::to_owned))
 }
 
-/// The statement that makes `spec`: in which way everything here is kept.
+/// The statement that creates `spec`, the layout of the tables.
 pub(crate) fn spec_table(keyspace: &str) -> String {
     let columns = ["name text PRIMARY KEY", "value text"];
     metadata_table(keyspace, "spec", &columns.map(str::to_owned))
 }
 
-/// What `spec` says of tables with that many columns for components.
+/// The rows of `spec` for tables with that many columns for components.
 pub(crate) fn spec(components: usize) -> [(&'static str, String); 3] {
     [
         ("schema_version", SCHEMA_VERSION.to_string()),
@@ -117,12 +117,12 @@ pub(crate) fn spec(components: usize) -> [(&'static str, String); 3] {
     ]
 }
 
-/// The statement that says one thing in `spec`, where it is not said yet.
+/// The statement that adds a missing row to `spec`.
 pub(crate) fn spec_row(keyspace: &str, name: &str, value: &str) -> String {
     format!("INSERT INTO {}.spec (name, value) VALUES ('{name}', '{value}') IF NOT EXISTS;", quoted(keyspace))
 }
 
-/// The statement that makes `writers`: which node writes under which id. A row stays; `alive` has a TTL.
+/// The statement that creates `writers`: which node writes under which id. A row stays; `alive` has a TTL.
 pub(crate) fn writers_table(keyspace: &str) -> String {
     let columns = [
         "writer int PRIMARY KEY",
@@ -154,7 +154,7 @@ pub(crate) fn indexed(indexes: Indexes, components: usize) -> Vec<(&'static str,
     indexed
 }
 
-/// The statement that makes an index, if it is not there.
+/// The statement that creates a missing index.
 pub(crate) fn index(keyspace: &str, table: &str, column: &str, indexes: Indexes) -> String {
     let (class, options) = match indexes {
         Indexes::Sasi if table == "metrics_metadata" => (SASI, " WITH OPTIONS = {'mode': 'SPARSE'}"),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_stage_keeps_points_as_they_came() {
+    fn the_first_stage_has_one_row_per_point() {
         check(
             table(60, 11520, false),
             expect![[r#"

@@ -19,7 +19,7 @@ pub(super) async fn create(session: &Session, options: &Options, creation: &Crea
     let Err(error) = made else { return Ok(()) };
     let text = error.to_string();
     let Creation { thing, cql } = creation;
-    Err(match refused_index(thing, cql, &text) {
+    Err(match index_advice(thing, cql, &text) {
         Some(advice) => StoreError::Rejected(format!("cannot create {thing}: {advice} (Cassandra said: {text})")),
         None if error.failure() == Failure::Unauthorized => StoreError::Unavailable(format!(
             "there is no {}, and this role may not create it ({text}); run this with a role that may:\n{cql}",
@@ -30,7 +30,7 @@ pub(super) async fn create(session: &Session, options: &Options, creation: &Crea
 }
 
 /// The next step where a server lacks a kind of index.
-fn refused_index(thing: &Thing, cql: &str, error: &str) -> Option<&'static str> {
+fn index_advice(thing: &Thing, cql: &str, error: &str) -> Option<&'static str> {
     if !matches!(thing, Thing::Index(..)) {
         return None;
     }
@@ -61,10 +61,9 @@ mod tests {
     use crate::{Indexes, schema::cql};
 
     #[test]
-    fn a_refused_index_says_what_would_do() {
+    fn an_unsupported_index_names_the_alternatives() {
         let thing = Thing::Index("metrics", "parent".to_owned());
-        let advice =
-            |indexes, error: &str| refused_index(&thing, &cql::index("k", "metrics", "parent", indexes), error);
+        let advice = |indexes, error: &str| index_advice(&thing, &cql::index("k", "metrics", "parent", indexes), error);
         let disabled = advice(Indexes::Sasi, "SASI indexes are disabled. Enable in cassandra.yaml to use.").unwrap();
         assert!(disabled.contains("sasi_indexes_enabled: true"), "{disabled}");
         let scylla =

@@ -7,7 +7,7 @@ use metric::{Retention, Table};
 use super::cql;
 use crate::{Indexes, Options};
 
-/// What is shown where nothing is known of the cluster: right for most that are worth having. `apply` asks the cluster.
+/// The replication shown where the cluster is unknown. `apply` reads the cluster's nodes instead.
 pub(super) const USUAL_REPLICATION: &str = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}";
 
 /// A statement of a schema, and what it makes.

@@ -31,16 +31,16 @@ pub(super) struct FoundTable {
     pub(super) indexes: BTreeMap<String, String>,
 }
 
-/// Both keyspaces, as far as they are there.
+/// Both keyspaces, as far as they exist.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Found {
     pub(super) data: Option<FoundKeyspace>,
     pub(super) metadata: Option<FoundKeyspace>,
-    /// What table `spec` says.
+    /// The rows of table `spec`.
     pub(super) spec: BTreeMap<String, String>,
 }
 
-/// Which indexes the tables of names carry.
+/// The indexes of the tables of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FoundIndexes {
     /// SASI over every column that globs ask.
@@ -136,7 +136,7 @@ impl Found {
     }
 }
 
-/// The table that a name is that of, where it is one of points.
+/// The datapoints table with this name, or `None` for another table.
 pub(super) fn datapoints(name: &str) -> Option<Table> {
     let (points, rest) = name.strip_prefix("datapoints_")?.split_once("p_")?;
     let (resolution, kind) = rest.split_once("s_")?;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tables_name_says_what_it_holds() {
+    fn the_name_of_a_table_gives_its_stage() {
         let stage = Stage::new(60, 10080).unwrap();
         for aggregated in [false, true] {
             let table = Table { stage, aggregated };

@@ -34,16 +34,16 @@ impl std::fmt::Display for Mismatch {
 /// Everything that would make a node write wrong rows.
 pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
-    let mut refuse = |found: String, expected: String| mismatches.push(Mismatch { found, expected });
+    let mut mismatch = |found: String, expected: String| mismatches.push(Mismatch { found, expected });
     for (name, wanted) in [("schema_version", cql::SCHEMA_VERSION), ("row_points", ROW_POINTS)] {
         if let Some(value) = found.spec.get(name).filter(|value| **value != wanted.to_string()) {
-            refuse(format!("table spec has {name} {value}"), format!("{name} {wanted}"));
+            mismatch(format!("table spec has {name} {value}"), format!("{name} {wanted}"));
         }
     }
     if let (Some(value), Some(components)) = (found.spec.get("components"), found.components())
         && *value != components.to_string()
     {
-        refuse(
+        mismatch(
             format!("table spec has components {value}"),
             format!("{components}, the number of columns for components that the tables of names have"),
         );
@@ -51,12 +51,12 @@ pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
     for (name, table) in found.data.iter().flat_map(|keyspace| &keyspace.tables) {
         let Some(kind) = found::datapoints(name) else { continue };
         if let Some(row) = row_size(table).filter(|row| *row != f64::from(ROW_POINTS)) {
-            refuse(format!("table {name} keeps {row} points in a partition"), format!("{ROW_POINTS}"));
+            mismatch(format!("table {name} keeps {row} points in a partition"), format!("{ROW_POINTS}"));
         }
         let missing = found::missing_columns(table, datapoints_columns(kind));
         if !missing.is_empty() {
             let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            refuse(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
+            mismatch(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
         }
     }
     let tables = found.metadata.iter().flat_map(|keyspace| &keyspace.tables);
@@ -69,7 +69,7 @@ pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
         let missing = found::missing_columns(table, columns);
         if !missing.is_empty() {
             let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            refuse(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
+            mismatch(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
         }
     }
     mismatches
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn another_spec_is_rejected() {
-        for (name, value, refusal) in [
+        for (name, value, expected) in [
             ("schema_version", "2", "that table spec has schema_version 2, this program expects schema_version 1"),
             ("row_points", "1000", "that table spec has row_points 1000, this program expects row_points 2000"),
             (
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let mut other = found();
             other.spec.insert(name.to_owned(), value.to_owned());
-            assert_mismatch(other, Some(&format!("the store says in keyspace 'k' {refusal}")));
+            assert_mismatch(other, Some(&format!("the store says in keyspace 'k' {expected}")));
         }
     }
 
