@@ -61,7 +61,7 @@ impl CassandraFinder {
         }))
     }
 
-    /// What the tables find, with what only this node knows. Every metric in it has an id.
+    /// The matches of the tables and of the names that only this node has. Every metric has an id.
     fn nodes(&self, pattern: &str, limits: &FindLimits) -> Result<Vec<SharedNode>, FindError> {
         let (connection, local, ingest) = (self.connection.clone(), self.local.clone(), self.ingest.clone());
         let (asked, max_rows) = (pattern.to_owned(), self.max_rows);

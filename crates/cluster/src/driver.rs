@@ -47,7 +47,7 @@ impl PointStore for ClusterDriver {
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // Points from a time without a cluster go on expiring.
+            // Points from a time without a cluster continue to expire.
             self.local.points.expire(now).await?;
             match self.connection.driver() {
                 Ok(driver) => driver.expire(now).await,

@@ -23,7 +23,7 @@ pub struct IndexReadiness {
 }
 
 impl IndexReadiness {
-    /// As the data folder says.
+    /// Reads the state from the data folder.
     pub(crate) fn open(disk: Arc<dyn Disk>, data: &Path, connection: Arc<Connection>) -> IndexReadiness {
         let mark = data.join("names-read");
         IndexReadiness { connection, is_ready: AtomicBool::new(disk.exists(&mark)), disk, mark }

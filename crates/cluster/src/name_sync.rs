@@ -1,6 +1,6 @@
 //! Brings names that others created in the shared tables, or deleted from them, into this node's registry.
 //!
-//! 1. The tables are scanned. Unknown names get ids, with the policy that the tables say ([`adopt`]).
+//! 1. The tables are scanned. Unknown names get ids, with the policy in the tables ([`adopt`]).
 //! 2. Metrics that this node knows and the scan missed are looked up by name. Those that are gone become hidden; a later
 //!    point creates them again.
 
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(30);
 /// Poll interval while Cassandra is away.
 const POLL: Duration = Duration::from_secs(1);
 
-/// What a sync changed.
+/// The result of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Changes {
     /// Names in the tables.

@@ -53,7 +53,7 @@ pub struct Options {
     pub host_name: String,
 }
 
-/// What ingestion needs of a node over Cassandra.
+/// The parts of a node over Cassandra that ingestion needs.
 pub struct Cluster {
     driver: Arc<ClusterDriver>,
     connection: Arc<Connection>,

@@ -32,7 +32,7 @@ pub enum OpenError {
     WriterFile {
         /// The file.
         path: PathBuf,
-        /// What it must hold.
+        /// The error in its content.
         source: InvalidIdentity,
     },
 }

@@ -52,7 +52,7 @@ impl ActiveRules {
         self.current.read().clone()
     }
 
-    /// Whether no others came since.
+    /// Whether these rules are still the latest.
     pub(crate) fn is_current(&self, rules: &Arc<RuleSet>) -> bool {
         Arc::ptr_eq(rules, &self.current.read())
     }

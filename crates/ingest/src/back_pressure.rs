@@ -1,4 +1,4 @@
-//! Back-pressure: when receivers wait, when they go on, and when points stay in the journal alone.
+//! Back-pressure: when receivers wait, when they continue, and when points stay in the journal alone.
 
 use std::sync::{
     Arc,
@@ -118,7 +118,7 @@ impl BackPressure {
         self.open_again();
     }
 
-    /// Lets receivers go on if the journal was trimmed enough.
+    /// Releases receivers if the journal was trimmed enough.
     pub(crate) fn trimmed(&self) {
         self.open_again();
     }

@@ -1,4 +1,4 @@
-//! How long to wait before a call that failed is made again.
+//! The wait before a failed call is retried.
 
 use std::time::Duration;
 

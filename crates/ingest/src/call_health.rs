@@ -16,7 +16,7 @@ use host::{Backoff, Clock};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// What fails, and since when.
+/// The current failure, and since when.
 #[derive(Debug, Clone)]
 pub(crate) struct Problem {
     /// When the first call failed.

@@ -11,7 +11,7 @@ pub const BUCKETS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
 /// Durations, counted by how long they were.
 #[derive(Debug, Default)]
 pub(crate) struct Durations {
-    // The last one counts what is longer than every bound.
+    // The last one counts durations above every bound.
     buckets: [AtomicU64; BUCKETS.len() + 1],
     nanoseconds: AtomicU64,
 }

@@ -77,7 +77,7 @@ impl Ingest {
         self.stats.acceptor.rejects()
     }
 
-    /// What was found in the journal at the start.
+    /// The result of replaying the journal at the start.
     pub fn restored(&self) -> Restored {
         self.restored
     }

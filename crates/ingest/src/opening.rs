@@ -28,7 +28,7 @@ use crate::{
     wal::{Folder, Journal, JournalSize},
 };
 
-/// How long a start waits until the store has taken the points that came under policies that do not hold any more.
+/// How long a start waits until the store has accepted the points of replaced policies.
 const WAIT_FOR_RECOVERED: Duration = Duration::from_secs(5);
 
 /// Interval of fsyncs in the background, where each batch also waits for its own.
@@ -60,7 +60,7 @@ impl Ingest {
     }
 }
 
-/// What a recovery reads the journal into.
+/// The owners that a recovery fills from the journal.
 struct Memory {
     clock: Arc<dyn Clock>,
     store: Store,
@@ -86,7 +86,7 @@ impl Memory {
         Memory { clock, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
     }
 
-    /// Reads the segments that are there, and opens the journal behind them.
+    /// Reads the existing segments, and opens the journal after them.
     fn recover(&self, options: &IngestOptions) -> io::Result<(Arc<Journal>, Recovered)> {
         let folder = Folder::new(options.host.disk.clone(), &options.journal_dir);
         let limit = options.memory_limit_bytes;

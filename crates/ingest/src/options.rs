@@ -46,7 +46,7 @@ pub enum IngestError {
     Journal {
         /// The folder.
         dir: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The driver.

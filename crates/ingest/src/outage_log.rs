@@ -1,4 +1,4 @@
-//! Log lines of a store that stays away: each minute, with what waits for it.
+//! Log lines of an outage of the store: each minute, with the number of waiting points.
 
 use std::{sync::Arc, time::Duration};
 

@@ -39,7 +39,7 @@ enum Judged {
     Changed { jobs: Vec<Arc<FlushJob>>, is_unfinished: bool },
     /// Points spill: metrics keep their policies until those are read back.
     Spilling,
-    /// Other rules came, and their change goes through all metrics.
+    /// Starts the change to other rules, which goes through all metrics.
     Superseded,
 }
 
@@ -105,7 +105,7 @@ impl PolicyChanges {
         let (mut changed, mut jobs, mut is_unfinished) = (Vec::new(), Vec::new(), false);
         {
             let mut memtable = self.memtable.lock();
-            // Spilled points come under the policy that held when they came.
+            // Spilled points keep the policy under which they were accepted.
             if self.back_pressure.is_spilling() {
                 return Judged::Spilling;
             }

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 /// The ids that a journal gives policies are those of the process that wrote it; these are the registry's.
 pub(crate) type JournalPolicyIds = HashMap<u16, PolicyId>;
 
-/// What the path of a point needs of a policy, and nothing else: twelve bytes that stay in the cache.
+/// The part of a policy that every point needs: twelve bytes that stay in the cache.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PointBounds {
     /// Seconds per slot of stage 0.
@@ -39,7 +39,7 @@ pub(crate) struct PolicyTable {
     pub(crate) bounds: Vec<PointBounds>,
 }
 
-/// The current table; replaced whole when a policy is added, so that readers keep theirs for a batch.
+/// The current table; replaced as a whole when a policy is added, so that readers keep theirs for a batch.
 pub(crate) struct Policies {
     registry: Arc<Registry>,
     table: RwLock<Arc<PolicyTable>>,

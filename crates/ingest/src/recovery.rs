@@ -23,7 +23,7 @@ use crate::{
 /// Jobs written together.
 const GROUP: usize = 512;
 
-/// What was found in the journal at the start.
+/// The result of replaying the journal at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Restored {
     /// Segments read.
@@ -34,13 +34,13 @@ pub struct Restored {
     pub parked_points: u64,
     /// Metrics that the metrics table did not have yet.
     pub metrics: u64,
-    /// Bytes that belonged to no whole record: a torn tail after a crash, or damage.
+    /// Bytes outside of intact records: a torn tail after a crash, or damage.
     pub damaged_bytes: u64,
     /// Points whose metric is named nowhere, lost with the record that named it.
     pub nameless_points: u64,
 }
 
-/// What a recovery leaves to be done.
+/// The work that a recovery leaves.
 #[derive(Default)]
 pub(crate) struct Recovered {
     pub(crate) restored: Restored,
@@ -49,7 +49,7 @@ pub(crate) struct Recovered {
     /// The points of metrics that were given another policy, in the order of the changes: to be stored by the policy
     /// they came under, before any other.
     pub(crate) jobs: Vec<Arc<FlushJob>>,
-    /// What memory had no room for.
+    /// The segments that memory had no room for.
     pub(crate) left: LeftInJournal,
     /// The ids that the journal gives policies.
     pub(crate) ids: JournalPolicyIds,
@@ -133,7 +133,7 @@ struct Replay<'a> {
     recovered: Recovered,
     /// Slots in memory.
     slots: usize,
-    // Points that came before their metric; with an intact journal there are none.
+    // Points before the record of their metric; an intact journal has none.
     early: HashMap<MetricId, Vec<(Timestamp, ResolvedPoint)>>,
     points: Vec<ResolvedPoint>,
 }
@@ -235,7 +235,7 @@ impl Replay<'_> {
         }
     }
 
-    /// From here on the metric's points came under this policy.
+    /// From here on the metric's points were accepted under this policy.
     fn change_policy(&mut self, metric: MetricId, policy: metadata::PolicyId, now: Timestamp) {
         if self.memtable.policy(metric) == Some(policy) {
             return;

@@ -52,7 +52,7 @@ pub(crate) struct SpillCounts {
     total: AtomicU64,
 }
 
-/// What a recovery left in the journal because memory was full.
+/// The points that a recovery left in the journal because memory was full.
 #[derive(Debug, Default)]
 pub(crate) struct LeftInJournal {
     /// The first segment whose points were not read.

@@ -1,4 +1,4 @@
-//! Whether the store takes what it is given, as far as calls and the driver's connection show.
+//! Whether the store accepts calls, as its answers and the driver's connection show.
 
 use std::{
     sync::Arc,
@@ -57,12 +57,12 @@ impl StoreHealth {
         }
     }
 
-    /// The store has taken a part of a write that is under way: a slow write is not a stuck one.
+    /// The store has accepted a part of the current write: a slow write is not a stuck one.
     pub fn wrote(&self) {
         *self.last_write.lock() = Some(self.clock.instant());
     }
 
-    /// Whether the store takes no points, as far as is known.
+    /// Whether the store is known to reject points.
     pub(crate) fn is_away(&self) -> bool {
         self.writes.is_failing() || self.reach.is_failing()
     }

@@ -18,7 +18,7 @@ pub(crate) type Place = u32;
 /// No record: the place of an id that has no name (yet).
 pub(crate) const NOWHERE: Place = Place::MAX;
 
-/// Records of names in the order they came.
+/// Records of names in the order of their creation.
 pub(crate) struct Arena {
     // Every chunk has CHUNK_BYTES, zeroed by the system page by page, so that an unused end costs nothing.
     chunks: Vec<Box<[u8]>>,
@@ -120,7 +120,7 @@ impl Arena {
         Some(())
     }
 
-    /// The places of all records, in the order they came.
+    /// The places of all records, in the order of their creation.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
         let mut chunk = 0;
         let mut begin = 0;

@@ -88,7 +88,7 @@ impl Found {
         Ok(())
     }
 
-    /// Adds a node as `push` does, unless it says no more than the last one.
+    /// Adds a node as `push` does, unless it is a branch alone whose path the last one has as a branch.
     pub(crate) fn push_unless_last(&mut self, path: &str, id: MetricId, is_branch: bool) -> Result<(), FindError> {
         let last = self.entries.len().checked_sub(1).and_then(|last| self.get(last));
         if id == MetricId::NONE && last.is_some_and(|last| last.is_branch && last.path == path) {

@@ -39,7 +39,7 @@ const QUIET_RATIO: usize = 4;
 /// Names looked at in one hold of the lock.
 const TAIL_BATCH: usize = 1024;
 
-/// What the index consists of.
+/// The parts of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct IndexStatistics {
     /// Names in segments.
@@ -124,7 +124,7 @@ impl Registry {
         self.merge_from(0);
     }
 
-    /// What the path index consists of.
+    /// The parts of the path index.
     pub fn index_statistics(&self) -> IndexStatistics {
         let table = self.names.read();
         IndexStatistics {

@@ -62,7 +62,7 @@ pub enum FindError {
     Cancelled,
 }
 
-/// What a find has spent of its limits.
+/// How much of its limits a find has used.
 pub(crate) struct Budget<'a> {
     limits: &'a FindLimits,
     steps: u64,

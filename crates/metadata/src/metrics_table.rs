@@ -5,7 +5,7 @@ use store::{MetricRecord, PolicyChange};
 
 use crate::{arena::NOWHERE, names::text, policies::PolicySpan, registry::Registry};
 
-/// What a restore did.
+/// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Restored {
     /// Metrics that were not known.
@@ -13,11 +13,11 @@ pub struct Restored {
     /// Metrics that were known by the same id and name; their policies were replaced.
     pub known: usize,
     /// Records left out: the id has another name, the name has another id, or the name
-    /// is longer than names may be. None in a store that is whole and that belongs to this registry.
+    /// is longer than names may be. Zero in an intact store that belongs to this registry.
     pub conflicts: usize,
 }
 
-/// What [`Registry::adopt`] did.
+/// The result of [`Registry::adopt`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Adopted {
     /// Metrics that were not known.
@@ -163,7 +163,7 @@ mod tests {
             (vec![(MetricId(3), "d"), (MetricId(4), "e"), (MetricId(3), "d")], 1)
         );
         assert_eq!(registry.read().find(registry.hash(b"b"), b"b"), None);
-        // A point comes for one of them, and for a new one.
+        // One of them and a new metric receive a point.
         assert_eq!((create("d"), create("f")), (MetricId(3), MetricId(5)));
 
         let record = |id: u32, name: &str| MetricRecord {

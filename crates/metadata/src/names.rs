@@ -15,7 +15,7 @@ use crate::{
     segment::Segment,
 };
 
-/// What the lock of names guards.
+/// The content of the lock of names.
 pub(crate) struct Table {
     pub arena: Arena,
     pub(crate) by_name: NameTable,
@@ -25,7 +25,7 @@ pub(crate) struct Table {
     pub names: usize,
     // The path index: every untagged name is in one segment or in the tail. The largest segment first.
     pub segments: Vec<Arc<Segment>>,
-    // Ids in the order they came.
+    // Ids in the order of their creation.
     pub tail: Vec<MetricId>,
     // Ids of the names with tags, hidden ones included.
     pub tagged: Vec<MetricId>,
@@ -35,7 +35,7 @@ pub(crate) struct Table {
     pub reserved: HashMap<Box<str>, MetricId>,
 }
 
-/// Names are checked when they come in; what is in the arena is text.
+/// Names are checked on creation, so the arena holds valid text.
 pub(crate) fn text(name: &[u8]) -> &str {
     std::str::from_utf8(name).expect("names in the arena are UTF-8")
 }
@@ -66,7 +66,7 @@ impl Table {
         self.names += 1;
     }
 
-    /// Also what is hidden.
+    /// Hidden metrics included.
     #[inline]
     pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
         let place = self.by_name.find(hash, |place| self.arena.get(place).name == name)?;

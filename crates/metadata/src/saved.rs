@@ -1,4 +1,4 @@
-//! The registry as a file, so that a million metrics are there again in a fraction of a second.
+//! The registry as a file, so that a million metrics are loaded in a fraction of a second.
 //!
 //! All integers are little-endian:
 //!
@@ -36,7 +36,7 @@ use crate::{
     segment::Segment,
 };
 
-/// What a saved registry begins with.
+/// The first bytes of a saved registry.
 const MAGIC: &[u8; 8] = b"plumbgo1";
 
 /// The way that the rest is laid out.
@@ -51,9 +51,9 @@ pub enum OpenError {
     /// The file was written in another way than this program reads.
     #[error("the saved registry has version {found}, this program reads {expected}")]
     Version {
-        /// What the file says.
+        /// The version of the file.
         found: u32,
-        /// What would be read.
+        /// The version that this program reads.
         expected: u32,
     },
     /// The file is cut short or altered.
@@ -85,7 +85,7 @@ impl Registry {
         })
     }
 
-    /// Reads what [`Registry::save`] wrote. What was created or changed since is then restored on top.
+    /// Reads the file of [`Registry::save`]. Metrics created or changed since are then restored on top.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Registry, OpenError> {
         let mut file = disk.open(path, Open::Read)?;
         // One read of a known length: growing a buffer as it comes would copy it many times.
@@ -271,7 +271,7 @@ fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<
     Ok(registry)
 }
 
-/// What is left to be read.
+/// The unread bytes.
 struct Fields<'a> {
     rest: &'a [u8],
 }

@@ -226,7 +226,7 @@ async fn incomplete_rows_are_counted_and_skipped() {
     let metrics = scanned(&driver).await;
     assert_eq!(metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(), ["good.a", "other.id"]);
     let report = driver.last_scan().unwrap();
-    assert_eq!((report.metrics, report.without_metadata, report.unlisted), (2, 1, 1));
+    assert_eq!((report.metrics, report.without_metadata, report.without_name), (2, 1, 1));
     assert_eq!((report.partial, report.unreadable, report.other_ids), (1, 1, 1));
     assert_eq!(report.example.as_deref(), Some("bad.config: 'aggregator' is 'median'"));
 
@@ -234,7 +234,7 @@ async fn incomplete_rows_are_counted_and_skipped() {
     driver.mark_updated(vec!["gone".into(), "good.a".into()]).await.unwrap();
     driver.mark_read(vec!["gone".into(), "good.a".into()]).await.unwrap();
     scanned(&driver).await;
-    assert_eq!(driver.last_scan().unwrap().unlisted, 1);
+    assert_eq!(driver.last_scan().unwrap().without_name, 1);
     keyspaces.drop().await;
 }
 

@@ -44,7 +44,7 @@ pub enum Sync {
     Always,
 }
 
-/// What the acceptor counts.
+/// Counters of the acceptor.
 #[derive(Debug, Default)]
 pub(crate) struct AcceptCounters {
     points: [AtomicU64; Protocol::ALL.len()],

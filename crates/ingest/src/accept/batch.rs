@@ -38,7 +38,7 @@ pub struct Batch {
     pub(super) sent: Vec<Sent>,
     pub(super) rejected: [u32; RejectReason::ALL.len()],
     pub(super) examples: Vec<(RejectReason, Vec<u8>)>,
-    // Filled by accept; here so that a retry after a full disk goes on where it was.
+    // Filled by accept; here so that a retry after a full disk continues where it stopped.
     pub(super) resolved: Vec<ResolvedPoint>,
     pub(super) record: RecordWriter,
 }

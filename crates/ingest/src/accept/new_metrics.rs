@@ -55,7 +55,7 @@ impl NewMetrics {
             return;
         }
         let mut created = Vec::new();
-        // Before the names: a point that comes for a name finds the slot of its metric.
+        // Before the names: a point for a name must find the slot of its metric.
         let mut memtable = self.memtable.lock();
         let mut names = self.registry.write();
         for (place, NewMetric { name, hash, policy }) in new {
@@ -86,7 +86,7 @@ impl NewMetrics {
                 "the shared tables have metrics with too many different policies; queries of this node do not find them until it receives points for them"
             );
         }
-        // Locked before the first can be found: a point that comes for it finds its slot.
+        // Locked before the first metric can be found: a point for it must find its slot.
         let mut memtable = self.memtable.lock();
         let adopted = self.registry.adopt(&records);
         let names = self.registry.read();

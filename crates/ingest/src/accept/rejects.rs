@@ -19,7 +19,7 @@ pub(super) const SAMPLE_BYTES: usize = 256;
 pub struct RejectExample {
     /// When, Unix seconds.
     pub time: Timestamp,
-    /// How it came.
+    /// The protocol of its sender.
     pub protocol: Protocol,
     /// Why it was rejected.
     pub reason: RejectReason,

@@ -31,7 +31,7 @@ impl Resolver {
         &self.registry
     }
 
-    /// Fills `batch.resolved`, in the order the points came.
+    /// Fills `batch.resolved`, in the order of the points.
     pub(super) fn resolve(&self, batch: &mut Batch, now: Timestamp) {
         let mut resolved = std::mem::take(&mut batch.resolved);
         resolved.clear();

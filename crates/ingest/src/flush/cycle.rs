@@ -57,7 +57,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 enum Pace {
     /// Spread over this time.
     Over(Duration),
-    /// As fast as the driver takes it.
+    /// As fast as the driver accepts rows.
     AtOnce,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct CycleParts {
 pub(crate) struct FlushCycle {
     with: CycleParts,
     turn: tokio::sync::Mutex<()>,
-    /// Metrics of the cycle under way, and how many of them are written out.
+    /// Metrics of the current cycle, and how many of them are written out.
     metrics: AtomicU64,
     metrics_done: AtomicU64,
     /// Callers of `flush`. While there is one, cycles are not spread.
@@ -193,7 +193,7 @@ impl FlushCycle {
         self.cycles.load(SeqCst)
     }
 
-    /// Runs one cycle, as fast as the driver takes it.
+    /// Runs one cycle, as fast as the driver accepts rows.
     pub(crate) async fn run_once(&self) -> io::Result<()> {
         self.cycle(Pace::AtOnce).await
     }

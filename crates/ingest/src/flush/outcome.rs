@@ -1,11 +1,11 @@
-//! What a caller of a flush learns of it.
+//! Progress and errors of a flush, for its caller.
 
 use std::io;
 
 /// How far everything is written out, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlushProgress {
-    /// Metrics of the flush cycle under way; zero between two.
+    /// Metrics of the current flush cycle; zero between two.
     pub metrics: u64,
     /// How many of those are written out.
     pub metrics_done: u64,

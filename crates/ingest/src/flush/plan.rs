@@ -1,4 +1,4 @@
-//! What a flush writes, as pure functions: from jobs and stored slots to rows and this writer's partials.
+//! The rows of a flush, as pure functions: from jobs and stored slots to rows and this writer's partials.
 //!
 //! Points that come after everything stored of their metric extend this writer's partials, and nothing is read. For all
 //! others the coarse slots they touch are derived again from stored slots, and the driver says which part of those is
@@ -12,7 +12,7 @@ use store::{Cells, Fetch, Run};
 
 use crate::memtable::FlushJob;
 
-/// The points of one job, sorted, and the policy they came under.
+/// The points of one job, sorted, and the policy under which they were accepted.
 pub(super) struct JobPoints<'a> {
     pub(super) job: &'a FlushJob,
     pub(super) policy: &'a Policy,
@@ -25,7 +25,7 @@ impl<'a> JobPoints<'a> {
     }
 }
 
-/// How the rows of one job are made.
+/// How the rows of one job are derived.
 pub(super) enum FlushPlan<'a> {
     /// From this writer's partials, which are these afterwards.
     Extend(Vec<DerivedRow>, WriterPartials),

@@ -92,7 +92,7 @@ impl ReadBack {
             if length <= LAST_BYTES && self.end()? {
                 return Ok(());
             }
-            // What came in the meantime becomes a closed segment.
+            // Points accepted meanwhile become a closed segment.
             journal.begin_segment()?;
         }
     }

@@ -33,7 +33,7 @@ const SLOW: Duration = Duration::from_secs(5);
 const FAILED: &str = "cannot write points to the store; they are safe in the journal; retrying";
 const WORKED: &str = "the store accepts points again";
 
-/// What the writer counts.
+/// Counters of the writer.
 #[derive(Debug, Default)]
 pub(crate) struct FlushCounters {
     /// Failed calls of the driver.
@@ -71,7 +71,7 @@ impl RowWriter {
         &self.counters
     }
 
-    /// Stores the jobs, retrying until the driver takes them, and lets go of them. In a task of its own, which ends
+    /// Stores the jobs, retrying until the driver accepts them, and releases them. In a task of its own, which ends
     /// also when the caller is cancelled.
     pub(crate) async fn write(self: &Arc<RowWriter>, jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {
         let writer = self.clone();
@@ -189,7 +189,7 @@ impl RowWriter {
         let current = history.as_ref().and_then(|history| history.last());
         let policy_since =
             current.filter(|last| last.policy == job.job.policy).map_or(Timestamp::MAX, |last| last.since);
-        // What another writer has stored is known to the store alone.
+        // Only the store knows what another writer has stored.
         let all_writers = if self.with.store.shared.is_none() { job.job.stored_before() } else { Stored::Unknown };
         Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since }
     }

@@ -8,10 +8,10 @@ use metric::MetricId;
 #[derive(Debug)]
 pub(crate) struct FlushJob {
     pub(crate) metric: MetricId,
-    /// The policy that the points came under.
+    /// The policy under which the points were accepted.
     pub(crate) policy: PolicyId,
     pub(crate) points: PendingPoints,
-    /// What this writer had stored before, where that is known.
+    /// The partials that this writer had stored before, where known.
     pub(crate) partials: Option<WriterPartials>,
     /// Whether this writer's partials may be remembered afterwards: not when other points of the metric, under other
     /// policies, are stored between these and those in memory.

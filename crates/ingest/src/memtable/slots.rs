@@ -24,7 +24,7 @@ pub(super) const NO_POLICY: PolicyId = PolicyId::MAX;
 #[derive(Debug)]
 struct MetricSlots {
     pending: PendingPoints,
-    /// What this writer has stored of the metric.
+    /// The partials of the metric that this writer has stored.
     partials: PartialsRef,
     policy: PolicyId,
     /// Set when the blacklist or the whitelist turned against a metric that exists.
@@ -224,7 +224,7 @@ impl Slots {
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
         self.jobs.remove(&job.metric);
         let slots = &mut self.metrics[job.metric.index()];
-        // Given another policy meanwhile, what is stored was forgotten already.
+        // If the policy changed meanwhile, the stored partials were forgotten already.
         if slots.policy == job.policy {
             let coarse = table.all[usize::from(job.policy)].retention.stages().len() - 1;
             slots.partials = self.partials.set(slots.partials, partials.filter(|_| job.is_latest), coarse);
@@ -263,10 +263,10 @@ impl Slots {
     /// The points of a metric that came under this policy. Those that came under another are counted in other slots:
     /// they are visible again once they are stored.
     pub(super) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
-        // What another writer has stored is known to the store alone.
+        // Only the store knows what another writer has stored.
         let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
         let Some(slots) = self.metrics.get(metric.index()) else {
-            // Nothing came for it.
+            // It received no points.
             return PointsView { all_writers: of_all(Stored::Nothing), ..PointsView::default() };
         };
         let job = self.jobs.get(&metric).filter(|job| job.policy == policy);

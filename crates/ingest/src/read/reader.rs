@@ -30,7 +30,7 @@ use crate::{counters::Durations, memtable::Memtable, policy_table::PolicyTable, 
 /// Series whose points are copied under one lock.
 const GROUP: usize = 64;
 
-/// What the reader counts.
+/// Counters of the reader.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
     pub(crate) series: AtomicU64,
@@ -48,7 +48,7 @@ pub(crate) struct Reader {
     counters: ReadCounters,
 }
 
-/// What is read of the store for a request.
+/// The reads of the store for a request.
 struct Fetches<'a> {
     /// In this order: for each reading its own slots and what its plan needs; then the older parts.
     fetches: Vec<Fetch>,

@@ -27,17 +27,17 @@ pub(super) const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// A protocol over TCP: bytes to points.
 pub(super) trait Decode {
-    /// Decodes what is whole in `bytes`. Returns how many bytes it is done with; the rest is given again, with more.
+    /// Decodes the complete messages in `bytes`. Returns how many bytes it consumed; the caller passes the rest again, with more.
     fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch) -> usize;
 
     /// How many bytes more than `rest` the buffer must have room for.
     fn missing(&self, rest: &[u8]) -> usize;
 
-    /// Decodes or rejects what is left at the end of the connection.
+    /// Decodes or rejects the remaining bytes at the end of the connection.
     fn finish(&mut self, rest: &[u8], now: Timestamp, batch: &mut Batch);
 }
 
-/// Whether a sender that goes on through a stop has had its time.
+/// Whether a sender that keeps sending during a stop has used up its time.
 pub(super) struct Drain {
     clock: Arc<dyn Clock>,
     stop: watch::Receiver<bool>,
@@ -58,12 +58,12 @@ impl Drain {
     }
 }
 
-/// What one connection reads with.
+/// The parts of one connection's reader.
 pub(super) struct Connection {
     stream: TcpStream,
     acceptor: Arc<Acceptor>,
     batch: Batch,
-    /// A connection is closed when nothing comes for this long.
+    /// A connection that sent nothing for this long is closed.
     idle: Option<Duration>,
     stop: watch::Receiver<bool>,
     drain: Drain,
@@ -104,7 +104,7 @@ impl Connection {
         self.acceptor.accept(&mut self.batch).await;
     }
 
-    /// Reads what is there, and accepts it. Returns whether the connection has ended.
+    /// Reads and accepts the available bytes. Returns whether the connection has ended.
     async fn read_all(&mut self, buffer: &mut Buffer, decoder: &mut impl Decode, wake: Wake) -> bool {
         loop {
             match self.read(&mut buffer.bytes[buffer.filled..]) {
@@ -154,7 +154,7 @@ impl Connection {
         Wake::Stopping
     }
 
-    /// Reads what is there. `Ok(0)` is the end of the stream, `None` that nothing is there now.
+    /// Reads the available bytes. `Ok(0)` is the end of the stream, `None` means none are available now.
     fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self.stream.try_read(buffer) {
             Ok(read) => Ok(Some(read)),

@@ -17,12 +17,12 @@ use tokio::{
 /// Pause after a connection that cannot be accepted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// What a receiver allows its senders.
+/// Limits of a receiver.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceiverLimits {
-    /// Connections at once. One more is closed as soon as it is made, and counted.
+    /// Concurrent connections. A further one is closed at once and counted.
     pub connections: usize,
-    /// A connection from which nothing came for this long is closed.
+    /// A connection that sent nothing for this long is closed.
     pub idle: Option<Duration>,
     /// Longest frame; a longer one is skipped and counted.
     pub frame_bytes: usize,

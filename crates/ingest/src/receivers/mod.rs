@@ -1,6 +1,6 @@
 //! The sockets that points come in by.
 //!
-//! Each connection is one task with one batch: it reads the bytes that are there, decodes them, and waits in
+//! Each connection is one task with one batch: it reads the available bytes, decodes them, and waits in
 //! [`crate::Acceptor::accept`] while the pipeline is full, which stops its socket being read. Bad input never ends a
 //! connection. A clean stop reads what the kernel already holds before it closes; from a sender that never pauses, for
 //! two seconds at most.

@@ -48,7 +48,7 @@ pub(crate) struct Journal {
     is_failing: AtomicBool,
 }
 
-/// What the journal counts.
+/// Counters of the journal.
 #[derive(Debug, Default)]
 pub(crate) struct JournalCounters {
     pub(crate) errors: AtomicU64,
@@ -88,7 +88,7 @@ impl<'a> Journalled<'a> {
         self.points
     }
 
-    /// The time that says which of them are too old, Unix seconds.
+    /// The time by which points are too old, Unix seconds.
     pub(crate) fn accepted_at(&self) -> Timestamp {
         self.accepted_at
     }
@@ -123,7 +123,7 @@ pub(crate) struct Exclusive<'a> {
 }
 
 impl Exclusive<'_> {
-    /// Closes the current segment and begins another. Returns the new one's number; a segment without a record goes on.
+    /// Closes the current segment and begins another. Returns the new one's number; a segment without a record continues.
     pub(crate) fn begin_segment(&self) -> io::Result<u64> {
         let mut writer = self.journal.writer.lock();
         if !writer.is_empty() {
@@ -143,7 +143,7 @@ impl Exclusive<'_> {
 pub(crate) struct NamesOnDisk(());
 
 impl Journal {
-    /// Opens the folder for appending, in a new segment after those that are there. Those stay until they are trimmed.
+    /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed.
     /// Keeps `size` up to date.
     pub(crate) fn open(host: Host, dir: &Path, size: Arc<JournalSize>) -> io::Result<Journal> {
         let folder = Folder::new(host.disk.clone(), dir);
@@ -226,7 +226,7 @@ impl Journal {
         Ok(gate)
     }
 
-    /// Waits for the appends under way, and keeps others waiting.
+    /// Waits for the current appends, and makes others wait.
     pub(crate) fn exclusive(&self) -> Exclusive<'_> {
         Exclusive { journal: self, _gate: self.gate.write() }
     }

@@ -175,12 +175,12 @@ impl Iterator for Points<'_> {
     }
 }
 
-/// What was found in a segment.
+/// The result of reading a segment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Replayed {
     /// Whole records.
     pub records: u64,
-    /// Bytes that belong to no whole record: a torn tail, or damage.
+    /// Bytes outside of intact records: a torn tail, or damage.
     pub damaged_bytes: u64,
 }
 
@@ -201,7 +201,7 @@ pub fn records(bytes: &[u8]) -> Records<'_> {
 #[derive(Debug)]
 pub struct Records<'a> {
     rest: &'a [u8],
-    /// What was found so far.
+    /// The result so far.
     pub replayed: Replayed,
 }
 
@@ -223,7 +223,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// The whole record at the beginning of `bytes` and its length, if there is one.
+/// The complete record at the beginning of `bytes` and its length, if there is one.
 fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
     let header = bytes.get(..HEADER)?;
     let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;

@@ -58,7 +58,7 @@ impl Folder {
         Ok(segments)
     }
 
-    /// Reads a segment whole; segments are bounded in size.
+    /// Reads a complete segment; segments are bounded in size.
     pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(segment.bytes as usize);
         self.disk.open(&segment.path, Open::Read)?.read_to_end(&mut bytes)?;

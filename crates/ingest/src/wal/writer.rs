@@ -59,7 +59,7 @@ impl Writer {
                 Ok(())
             }
             Err(error) => {
-                // Cut the torn record off: the next one must begin where the last whole one ended.
+                // Cut the torn record off: the next one must begin where the last complete one ended.
                 let cut = self.file.set_len(before);
                 self.length = before;
                 cut.and(Err(error))

@@ -17,7 +17,7 @@ pub struct ScanReport {
     /// Names in `metrics` that `metrics_metadata` does not have.
     pub without_metadata: u64,
     /// Names in `metrics_metadata` that `metrics` does not have: remains of deleted metrics.
-    pub unlisted: u64,
+    pub without_name: u64,
     /// Names in both without id or config.
     pub partial: u64,
     /// Invalid configs.
@@ -31,13 +31,13 @@ pub struct ScanReport {
 impl ScanReport {
     /// Rows that are not metrics.
     pub fn left_out(&self) -> u64 {
-        self.without_metadata + self.unlisted + self.partial + self.unreadable
+        self.without_metadata + self.without_name + self.partial + self.unreadable
     }
 
     pub(super) fn add(&mut self, other: ScanReport) {
         self.metrics += other.metrics;
         self.without_metadata += other.without_metadata;
-        self.unlisted += other.unlisted;
+        self.without_name += other.without_name;
         self.partial += other.partial;
         self.unreadable += other.unreadable;
         self.example = self.example.take().or(other.example);

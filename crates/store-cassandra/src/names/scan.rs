@@ -108,7 +108,7 @@ impl Names {
             tracing::warn!(
                 metrics = report.metrics,
                 without_metadata = report.without_metadata,
-                unlisted = report.unlisted,
+                unlisted = report.without_name,
                 partial = report.partial,
                 unreadable = report.unreadable,
                 other_ids = report.other_ids,
@@ -180,7 +180,7 @@ impl Range {
         policies: &mut HashMap<String, Policy>,
     ) -> Result<(), StoreError> {
         let Some(name) = listed.take(name) else {
-            self.report.unlisted += 1;
+            self.report.without_name += 1;
             return Ok(());
         };
         let (Some(id), Some(config)) = (id, config) else {
