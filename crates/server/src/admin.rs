@@ -1,4 +1,4 @@
-//! What the HTTP port serves besides Graphite: points by POST, metrics, health, administration.
+//! HTTP paths besides Graphite's: points by POST, metrics, health, administration.
 
 use std::{sync::Arc, time::Duration};
 

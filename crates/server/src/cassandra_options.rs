@@ -12,7 +12,7 @@ use crate::{
     settings::{ClusterAccess, Settings},
 };
 
-/// What a node over Cassandra needs, or `None` where points stay in the embedded store.
+/// The options of a node over Cassandra, or `None` where points stay in the embedded store.
 pub fn cluster_options(
     settings: &Settings,
     policies: &[Policy],

@@ -1,4 +1,4 @@
-//! What the operating system reports on this process: CPU time, memory, open files.
+//! This process as the operating system sees it: CPU time, memory, open files.
 
 use std::path::Path;
 

@@ -56,7 +56,7 @@ pub struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// Stops within `timeout`, or at once at another signal. What is not written by then stays in the journal.
+    /// Stops within `timeout`, or at once at another signal. Points not written by then stay in the journal.
     pub async fn stop(self, timeout: Duration, signals: &mut Signals) -> anyhow::Result<()> {
         match signals.interrupt(tokio::time::timeout(timeout, self.stop_cleanly())).await {
             Some(Ok(stopped)) => stopped,
@@ -108,7 +108,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Writes all points in memory, and goes on watching the connection: a store that comes back is used at once.
+    /// Writes all points in memory, and keeps watching the connection: a store that comes back is used at once.
     async fn write_out(&self) -> Result<(), FlushError> {
         let watching = async {
             match self.connection {

@@ -20,7 +20,7 @@ const USAGE: &str = "bare HOST:PORT write|read METRICS POINTS FIRST [BATCH [hour
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Statements under way at once; more did not make it faster on two cores.
+/// Concurrent statements; more did not make it faster on two cores.
 const IN_FLIGHT: usize = 64;
 /// Points of a partition.
 const PARTITION: i64 = 2_000;

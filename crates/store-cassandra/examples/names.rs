@@ -28,7 +28,7 @@ type ExampleError = Box<dyn std::error::Error>;
 /// How long Cassandra has for the compactions of what was written, at most.
 const SETTLING: Duration = Duration::from_secs(600);
 
-/// Statements under way at once.
+/// Concurrent statements.
 const IN_FLIGHT: usize = 256;
 
 fn name(part: &str, number: usize) -> String {

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Statements under way at once, by both.
+/// Concurrent statements, by both.
 const IN_FLIGHT: usize = 64;
 /// Runs of one call of the driver, as a flush hands them on.
 const RUNS: usize = 1_000;

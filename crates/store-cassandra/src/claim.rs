@@ -38,7 +38,7 @@ const REFRESH: Duration = Duration::from_secs(30);
 /// Ids that a node without one tries. While fewer than half are taken, one in 10^12 nodes finds none.
 const TRIES: usize = 40;
 
-/// What a node keeps in its data directory: lines `writer NUMBER` and `node UUID`.
+/// The identity that a node keeps in its data directory: lines `writer NUMBER` and `node UUID`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The writer id, 0 to 16383.

@@ -66,7 +66,7 @@ impl PointStore for CassandraDriver {
         Box::pin(async move { self.points.fetch(&fetches).await })
     }
 
-    /// What was written was acknowledged: there is nothing to wait for.
+    /// Every write was acknowledged already, so there is nothing to wait for.
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async { Ok(()) })
     }

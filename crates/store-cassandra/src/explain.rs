@@ -1,4 +1,4 @@
-//! What a failed connection says to the operator: state, likely cause, next step.
+//! Error messages for the operator when a connection fails: state, likely cause, next step.
 
 use std::{error::Error as _, io};
 

@@ -94,7 +94,7 @@ pub struct Options {
     pub writer: u16,
     /// Which of the four replicas of aggregates this writer writes, 0 to 3.
     pub replica: u8,
-    /// Statements under way at once, writes and reads each.
+    /// Concurrent statements, writes and reads each.
     pub in_flight: usize,
     /// The largest number of rows that a glob may read where the tables answer globs.
     pub glob_rows: usize,

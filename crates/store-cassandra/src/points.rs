@@ -16,7 +16,7 @@ pub(crate) struct Points {
     pub(crate) writer: u16,
     pub(crate) replica: u8,
     pub(crate) retry: Retry,
-    /// Statements under way at once, of writes and of reads each. The next waits until one is done.
+    /// Concurrent statements, of writes and of reads each. The next waits until one is done.
     pub(crate) in_flight: usize,
     pub(crate) writes: Semaphore,
     pub(crate) reads: Semaphore,

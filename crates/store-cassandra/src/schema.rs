@@ -64,7 +64,7 @@ mod tests {
         }
     }
 
-    /// What the documentation shows is what a default configuration makes. To write it again: UPDATE_SCHEMA=1.
+    /// The documentation shows the statements of the default configuration. To update it: UPDATE_SCHEMA=1.
     #[test]
     fn the_schema_page_shows_the_statements() {
         let shown = show(&options(), &[Policy::default().retention]);

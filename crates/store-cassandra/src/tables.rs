@@ -29,7 +29,7 @@ use crate::{
 /// Rows of a page. A partition of a stage-0 table has at most 2,000 rows, so that it is one page.
 const PAGE_ROWS: i32 = 4000;
 
-/// Batches of a table that are kept made, at most: as many as are under way at once by default. They take 8 KiB each
+/// Prepared batches kept per table, at most: the default number of concurrent statements. They take 8 KiB each
 /// at 60 rows.
 const KEPT_BATCHES: usize = 256;
 

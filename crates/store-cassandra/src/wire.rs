@@ -33,11 +33,11 @@ pub(crate) const PARTIAL: &[NativeType] = &[
     NativeType::Int,
 ];
 
-/// What a SELECT binds.
+/// The values of a SELECT.
 pub(crate) const SELECTED: &[NativeType] =
     &[NativeType::Uuid, NativeType::BigInt, NativeType::SmallInt, NativeType::SmallInt];
 
-/// What a DELETE binds.
+/// The values of a DELETE.
 pub(crate) const DELETED: &[NativeType] =
     &[NativeType::BigInt, NativeType::Uuid, NativeType::BigInt, NativeType::SmallInt, NativeType::SmallInt];
 

@@ -111,7 +111,7 @@ impl PointStore for EmbeddedDriver {
 
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // Writers go on meanwhile: what they add is in the next memtable.
+            // Writers continue meanwhile: their rows are in the next memtable.
             let tables = self.tables.clone();
             joined(tokio::task::spawn_blocking(move || tables.flush_points())).await?
         })

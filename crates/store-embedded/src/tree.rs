@@ -171,7 +171,7 @@ impl Tree {
         }
     }
 
-    /// Deletes the folder, when the merge that is under way has ended. Nothing may be written after it.
+    /// Deletes the folder, when the current merge has ended. Nothing may be written after it.
     pub(crate) fn delete(&self) -> Result<(), StoreError> {
         let _flushing = self.lsm.get_flush_lock();
         let _merging = self.merging.lock();

@@ -1,4 +1,4 @@
-//! What the HTTP API reports.
+//! Metrics of the HTTP API.
 
 use api::Answered;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};

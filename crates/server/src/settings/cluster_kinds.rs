@@ -141,7 +141,7 @@ impl Kind for Patience {
     }
 }
 
-/// How many statements may be under way: at least one.
+/// The number of concurrent statements: at least one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InFlight(pub usize);
 

@@ -63,7 +63,7 @@ impl Kind for Address {
     }
 }
 
-/// An optional value; "off" is none.
+/// An optional value; "off" means none.
 impl<T: Kind + Optional> Kind for Option<T> {
     const TAKES: &'static str = T::TAKES_OR_OFF;
 

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::failure::unavailable;
 
-/// Statements of one glob under way at once: BigGraphite's number, for the same servers.
+/// Concurrent statements of one glob: BigGraphite's number, for the same servers.
 const AT_ONCE: usize = 4;
 
 /// Rows of a page.

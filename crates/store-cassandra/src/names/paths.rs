@@ -9,7 +9,7 @@ fn parent(path: &str) -> &str {
     path.rfind('.').map_or(".", |dot| &path[..=dot])
 }
 
-/// What a row of a name binds: the name, its parent, its components and the mark of their end.
+/// The values of a row of a name: the name, its parent, its components and the mark of their end.
 pub(super) fn bound(path: &str) -> Vec<&str> {
     let mut values = vec![path, parent(path)];
     values.extend(path.split('.'));

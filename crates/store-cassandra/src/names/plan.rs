@@ -23,7 +23,7 @@ enum Step {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
     steps: Vec<Step>,
-    /// Whether a name may go on behind the steps.
+    /// Whether a name may have more components after the steps.
     is_open: bool,
 }
 
@@ -143,7 +143,7 @@ fn expand(parts: &[Vec<Part>], deepest: usize, most: usize) -> Option<Vec<Shape>
         }
         shapes = longer;
     }
-    // Left out altogether, as by `{a,}` alone, a name is none.
+    // An empty shape, as from `{a,}` alone, is not a name.
     shapes.retain(|shape| !shape.steps.is_empty() || shape.is_open);
     Some(shapes)
 }

@@ -35,7 +35,7 @@ pub(crate) struct Names {
     pub(crate) keyspace: String,
     pub(crate) consistency: Consistencies,
     pub(crate) retry: Retry,
-    /// Statements under way at once.
+    /// Concurrent statements.
     pub(super) in_flight: usize,
     pub(super) permits: Semaphore,
     pub(crate) opened: OnceCell<Tables>,

@@ -15,8 +15,8 @@ use super::{
 use crate::{failure::unavailable, rows};
 
 impl Names {
-    /// Writes the rows of metrics, with those of every directory above them. What is there already is written again as it
-    /// is; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
+    /// Writes the rows of metrics, with those of every directory above them. Existing rows are written again
+    /// unchanged; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
     /// several nodes at once.
     ///
     /// A metric with as many components as the tables have columns, or more, is left out, counted and logged; the directories

@@ -270,7 +270,7 @@ mod tests {
         bare.replace("PRIMARYKEY((name))", "PRIMARYKEY(name)")
     }
 
-    /// What is in a statement, whatever its order.
+    /// The parts of a statement, in any order.
     fn parts(cql: &str) -> Vec<String> {
         let mut parts: Vec<String> =
             bare(cql).replace(")WITH", ",").replace("AND", ",").split(',').map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! What a cluster has: keyspaces, tables and indexes, read from its `system_schema`.
+//! The keyspaces, tables and indexes of a cluster, read from its `system_schema`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

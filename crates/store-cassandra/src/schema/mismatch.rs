@@ -18,7 +18,7 @@ pub(super) fn check(found: &Found, keyspace: &str) -> Result<(), StoreError> {
     }
 }
 
-/// What was found and what was expected.
+/// A difference: the found and the expected state.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mismatch {
     found: String,
