@@ -95,6 +95,6 @@ mod tests {
         std::fs::write(dir.path().join("writer"), "16384").unwrap();
         let error = file.read().unwrap_err();
         let source = std::error::Error::source(&error).unwrap().to_string();
-        assert!(source.contains("'writer NUMBER', of 0 to 16383"), "{source}");
+        assert!(source.contains("'writer NUMBER', from 0 to 16383"), "{source}");
     }
 }
