@@ -1,6 +1,6 @@
 //! Where queries read from.
 //!
-//! 1. Choose the stage and the slots, as whisper chooses an archive (`choice.rs`).
+//! 1. Choose the stage and the slots, as whisper chooses an archive (`Retention::choose`).
 //! 2. Under the memtable's lock, copy the points in memory (`reading.rs`).
 //! 3. Read everything that is needed of the store, for all series at once.
 //! 4. Lay one over the other. Slots from before a change of policy come from the older policy's stages
