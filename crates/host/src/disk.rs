@@ -73,6 +73,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn remove_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Puts a directory's entries on the disk: what was created, renamed or removed in it.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file a second name, which must not exist yet. Both are the same bytes; removing one leaves the other.
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Bytes that a process without privileges may still write to the file system of a path.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Whether something is there; an error counts as no.
     fn exists(&self, path: &Path) -> bool;
     /// The absolute path without symbolic links.
@@ -205,6 +209,15 @@ impl Disk for SystemDisk {
         // "" is how Path says "here".
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         File::open(path)?.sync_all()
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(path)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -26,7 +26,7 @@ pub enum Call {
     CreateDir,
     /// A directory is listed.
     ReadDir,
-    /// A file is renamed.
+    /// A file is renamed, or gets a second name.
     Rename,
     /// A file or directory is removed.
     Remove,
@@ -96,6 +96,15 @@ impl Disk for FailingDisk {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.check(Call::Sync, path)?;
         self.disk.sync_dir(path)
+    }
+
+    fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.check(Call::Rename, from)?;
+        self.disk.hard_link(from, to)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.disk.free_bytes(path)
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -30,8 +30,10 @@
 
 mod composition;
 pub mod conformance;
+mod damage;
 mod error;
 mod events;
+mod identity;
 mod memory;
 mod names;
 mod points;
@@ -40,8 +42,10 @@ mod series;
 mod shared;
 
 pub use composition::Store;
+pub use damage::{Damage, DamageLog};
 pub use error::{DriverFuture, StoreError};
 pub use events::{Event, Events, NewEvent};
+pub use identity::{Identity, Incarnation};
 pub use memory::MemoryDriver;
 pub use names::{MetricRecord, NameStore, PolicyChange};
 pub use points::{Cells, Fetch, PointStore, Run, Usage};

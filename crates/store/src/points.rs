@@ -51,6 +51,9 @@ pub struct Cells {
     pub values: Vec<f64>,
     /// A partial count for each value in an aggregated table; empty in a stage-0 table and on a miss.
     pub counts: Vec<u32>,
+    /// Whether stored slots of the fetch could not be read because their bytes are damaged. They are NaN here. The driver
+    /// has reported the damage. Nothing may be derived from such cells and stored in place of what is stored.
+    pub is_damaged: bool,
 }
 
 /// The size of a store, for metrics and for people.
