@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf, time::Duration};
 
 use host::Host;
-use store::StoreError;
+use store::{DamageLog, StoreError};
 
 use crate::accept::Sync;
 
@@ -23,6 +23,8 @@ pub struct IngestOptions {
     /// How long points wait in memory at most. Longer means fuller rows and less work; it also means a
     /// larger journal and a longer replay.
     pub flush_after: Duration,
+    /// Where damage of the journal is reported.
+    pub damage: DamageLog,
 }
 
 impl Default for IngestOptions {
@@ -34,6 +36,7 @@ impl Default for IngestOptions {
             journal_limit_bytes: 4 << 30,
             memory_limit_bytes: 1 << 30,
             flush_after: Duration::from_secs(3600),
+            damage: DamageLog::new(),
         }
     }
 }

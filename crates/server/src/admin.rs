@@ -5,12 +5,14 @@ use std::{sync::Arc, time::Duration};
 use api::{Answer, Body, Extension, ExtensionRequest, Response};
 use hyper::{Method, StatusCode, Uri, header::CONTENT_TYPE};
 use ingest::{FlushError, Ingest};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use store::DamageLog;
 
 use crate::{
     metrics::Metrics,
     points_body::{self, Taken},
     readiness::Readiness,
+    status,
 };
 
 /// Answers paths that are not Graphite's.
@@ -21,6 +23,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether this node is ready.
     pub readiness: Arc<Readiness>,
+    /// The damage found in the data folder.
+    pub damage: DamageLog,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
 }
@@ -64,7 +68,7 @@ impl Extension for Admin {
                 Ok(text) => plain(StatusCode::OK, format!("{text}\n")),
                 Err(text) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
             }),
-            "/admin/status" => ready(json_answer(StatusCode::OK, &status(&self.ingest))),
+            "/admin/status" => ready(json_answer(StatusCode::OK, &status::status(&self.ingest, &self.damage))),
             "/admin/rejects" => ready(json_answer(StatusCode::OK, &rejects(&self.ingest))),
             "/admin/flush" => Box::pin(flush(self.ingest.clone())),
             _ => Box::pin(take_points(self.ingest.clone(), request, self.body_limit)),
@@ -75,39 +79,6 @@ impl Extension for Admin {
 fn trimmed(uri: &Uri) -> &str {
     let path = uri.path();
     path.strip_suffix('/').unwrap_or(path)
-}
-
-fn status(ingest: &Ingest) -> Value {
-    let counts = ingest.counters();
-    let flush = ingest.flush_progress();
-    let points: Map<String, Value> =
-        counts.points.iter().map(|(protocol, points)| (protocol.name().to_owned(), (*points).into())).collect();
-    let rejected: Map<String, Value> = counts
-        .rejects
-        .iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| (reason.name().to_owned(), (*count).into()))
-        .collect();
-    json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "metrics": ingest.registry().len(),
-        "points": points,
-        "rejected": rejected,
-        "held_slots": counts.held_slots,
-        "journal_bytes": counts.journal_bytes,
-        "journal_failing": counts.journal_failing,
-        "stalled": counts.stalled,
-        "stalled_seconds": counts.stalled_seconds,
-        "flush_cycles": counts.cycles,
-        "parked_points": counts.parked_points,
-        "store_failing": counts.store_failing,
-        "store_problem": ingest.store_problem(),
-        "flush": {
-            "waiting": flush.waiting,
-            "metrics": flush.metrics,
-            "metrics_done": flush.metrics_done,
-        },
-    })
 }
 
 fn rejects(ingest: &Ingest) -> Value {

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use anyhow::Context;
 use host::Disk;
 use metadata::Registry;
-use store::NameStore;
+use store::{DamageLog, NameStore};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 use crate::settings::Settings;
@@ -14,13 +14,21 @@ use crate::settings::Settings;
 const SAVED: &str = "names";
 
 /// Creates the folder if it is missing, and opens its store. One process at a time can.
-pub fn open_store(settings: &Settings, disk: &Arc<dyn Disk>) -> anyhow::Result<Arc<EmbeddedDriver>> {
+pub fn open_store(
+    settings: &Settings,
+    disk: &Arc<dyn Disk>,
+    damage: &DamageLog,
+) -> anyhow::Result<Arc<EmbeddedDriver>> {
     let data = &settings.data.dir;
     disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
-    let options =
-        EmbeddedOptions { cache_bytes: settings.data.cache.0, disk: disk.clone(), ..EmbeddedOptions::default() };
+    let options = EmbeddedOptions {
+        cache_bytes: settings.data.cache.0,
+        disk: disk.clone(),
+        damage: damage.clone(),
+        ..EmbeddedOptions::default()
+    };
     Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))
 }
 

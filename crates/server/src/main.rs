@@ -20,6 +20,7 @@ mod rules_watcher;
 mod self_metrics;
 mod serve;
 mod settings;
+mod status;
 mod stop;
 mod timed;
 mod upkeep;

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use host::Host;
 use ingest::{Ingest, IngestOptions};
 use metadata::{Finder, Registry};
-use store::{Events, PointStore, Store};
+use store::{DamageLog, Events, PointStore, Store};
 use store_embedded::EmbeddedDriver;
 use tokio::runtime::Handle;
 
@@ -25,6 +25,8 @@ pub struct Node {
     pub store: Store,
     pub events: Arc<dyn Events>,
     pub ingest: Arc<Ingest>,
+    /// The damage found in the data folder.
+    pub damage: DamageLog,
     /// What answers globs.
     pub finder: Arc<dyn Finder>,
     /// The connection to Cassandra, which readiness and metrics report and a stop releases.
@@ -44,12 +46,14 @@ pub struct Opening<'a> {
     /// Where the store's metrics are registered.
     pub metrics: &'a prometheus::Registry,
     pub host: &'a Host,
+    /// Where damage of the data folder is reported.
+    pub damage: DamageLog,
 }
 
 impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
     pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
-        let embedded = open_store(opening.settings, &opening.host.disk)?;
+        let embedded = open_store(opening.settings, &opening.host.disk, &opening.damage)?;
         match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), opening.host)? {
             Some(options) => Node::clustered(opening, embedded, options).await,
             None => Node::alone(opening, embedded).await,
@@ -57,12 +61,14 @@ impl Node {
     }
 
     async fn alone(opening: Opening<'_>, embedded: Arc<EmbeddedDriver>) -> anyhow::Result<Node> {
+        let damage = opening.damage.clone();
         let (store, ingest) = opening.ingest(Store::of(embedded.clone())).await?;
         Ok(Node {
             store,
             events: embedded,
             finder: ingest.registry().clone(),
             ingest,
+            damage,
             connection: None,
             index: None,
             before_ready: Box::pin(std::future::ready(())),
@@ -79,7 +85,7 @@ impl Node {
             tracing::warn!(data = %options.data.display(),
                 "the data folder has points from a time without Cassandra; queries do not read them");
         }
-        let has_schemas = opening.rules.has_schemas();
+        let (damage, has_schemas) = (opening.damage.clone(), opening.rules.has_schemas());
         let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;
         let (store, ingest) = opening.ingest(cluster.store()).await?;
         let cluster = cluster.attach(ingest.clone(), Handle::current());
@@ -91,6 +97,7 @@ impl Node {
             store,
             events: embedded,
             ingest,
+            damage,
             finder: cluster.finder().clone(),
             connection: Some(cluster.connection().clone()),
             index: cluster.index_readiness(),
@@ -103,13 +110,14 @@ impl Node {
 impl Opening<'_> {
     /// Reads the names and replays the journal, over this store.
     async fn ingest(self, store: Store) -> anyhow::Result<(Store, Arc<Ingest>)> {
-        let Opening { settings, rules, metrics, host } = self;
+        let Opening { settings, rules, metrics, host, damage } = self;
         let began = host.clock.instant();
         let data = &settings.data.dir;
         let store = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
-        let replay = tokio::spawn(Ingest::open(ingest_options(settings, host), store.clone(), registry.clone(), rules));
+        let replay =
+            tokio::spawn(Ingest::open(ingest_options(settings, host, damage), store.clone(), registry.clone(), rules));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
         tracing::info!(
@@ -124,7 +132,7 @@ impl Opening<'_> {
     }
 }
 
-fn ingest_options(settings: &Settings, host: &Host) -> IngestOptions {
+fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> IngestOptions {
     IngestOptions {
         host: host.clone(),
         journal_dir: settings.data.dir.join("journal"),
@@ -135,5 +143,6 @@ fn ingest_options(settings: &Settings, host: &Host) -> IngestOptions {
         journal_limit_bytes: settings.ingest.journal_limit.0,
         memory_limit_bytes: settings.ingest.memory_limit.0,
         flush_after: settings.ingest.flush_after,
+        damage,
     }
 }

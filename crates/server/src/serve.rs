@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use api::{Api, ApiOptions};
 use host::Host;
+use store::DamageLog;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -48,7 +49,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let (rules, warnings) = files.rules()?;
     warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
-    let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host };
+    let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host, damage: DamageLog::new() };
     let Some(node) = signals.interrupt(Node::open(opening)).await else { return Ok(()) };
     let mut node = node?;
 
@@ -56,6 +57,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     metrics.scrape(Scraped {
         ingest: node.ingest.clone(),
         points: node.store.points.clone(),
+        damage: node.damage.clone(),
         rules_rejected: rules.is_rejected.clone(),
         connection: node.connection.clone(),
     });
@@ -90,6 +92,7 @@ async fn listen(
         ingest: node.ingest.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
+        damage: node.damage.clone(),
         body_limit: settings.receive.max_body.as_usize(),
     };
     let api = Api::new(ApiOptions {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use host::{Disk, SystemDisk};
+use store::DamageLog;
 
 /// Settings of the embedded store.
 #[derive(Debug, Clone)]
@@ -13,10 +14,17 @@ pub struct EmbeddedOptions {
     pub unsynced_bytes: u64,
     /// The file system of the folder; the trees themselves go around it (see `tree.rs`).
     pub disk: Arc<dyn Disk>,
+    /// Where damage in the folder is reported.
+    pub damage: DamageLog,
 }
 
 impl Default for EmbeddedOptions {
     fn default() -> EmbeddedOptions {
-        EmbeddedOptions { cache_bytes: 64 << 20, unsynced_bytes: 48 << 20, disk: Arc::new(SystemDisk) }
+        EmbeddedOptions {
+            cache_bytes: 64 << 20,
+            unsynced_bytes: 48 << 20,
+            disk: Arc::new(SystemDisk),
+            damage: DamageLog::new(),
+        }
     }
 }

@@ -20,7 +20,7 @@ use prometheus::{
     TextEncoder,
     proto::{MetricFamily, MetricType},
 };
-use store::PointStore;
+use store::{DamageLog, PointStore};
 
 use crate::process::Process;
 use families::{counter, flag, gauge, labelled};
@@ -41,6 +41,7 @@ pub struct Metrics {
 pub struct Scraped {
     pub ingest: Arc<Ingest>,
     pub points: Arc<dyn PointStore>,
+    pub damage: DamageLog,
     /// Whether carbon's current files are not in force.
     pub rules_rejected: Arc<AtomicBool>,
     pub connection: Option<Arc<Connection>>,
@@ -140,6 +141,7 @@ impl Metrics {
 impl Scraped {
     fn families(&self) -> Vec<MetricFamily> {
         let usage = self.points.usage();
+        let (damages, damaged_bytes) = self.damage.totals();
         let names = self.ingest.registry();
         let connected = self.connection.iter().map(|connection| {
             let help = "1 while any node of Cassandra can be reached.";
@@ -155,6 +157,12 @@ impl Scraped {
             ),
             gauge("plumbago_store_memory_bytes", "Memory of rows that are not on disk yet.", usage.memory_bytes as f64),
             gauge("plumbago_store_tables", "Datapoints tables.", usage.tables as f64),
+            counter(
+                "plumbago_damage_total",
+                "Damage found in files of the data folder; /admin/status has the last findings.",
+                damages as f64,
+            ),
+            counter("plumbago_damage_bytes_total", "Bytes that damage made unreadable.", damaged_bytes as f64),
             gauge(
                 "plumbago_rules_refused",
                 "1 while the current files of carbon are invalid and the old rules stay in force.",
