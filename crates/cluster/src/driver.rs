@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use metric::{MetricId, Timestamp};
-use store::{Cells, DriverFuture, Fetch, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, Identity, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage,
+};
 
 use crate::{connection::Connection, last_seen::LastSeen};
 
@@ -71,6 +73,23 @@ impl SharedPoints for ClusterDriver {
 }
 
 impl NameStore for ClusterDriver {
+    fn identity(&self) -> Identity {
+        self.local.names.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.local.names.begin(first_id)
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.local.names.next_id()
+    }
+
+    /// Deletes the ids of this node; the rows of the shared tables stay.
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        self.local.names.delete_metrics(ids)
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Ids first: they belong to this node alone, and must not wait for a cluster that is away.

@@ -21,8 +21,8 @@ use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
 use store::{
-    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints, Store,
-    StoreError, Usage,
+    DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
+    Store, StoreError, Usage,
 };
 use support::{now, options, rules_by_method};
 
@@ -50,6 +50,8 @@ const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
 struct Forgetful {
     inner: Mutex<Arc<MemoryDriver>>,
     log: Mutex<(Vec<Logged>, usize)>,
+    /// Outlives crashes: an opening is durable at once.
+    openings: MemoryDriver,
     is_alone: bool,
     is_down: AtomicBool,
     /// One call in so many fails; zero for none.
@@ -61,6 +63,7 @@ struct Forgetful {
 enum Logged {
     Runs(Vec<Run>),
     Metrics(Vec<MetricRecord>),
+    Deleted(Vec<MetricId>),
 }
 
 impl Forgetful {
@@ -95,6 +98,7 @@ impl Forgetful {
             match logged.clone() {
                 Logged::Runs(runs) => runtime.block_on(fresh.write(runs)).unwrap(),
                 Logged::Metrics(records) => runtime.block_on(fresh.put_metrics(records)).unwrap(),
+                Logged::Deleted(ids) => runtime.block_on(fresh.delete_metrics(ids)).unwrap(),
             }
         }
         *log = (kept.clone(), kept.len());
@@ -138,6 +142,27 @@ impl PointStore for Forgetful {
 }
 
 impl NameStore for Forgetful {
+    fn identity(&self) -> Identity {
+        self.openings.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.openings.begin(first_id.max(self.next_id()))
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.inner().next_id().max(self.openings.next_id())
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        if let Err(error) = self.answer() {
+            return Box::pin(async { Err(error) });
+        }
+        self.log.lock().unwrap().0.push(Logged::Deleted(ids.clone()));
+        let inner = self.inner();
+        Box::pin(async move { inner.delete_metrics(ids).await })
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         if let Err(error) = self.answer() {
             return Box::pin(async { Err(error) });

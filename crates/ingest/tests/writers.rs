@@ -14,10 +14,10 @@ use std::{
 use carbon::Sink as _;
 use host::{Random, SeededRandom};
 use ingest::{Ingest, Protocol};
-use metric::{Aggregation, Partial, Slot, Table, Timestamp, Window};
+use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp, Window};
 use store::{
-    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
-    Store, Usage,
+    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest,
+    SharedPoints, Store, Usage,
 };
 use support::{now, options, registry_of, rules_by_method, runtime};
 use tokio::runtime::Runtime;
@@ -120,6 +120,22 @@ impl PointStore for Writer {
 }
 
 impl NameStore for Writer {
+    fn identity(&self) -> Identity {
+        self.names.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.names.begin(first_id)
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.names.next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        self.names.delete_metrics(ids)
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.names.put_metrics(records)
     }

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
-use host::Disk;
+use host::{Disk, Host};
 use metadata::Registry;
 use store::{DamageLog, NameStore};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -14,18 +14,14 @@ use crate::settings::Settings;
 const SAVED: &str = "names";
 
 /// Creates the folder if it is missing, and opens its store. One process at a time can.
-pub fn open_store(
-    settings: &Settings,
-    disk: &Arc<dyn Disk>,
-    damage: &DamageLog,
-) -> anyhow::Result<Arc<EmbeddedDriver>> {
+pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyhow::Result<Arc<EmbeddedDriver>> {
     let data = &settings.data.dir;
-    disk.create_dir_all(data).with_context(|| {
+    host.disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
-        disk: disk.clone(),
+        host: host.clone(),
         damage: damage.clone(),
         ..EmbeddedOptions::default()
     };

@@ -53,7 +53,7 @@ pub struct Opening<'a> {
 impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
     pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
-        let embedded = open_store(opening.settings, &opening.host.disk, &opening.damage)?;
+        let embedded = open_store(opening.settings, &opening.host, &opening.damage)?;
         match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), opening.host)? {
             Some(options) => Node::clustered(opening, embedded, options).await,
             None => Node::alone(opening, embedded).await,

@@ -3,10 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use host::Clock;
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
-use store::{Cells, DriverFuture, Fetch, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, Identity, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage,
+};
 
 /// Seconds: from a cached read to a disk that hangs.
 const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
@@ -18,7 +20,7 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
     let seconds = HistogramVec::new(seconds, &["operation"])?;
     let failures = Opts::new("plumbago_store_failures_total", "Calls of the store that failed, by operation.");
     let failures = IntCounterVec::new(failures, &["operation"])?;
-    for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics"] {
+    for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics", "delete_metrics"] {
         seconds.with_label_values(&[operation]);
         failures.with_label_values(&[operation]);
     }
@@ -94,6 +96,22 @@ impl PointStore for Timed<dyn PointStore> {
 }
 
 impl NameStore for Timed<dyn NameStore> {
+    fn identity(&self) -> Identity {
+        self.store.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.store.begin(first_id)
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.store.next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        self.calls.timed("delete_metrics", self.store.delete_metrics(ids))
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.calls.timed("put_metrics", self.store.put_metrics(records))
     }

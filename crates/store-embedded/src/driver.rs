@@ -8,9 +8,10 @@ use std::{
     },
 };
 
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 use store::{
-    Cells, DriverFuture, Event, Events, Fetch, MetricRecord, NameStore, NewEvent, PointStore, Run, StoreError, Usage,
+    Cells, DriverFuture, Event, Events, Fetch, Identity, MetricRecord, NameStore, NewEvent, PointStore, Run,
+    StoreError, Usage,
 };
 
 use crate::{
@@ -132,6 +133,25 @@ impl PointStore for EmbeddedDriver {
 }
 
 impl NameStore for EmbeddedDriver {
+    fn identity(&self) -> Identity {
+        self.tables.spec.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        let (tables, first_id) = (self.tables.clone(), first_id.max(self.next_id()));
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.spec.begin(first_id))).await? })
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.tables.metrics.next_id().max(self.tables.spec.identity().first_id())
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        let tables = self.tables.clone();
+        let delete = move || tables.metrics.delete(&ids);
+        Box::pin(async move { joined(tokio::task::spawn_blocking(delete)).await })
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let one = self.writing.clone().lock_owned().await;

@@ -36,6 +36,7 @@ mod folder;
 mod metrics;
 mod options;
 mod rows;
+mod spec;
 mod tables;
 mod tasks;
 mod tree;

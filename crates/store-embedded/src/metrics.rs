@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! key  'm' │ id u32 BE          value  created_on u32 │ policies u8 │ { since u32 │ policy u16 }… │ name
+//!                               value  nothing, of a deleted metric
 //! key  'p' │ id u16 BE          value  xFilesFactor f64 │ "average 10080*60s:720*3600s"
 //! ```
 //!
 //! Little-endian but for keys, which sort. A policy is written before the first metric that names it.
+
+use std::collections::HashSet;
 
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
@@ -23,6 +26,13 @@ pub(crate) struct MetricsTable {
     pub(crate) tree: Tree,
     /// By id.
     policies: Mutex<Vec<Policy>>,
+    ids: Mutex<Ids>,
+}
+
+/// Which ids were seen and which are gone.
+struct Ids {
+    next: u32,
+    deleted: HashSet<MetricId>,
 }
 
 impl MetricsTable {
@@ -32,12 +42,39 @@ impl MetricsTable {
             let Some(value) = tree.get(&policy_key(id))? else { break };
             policies.push(Policy::decode(&value).ok_or_else(|| damaged(&tree, format!("policy {id}")))?);
         }
-        Ok(MetricsTable { tree, policies: Mutex::new(policies) })
+        let last = tree.last_below(&[METRIC + 1])?;
+        let next = last.and_then(|key| Some(u32::from_be_bytes(key.get(1..)?.try_into().ok()?) + 1)).unwrap_or(0);
+        let mut deleted = HashSet::new();
+        tree.scan(|key, value| {
+            if let [METRIC, a, b, c, d] = *key
+                && value.is_empty()
+            {
+                deleted.insert(MetricId(u32::from_be_bytes([a, b, c, d])));
+            }
+            Ok(())
+        })?;
+        Ok(MetricsTable { tree, policies: Mutex::new(policies), ids: Mutex::new(Ids { next, deleted }) })
+    }
+
+    /// Above every id of a row.
+    pub(crate) fn next_id(&self) -> MetricId {
+        MetricId(self.ids.lock().next)
+    }
+
+    pub(crate) fn delete(&self, deleted: &[MetricId]) {
+        let mut ids = self.ids.lock();
+        for &id in deleted {
+            self.tree.insert(&metric_key(id), &[]);
+            ids.next = ids.next.max(id.0 + 1);
+            ids.deleted.insert(id);
+        }
     }
 
     pub(crate) fn put(&self, records: &[MetricRecord]) {
         let mut value = Vec::new();
-        for record in records {
+        let mut ids = self.ids.lock();
+        let mut next = ids.next;
+        for record in records.iter().filter(|record| !ids.deleted.contains(&record.id)) {
             value.clear();
             value.extend_from_slice(&seconds(record.created_on).to_le_bytes());
             // The registry keeps far fewer.
@@ -49,7 +86,9 @@ impl MetricsTable {
             }
             value.extend_from_slice(record.name.as_bytes());
             self.tree.insert(&metric_key(record.id), &value);
+            next = next.max(record.id.0 + 1);
         }
+        ids.next = next;
     }
 
     fn id(&self, policy: &Policy) -> u16 {
@@ -70,6 +109,9 @@ impl MetricsTable {
         let mut records = Vec::with_capacity(AT_ONCE);
         self.tree.scan(|key, value| {
             let [METRIC, id @ ..] = key else { return Ok(()) };
+            if value.is_empty() {
+                return Ok(());
+            }
             let id = id.try_into().map(|id| MetricId(u32::from_be_bytes(id)));
             let id = id.map_err(|_| damaged(&self.tree, format!("the row of key {key:02x?}")))?;
             let record = read_metric(id, value, &policies);

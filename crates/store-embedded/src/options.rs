@@ -1,8 +1,6 @@
 //! The settings of a store.
 
-use std::sync::Arc;
-
-use host::{Disk, SystemDisk};
+use host::Host;
 use store::DamageLog;
 
 /// Settings of the embedded store.
@@ -12,9 +10,9 @@ pub struct EmbeddedOptions {
     pub cache_bytes: u64,
     /// Bytes of rows in memory beyond which they are written to files at once.
     pub unsynced_bytes: u64,
-    /// The file system of the folder; the trees themselves go around it (see `tree.rs`).
-    pub disk: Arc<dyn Disk>,
-    /// Where damage in the folder is reported.
+    /// Time, files and random numbers; the trees themselves go around its file system (see `tree.rs`).
+    pub host: Host,
+    /// Where damage is reported.
     pub damage: DamageLog,
 }
 
@@ -23,7 +21,7 @@ impl Default for EmbeddedOptions {
         EmbeddedOptions {
             cache_bytes: 64 << 20,
             unsynced_bytes: 48 << 20,
-            disk: Arc::new(SystemDisk),
+            host: Host::system(),
             damage: DamageLog::new(),
         }
     }

@@ -18,6 +18,7 @@ use crate::{
     metrics::MetricsTable,
     options::EmbeddedOptions,
     rows::{GROUP_SLOTS, Rows},
+    spec::Spec,
     tree::{Shared, Tree},
 };
 
@@ -35,6 +36,7 @@ pub(crate) struct Tables {
     dir: PathBuf,
     pub(crate) options: EmbeddedOptions,
     shared: Shared,
+    pub(crate) spec: Spec,
     pub(crate) metrics: MetricsTable,
     pub(crate) events: EventsTable,
     /// By table and window number.
@@ -46,15 +48,16 @@ pub(crate) struct Tables {
 impl Tables {
     /// Locks the folder and opens its trees.
     pub(crate) fn open(dir: &Path, options: EmbeddedOptions) -> Result<Tables, StoreError> {
-        let lock = folder::open(&*options.disk, dir)?;
+        let lock = folder::open(&*options.host.disk, dir)?;
+        let spec = Spec::open(&options.host, dir)?;
         let shared = Shared {
             cache: Arc::new(Cache::with_capacity_bytes(options.cache_bytes)),
             descriptors: Arc::new(DescriptorTable::new(512)),
-            disk: options.disk.clone(),
+            disk: options.host.disk.clone(),
         };
         let metrics = MetricsTable::open(Tree::open(&dir.join("metrics"), &shared)?)?;
         let events = EventsTable::open(Tree::open(&dir.join("events"), &shared)?)?;
-        let list = |dir: &Path| options.disk.read_dir(dir).map_err(io_error(format!("listing {}", dir.display())));
+        let list = |dir: &Path| options.host.disk.read_dir(dir).map_err(io_error(format!("listing {}", dir.display())));
         let mut trees = BTreeMap::new();
         for entry in list(dir)? {
             let Some(table) = entry.name.to_str().and_then(table_of) else { continue };
@@ -63,7 +66,16 @@ impl Tables {
                 trees.insert((table, number), Arc::new(Tree::open(&window.path, &shared)?));
             }
         }
-        Ok(Tables { dir: dir.to_owned(), options, shared, metrics, events, trees: RwLock::new(trees), _lock: lock })
+        Ok(Tables {
+            dir: dir.to_owned(),
+            options,
+            shared,
+            spec,
+            metrics,
+            events,
+            trees: RwLock::new(trees),
+            _lock: lock,
+        })
     }
 
     fn tree(&self, table: Table, window: u32) -> Option<Arc<Tree>> {
@@ -79,7 +91,7 @@ impl Tables {
             return Ok(tree.clone());
         }
         let path = self.dir.join(table.to_string()).join(window.to_string());
-        let disk = &*self.options.disk;
+        let disk = &*self.options.host.disk;
         disk.create_dir_all(&path).map_err(io_error(format!("making the folder {}", path.display())))?;
         // A file is only as durable as the folders that it is in; the library sees to its own.
         for above in path.ancestors().skip(1).take(2) {

@@ -219,6 +219,12 @@ impl Tree {
         last.map(|row| row.key()).transpose().map_err(|error| failed(&self.path, error))
     }
 
+    /// The last key below another.
+    pub(crate) fn last_below(&self, end: &[u8]) -> Result<Option<Slice>, StoreError> {
+        let last = self.lsm.range::<&[u8], _>(..end, NEWEST, None).next_back();
+        last.map(|row| row.key()).transpose().map_err(|error| failed(&self.path, error))
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

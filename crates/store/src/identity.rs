@@ -38,6 +38,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The first id that no opening of the chain has given out yet; the openings say nothing about later ids.
+    pub fn first_id(&self) -> MetricId {
+        self.chain.iter().map(|opening| opening.first_id).max().unwrap_or(MetricId(0))
+    }
+
     /// Ids below the answer mean the same names in both. `None` when nothing is in common: other stores, or chains
     /// without a common opening. [`MetricId::NONE`] when the chains are the same.
     pub fn common_ids(&self, other: &Identity) -> Option<MetricId> {

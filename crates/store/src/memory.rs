@@ -2,14 +2,26 @@
 //! in it is fast, and nothing outlives it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::ready,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use metric::{MetricId, Partial, Slot, Table, Timestamp};
 
-use crate::{Cells, DriverFuture, Event, Events, Fetch, MetricRecord, NameStore, NewEvent, PointStore, Run, Usage};
+use crate::{
+    Cells, DriverFuture, Event, Events, Fetch, Identity, Incarnation, MetricRecord, NameStore, NewEvent, PointStore,
+    Run, Usage,
+};
+
+/// All stores in memory are the same store, emptied at each start.
+const STORE: u128 = 1;
+
+/// Openings so far, of all drivers of this process, so that no two have the same id.
+static OPENINGS: AtomicU64 = AtomicU64::new(0);
 
 /// Keeps every table in a map. What other drivers do on a disk or over a network, this one does at once.
 #[derive(Debug, Default)]
@@ -22,6 +34,8 @@ struct Tables {
     /// A stage-0 slot has the count zero. No value is NaN.
     slots: BTreeMap<Table, BTreeMap<(MetricId, Slot), Partial>>,
     metrics: BTreeMap<MetricId, MetricRecord>,
+    deleted: BTreeSet<MetricId>,
+    openings: Vec<Incarnation>,
     events: BTreeMap<(Timestamp, u64), NewEvent>,
 }
 
@@ -38,6 +52,17 @@ impl MemoryDriver {
 }
 
 impl Tables {
+    fn identity(&self) -> Identity {
+        Identity { store: STORE, chain: self.openings.clone() }
+    }
+
+    fn next_id(&self) -> MetricId {
+        let in_rows = self.slots.values().filter_map(|slots| slots.last_key_value()).map(|(&(metric, _), _)| metric);
+        let in_names = self.metrics.keys().chain(&self.deleted).copied();
+        let above = in_rows.chain(in_names).max().map_or(MetricId(0), |id| MetricId(id.0 + 1));
+        above.max(self.identity().first_id())
+    }
+
     fn write(&mut self, run: &Run) {
         let slots = self.slots.entry(run.table).or_default();
         for (i, (&value, slot)) in run.values.iter().zip(run.first_slot..=Slot::MAX).enumerate() {
@@ -106,8 +131,35 @@ impl PointStore for MemoryDriver {
 }
 
 impl NameStore for MemoryDriver {
+    fn identity(&self) -> Identity {
+        self.tables().identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        let mut tables = self.tables();
+        let first_id = first_id.max(tables.next_id());
+        tables.openings.push(Incarnation { id: 1 + OPENINGS.fetch_add(1, Relaxed), first_id });
+        Box::pin(ready(Ok(tables.identity())))
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.tables().next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        let mut tables = self.tables();
+        tables.metrics.retain(|id, _| !ids.contains(id));
+        tables.deleted.extend(ids);
+        Box::pin(ready(Ok(())))
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.tables().metrics.extend(records.into_iter().map(|record| (record.id, record)));
+        let mut tables = self.tables();
+        for record in records {
+            if !tables.deleted.contains(&record.id) {
+                tables.metrics.insert(record.id, record);
+            }
+        }
         Box::pin(ready(Ok(())))
     }
 

@@ -2,7 +2,7 @@
 
 use metric::{MetricId, Policy, Timestamp};
 
-use crate::DriverFuture;
+use crate::{DriverFuture, Identity};
 
 /// A policy and when it began to hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,24 @@ pub struct MetricRecord {
 
 /// Keeps the metrics table of one node. Every driver passes [`crate::conformance::names_suite`].
 pub trait NameStore: Send + Sync + 'static {
+    /// Which store this is, and its openings so far. The chain is empty before the first [`NameStore::begin`] of a new
+    /// store.
+    fn identity(&self) -> Identity;
+
+    /// Records a new opening, durably, and returns the identity with it. Called once, after the journal was replayed and
+    /// before anything is written under the new opening.
+    ///
+    /// Its `first_id` is the larger of the caller's and [`NameStore::next_id`]; the caller gives out no id below it from
+    /// now on.
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity>;
+
+    /// An id above every id that this store has seen: in names (deleted ones too), in rows and in openings.
+    fn next_id(&self) -> MetricId;
+
+    /// Deletes the rows with these ids. A deleted id stays deleted: a later `put_metrics` of it has no effect, and its
+    /// points are freed in time. The next `sync_metrics` makes this durable. Ids without a row count as seen, too.
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()>;
+
     /// Writes rows, each in place of the row with the same id. The next `sync_metrics` makes them durable. After an error any
     /// part of them may be written, and the caller writes all of them again.
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()>;
@@ -35,6 +53,6 @@ pub trait NameStore: Send + Sync + 'static {
     /// Reads the whole table, in any order, in batches as they come from the disk.
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()>;
 
-    /// Makes every earlier `put_metrics` durable. The caller trims its journal afterwards.
+    /// Makes every earlier `put_metrics` and `delete_metrics` durable. The caller trims its journal afterwards.
     fn sync_metrics(&self) -> DriverFuture<'_, ()>;
 }

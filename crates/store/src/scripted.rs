@@ -10,10 +10,10 @@ use std::{
     task::{Poll, Waker},
 };
 
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 
 use crate::{
-    Cells, DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
+    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
     StoreError, Usage,
 };
 
@@ -90,6 +90,26 @@ impl PointStore for ScriptedDriver {
 }
 
 impl NameStore for ScriptedDriver {
+    fn identity(&self) -> Identity {
+        self.memory.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.memory.begin(first_id)
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.memory.next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.syncs.wait().await;
+            self.answer()?;
+            self.memory.delete_metrics(ids).await
+        })
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.syncs.wait().await;
