@@ -1,4 +1,5 @@
-//! Names, each kept once: chunks of bytes that never move, so that growth copies nothing.
+//! Names, each kept once: chunks of bytes, so that growth copies nothing. A removed record leaves a gap; the records of a
+//! chunk that is mostly gaps move to others, and the chunk is used again.
 
 use crate::policies::PolicyId;
 use metric::MetricId;
@@ -18,12 +19,19 @@ pub(crate) type Place = u32;
 /// No record: the place of an id that has no name (yet).
 pub(crate) const NOWHERE: Place = Place::MAX;
 
-/// Records of names in the order of their creation.
+/// Records of names.
 pub(crate) struct Arena {
-    // Every chunk has CHUNK_BYTES, zeroed by the system page by page, so that an unused end costs nothing.
+    // Every chunk has CHUNK_BYTES, zeroed by the system page by page, so that an unused end costs nothing. A free chunk has
+    // none.
     chunks: Vec<Box<[u8]>>,
     // Bytes used of each chunk, a multiple of ALIGN.
     ends: Vec<u32>,
+    // Bytes of removed records in each chunk.
+    gaps: Vec<u32>,
+    // Chunks without records, to be used again.
+    free: Vec<usize>,
+    // The chunk that new records go to.
+    open: Option<usize>,
 }
 
 /// One record.
@@ -37,7 +45,7 @@ pub(crate) struct Record<'a> {
 
 impl Arena {
     pub(crate) fn new() -> Arena {
-        Arena { chunks: Vec::new(), ends: Vec::new() }
+        Arena { chunks: Vec::new(), ends: Vec::new(), gaps: Vec::new(), free: Vec::new(), open: None }
     }
 
     /// Appends a record. The name is at most `u16::MAX` bytes long.
@@ -47,21 +55,58 @@ impl Arena {
     pub(crate) fn push(&mut self, record: Record<'_>) -> Place {
         debug_assert!(record.name.len() <= usize::from(u16::MAX));
         let bytes = HEADER_BYTES + record.name.len();
-        if self.ends.last().is_none_or(|&end| end as usize + bytes > CHUNK_BYTES) {
-            self.chunks.push(vec![0; CHUNK_BYTES].into_boxed_slice());
-            self.ends.push(0);
-        }
-        let last = self.chunks.len() - 1;
-        let begin = self.ends[last] as usize;
-        let place = place(last, begin).expect("16 GiB of names exceed what one node can hold");
-        self.ends[last] = (begin + bytes).next_multiple_of(ALIGN) as u32;
-        let slot = &mut self.chunks[last][begin..begin + bytes];
+        let has_room = |&chunk: &usize| self.ends[chunk] as usize + bytes <= CHUNK_BYTES;
+        let open = self.open.filter(has_room).unwrap_or_else(|| self.open_chunk());
+        let begin = self.ends[open] as usize;
+        let place = place(open, begin).expect("16 GiB of names exceed what one node can hold");
+        self.ends[open] = (begin + bytes).next_multiple_of(ALIGN) as u32;
+        let slot = &mut self.chunks[open][begin..begin + bytes];
         slot[0..4].copy_from_slice(&record.id.0.to_le_bytes());
         slot[4..8].copy_from_slice(&record.created.to_le_bytes());
         slot[8..10].copy_from_slice(&record.policy.to_le_bytes());
         slot[10..12].copy_from_slice(&(record.name.len() as u16).to_le_bytes());
         slot[12..].copy_from_slice(record.name);
         place
+    }
+
+    fn open_chunk(&mut self) -> usize {
+        let chunk = self.free.pop().unwrap_or_else(|| {
+            self.chunks.push(Box::default());
+            self.ends.push(0);
+            self.gaps.push(0);
+            self.chunks.len() - 1
+        });
+        self.chunks[chunk] = vec![0; CHUNK_BYTES].into_boxed_slice();
+        self.open = Some(chunk);
+        chunk
+    }
+
+    /// Removes the record at `place`: it leaves a gap.
+    pub(crate) fn remove(&mut self, place: Place) {
+        let bytes = (HEADER_BYTES + self.get(place).name.len()).next_multiple_of(ALIGN);
+        let offset = place as usize * ALIGN;
+        let chunk = offset / CHUNK_BYTES;
+        self.gaps[chunk] += bytes as u32;
+        self.chunks[chunk][offset % CHUNK_BYTES..][..4].copy_from_slice(&MetricId::NONE.0.to_le_bytes());
+    }
+
+    /// A full chunk that is mostly gaps, if there is one.
+    pub(crate) fn sparse_chunk(&self) -> Option<usize> {
+        let is_sparse = |&chunk: &usize| self.gaps[chunk] > self.ends[chunk] / 2 && self.open != Some(chunk);
+        (0..self.chunks.len()).find(is_sparse)
+    }
+
+    /// The places of a chunk's records.
+    pub(crate) fn places_of(&self, chunk: usize) -> Vec<Place> {
+        self.places_from(chunk, chunk + 1).collect()
+    }
+
+    /// Frees a chunk, whose records have moved.
+    pub(crate) fn free_chunk(&mut self, chunk: usize) {
+        self.chunks[chunk] = Box::default();
+        self.ends[chunk] = 0;
+        self.gaps[chunk] = 0;
+        self.free.push(chunk);
     }
 
     /// The record at a place that `push` returned.
@@ -86,53 +131,72 @@ impl Arena {
         slot[8..10].copy_from_slice(&policy.to_le_bytes());
     }
 
-    /// Bytes in use.
+    /// Bytes in use, gaps included.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.ends.iter().map(|&end| end as usize).sum()
     }
 
-    /// Bytes in use of each chunk. Bytes before these ends change only in their policies.
+    /// Bytes in use of each chunk. While no record is removed, bytes before these ends change only in their policies.
     pub(crate) fn ends(&self) -> Vec<u32> {
         self.ends.clone()
     }
 
-    /// A chunk, its unused end included.
+    /// A chunk, its unused end included. A free chunk is empty.
     pub(crate) fn chunk(&self, index: usize) -> &[u8] {
         &self.chunks[index]
     }
 
     /// Takes over the used bytes of a chunk of another arena, or nothing when they do not end with a record.
     pub(crate) fn push_chunk(&mut self, bytes: &[u8]) -> Option<()> {
-        let mut begin = 0;
+        let (mut begin, mut gaps) = (0, 0);
         while begin < bytes.len() {
             let header = bytes.get(begin..begin + HEADER_BYTES)?;
             let len = usize::from(u16::from_le_bytes([header[10], header[11]]));
-            begin += (HEADER_BYTES + len).next_multiple_of(ALIGN);
+            let length = (HEADER_BYTES + len).next_multiple_of(ALIGN);
+            if header[..4] == MetricId::NONE.0.to_le_bytes() {
+                gaps += length as u32;
+            }
+            begin += length;
         }
         if begin != bytes.len() || begin > CHUNK_BYTES {
             return None;
         }
-        place(self.chunks.len(), CHUNK_BYTES)?;
-        let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
-        chunk[..bytes.len()].copy_from_slice(bytes);
-        self.chunks.push(chunk);
+        let index = self.chunks.len();
+        place(index, CHUNK_BYTES)?;
         self.ends.push(bytes.len() as u32);
+        self.gaps.push(gaps);
+        self.chunks.push(Box::default());
+        if bytes.is_empty() {
+            self.free.push(index);
+        } else {
+            let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
+            chunk[..bytes.len()].copy_from_slice(bytes);
+            self.chunks[index] = chunk;
+            self.open = Some(index);
+        }
         Some(())
     }
 
-    /// The places of all records, in the order of their creation.
+    /// The places of all records.
     pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
-        let mut chunk = 0;
-        let mut begin = 0;
-        std::iter::from_fn(move || {
-            while begin >= *self.ends.get(chunk)? as usize {
+        self.places_from(0, self.chunks.len())
+    }
+
+    fn places_from(&self, first: usize, end: usize) -> impl Iterator<Item = Place> {
+        let (mut chunk, mut begin) = (first, 0);
+        let all = std::iter::from_fn(move || {
+            while chunk < end && begin >= self.ends[chunk] as usize {
                 chunk += 1;
                 begin = 0;
+            }
+            if chunk >= end {
+                return None;
             }
             let place = place(chunk, begin)?;
             begin += (HEADER_BYTES + self.get(place).name.len()).next_multiple_of(ALIGN);
             Some(place)
-        })
+        });
+        all.filter(|&place| self.get(place).id != MetricId::NONE)
     }
 }
 

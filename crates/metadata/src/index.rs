@@ -2,7 +2,8 @@
 //!
 //! Log-structured. A new name goes to the tail, a plain list that finds read one by one. The maintenance thread
 //! seals the tail into a segment and merges segments, always outside the lock: a find or a creation waits for the
-//! exchange of a list of pointers, never for a merge.
+//! exchange of a list of pointers, never for a merge. Finds leave out the removed metrics that are still in a segment; when
+//! they are many, their segments are built without them.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -38,6 +39,9 @@ const QUIET_RATIO: usize = 4;
 
 /// Names looked at in one hold of the lock.
 const TAIL_BATCH: usize = 1024;
+
+/// Segments are built without removed metrics when these are this part of the names in them.
+const REMOVED_RATIO: usize = 8;
 
 /// The parts of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -84,25 +88,29 @@ impl Registry {
     /// Calls `each` with the id and name of every untagged metric in the order of names, until it
     /// returns false. Metrics created meanwhile are left out.
     pub fn all(&self, mut each: impl FnMut(MetricId, &str) -> bool) {
-        let (segments, tail) = self.index_snapshot();
+        let (segments, tail, removed) = self.index_snapshot();
         let tail = self.copy_names(&tail);
         let sorted = tail.sorted();
-        Merge::new(&segments, &sorted).for_each(|name, id| each(id, text(name)));
+        Merge::new(&segments, &sorted, &removed).for_each(|name, id| each(id, text(name)));
     }
 
     /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
     /// which case there may be more. For a maintenance thread, every 100 ms to a second.
     pub fn compact(&self) -> bool {
         let Some(mut names_before) = self.compacting.try_lock() else { return false };
-        let (names, tail, sizes) = {
+        let (names, tail, sizes, removed) = {
             let table = self.names.read();
             let sizes = table.segments.iter().map(|segment| segment.len()).collect::<Vec<_>>();
-            (table.names, table.tail.len(), sizes)
+            (table.names, table.tail.len(), sizes, table.removed.len())
         };
         let quiet = names.saturating_sub(*names_before) < QUIET;
         *names_before = names;
         if tail >= SEAL || quiet && tail >= SEAL_WHEN_QUIET {
             self.seal(tail.min(SEAL_MOST));
+            return true;
+        }
+        if removed > 0 && removed * REMOVED_RATIO >= sizes.iter().sum() {
+            self.leave_out_removed();
             return true;
         }
         let Some(first) = first_to_merge(&sizes, quiet) else { return false };
@@ -122,6 +130,7 @@ impl Registry {
             self.seal(tail.min(SEAL_MOST));
         }
         self.merge_from(0);
+        self.leave_out_removed();
     }
 
     /// The parts of the path index.
@@ -156,33 +165,44 @@ impl Registry {
 
     /// Merges the segments from an index on.
     fn merge_from(&self, first: usize) {
-        let old = self.names.read().segments[first..].to_vec();
+        let (old, removed) = {
+            let table = self.names.read();
+            (table.segments[first..].to_vec(), table.removed.clone())
+        };
         if old.len() < 2 {
             return;
         }
-        let merged = merge(&old, &[]);
+        let merged = merge(&old, &[], &removed);
+        drop(removed);
         let mut table = self.names.write();
         table.segments.truncate(first);
         table.add_segment(merged);
+        table.forget_removed(&old);
         drop(table);
         // The last owner of the old segments frees them: `old`, outside the lock, or a find that still reads.
     }
 
-    /// One segment of all of them, without some. The caller holds `compacting`.
+    /// Builds the segments that have removed metrics again, without these. The caller holds `compacting`.
+    fn leave_out_removed(&self) {
+        let removed = self.names.read().removed.clone();
+        if !removed.is_empty() {
+            self.rebuild_without(&removed);
+        }
+    }
+
+    /// Builds the segments that have some of these metrics again, without these. The caller holds `compacting`.
     pub(crate) fn rebuild_without(&self, gone: &HashSet<MetricId>) {
-        let old = self.names.read().segments.clone();
-        let mut builder = SegmentBuilder::new(old.iter().map(|segment| segment.len()).sum());
-        Merge::new(&old, &[]).for_each(|name, id| {
-            if !gone.contains(&id) {
-                builder.push(name, id);
+        let all = self.names.read().segments.clone();
+        let old = all.into_iter().filter(|segment| segment.ids.iter().any(|id| gone.contains(id)));
+        for segment in old {
+            let old = [segment];
+            let rest = merge(&old, &[], gone);
+            let mut table = self.names.write();
+            table.segments.retain(|segment| !Arc::ptr_eq(segment, &old[0]));
+            if rest.len() > 0 {
+                table.add_segment(rest);
             }
-            true
-        });
-        let rest = builder.finish();
-        let mut table = self.names.write();
-        table.segments.clear();
-        if rest.len() > 0 {
-            table.add_segment(rest);
+            table.forget_removed(&old);
         }
     }
 
@@ -190,7 +210,7 @@ impl Registry {
     fn seal(&self, count: usize) {
         let tail = self.names.read().tail[..count].to_vec();
         let names = self.copy_names(&tail);
-        let segment = merge(&[], &names.sorted());
+        let segment = merge(&[], &names.sorted(), &HashSet::new());
         let mut table = self.names.write();
         // Names are only ever added behind.
         table.tail.drain(..count);
@@ -212,15 +232,16 @@ impl Registry {
     fn resolve(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
         let Some(mut glob) = Glob::new(pattern)? else { return Ok(Found::default()) };
         let mut budget = Budget::new(limits);
-        let (segments, tail) = self.index_snapshot();
+        let (segments, tail, removed) = self.index_snapshot();
         let mut parts = Vec::new();
         for segment in &segments {
-            parts.push(walk::segment(segment, &mut glob, leaves_only, &mut budget)?);
+            parts.push(walk::segment(segment, &mut glob, leaves_only, &removed, &mut budget)?);
         }
         let mut part = Found::default();
         for ids in tail.chunks(TAIL_BATCH) {
             let names = self.read();
-            for &id in ids {
+            // A metric that was removed meanwhile has no name.
+            for &id in ids.iter().filter(|&&id| !names.name(id).is_empty()) {
                 walk::name(names.name(id), id, &mut glob, leaves_only, &mut budget, &mut part)?;
             }
             drop(names);
@@ -230,16 +251,16 @@ impl Registry {
         merge_found(parts, &budget)
     }
 
-    fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<MetricId>) {
+    fn index_snapshot(&self) -> (Vec<Arc<Segment>>, Vec<MetricId>, Arc<HashSet<MetricId>>) {
         let table = self.names.read();
-        (table.segments.clone(), table.tail.clone())
+        (table.segments.clone(), table.tail.clone(), table.removed.clone())
     }
 
     fn copy_names(&self, ids: &[MetricId]) -> CopiedNames {
         let mut copied = CopiedNames { text: Vec::new(), entries: Vec::with_capacity(ids.len()) };
         for ids in ids.chunks(TAIL_BATCH) {
             let names = self.read();
-            for &id in ids {
+            for &id in ids.iter().filter(|&&id| !names.name(id).is_empty()) {
                 copied.text.extend_from_slice(names.name(id).as_bytes());
                 copied.entries.push((copied.text.len(), id));
             }
@@ -284,10 +305,10 @@ impl CopiedNames {
     }
 }
 
-fn merge(segments: &[Arc<Segment>], sorted: &[(&[u8], MetricId)]) -> Segment {
+fn merge(segments: &[Arc<Segment>], sorted: &[(&[u8], MetricId)], removed: &HashSet<MetricId>) -> Segment {
     let names = segments.iter().map(|segment| segment.len()).sum::<usize>() + sorted.len();
     let mut builder = SegmentBuilder::new(names);
-    Merge::new(segments, sorted).for_each(|name, id| {
+    Merge::new(segments, sorted, removed).for_each(|name, id| {
         builder.push(name, id);
         true
     });

@@ -32,6 +32,7 @@ mod name_table;
 mod names;
 mod policies;
 mod registry;
+mod removal;
 mod saved;
 mod segment;
 mod tag_expressions;

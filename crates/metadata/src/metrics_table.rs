@@ -3,7 +3,7 @@
 use metric::{MAX_NAME_BYTES, MetricId, Policy, Timestamp};
 use store::{MetricRecord, PolicyChange};
 
-use crate::{arena::NOWHERE, names::text, policies::PolicySpan, registry::Registry};
+use crate::{names::text, policies::PolicySpan, registry::Registry};
 
 /// The result of a restore.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -50,7 +50,7 @@ impl Registry {
             }
             let policy = policies.intern(&last.policy);
             if known.is_some() {
-                let place = table.places[record.id.index()];
+                let place = *table.places.get(record.id).expect("a known name has a record");
                 table.arena.set_policy(place, policy);
                 table.show(record.id);
                 restored.known += 1;
@@ -108,9 +108,9 @@ impl Registry {
             let id = match table.reserved.get(name) {
                 Some(&id) => id,
                 None => {
-                    let id = MetricId(table.places.len() as u32);
+                    let id = table.places.end();
                     assert!(id != MetricId::NONE, "a registry gives out at most 2^32 - 1 metrics");
-                    table.places.push(NOWHERE);
+                    table.places.extend_to(MetricId(id.0 + 1));
                     table.reserved.insert(name.into(), id);
                     id
                 }

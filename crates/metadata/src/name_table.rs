@@ -14,7 +14,7 @@ const EMPTY: u64 = u64::MAX;
 
 /// Open addressing with linear probing over `(32 hash bits, place)`.
 ///
-/// A name is never removed, so there are no tombstones, and a lookup that hits touches one cache line of
+/// A removal closes its gap, so there are no tombstones, and a lookup that hits touches one cache line of
 /// the table and the record itself. Growing needs the hash bits alone, never the names.
 pub(crate) struct NameTable {
     shards: Vec<Shard>,
@@ -60,10 +60,29 @@ impl NameTable {
         let shard = &mut self.shards[shard_of(hash)];
         if (shard.taken + 1) * 4 > shard.entries.len() * 3 {
             // Half as much again rather than double: at a million names that is some bytes a name less.
-            shard.grow_to((shard.entries.len() + shard.entries.len() / 2).max(FIRST_CAPACITY));
+            shard.resize((shard.entries.len() + shard.entries.len() / 2).max(FIRST_CAPACITY));
         }
-        shard.put(u64::from(hash as u32) << 32 | u64::from(place));
+        shard.put(entry(hash, place));
         shard.taken += 1;
+    }
+
+    /// Removes the entry of a place that was added under a hash.
+    pub(crate) fn remove(&mut self, hash: u64, place: Place) {
+        let shard = &mut self.shards[shard_of(hash)];
+        let Some(at) = shard.position(hash, place) else { return };
+        shard.close_gap(at);
+        shard.taken -= 1;
+        if shard.taken * 4 < shard.entries.len() && shard.entries.len() > FIRST_CAPACITY {
+            shard.resize((shard.taken * 2).max(FIRST_CAPACITY));
+        }
+    }
+
+    /// The record of a name that was added under a hash has moved.
+    pub(crate) fn set_place(&mut self, hash: u64, old: Place, new: Place) {
+        let shard = &mut self.shards[shard_of(hash)];
+        if let Some(at) = shard.position(hash, old) {
+            shard.entries[at] = entry(hash, new);
+        }
     }
 
     /// Makes room for as many names, spread evenly, and a little more.
@@ -71,7 +90,7 @@ impl NameTable {
         for shard in &mut self.shards {
             let capacity = (names / SHARDS) * 3 / 2 + FIRST_CAPACITY;
             if capacity > shard.entries.len() {
-                shard.grow_to(capacity);
+                shard.resize(capacity);
             }
         }
     }
@@ -110,7 +129,43 @@ impl Shard {
         self.entries[i] = entry;
     }
 
-    fn grow_to(&mut self, capacity: usize) {
+    /// Where the entry of a place is.
+    fn position(&self, hash: u64, place: Place) -> Option<usize> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let wanted = entry(hash, place);
+        let mut i = bucket(hash as u32, self.entries.len());
+        while self.entries[i] != EMPTY {
+            if self.entries[i] == wanted {
+                return Some(i);
+            }
+            i = self.after(i);
+        }
+        None
+    }
+
+    /// Empties an entry, and moves those behind it that a lookup would not find any more.
+    fn close_gap(&mut self, mut gap: usize) {
+        let mut i = self.after(gap);
+        while self.entries[i] != EMPTY {
+            let home = bucket((self.entries[i] >> 32) as u32, self.entries.len());
+            // A lookup goes from the home up to the entry, around the end of the table.
+            let passes = if home <= i { home <= gap && gap < i } else { home <= gap || gap < i };
+            if passes {
+                self.entries[gap] = self.entries[i];
+                gap = i;
+            }
+            i = self.after(i);
+        }
+        self.entries[gap] = EMPTY;
+    }
+
+    fn after(&self, i: usize) -> usize {
+        if i + 1 == self.entries.len() { 0 } else { i + 1 }
+    }
+
+    fn resize(&mut self, capacity: usize) {
         let old = std::mem::replace(&mut self.entries, vec![EMPTY; capacity].into_boxed_slice());
         for entry in old {
             if entry != EMPTY {
@@ -118,6 +173,10 @@ impl Shard {
             }
         }
     }
+}
+
+fn entry(hash: u64, place: Place) -> u64 {
+    u64::from(hash as u32) << 32 | u64::from(place)
 }
 
 /// The shard uses hash bits that the bucket does not.

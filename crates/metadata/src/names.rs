@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use metric::{MAX_NAME_BYTES, MetricId, Timestamp, is_tagged};
+use metric::{Column, MAX_NAME_BYTES, MetricId, Timestamp, is_tagged};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use crate::{
@@ -20,11 +20,13 @@ pub(crate) struct Table {
     pub arena: Arena,
     pub(crate) by_name: NameTable,
     // The place of each id's record; NOWHERE where an id has none.
-    pub places: Vec<Place>,
-    // Names, not ids: without the holes that a restore may leave.
+    pub places: Column<Place>,
+    // Names, not ids: without the holes that a restore or a removal leaves.
     pub names: usize,
     // The path index: every untagged name is in one segment or in the tail. The largest segment first.
     pub segments: Vec<Arc<Segment>>,
+    // Removed ids whose names are still in a segment. Shared with finds, which leave them out.
+    pub removed: Arc<HashSet<MetricId>>,
     // Ids in the order of their creation.
     pub tail: Vec<MetricId>,
     // Ids of the names with tags, hidden ones included.
@@ -45,9 +47,10 @@ impl Table {
         Table {
             arena: Arena::new(),
             by_name: NameTable::new(),
-            places: Vec::new(),
+            places: Column::new(|| NOWHERE),
             names: 0,
             segments: Vec::new(),
+            removed: Arc::default(),
             tail: Vec::new(),
             tagged: Vec::new(),
             hidden: HashSet::new(),
@@ -92,7 +95,7 @@ impl Table {
 
     #[inline]
     pub(crate) fn record(&self, id: MetricId) -> Option<Record<'_>> {
-        let place = *self.places.get(id.index())?;
+        let place = *self.places.get(id)?;
         (place != NOWHERE).then(|| self.arena.get(place))
     }
 
@@ -100,17 +103,34 @@ impl Table {
     pub(crate) fn insert(&mut self, hash: u64, id: MetricId, name: &str, policy: PolicyId, created_on: Timestamp) {
         let created = created_on.clamp(0, Timestamp::from(u32::MAX)) as u32;
         let place = self.arena.push(Record { id, created, policy, name: name.as_bytes() });
-        let index = id.index();
-        if index >= self.places.len() {
-            self.places.resize(index + 1, NOWHERE);
-        }
-        self.places[index] = place;
+        *self.places.entry(id) = place;
         self.add_place(hash, place);
         if is_tagged(name) {
             self.tagged.push(id);
         } else {
             self.tail.push(id);
         }
+    }
+
+    /// No segment has the removed metrics of these segments any more.
+    pub(crate) fn forget_removed(&mut self, segments: &[Arc<Segment>]) {
+        if self.removed.is_empty() {
+            return;
+        }
+        let removed = Arc::make_mut(&mut self.removed);
+        for id in segments.iter().flat_map(|segment| &segment.ids) {
+            removed.remove(id);
+        }
+        removed.shrink_to(removed.len() * 2);
+    }
+
+    /// Bytes of memory that names take, the index of those in the tail included, which is made later.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let lists = (self.tail.len() + self.tagged.len() + self.removed.len()) * size_of::<u64>();
+        let segments = self.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
+        let arena = self.arena.memory_bytes();
+        let unindexed = self.tail.len() * (arena / self.names.max(1));
+        lists + segments + arena + unindexed + self.places.memory_bytes() + self.by_name.memory_bytes()
     }
 
     /// Adds a segment at the place that its size gives it.
@@ -161,7 +181,7 @@ impl Names<'_> {
 
     /// The id after the highest in use: what per-metric columns are sized by.
     pub fn end(&self) -> MetricId {
-        MetricId(self.table.places.len() as u32)
+        self.table.places.end()
     }
 
     /// Asks the processor to fetch what [`Names::find`] will look at. Worth it where the hashes of a batch are
@@ -197,9 +217,24 @@ impl NamesMut<'_> {
             return id;
         }
         let reserved = if self.table.reserved.is_empty() { None } else { self.table.reserved.remove(name) };
-        let id = reserved.unwrap_or(MetricId(self.table.places.len() as u32));
+        let id = reserved.unwrap_or(self.table.places.end());
         assert!(id != MetricId::NONE, "a registry gives out at most 2^32 - 1 metrics");
         self.table.insert(hash, id, name, policy, now);
         id
+    }
+
+    /// Metrics known, hidden ones left out.
+    pub fn count(&self) -> usize {
+        self.table.names
+    }
+
+    /// Bytes of memory that names take, those of their index included.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.memory_bytes()
+    }
+
+    /// The next new metric gets this id or a higher one.
+    pub fn end(&self) -> MetricId {
+        self.table.places.end()
     }
 }

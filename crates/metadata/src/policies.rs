@@ -155,6 +155,14 @@ impl Policies {
         self.histories.insert(id, shared);
     }
 
+    /// Forgets the history of a removed metric.
+    pub(crate) fn forget(&mut self, id: MetricId) {
+        self.histories.remove(&id);
+        if self.histories.capacity() > 4 * self.histories.len() + 64 {
+            self.histories.shrink_to(self.histories.len() * 2);
+        }
+    }
+
     /// Adds a change from `old`, which held until now, to `new`.
     pub(crate) fn change(&mut self, id: MetricId, old: PolicyId, new: PolicyId, since: Timestamp) {
         let mut spans = self.history(id, old).to_vec();

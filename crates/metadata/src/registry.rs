@@ -16,7 +16,7 @@ use crate::{
 
 /// Every metric this node knows.
 ///
-/// Ids are dense, begin at 0, persist in the metrics table and are never reused. Any thread may call any method. A
+/// Ids begin at 0, persist in the metrics table and are never reused, not even after a removal. Any thread may call any method. A
 /// thread must drop the guard of [`Registry::read`] or [`Registry::write`] before it calls other methods than
 /// [`Registry::hash`], [`Registry::intern`], [`Registry::policy`] and [`Registry::policy_count`]: a second read lock
 /// waits behind a waiting writer, which waits for the first.
@@ -104,7 +104,7 @@ impl Registry {
         if old == policy {
             return;
         }
-        let place = table.places[id.index()];
+        let place = *table.places.get(id).expect("its record was found there");
         table.arena.set_policy(place, policy);
         policies.change(id, old, policy, since);
     }
@@ -114,6 +114,11 @@ impl Registry {
         let table = self.names.read();
         let current = table.record(id)?.policy;
         Some(self.policies.read().history(id, current))
+    }
+
+    /// New metrics get this id or a higher one: those below have been seen somewhere.
+    pub fn never_give_below(&self, id: MetricId) {
+        self.names.write().places.extend_to(id);
     }
 
     /// Metrics known, tagged ones included.
@@ -130,8 +135,6 @@ impl Registry {
     pub fn memory_bytes(&self) -> usize {
         let policies = self.policies.read().memory_bytes();
         let table = self.names.read();
-        let columns = (table.places.len() + table.tail.len() + table.tagged.len()) * size_of::<u32>();
-        let segments = table.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
-        policies + columns + segments + table.arena.memory_bytes() + table.by_name.memory_bytes()
+        policies + table.memory_bytes()
     }
 }

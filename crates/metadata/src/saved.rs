@@ -6,8 +6,9 @@
 //! |---|---|
 //! | 8 | `plumbgo1` |
 //! | 4 | version, [`VERSION`] |
+//! | 4 | the next id; not in version 1 |
 //! | 4 | chunks of names |
-//! | per chunk | `u32` length, then as many bytes of records as they lie in memory |
+//! | per chunk | `u32` length, then as many bytes of records as they lie in memory; a removed one has the id 2³² - 1 |
 //! | 4 | segments of the path index |
 //! | per segment | `u64` length, the transducer; `u32` names, as many `u32` ids by rank |
 //! | 4 | policies |
@@ -17,16 +18,17 @@
 //! | 4 | CRC-32 of everything before |
 //!
 //! The hash table is not kept: it is filled again with another seed. The tail of the path index is what is in
-//! no segment. Policies come after the names, so that a policy that a name refers to is always there.
+//! no segment; an id of a segment without a record was removed. Policies come after the names, so that a policy that a name refers to is always there.
 
 use std::{
     io::{self, BufWriter, Write},
     path::Path,
+    sync::Arc,
 };
 
 use fst::raw::Fst;
 use host::{Disk, DiskFile, Open};
-use metric::{Aggregation, MetricId, Policy, is_tagged};
+use metric::{Aggregation, Column, MetricId, Policy, is_tagged};
 
 use crate::{
     arena::{Arena, NOWHERE},
@@ -40,7 +42,10 @@ use crate::{
 const MAGIC: &[u8; 8] = b"plumbgo1";
 
 /// The way that the rest is laid out.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Written until metrics could be removed.
+const WITHOUT_NEXT_ID: u32 = 1;
 
 /// Why a saved registry was not opened. The caller falls back to the metrics table, which has everything.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +70,7 @@ impl Registry {
     /// Writes names, ids, policies and the path index to `path`, in place of what was there: after a crash
     /// the file is the old or the new one, whole. Metrics created or changed meanwhile may be missing in it.
     ///
-    /// Metrics can be created meanwhile: the lock is held for one chunk of a mebibyte at a time.
+    /// Metrics can be created meanwhile: the lock is held for one chunk of a mebibyte at a time. A removal waits.
     ///
     /// While ids are reserved ([`Registry::reserve`]) this removes the file: the metrics table may have those ids or
     /// not, so the next start must read the table to give none of them to another name.
@@ -76,6 +81,8 @@ impl Registry {
                 _ => Ok(()),
             };
         }
+        // No record moves meanwhile.
+        let _compacting = self.compacting.lock();
         host::replace_file_with(disk, path, |file| {
             let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };
             self.write_to(&mut out)?;
@@ -98,10 +105,11 @@ impl Registry {
     fn write_to(&self, out: &mut Checked<'_>) -> io::Result<()> {
         out.write(MAGIC)?;
         out.u32(VERSION)?;
-        let (ends, segments) = {
+        let (next, ends, segments) = {
             let table = self.names.read();
-            (table.arena.ends(), table.segments.clone())
+            (table.places.end(), table.arena.ends(), table.segments.clone())
         };
+        out.u32(next.0)?;
         out.u32(ends.len() as u32)?;
         let mut copy = Vec::new();
         for (chunk, &end) in ends.iter().enumerate() {
@@ -174,13 +182,14 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
         return Err(OpenError::Damaged("it is not a saved registry"));
     }
     let version = fields.u32()?;
-    if version != VERSION {
+    if !(WITHOUT_NEXT_ID..=VERSION).contains(&version) {
         return Err(OpenError::Version { found: version, expected: VERSION });
     }
     let (body, crc) = bytes.split_last_chunk::<4>().ok_or(OpenError::Damaged("it is cut short"))?;
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err(OpenError::Damaged("its checksum is wrong"));
     }
+    let next = if version == WITHOUT_NEXT_ID { 0 } else { fields.u32()? };
     // The checksum is right, but a forged file can have a right one. So everything is checked, except the
     // transducers.
     let mut arena = Arena::new();
@@ -224,44 +233,46 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
         }
         policies.set_history(metric, spans);
     }
-    registry(arena, segments, policies)
+    registry(MetricId(next), arena, segments, policies)
 }
 
 /// Puts together what the file has, and derives what it does not have.
-fn registry(arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<Registry, OpenError> {
-    // Ids are nearly dense. A forged one must not make columns of 16 GiB.
+fn registry(next: MetricId, arena: Arena, segments: Vec<Segment>, policies: Policies) -> Result<Registry, OpenError> {
     let highest = arena.places().map(|place| arena.get(place).id).max();
-    let end = highest.map_or(0, |id| id.index() + 1);
+    let end = highest.map_or(next, |id| next.max(MetricId(id.0.saturating_add(1))));
     let records = arena.places().count();
-    if end > records.saturating_mul(64) + (1 << 20) || end > u32::MAX as usize {
-        return Err(OpenError::Damaged("its ids are not dense"));
-    }
-    let mut indexed = vec![false; end];
+    let mut indexed = Column::new(|| false);
     for &id in segments.iter().flat_map(|segment| &segment.ids) {
-        *indexed.get_mut(id.index()).ok_or(OpenError::Damaged("a segment has an unknown id"))? = true;
+        if id >= end {
+            return Err(OpenError::Damaged("a segment has an unknown id"));
+        }
+        *indexed.entry(id) = true;
     }
     let registry = Registry::of(Table::new(), policies);
     {
         let mut table = registry.names.write();
         let policies = registry.policies.read();
-        table.places = vec![NOWHERE; end];
+        table.places.extend_to(end);
         table.reserve(records);
         for place in arena.places() {
             let record = arena.get(place);
             let name = std::str::from_utf8(record.name).map_err(|_| OpenError::Damaged("a name is not UTF-8"))?;
             policies.get(record.policy).ok_or(OpenError::Damaged("a metric has an unknown policy"))?;
-            let id = record.id.index();
-            if table.places[id] != NOWHERE {
+            let held = table.places.entry(record.id);
+            if *held != NOWHERE {
                 return Err(OpenError::Damaged("an id is there twice"));
             }
-            table.places[id] = place;
+            *held = place;
             table.add_place(registry.hash(record.name), place);
             if is_tagged(name) {
                 table.tagged.push(record.id);
-            } else if !indexed[id] {
+            } else if indexed.get(record.id) != Some(&true) {
                 table.tail.push(record.id);
             }
         }
+        let has_record = |&&id: &&MetricId| table.places.get(id).is_some_and(|&place| place != NOWHERE);
+        let ids = segments.iter().flat_map(|segment| &segment.ids);
+        table.removed = Arc::new(ids.filter(|id| !has_record(id)).copied().collect());
         table.arena = arena;
         for segment in segments {
             table.add_segment(segment);

@@ -5,7 +5,7 @@
 //! a thousand hosts with the same metrics cost little more than one.
 
 use metric::MetricId;
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use fst::{
     Streamer,
@@ -66,9 +66,10 @@ impl Segment {
     }
 }
 
-/// Reads several sorted sources of names as one.
+/// Reads several sorted sources of names as one, without removed metrics: the same name may be there under a later id.
 pub(crate) struct Merge<'a> {
     sources: Vec<Source<'a>>,
+    removed: &'a HashSet<MetricId>,
 }
 
 enum Source<'a> {
@@ -78,7 +79,11 @@ enum Source<'a> {
 
 impl<'a> Merge<'a> {
     /// Segments, and names that are in none yet, in byte order.
-    pub(crate) fn new(segments: &'a [Arc<Segment>], sorted: &'a [(&'a [u8], MetricId)]) -> Merge<'a> {
+    pub(crate) fn new(
+        segments: &'a [Arc<Segment>],
+        sorted: &'a [(&'a [u8], MetricId)],
+        removed: &'a HashSet<MetricId>,
+    ) -> Merge<'a> {
         let segments = segments.iter().filter_map(|segment| {
             let stream = segment.fst.stream();
             let mut source = Source::Segment { stream, ids: &segment.ids, name: Vec::new(), id: MetricId::NONE };
@@ -88,7 +93,7 @@ impl<'a> Merge<'a> {
         if !sorted.is_empty() {
             sources.push(Source::Sorted { rest: sorted });
         }
-        Merge { sources }
+        Merge { sources, removed }
     }
 
     /// Calls `each` with every name and id in byte order, until it returns false.
@@ -104,7 +109,8 @@ impl<'a> Merge<'a> {
             let bound = second.map(|second| self.sources[second].name().to_vec());
             let source = &mut self.sources[least];
             loop {
-                if !each(source.name(), source.id()) {
+                let is_there = self.removed.is_empty() || !self.removed.contains(&source.id());
+                if is_there && !each(source.name(), source.id()) {
                     return;
                 }
                 if !source.advance() {

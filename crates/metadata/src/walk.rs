@@ -7,6 +7,8 @@
 //! 4. A place in the transducer whose subtree held no answer for a state of the automaton holds none when
 //!    another path leads to it in the same state, and is not entered again. Equal subtrees are one place,
 //!    so a pattern that matches nothing costs a walk through one host, not through all.
+//! 5. Removed metrics stay in a segment until it is built again. They do not answer, nor do branches with no others
+//!    below; where one was met, point 4 does not hold, since equal subtrees may have other metrics.
 
 use metric::MetricId;
 use std::collections::HashSet;
@@ -63,8 +65,9 @@ struct Fork<'a> {
     // Sum of the outputs on the way here: the rank of the first name beneath.
     rank: u64,
     path_len: usize,
-    // Answers when it was entered.
+    // Answers, and removed metrics met, when it was entered.
     found: usize,
+    met: u64,
 }
 
 /// The nodes of a segment that a pattern names, in the order of paths.
@@ -72,16 +75,18 @@ pub(crate) fn segment(
     segment: &Segment,
     glob: &mut Glob,
     leaves_only: bool,
+    removed: &HashSet<MetricId>,
     budget: &mut Budget<'_>,
 ) -> Result<Found, FindError> {
     let mut found = Found::default();
+    let mut met = 0;
     let mut barren: HashSet<(usize, LazyStateID), foldhash::fast::FixedState> = HashSet::default();
     let mut path: Vec<u8> = Vec::new();
     let root = segment.fst.root();
-    let mut forks = vec![Fork { node: root, next: 0, state: glob.start, rank: 0, path_len: 0, found: 0 }];
+    let mut forks = vec![Fork { node: root, next: 0, state: glob.start, rank: 0, path_len: 0, found: 0, met: 0 }];
     while let Some(fork) = forks.last_mut() {
         if fork.next == fork.node.len() {
-            if fork.found == found.len() {
+            if fork.found == found.len() && fork.met == met {
                 barren.insert((fork.node.addr(), fork.state));
             }
             forks.pop();
@@ -105,19 +110,29 @@ pub(crate) fn segment(
             if node.len() == 1 && !node.is_final() {
                 // Most places have one way on. Only before a dot may a path end here.
                 if node.transition(0).inp == b'.' && !leaves_only && glob.accepts(state)? {
-                    budget.check_nodes(found.len() + 1)?;
-                    found.push(path_text(&path), MetricId::NONE, true)?;
+                    if has_metrics_below(segment, node, rank, removed, budget)? {
+                        budget.check_nodes(found.len() + 1)?;
+                        found.push(path_text(&path), MetricId::NONE, true)?;
+                    } else {
+                        met += 1;
+                    }
                 }
                 index = 0;
                 continue;
             }
             if glob.accepts(state)? {
-                let is_branch = node.find_input(b'.').is_some();
-                let id = match node.is_final() {
+                let mut id = match node.is_final() {
                     true => segment.id(rank + node.final_output().value()),
                     false => MetricId::NONE,
                 };
-                if id != MetricId::NONE || is_branch && !leaves_only {
+                if !removed.is_empty() && removed.contains(&id) {
+                    (id, met) = (MetricId::NONE, met + 1);
+                }
+                let mut is_branch = node.find_input(b'.').is_some() && (id != MetricId::NONE || !leaves_only);
+                if is_branch && !has_metrics_below(segment, node, rank, removed, budget)? {
+                    (is_branch, met) = (false, met + 1);
+                }
+                if id != MetricId::NONE || is_branch {
                     budget.check_nodes(found.len() + 1)?;
                     found.push(path_text(&path), id, is_branch)?;
                 }
@@ -127,12 +142,37 @@ pub(crate) fn segment(
                 continue;
             }
             if node.len() > 1 && !barren.contains(&(node.addr(), state)) {
-                forks.push(Fork { node, next: 0, state, rank, path_len: path.len(), found: found.len() });
+                forks.push(Fork { node, next: 0, state, rank, path_len: path.len(), found: found.len(), met });
             }
             break;
         }
     }
     Ok(found)
+}
+
+/// Whether a node has a dot with a metric below that is not removed. Each removed one costs a visit, until the first other.
+fn has_metrics_below(
+    segment: &Segment,
+    node: Node<'_>,
+    rank: u64,
+    removed: &HashSet<MetricId>,
+    budget: &mut Budget<'_>,
+) -> Result<bool, FindError> {
+    let Some(dot) = node.find_input(b'.') else { return Ok(false) };
+    if removed.is_empty() {
+        return Ok(true);
+    }
+    let transition = node.transition(dot);
+    let mut places = vec![(segment.fst.node(transition.addr), rank + transition.out.value())];
+    while let Some((node, rank)) = places.pop() {
+        budget.spend(1)?;
+        if node.is_final() && !removed.contains(&segment.id(rank + node.final_output().value())) {
+            return Ok(true);
+        }
+        let below = node.transitions().map(|next| (segment.fst.node(next.addr), rank + next.out.value()));
+        places.extend(below);
+    }
+    Ok(false)
 }
 
 fn path_text(path: &[u8]) -> &str {

@@ -1,5 +1,5 @@
-//! The registry against a naive model: random names, random globs, random moments of compaction, saving and
-//! opening. Every test prints its seed; `SEED=… cargo test -p metadata --test model` repeats a run.
+//! The registry against a naive model: random names, random globs, random removals, random moments of compaction, saving
+//! and opening. Every test prints its seed; `SEED=… cargo test -p metadata --test model` repeats a run.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -164,12 +164,27 @@ fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
         let mut registry = Registry::new();
         let policy = registry.intern(&Policy::default());
         let mut names: BTreeMap<String, MetricId> = BTreeMap::new();
+        let mut next = 0;
         for _ in 0..40 {
             for _ in 0..random.below(20) {
                 let name = random.name();
                 let hash = registry.hash(name.as_bytes());
                 let id = registry.write().create(hash, &name, policy, 1);
-                assert_eq!(*names.entry(name).or_insert(id), id);
+                let known = *names.entry(name).or_insert(MetricId(next));
+                assert_eq!(id, known, "an id is never given twice");
+                next = next.max(id.0 + 1);
+            }
+            if random.below(3) == 0 {
+                let share = 1 + random.below(4);
+                let gone: Vec<(String, MetricId)> =
+                    names.iter().filter(|_| random.below(4) < share).map(|(name, &id)| (name.clone(), id)).collect();
+                let ids: Vec<MetricId> = gone.iter().map(|&(_, id)| id).collect();
+                assert_eq!((registry.remove(&ids), registry.remove(&ids)), (ids.len(), 0));
+                for (name, id) in gone {
+                    names.remove(&name);
+                    assert_eq!(registry.read().name(id), "");
+                    assert_eq!(registry.records(&[id]), []);
+                }
             }
             match random.below(6) {
                 0 => registry.compact_fully(),
@@ -256,4 +271,70 @@ fn a_find_sees_what_was_created_before_it_and_nothing_that_never_was() {
     registry.compact_fully();
     let statistics = registry.index_statistics();
     assert_eq!((statistics.indexed, statistics.tail, statistics.segments), (60_000, 0, 1));
+}
+
+#[test]
+fn metrics_that_come_and_go_take_no_more_memory_each_time() {
+    const METRICS: usize = 40_000;
+    let registry = Registry::new();
+    let policy = registry.intern(&Policy::default());
+    // One in a thousand stays.
+    let name = |round: usize, i: usize| match i % 1000 {
+        0 => format!("stays.m{i}"),
+        _ => format!("round{round}.some.path.of.a.pod.m{i}"),
+    };
+    let mut used = Vec::new();
+    for round in 0..10 {
+        let create = |i| {
+            let name = name(round, i);
+            registry.write().create(registry.hash(name.as_bytes()), &name, policy, 1)
+        };
+        let ids: Vec<MetricId> = (0..METRICS).map(create).collect();
+        while registry.compact() {}
+        let gone: Vec<MetricId> =
+            ids.into_iter().enumerate().filter(|(i, _)| i % 1000 != 0).map(|(_, id)| id).collect();
+        assert_eq!(registry.remove(&gone), gone.len());
+        while registry.compact() {}
+        assert_eq!(registry.len(), METRICS / 1000);
+        assert_eq!(registry.leaves("**", &FindLimits::default()).unwrap().len(), METRICS / 1000);
+        used.push(registry.memory_bytes());
+    }
+    println!("bytes after each round: {used:?}");
+    assert!(used[9] < used[0] + 64 * 1024, "{used:?}");
+    assert!(used[9] < 3 << 20, "{used:?}");
+}
+
+#[test]
+fn finds_while_metrics_come_and_go_see_those_that_stay() {
+    let registry = Registry::new();
+    let policy = registry.intern(&Policy::default());
+    let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, policy, 1);
+    for i in 0..3000 {
+        create(&format!("stays.g{}.m{i}", i % 10));
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..20 {
+                let ids: Vec<MetricId> = (0..3000).map(|i| create(&format!("stays.g{}.n{i}", i % 10))).collect();
+                if round % 2 == 0 {
+                    registry.compact();
+                }
+                registry.remove(&ids);
+            }
+            done.store(true, Ordering::Release);
+        });
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                registry.compact();
+            }
+        });
+        while !done.load(Ordering::Acquire) {
+            assert_eq!(registry.leaves("stays.g3.m*", &FindLimits::default()).unwrap().len(), 300);
+        }
+    });
+    registry.compact_fully();
+    assert_eq!(registry.find("**", &FindLimits::default()).unwrap().len(), 3011);
+    let statistics = registry.index_statistics();
+    assert_eq!((statistics.indexed, statistics.tail), (3000, 0));
 }

@@ -155,7 +155,12 @@ fn a_torn_or_altered_file_is_rejected() {
     let mut newer = whole.clone();
     newer[8] += 1;
     std::fs::write(&file, &newer).unwrap();
-    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Version { found: 2, expected: 1 })));
+    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Version { found: 3, expected: 2 })));
+    // As it was written until metrics could be removed: without the next id.
+    let mut older = [&whole[..8], &1u32.to_le_bytes(), &whole[16..whole.len() - 4]].concat();
+    older.extend(crc32fast::hash(&older).to_le_bytes());
+    std::fs::write(&file, &older).unwrap();
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
     std::fs::write(&file, &whole).unwrap();
     check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
 }
@@ -294,4 +299,32 @@ fn nothing_is_saved_while_ids_are_reserved() {
     registry.adopt(&records);
     registry.save(&host::SystemDisk, &path).unwrap();
     assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().records(&[MetricId(6)]), records);
+}
+
+#[test]
+fn removed_metrics_stay_removed_and_their_ids_are_not_given_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("names");
+    let registry = Registry::new();
+    registry.restore(some_records());
+    registry.compact_fully();
+    // One with a history, a tagged one, the one with the highest id.
+    assert_eq!(registry.remove(&[MetricId(1), MetricId(3), MetricId(5), MetricId(99)]), 3);
+    registry.save(&host::SystemDisk, &file).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
+    for registry in [registry, opened] {
+        let paths = |pattern: &str| {
+            let found = registry.find(pattern, &FindLimits::default()).unwrap();
+            found.iter().map(|node| (node.path.to_owned(), node.is_branch)).collect::<Vec<_>>()
+        };
+        assert_eq!(paths("a.*"), [("a.b".to_owned(), false)]);
+        assert_eq!((paths("n;t=v"), registry.policies(MetricId(1))), (vec![], None));
+        let policy = registry.intern(&Policy::default());
+        let again = registry.write().create(registry.hash(b"a.c"), "a.c", policy, 7);
+        assert_eq!(again, MetricId(6));
+        assert_eq!(registry.policies(again).unwrap().len(), 1);
+        assert_eq!(registry.len(), 3);
+        registry.compact_fully();
+        assert_eq!(paths("a.*"), [("a.b".to_owned(), false), ("a.c".to_owned(), false)]);
+    }
 }

@@ -14,6 +14,7 @@
 //! # Ok::<(), metric::RetentionError>(())
 //! ```
 
+mod column;
 mod id;
 mod name;
 
@@ -30,6 +31,7 @@ mod policy;
 
 pub use aggregation::{Aggregation, Partial, SATURATED_COUNT, UnknownAggregation};
 pub use choice::StageChoice;
+pub use column::Column;
 pub use id::MetricId;
 pub use name::{MAX_COMPONENTS, MAX_NAME_BYTES, NameError, canonical_name, is_tagged};
 pub use policy::Policy;
