@@ -7,17 +7,21 @@
 
 mod backoff;
 mod clock;
+mod damaged_folder;
 mod disk;
 mod failing;
 mod random;
+mod trash;
 
 use std::sync::Arc;
 
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use damaged_folder::DamagedFolder;
 pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
 pub use failing::{Call, FailingDisk};
 pub use random::{Random, SeededRandom, SystemRandom};
+pub use trash::{Trash, TrashEntry};
 
 /// Time, files and random numbers. A clone shares them.
 #[derive(Debug, Clone)]

@@ -1,0 +1,147 @@
+//! The folder `damaged/`: files and bytes that could not be read as what they should be. The program deletes nothing
+//! in it.
+//!
+//! ```text
+//! damaged/store_names_00000001.log               a file that was moved here; ~1, ~2, … where the name is taken
+//! damaged/store_names_00000001.log+8192@1a2b3c4d bytes that were copied from this offset of a file, and their CRC-32
+//! damaged/list                                   a line for each: when, name, bytes, why
+//! ```
+
+use std::{
+    io::{self, Seek, SeekFrom, Write},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use crate::{Clock, Disk, Host, Open, replace_file};
+
+/// Lines of `list` are not added beyond this size; the files still are.
+const LONGEST_LIST: u64 = 4 << 20;
+
+/// Keeps what is damaged, in `damaged/` of the data folder. A clone is the same folder.
+#[derive(Debug, Clone)]
+pub struct DamagedFolder {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    data: PathBuf,
+    dir: PathBuf,
+}
+
+impl DamagedFolder {
+    /// The folder of a data folder; made when something is put in it.
+    pub fn new(host: &Host, data: &Path) -> DamagedFolder {
+        DamagedFolder {
+            disk: host.disk.clone(),
+            clock: host.clock.clone(),
+            data: data.to_owned(),
+            dir: data.join("damaged"),
+        }
+    }
+
+    /// Moves a file or folder of the data folder here, durably. Returns its name relative to the data folder.
+    pub fn move_in(&self, path: &Path, why: &str) -> io::Result<String> {
+        self.make()?;
+        let flat = self.flat_name(path);
+        let mut name = flat.clone();
+        for copy in 1.. {
+            if !self.disk.exists(&self.dir.join(&name)) {
+                break;
+            }
+            name = format!("{flat}~{copy}");
+        }
+        self.disk.rename(path, &self.dir.join(&name))?;
+        self.disk.sync_dir(&self.dir)?;
+        self.disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        self.note(&name, None, why);
+        Ok(format!("damaged/{name}"))
+    }
+
+    /// Keeps a copy of the bytes at an offset of a file, durably. The same bytes are kept once, also when the next start
+    /// finds them again. Returns the name of the copy relative to the data folder.
+    pub fn keep_bytes(&self, path: &Path, offset: u64, bytes: &[u8], why: &str) -> io::Result<String> {
+        self.make()?;
+        let name = format!("{}+{offset}@{:08x}", self.flat_name(path), crc32fast::hash(bytes));
+        let kept = self.dir.join(&name);
+        if !self.disk.exists(&kept) {
+            replace_file(&*self.disk, &kept, bytes)?;
+            self.note(&name, Some(bytes.len()), why);
+        }
+        Ok(format!("damaged/{name}"))
+    }
+
+    /// Files and folders that are kept, and the bytes of the files.
+    pub fn usage(&self) -> io::Result<(u64, u64)> {
+        let entries = match self.disk.read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
+            entries => entries?,
+        };
+        let kept = || entries.iter().filter(|entry| entry.name != "list");
+        Ok((kept().count() as u64, kept().map(|entry| entry.len).sum()))
+    }
+
+    fn make(&self) -> io::Result<()> {
+        if self.disk.exists(&self.dir) {
+            return Ok(());
+        }
+        self.disk.create_dir_all(&self.dir)?;
+        self.disk.sync_dir(&self.data)
+    }
+
+    /// `store/names/1.log` of the data folder as `store_names_1.log`.
+    fn flat_name(&self, path: &Path) -> String {
+        flat_name(path.strip_prefix(&self.data).unwrap_or(path))
+    }
+
+    /// Adds a line to `list`. The bytes are safe without it, so that an error is not one of the caller's.
+    fn note(&self, name: &str, bytes: Option<usize>, why: &str) {
+        let bytes = bytes.map_or_else(|| "moved".to_owned(), |bytes| format!("{bytes} bytes"));
+        let line = format!("{} {name}: {bytes}: {}\n", self.clock.now(), why.replace('\n', " "));
+        let add = || -> io::Result<()> {
+            let mut list = self.disk.open(&self.dir.join("list"), Open::ReadWrite)?;
+            if list.seek(SeekFrom::End(0))? < LONGEST_LIST {
+                list.write_all(line.as_bytes())?;
+            }
+            Ok(())
+        };
+        let _ = add();
+    }
+}
+
+/// A path as one name.
+pub(crate) fn flat_name(path: &Path) -> String {
+    let parts: Vec<_> = path.components().map(|part| part.as_os_str().to_string_lossy()).collect();
+    // Names end at 255 bytes, and others are added.
+    let mut name: String = parts.join("_").chars().map(|c| if c == '/' || c.is_control() { '_' } else { c }).collect();
+    while name.len() > 180 {
+        name.pop();
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_bytes_are_kept_under_names_of_their_own() {
+        let data = tempfile::tempdir().unwrap();
+        let host = Host::system();
+        let folder = DamagedFolder::new(&host, data.path());
+        assert_eq!(folder.usage().unwrap(), (0, 0));
+        let path = data.path().join("store/names/1.log");
+        host.disk.create_dir_all(path.parent().unwrap()).unwrap();
+        for (contents, name) in [("one", "damaged/store_names_1.log"), ("two", "damaged/store_names_1.log~1")] {
+            replace_file(&*host.disk, &path, contents.as_bytes()).unwrap();
+            assert_eq!(folder.move_in(&path, "a test says so").unwrap(), name);
+            assert_eq!(host.disk.read_to_string(&data.path().join(name)).unwrap(), contents);
+            assert!(!host.disk.exists(&path));
+        }
+        let copy = folder.keep_bytes(&path, 4096, b"xyz", "it is damaged").unwrap();
+        assert_eq!(folder.keep_bytes(&path, 4096, b"xyz", "it is damaged").unwrap(), copy);
+        assert_ne!(folder.keep_bytes(&path, 4096, b"xy", "it is damaged").unwrap(), copy);
+        assert_eq!(host.disk.read(&data.path().join(copy)).unwrap(), b"xyz");
+        assert_eq!(folder.usage().unwrap(), (4, 11));
+        let list = host.disk.read_to_string(&data.path().join("damaged/list")).unwrap();
+        assert_eq!(list.lines().count(), 4, "{list}");
+    }
+}

@@ -1,0 +1,208 @@
+//! The folder `trash/`: what expired or was replaced, until it is old enough to delete.
+//!
+//! ```text
+//! trash/00000001-1700000000-86400-store_datapoints_10080p_60s_0_7083
+//! trash/running                                   seconds that the program has run, in text
+//! ```
+//!
+//! The name of an entry has a number, the time by the clock, and the running time when the entry came, so that one
+//! rename puts it there. Its age is running time: a clock that is wrong empties nothing.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use crate::{Clock, Disk, Host, damaged_folder::flat_name, replace_file};
+
+/// The file with the running time.
+const RUNNING: &str = "running";
+
+/// Something in the trash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrashEntry {
+    /// Its name in the folder.
+    pub name: String,
+    /// Its path before, with `_` between the parts.
+    pub what: String,
+    /// When it came, Unix seconds by the clock of then.
+    pub since: i64,
+    /// How long the program has run since.
+    pub age: Duration,
+    /// Bytes of it, with everything below it.
+    pub bytes: u64,
+}
+
+/// The trash of a data folder. Share it: it numbers the entries.
+#[derive(Debug)]
+pub struct Trash {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    data: PathBuf,
+    dir: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// The number of the last entry.
+    last: u64,
+    /// Seconds.
+    running: u64,
+}
+
+impl Trash {
+    /// Reads the running time so far.
+    pub fn open(host: &Host, data: &Path) -> io::Result<Trash> {
+        let dir = data.join("trash");
+        let saved = match host.disk.read(&dir.join(RUNNING)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => String::from_utf8_lossy(&read?).trim().parse().ok(),
+        };
+        let trash = Trash {
+            disk: host.disk.clone(),
+            clock: host.clock.clone(),
+            data: data.to_owned(),
+            dir,
+            state: Mutex::new(State { last: 0, running: saved.unwrap_or(0) }),
+        };
+        for (number, _, running, _) in trash.names()?.iter().filter_map(|name| parse(name)) {
+            let mut state = trash.state.lock().unwrap_or_else(PoisonError::into_inner);
+            // Without the file, entries are as young as the oldest can be.
+            state.running = state.running.max(running);
+            state.last = state.last.max(number);
+        }
+        Ok(trash)
+    }
+
+    /// Moves a file or folder of the data folder here, durably. Returns its name relative to the data folder.
+    pub fn move_in(&self, path: &Path) -> io::Result<String> {
+        if !self.disk.exists(&self.dir) {
+            self.disk.create_dir_all(&self.dir)?;
+            self.disk.sync_dir(&self.data)?;
+        }
+        let (number, running) = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.last += 1;
+            (state.last, state.running)
+        };
+        let what = flat_name(path.strip_prefix(&self.data).unwrap_or(path));
+        let name = format!("{number:08}-{}-{running}-{what}", self.clock.now());
+        self.disk.rename(path, &self.dir.join(&name))?;
+        self.disk.sync_dir(&self.dir)?;
+        self.disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
+        Ok(format!("trash/{name}"))
+    }
+
+    /// What is in the trash, oldest first.
+    pub fn entries(&self) -> io::Result<Vec<TrashEntry>> {
+        let now = self.state.lock().unwrap_or_else(PoisonError::into_inner).running;
+        let mut entries = Vec::new();
+        for name in self.names()? {
+            let Some((number, since, running, what)) = parse(&name) else { continue };
+            let age = Duration::from_secs(now.saturating_sub(running));
+            let bytes = self.bytes_of(&self.dir.join(&name))?;
+            entries.push((number, TrashEntry { what: what.to_owned(), since, age, bytes, name: name.clone() }));
+        }
+        entries.sort_by_key(|(number, _)| *number);
+        Ok(entries.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    /// Adds to the running time, durably. The caller measures with a stopwatch; what is not added is lost at a crash, and
+    /// entries stay that much longer.
+    pub fn add_running(&self, time: Duration) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = state.running + time.as_secs();
+        if self.disk.exists(&self.dir) {
+            replace_file(&*self.disk, &self.dir.join(RUNNING), format!("{running}\n").as_bytes())?;
+        }
+        state.running = running;
+        Ok(())
+    }
+
+    /// Deletes an entry.
+    pub fn delete(&self, name: &str) -> io::Result<()> {
+        let path = self.dir.join(name);
+        let is_dir = self.disk.read_dir(&self.dir)?.iter().any(|entry| entry.path == path && entry.is_dir);
+        if is_dir {
+            self.disk.remove_dir_all(&path)?;
+        } else {
+            self.disk.remove_file(&path)?;
+        }
+        self.disk.sync_dir(&self.dir)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        match self.disk.read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => Ok(entries?.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()),
+        }
+    }
+
+    fn bytes_of(&self, path: &Path) -> io::Result<u64> {
+        let parent = path.parent().unwrap_or(Path::new("."));
+        let Some(entry) = self.disk.read_dir(parent)?.into_iter().find(|entry| entry.path == path) else {
+            return Ok(0);
+        };
+        if entry.is_dir { self.bytes_below(path) } else { Ok(entry.len) }
+    }
+
+    fn bytes_below(&self, dir: &Path) -> io::Result<u64> {
+        let mut bytes = 0;
+        for entry in self.disk.read_dir(dir)? {
+            bytes += if entry.is_dir { self.bytes_below(&entry.path)? } else { entry.len };
+        }
+        Ok(bytes)
+    }
+}
+
+/// Number, time, running time and path of an entry's name.
+fn parse(name: &str) -> Option<(u64, i64, u64, &str)> {
+    let (number, rest) = name.split_once('-')?;
+    let (since, rest) = rest.split_once('-')?;
+    let (running, what) = rest.split_once('-')?;
+    Some((number.parse().ok()?, since.parse().ok()?, running.parse().ok()?, what))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    #[test]
+    fn entries_have_the_running_time_as_their_age_across_restarts() {
+        let data = tempfile::tempdir().unwrap();
+        let host = Host { clock: Arc::new(ManualClock::at(1_700_000_000)), ..Host::system() };
+        let put = |trash: &Trash, name: &str| {
+            let dir = data.path().join("store").join(name);
+            host.disk.create_dir_all(&dir).unwrap();
+            replace_file(&*host.disk, &dir.join("rows"), b"12345").unwrap();
+            let moved = trash.move_in(&dir).unwrap();
+            assert!(!host.disk.exists(&dir) && host.disk.exists(&data.path().join(moved).join("rows")));
+        };
+        let trash = Trash::open(&host, data.path()).unwrap();
+        assert_eq!(trash.entries().unwrap(), []);
+        put(&trash, "7083");
+        trash.add_running(Duration::from_secs(3600)).unwrap();
+        put(&trash, "7084");
+        drop(trash);
+
+        let trash = Trash::open(&host, data.path()).unwrap();
+        trash.add_running(Duration::from_secs(60)).unwrap();
+        put(&trash, "7083");
+        let entries = trash.entries().unwrap();
+        let shown: Vec<_> = entries.iter().map(|e| (e.what.as_str(), e.since, e.age.as_secs(), e.bytes)).collect();
+        let at = 1_700_000_000;
+        assert_eq!(shown, [("store_7083", at, 3660, 5), ("store_7084", at, 60, 5), ("store_7083", at, 0, 5)]);
+
+        // Without the running time, entries are younger, not older.
+        host.disk.remove_file(&data.path().join("trash/running")).unwrap();
+        let trash = Trash::open(&host, data.path()).unwrap();
+        let ages: Vec<u64> = trash.entries().unwrap().iter().map(|entry| entry.age.as_secs()).collect();
+        assert_eq!(ages, [3660, 60, 0]);
+        trash.delete(&entries[0].name).unwrap();
+        assert_eq!(trash.entries().unwrap().len(), 2);
+    }
+}
