@@ -10,6 +10,7 @@ mod clock;
 mod damaged_folder;
 mod disk;
 mod failing;
+mod judging;
 mod random;
 mod trash;
 
@@ -20,6 +21,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use damaged_folder::DamagedFolder;
 pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
 pub use failing::{Call, FailingDisk};
+pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use trash::{Trash, TrashEntry};
 

@@ -3,6 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use carbon::Rules;
+use host::JudgingTime;
 use metadata::Registry;
 use metric::MetricId;
 use parking_lot::Mutex;
@@ -55,6 +56,11 @@ impl Ingest {
     /// Where queries read from.
     pub fn series(&self) -> Arc<dyn SeriesSource> {
         self.stats.reader.clone()
+    }
+
+    /// The time by which points are judged.
+    pub fn time(&self) -> &Arc<JudgingTime> {
+        self.stats.acceptor.time()
     }
 
     /// The registry the names are in.

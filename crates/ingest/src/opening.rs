@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, time::Duration};
 
 use carbon::Rules;
-use host::Clock;
+use host::{Clock, JudgingTime};
 use metadata::Registry;
 use store::Store;
 
@@ -63,6 +63,7 @@ impl Ingest {
 /// The owners that a recovery fills from the journal.
 struct Memory {
     clock: Arc<dyn Clock>,
+    time: Arc<JudgingTime>,
     store: Store,
     registry: Arc<Registry>,
     policies: Arc<Policies>,
@@ -74,6 +75,7 @@ struct Memory {
 impl Memory {
     fn new(options: &IngestOptions, store: Store, registry: Arc<Registry>) -> Memory {
         let clock = options.host.clock.clone();
+        let time = options.time.clone().unwrap_or_else(|| Arc::new(JudgingTime::of(clock.clone())));
         let journal_size = Arc::new(JournalSize::default());
         let back_pressure = Arc::new(BackPressure::new(
             options.memory_limit_bytes,
@@ -83,7 +85,7 @@ impl Memory {
         ));
         let policies = Arc::new(Policies::new(registry.clone()));
         let memtable = Memtable::new(registry.clone(), policies.clone(), back_pressure.clone(), store.shared.is_none());
-        Memory { clock, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
+        Memory { clock, time, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
     }
 
     /// Reads the existing segments, and opens the journal after them.
@@ -110,7 +112,7 @@ struct Owners {
 
 impl Owners {
     fn new(memory: Memory, journal: Arc<Journal>, rules: Rules, recovered: &mut Recovered) -> Owners {
-        let Memory { clock, store, registry, policies, back_pressure, memtable, .. } = &memory;
+        let Memory { clock, time, store, registry, policies, back_pressure, memtable, .. } = &memory;
         let health = Arc::new(StoreHealth::new(clock.clone()));
         let reading = CallHealth::new(Outage::new(clock.clone()));
         let spill = Arc::new(Spill::new(journal.clone(), back_pressure.clone(), health.clone(), reading));
@@ -131,12 +133,13 @@ impl Owners {
             spill: spill.clone(),
             health: health.clone(),
             clock: clock.clone(),
+            time: time.clone(),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }
     }
 
     fn acceptor(&self, sync: Sync) -> (Acceptor, Arc<NewMetrics>) {
-        let Memory { registry, back_pressure, memtable, clock, .. } = &self.memory;
+        let Memory { registry, back_pressure, memtable, clock, time, .. } = &self.memory;
         let new_metrics = Arc::new(NewMetrics::new(
             registry.clone(),
             self.rules.clone(),
@@ -151,13 +154,14 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             spill: self.spill.clone(),
             clock: clock.clone(),
+            time: time.clone(),
             sync,
         });
         (acceptor, new_metrics)
     }
 
     fn policy_changes(&self) -> PolicyChanges {
-        let Memory { registry, back_pressure, memtable, clock, .. } = &self.memory;
+        let Memory { registry, back_pressure, memtable, time, .. } = &self.memory;
         PolicyChanges {
             rules: self.rules.clone(),
             registry: registry.clone(),
@@ -166,7 +170,7 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             registration: self.registration.clone(),
             writer: self.writer.clone(),
-            clock: clock.clone(),
+            time: time.clone(),
         }
     }
 
@@ -206,8 +210,9 @@ impl Owners {
         let cycle = Arc::new(self.cycle(policy_changes.clone()));
         let read_back = Arc::new(self.read_back(recovered.ids));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
-        let Memory { clock, store, registry, journal_size, back_pressure, memtable, .. } = memory;
-        let reader = Arc::new(Reader::new(store.points, registry, memtable.clone(), health.clone(), clock.clone()));
+        let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
+        let reader =
+            Arc::new(Reader::new(store.points, registry, memtable.clone(), health.clone(), clock.clone(), time));
         let outage_log = OutageLog {
             health: health.clone(),
             back_pressure: back_pressure.clone(),

@@ -1,8 +1,8 @@
 //! Settings of the pipeline, and why it cannot begin.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use host::Host;
+use host::{Host, JudgingTime};
 use store::{DamageLog, StoreError};
 
 use crate::accept::Sync;
@@ -12,6 +12,8 @@ use crate::accept::Sync;
 pub struct IngestOptions {
     /// Clock, and disk of the journal.
     pub host: Host,
+    /// The time by which points are judged; without one, it is the clock's as of the start.
+    pub time: Option<Arc<JudgingTime>>,
     /// Folder of the journal.
     pub journal_dir: PathBuf,
     /// When it is synced.
@@ -31,6 +33,7 @@ impl Default for IngestOptions {
     fn default() -> IngestOptions {
         IngestOptions {
             host: Host::system(),
+            time: None,
             journal_dir: PathBuf::from("data/journal"),
             sync: Sync::Every(Duration::from_secs(1)),
             journal_limit_bytes: 4 << 30,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use carbon::{Decision, Rules};
-use host::Clock;
+use host::JudgingTime;
 use metadata::Registry;
 use metric::MetricId;
 
@@ -30,25 +30,25 @@ pub(crate) struct PolicyChanges {
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) writer: Arc<RowWriter>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: Arc<JudgingTime>,
 }
 
 /// A group of metrics, judged.
 enum Judged {
     /// Points under the policies before, to be stored. `is_unfinished` says that metrics wait for an earlier job.
     Changed { jobs: Vec<Arc<FlushJob>>, is_unfinished: bool },
-    /// Points spill: metrics keep their policies until those are read back.
-    Spilling,
+    /// Points spill, or the clock is in doubt: metrics keep their policies until that ends.
+    Postponed,
     /// Starts the change to other rules, which goes through all metrics.
     Superseded,
 }
 
 impl PolicyChanges {
     /// Puts rules in force for new metrics. Returns whether [`PolicyChanges::apply`] may take as long as the store is
-    /// away.
+    /// away or the clock in doubt.
     pub(crate) fn set(&self, rules: Rules) -> bool {
         self.rules.set(rules);
-        self.back_pressure.is_spilling()
+        self.back_pressure.is_spilling() || !self.time.now().is_certain()
     }
 
     /// Judges every metric that exists by the rules in force, until each of them has its policy.
@@ -85,7 +85,7 @@ impl PolicyChanges {
                 return is_any_unfinished;
             }
             match self.judge_group(&rules, &group, may_take) {
-                Judged::Spilling => return true,
+                Judged::Postponed => return true,
                 Judged::Superseded => return false,
                 Judged::Changed { jobs, is_unfinished } => {
                     is_any_unfinished |= is_unfinished;
@@ -101,13 +101,18 @@ impl PolicyChanges {
             let names = self.registry.read();
             metrics.iter().map(|&metric| rules.rules.decide(names.name(metric))).collect()
         };
-        let now = self.clock.now();
+        // The moment of a change says which policy's stages have a point: it must be right.
+        let now = self.time.now();
+        if !now.is_certain() {
+            return Judged::Postponed;
+        }
+        let now = now.low();
         let (mut changed, mut jobs, mut is_unfinished) = (Vec::new(), Vec::new(), false);
         {
             let mut memtable = self.memtable.lock();
             // Spilled points keep the policy under which they were accepted.
             if self.back_pressure.is_spilling() {
-                return Judged::Spilling;
+                return Judged::Postponed;
             }
             if !self.rules.is_current(rules) {
                 return Judged::Superseded;

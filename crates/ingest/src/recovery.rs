@@ -7,6 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use host::Now;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::{MetricRecord, PolicyChange};
@@ -134,7 +135,7 @@ struct Replay<'a> {
     /// Slots in memory.
     slots: usize,
     // Points before the record of their metric; an intact journal has none.
-    early: HashMap<MetricId, Vec<(Timestamp, ResolvedPoint)>>,
+    early: HashMap<MetricId, Vec<(Now, ResolvedPoint)>>,
     points: Vec<ResolvedPoint>,
 }
 
@@ -245,7 +246,7 @@ impl Replay<'_> {
         self.registry.set_policy(metric, policy, now);
     }
 
-    fn take_points(&mut self, now: Timestamp, points: Points<'_>) {
+    fn take_points(&mut self, now: Now, points: Points<'_>) {
         self.points.clear();
         for point in points {
             if self.memtable.policy(point.metric).is_some() {
@@ -257,7 +258,7 @@ impl Replay<'_> {
         self.apply(now);
     }
 
-    fn apply(&mut self, now: Timestamp) {
+    fn apply(&mut self, now: Now) {
         self.slots += self.memtable.apply_recovered(Journalled::read_back(&self.points, now));
         self.recovered.restored.points += self.points.len() as u64;
     }

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use anyhow::Context;
-use host::{Disk, Host};
+use host::{Disk, Host, JudgingTime};
 use metadata::Registry;
 use store::{DamageLog, NameStore};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -26,6 +26,12 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         ..EmbeddedOptions::default()
     };
     Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))
+}
+
+/// The judging time, from the mark in the folder.
+pub fn open_time(settings: &Settings, host: &Host) -> anyhow::Result<Arc<JudgingTime>> {
+    let time = JudgingTime::open(host, &settings.data.dir).context("cannot use the file clock of the data folder")?;
+    Ok(Arc::new(time))
 }
 
 /// The names: from the saved file if it is valid, otherwise from the metrics table.

@@ -5,6 +5,7 @@ mod allocator;
 mod carbon_files;
 mod cassandra_options;
 mod cli;
+mod clock;
 mod commands;
 mod config;
 mod data_folder;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use cluster::{Cluster, Connection, IndexReadiness};
 use futures::future::BoxFuture;
-use host::Host;
+use host::{Host, JudgingTime, SteadyClock};
 use ingest::{Ingest, IngestOptions};
 use metadata::{Finder, Registry};
 use store::{DamageLog, Events, PointStore, Store};
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     cassandra_options,
-    data_folder::{open_registry, open_store},
+    data_folder::{open_registry, open_store, open_time},
     settings::{Fsync, Settings},
     timed::timed,
 };
@@ -54,15 +54,22 @@ impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
     pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
         let embedded = open_store(opening.settings, &opening.host, &opening.damage)?;
-        match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), opening.host)? {
-            Some(options) => Node::clustered(opening, embedded, options).await,
-            None => Node::alone(opening, embedded).await,
+        let time = open_time(opening.settings, opening.host)?;
+        // Times of writing and of expiry reach other nodes: a jump must not.
+        let steady = Host { clock: Arc::new(SteadyClock(time.clone())), ..opening.host.clone() };
+        match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), &steady)? {
+            Some(options) => Node::clustered(opening, time, embedded, options).await,
+            None => Node::alone(opening, time, embedded).await,
         }
     }
 
-    async fn alone(opening: Opening<'_>, embedded: Arc<EmbeddedDriver>) -> anyhow::Result<Node> {
+    async fn alone(
+        opening: Opening<'_>,
+        time: Arc<JudgingTime>,
+        embedded: Arc<EmbeddedDriver>,
+    ) -> anyhow::Result<Node> {
         let damage = opening.damage.clone();
-        let (store, ingest) = opening.ingest(Store::of(embedded.clone())).await?;
+        let (store, ingest) = opening.ingest(Store::of(embedded.clone()), time).await?;
         Ok(Node {
             store,
             events: embedded,
@@ -78,6 +85,7 @@ impl Node {
 
     async fn clustered(
         opening: Opening<'_>,
+        time: Arc<JudgingTime>,
         embedded: Arc<EmbeddedDriver>,
         options: cluster::Options,
     ) -> anyhow::Result<Node> {
@@ -87,7 +95,7 @@ impl Node {
         }
         let (damage, has_schemas) = (opening.damage.clone(), opening.rules.has_schemas());
         let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;
-        let (store, ingest) = opening.ingest(cluster.store()).await?;
+        let (store, ingest) = opening.ingest(cluster.store(), time).await?;
         let cluster = cluster.attach(ingest.clone(), Handle::current());
         // Without a schema a metric keeps the policy in the tables: it must be known before the first point.
         if !has_schemas {
@@ -109,15 +117,15 @@ impl Node {
 
 impl Opening<'_> {
     /// Reads the names and replays the journal, over this store.
-    async fn ingest(self, store: Store) -> anyhow::Result<(Store, Arc<Ingest>)> {
+    async fn ingest(self, store: Store, time: Arc<JudgingTime>) -> anyhow::Result<(Store, Arc<Ingest>)> {
         let Opening { settings, rules, metrics, host, damage } = self;
         let began = host.clock.instant();
         let data = &settings.data.dir;
         let store = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
-        let replay =
-            tokio::spawn(Ingest::open(ingest_options(settings, host, damage), store.clone(), registry.clone(), rules));
+        let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage) };
+        let replay = tokio::spawn(Ingest::open(options, store.clone(), registry.clone(), rules));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
         tracing::info!(
@@ -135,6 +143,7 @@ impl Opening<'_> {
 fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> IngestOptions {
     IngestOptions {
         host: host.clone(),
+        time: None,
         journal_dir: settings.data.dir.join("journal"),
         sync: match settings.ingest.sync {
             Fsync::Every(every) => ingest::Sync::Every(every),

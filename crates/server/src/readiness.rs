@@ -8,6 +8,8 @@ use std::sync::{
 use cluster::{Connection, IndexReadiness};
 use ingest::Ingest;
 
+use crate::clock;
+
 /// What `/ready` asks.
 pub struct Readiness {
     /// The start has ended, and the stop has not begun.
@@ -53,6 +55,10 @@ impl Readiness {
                 false => "points are accepted",
             };
             return Ok(format!("ready, but the store rejects points: {why}; {receivers}, and queries read memory"));
+        }
+        // Neither is a reason to send points elsewhere: all are accepted.
+        if let Some(doubt) = self.ingest.time().doubt() {
+            return Ok(format!("ready, but {}", clock::explain(&doubt)));
         }
         Ok(match cassandra_problem {
             Some(why) => format!("ready, but {why}; points are accepted, and queries read memory"),

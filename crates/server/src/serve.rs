@@ -10,7 +10,6 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use api::{Api, ApiOptions};
 use host::Host;
-use ingest::receivers::ReceiveBudget;
 use store::DamageLog;
 use tokio::task::JoinSet;
 
@@ -18,7 +17,7 @@ use crate::{
     admin::Admin,
     carbon_files::CarbonFiles,
     cli::ServeOptions,
-    config,
+    clock, config,
     listen::Listeners,
     log,
     metrics::{Metrics, Scraped},
@@ -29,7 +28,7 @@ use crate::{
     self_metrics::SelfMetrics,
     settings::Settings,
     stop::{Running, Signals},
-    upkeep,
+    upkeep::{self, Newest},
 };
 
 /// Runs the server until a signal stops it.
@@ -63,9 +62,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         connection: node.connection.clone(),
     });
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone()));
-    let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
-    metrics.count_budget(budget.clone());
-    let listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
+    let listeners = listen(&settings, &node, &metrics, &readiness, host).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -84,20 +81,18 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
 async fn listen(
     settings: &Settings,
     node: &Node,
-    budget: &ReceiveBudget,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
     host: &Host,
 ) -> anyhow::Result<Listeners> {
     let mut listeners = Listeners::new();
-    listeners.receive(settings, &node.ingest, budget, metrics).await?;
+    listeners.receive(settings, &node.ingest, metrics).await?;
     let Some(listener) = listeners.bind_http(settings).await? else { return Ok(listeners) };
     let admin = Admin {
         ingest: node.ingest.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         damage: node.damage.clone(),
-        budget: budget.clone(),
         body_limit: settings.receive.max_body.as_usize(),
     };
     let api = Api::new(ApiOptions {
@@ -130,7 +125,11 @@ fn background(
     }
     background.spawn(rules.follow(node.ingest.clone(), settings.rules.reload_every));
     background.spawn(upkeep::compact(node.ingest.registry().clone()));
-    background.spawn(upkeep::expire(node.store.points.clone(), host.clock.clone(), settings.data.expire_every));
+    let time = node.ingest.time();
+    background.spawn(clock::watch(time.clone()));
+    // Cassandra expires rows by itself.
+    let newest: Newest = Box::new(|| None);
+    background.spawn(upkeep::expire(node.store.points.clone(), time.clone(), newest, settings.data.expire_every));
     if let Some(every) = settings.own.every {
         let name = match settings.own.host.as_str() {
             "auto" => process::host_name(&*host.disk),

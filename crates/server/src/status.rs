@@ -6,6 +6,8 @@ use metric::MetricId;
 use serde_json::{Map, Value, json};
 use store::{Damage, DamageLog};
 
+use crate::clock;
+
 /// Names of metrics that one finding of damage lists; a longer range is given by its first ones and its count.
 const DAMAGED_NAMES: u32 = 10;
 
@@ -40,6 +42,7 @@ pub fn status(ingest: &Ingest, damage: &DamageLog) -> Value {
             "metrics": flush.metrics,
             "metrics_done": flush.metrics_done,
         },
+        "clock_in_doubt": clock::status(ingest.time()),
         "damage": damage_status(damage, ingest.registry()),
     })
 }

@@ -103,6 +103,9 @@ impl Running<'_> {
         if let Some(connection) = self.connection {
             connection.release().await;
         }
+        if let Err(error) = self.ingest.time().save() {
+            tracing::warn!(%error, "cannot write the file clock of the data folder");
+        }
         save_registry(self.data, self.ingest.registry(), self.disk)?;
         tracing::info!("stopped");
         Ok(())

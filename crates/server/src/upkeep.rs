@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use host::Clock;
+use host::JudgingTime;
 use metadata::Registry;
+use metric::Timestamp;
 use store::PointStore;
 
 /// Interval between two merges of new names into the path index.
@@ -18,10 +19,16 @@ pub async fn compact(registry: Arc<Registry>) {
     }
 }
 
-/// Deletes expired points.
-pub async fn expire(points: Arc<dyn PointStore>, clock: Arc<dyn Clock>, every: Duration) {
+/// The time of the newest stored point, where the store knows it.
+pub type Newest = Box<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+
+/// Deletes expired points, by the clock and the newest stored point together: neither a wrong clock nor senders from the
+/// future delete anything alone. Waits while the clock is in doubt.
+pub async fn expire(points: Arc<dyn PointStore>, time: Arc<JudgingTime>, newest: Newest, every: Duration) {
     loop {
-        if let Err(error) = points.expire(clock.now()).await {
+        if let Some(now) = time.expiry(newest())
+            && let Err(error) = points.expire(now).await
+        {
             tracing::error!(%error, "cannot delete expired points; retrying");
         }
         tokio::time::sleep(every.max(Duration::from_secs(1))).await;

@@ -17,7 +17,7 @@ use std::{
 };
 
 use carbon::RejectReason;
-use host::Clock;
+use host::{Clock, JudgingTime, Now};
 use metadata::Registry;
 use metric::Timestamp;
 
@@ -66,15 +66,6 @@ impl AcceptCounters {
     }
 }
 
-/// Why points are not accepted at this moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    /// The journal fails.
-    pub(crate) journal: Option<String>,
-    /// Senders wait for room.
-    pub(crate) full: Option<String>,
-}
-
 /// The owners that an acceptor hands points to.
 pub(crate) struct AcceptorParts {
     pub(crate) resolver: Resolver,
@@ -83,6 +74,7 @@ pub(crate) struct AcceptorParts {
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) spill: Arc<Spill>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: Arc<JudgingTime>,
     pub(crate) sync: Sync,
 }
 
@@ -91,21 +83,31 @@ pub struct Acceptor {
     to: AcceptorParts,
     counters: AcceptCounters,
     rejects: Rejects,
+    /// Batches made so far, each for a connection or a request.
+    senders: AtomicU64,
 }
 
 impl Acceptor {
     pub(crate) fn new(to: AcceptorParts) -> Acceptor {
-        Acceptor { to, counters: AcceptCounters::default(), rejects: Rejects::default() }
+        Acceptor { to, counters: AcceptCounters::default(), rejects: Rejects::default(), senders: AtomicU64::new(0) }
     }
 
     /// An empty batch for a connection.
     pub fn batch(&self, protocol: Protocol) -> Batch {
-        Batch::new(protocol, self.to.resolver.registry().clone())
+        Batch::new(protocol, self.senders.fetch_add(1, Relaxed), self.to.resolver.registry().clone())
     }
 
-    /// The time at which a batch is decoded, Unix seconds.
+    /// The time that points get which come without one, Unix seconds: the clock's, unless it is known to be wrong.
     pub(crate) fn now(&self) -> Timestamp {
-        self.to.clock.now()
+        match self.to.time.is_doubtful() {
+            true => self.to.time.for_points_without_time(),
+            false => self.to.clock.now(),
+        }
+    }
+
+    /// The time by which points are judged.
+    pub(crate) fn time(&self) -> &Arc<JudgingTime> {
+        &self.to.time
     }
 
     /// The clock of receivers.
@@ -119,6 +121,9 @@ impl Acceptor {
         self.report_rejects(batch);
         if batch.is_empty() {
             return;
+        }
+        if self.to.time.is_doubtful() {
+            self.witness(batch);
         }
         let AcceptorParts { back_pressure, spill, journal, sync, .. } = &self.to;
         if back_pressure.is_closed() {
@@ -138,6 +143,16 @@ impl Acceptor {
         }
     }
 
+    /// One point says what time its sender has. The program's own metrics have the clock's.
+    #[cold]
+    fn witness(&self, batch: &Batch) {
+        if batch.protocol != Protocol::Own
+            && let Some(first) = batch.sent.first()
+        {
+            self.to.time.witness(batch.sender, i64::from(first.time));
+        }
+    }
+
     /// Counts what was rejected while decoding.
     fn report_rejects(&self, batch: &mut Batch) {
         if batch.rejected() == 0 {
@@ -146,23 +161,17 @@ impl Acceptor {
         for reason in RejectReason::ALL {
             let count = std::mem::take(&mut batch.rejected[reason as usize]);
             self.counters.rejects[reason as usize].fetch_add(u64::from(count), Relaxed);
-            if let Some(tally) = &mut batch.tally {
-                tally.count(reason, count);
-            }
         }
         let (time, protocol) = (self.now(), batch.protocol);
-        if let Some(tally) = &mut batch.tally {
-            batch.examples.iter().for_each(|(reason, sample)| tally.keep(*reason, sample));
-        }
         let examples = batch.examples.drain(..);
         self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
     }
 
     /// Steps 2 to 4. After an error the batch may be given again as it is.
     fn try_accept(&self, batch: &mut Batch, is_resolved: &mut bool) -> io::Result<()> {
-        let now = self.now();
+        let now = self.to.time.now();
         if !*is_resolved {
-            self.to.resolver.resolve(batch, now);
+            self.to.resolver.resolve(batch, &self.to.time);
             *is_resolved = true;
         }
         let resolved = std::mem::take(&mut batch.resolved);
@@ -176,16 +185,13 @@ impl Acceptor {
         let accepted = batch.resolved.len() - rejected?;
         self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
         self.counters.batches.fetch_add(1, Relaxed);
-        if let Some(tally) = &mut batch.tally {
-            tally.points += accepted as u64;
-        }
         batch.clear();
         self.report_rejects(batch);
         Ok(())
     }
 
     /// Steps 3 and 4 for one record. Returns how many points were rejected for their time.
-    fn append_and_apply(&self, points: &[ResolvedPoint], batch: &mut Batch, now: Timestamp) -> io::Result<usize> {
+    fn append_and_apply(&self, points: &[ResolvedPoint], batch: &mut Batch, now: Now) -> io::Result<usize> {
         let AcceptorParts { journal, memtable, back_pressure, spill, .. } = &self.to;
         let appended = journal.append(&mut batch.record, points, now)?;
         let rejected = if back_pressure.spills(&appended) {
@@ -201,13 +207,6 @@ impl Acceptor {
             batch.reject_sample(reason, format!("{name} {} {}", point.value, point.time).as_bytes());
         }
         Ok(rejected.len())
-    }
-
-    /// Why points are not accepted at this moment.
-    pub(crate) fn refusal(&self) -> Refusal {
-        let AcceptorParts { journal, back_pressure, .. } = &self.to;
-        let journal = journal.is_failing().then(|| "the journal cannot be written; is the disk full?".to_owned());
-        Refusal { journal, full: back_pressure.reason().map(|reason| format!("senders wait: {reason}")) }
     }
 
     /// The registry the names are in.

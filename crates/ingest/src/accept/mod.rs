@@ -5,7 +5,6 @@ mod batch;
 mod new_metrics;
 mod rejects;
 mod resolve;
-mod tally;
 
 pub(crate) use acceptor::AcceptorParts;
 pub use acceptor::{Acceptor, Sync};
@@ -13,4 +12,3 @@ pub use batch::{BATCH_POINTS, Batch};
 pub(crate) use new_metrics::NewMetrics;
 pub use rejects::RejectExample;
 pub(crate) use resolve::Resolver;
-pub use tally::Tally;

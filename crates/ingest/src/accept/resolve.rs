@@ -3,8 +3,9 @@
 use std::{borrow::Cow, sync::Arc};
 
 use carbon::{Decision, RejectReason};
+use host::JudgingTime;
 use metadata::Registry;
-use metric::{MetricId, Timestamp, canonical_name};
+use metric::{MetricId, canonical_name};
 
 use super::{
     batch::Batch,
@@ -32,7 +33,7 @@ impl Resolver {
     }
 
     /// Fills `batch.resolved`, in the order of the points.
-    pub(super) fn resolve(&self, batch: &mut Batch, now: Timestamp) {
+    pub(super) fn resolve(&self, batch: &mut Batch, time: &JudgingTime) {
         let mut resolved = std::mem::take(&mut batch.resolved);
         resolved.clear();
         resolved.reserve(batch.sent.len());
@@ -51,7 +52,7 @@ impl Resolver {
             }
         }
         if !unknown.is_empty() {
-            self.resolve_unknown(batch, &unknown, &mut resolved, now);
+            self.resolve_unknown(batch, &unknown, &mut resolved, time);
             resolved.retain(|point| point.metric != MetricId::NONE);
         }
         batch.resolved = resolved;
@@ -59,7 +60,13 @@ impl Resolver {
 
     /// Names that were not found as they were sent: put into their canonical form, judged by the rules, created.
     #[cold]
-    fn resolve_unknown(&self, batch: &mut Batch, unknown: &[usize], resolved: &mut [ResolvedPoint], now: Timestamp) {
+    fn resolve_unknown(
+        &self,
+        batch: &mut Batch,
+        unknown: &[usize],
+        resolved: &mut [ResolvedPoint],
+        time: &JudgingTime,
+    ) {
         let rules = self.rules.current();
         let mut rejected: Vec<(RejectReason, usize)> = Vec::new();
         // Everything slow is done before the registry is locked.
@@ -93,7 +100,7 @@ impl Resolver {
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
         }
-        self.new_metrics.create(&new, now, |i, metric| resolved[i].metric = metric);
+        self.new_metrics.create(&new, time.reached(), |i, metric| resolved[i].metric = metric);
         drop(new);
         for (reason, i) in rejected {
             let sample = batch.name(&batch.sent[i]).to_vec();

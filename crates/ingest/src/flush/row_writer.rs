@@ -10,7 +10,7 @@ use std::{
 };
 
 use downsample::{Coverage, Stored, WriterPartials};
-use host::Clock;
+use host::{Clock, JudgingTime};
 use metadata::Registry;
 use metric::Timestamp;
 use store::{Store, StoreError};
@@ -54,6 +54,7 @@ pub(crate) struct RowWriterParts {
     pub(crate) spill: Arc<Spill>,
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) time: Arc<JudgingTime>,
 }
 
 /// Writes jobs to the store.
@@ -153,7 +154,7 @@ impl RowWriter {
     /// Writes rows of every stage. Returns what this writer has stored of each metric then, where that is known.
     async fn write_once(&self, jobs: &[JobPoints<'_>]) -> Result<Vec<Option<WriterPartials>>, StoreError> {
         let store = &self.with.store;
-        let now = self.with.clock.now();
+        let now = self.with.time.reached();
         let plans: Vec<FlushPlan<'_>> = jobs.iter().map(|job| FlushPlan::of(job, self.coverage(job, now))).collect();
         let (mut fetches, mut fetched) = (Vec::new(), Vec::with_capacity(jobs.len()));
         {

@@ -127,7 +127,7 @@ impl Slots {
         if !rejects.is_empty() {
             rejects.retain(|&(place, reason)| {
                 let point = &points.points()[place];
-                let Some((stage, slot)) = self.place_of_old(point, reason, points.accepted_at(), table) else {
+                let Some((stage, slot)) = self.place_of_old(point, reason, points.accepted_at().low(), table) else {
                     return true;
                 };
                 grew += self.metrics[point.metric.index()].pending.push_coarse(stage, slot, point.value);
@@ -141,7 +141,7 @@ impl Slots {
     pub(super) fn check(&mut self, points: Journalled<'_>, table: &PolicyTable) -> Rejects {
         let mut rejects = self.judge(points, &table.bounds, |_, _, _| ());
         rejects.retain(|&(place, reason)| {
-            self.place_of_old(&points.points()[place], reason, points.accepted_at(), table).is_none()
+            self.place_of_old(&points.points()[place], reason, points.accepted_at().low(), table).is_none()
         });
         rejects
     }
@@ -154,17 +154,19 @@ impl Slots {
         mut store: impl FnMut(&mut PendingPoints, Slot, f64),
     ) -> Rejects {
         let mut rejects = Vec::new();
+        let (low, high) = (points.accepted_at().low(), points.accepted_at().high());
         for (place, point) in points.points().iter().enumerate() {
             let slots = &mut self.metrics[point.metric.index()];
             let bounds = bounds[usize::from(slots.policy)];
-            let age = points.accepted_at() - i64::from(point.time);
+            let time = i64::from(point.time);
             // The future is bounded by the same length as the past.
-            if age <= i64::from(bounds.finest) && age >= -i64::from(bounds.longest) && slots.rejects.is_none() {
+            let is_in_bounds = low - time <= i64::from(bounds.finest) && time - high <= i64::from(bounds.longest);
+            if is_in_bounds && slots.rejects.is_none() {
                 store(&mut slots.pending, point.time / bounds.resolution, point.value);
             } else {
                 let reason = match slots.rejects {
                     Some(list) => list.into(),
-                    None if age < 0 => RejectReason::TooFarAhead,
+                    None if high < time => RejectReason::TooFarAhead,
                     // Perhaps for stage 0 only; see `place_of_old`.
                     None => RejectReason::TooOld,
                 };

@@ -16,7 +16,7 @@ use std::{
 };
 
 use downsample::ReadPlan;
-use host::Clock;
+use host::{Clock, JudgingTime};
 use metadata::Registry;
 use metric::{Policy, Slot, Table};
 use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, SeriesSource, StoreError};
@@ -45,6 +45,7 @@ pub(crate) struct Reader {
     memtable: Arc<Memtable>,
     health: Arc<StoreHealth>,
     clock: Arc<dyn Clock>,
+    time: Arc<JudgingTime>,
     counters: ReadCounters,
 }
 
@@ -64,7 +65,8 @@ impl SeriesSource for Reader {
         Box::pin(async move {
             let began = self.clock.instant();
             let table = self.memtable.policies();
-            let reading = |request| Reading::of(request, &self.registry, &table);
+            let reached = self.time.reached();
+            let reading = |request| Reading::of(request, reached, &self.registry, &table);
             let mut readings: Vec<Option<Reading>> = requests.iter().map(reading).collect();
             for group in readings.chunks_mut(GROUP) {
                 let memtable = self.memtable.lock();
@@ -85,8 +87,9 @@ impl Reader {
         memtable: Arc<Memtable>,
         health: Arc<StoreHealth>,
         clock: Arc<dyn Clock>,
+        time: Arc<JudgingTime>,
     ) -> Reader {
-        Reader { store, registry, memtable, health, clock, counters: ReadCounters::default() }
+        Reader { store, registry, memtable, health, clock, time, counters: ReadCounters::default() }
     }
 
     pub(crate) fn counters(&self) -> &ReadCounters {

@@ -28,7 +28,13 @@ pub(super) struct Reading {
 
 impl Reading {
     /// Chooses what to read; `None` for an unknown metric, and for a window that nothing keeps.
-    pub(super) fn of(request: &SeriesRequest, registry: &Registry, table: &PolicyTable) -> Option<Reading> {
+    /// `reached` is how far the store has come, see [`Coverage`].
+    pub(super) fn of(
+        request: &SeriesRequest,
+        reached: Timestamp,
+        registry: &Registry,
+        table: &PolicyTable,
+    ) -> Option<Reading> {
         let history = registry.policies(request.metric)?;
         // A policy made this moment is in the registry before it is in the table.
         let policy = table.all.get(usize::from(history.current()));
@@ -45,7 +51,7 @@ impl Reading {
             choice,
             pending: SortedPoints::default(),
             stored,
-            coverage: Coverage { all_writers, this_writer, now: request.now, policy_since },
+            coverage: Coverage { all_writers, this_writer, now: reached, policy_since },
             is_in_memory: false,
         })
     }

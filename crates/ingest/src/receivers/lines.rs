@@ -10,8 +10,7 @@ use tokio::{
 };
 
 use super::{
-    budget::ReceiveBudget,
-    connection::{Common, Connection, Decode},
+    connection::{Connection, Decode},
     listener::{Connections, ReceiverLimits, serve},
 };
 use crate::{Acceptor, Batch, Protocol};
@@ -21,13 +20,13 @@ pub async fn serve_lines(
     acceptor: Arc<Acceptor>,
     listener: TcpListener,
     limits: ReceiverLimits,
-    budget: ReceiveBudget,
     connections: Arc<Connections>,
     stop: watch::Receiver<bool>,
 ) {
-    let common = Common { acceptor, budget, protocol: Protocol::LineTcp, idle: limits.idle, stop: stop.clone() };
+    let stopping = stop.clone();
     serve(listener, limits, connections, stop, move |stream: TcpStream| {
-        Connection::new(stream, &common).serve(LineDecoder::new())
+        Connection::new(stream, acceptor.clone(), Protocol::LineTcp, limits.idle, stopping.clone())
+            .serve(LineDecoder::new())
     })
     .await;
 }
@@ -38,7 +37,7 @@ impl Decode for LineDecoder {
     }
 
     fn missing(&self, _: &[u8]) -> usize {
-        // The length of a line is not known before its end; the decoder rejects one that is too long.
+        // A line that is longer than the buffer is rejected, so that the buffer never has to grow for it.
         0
     }
 

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use host::Host;
+use host::{Host, Now};
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -75,12 +75,12 @@ impl JournalSize {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Journalled<'a> {
     points: &'a [ResolvedPoint],
-    accepted_at: Timestamp,
+    accepted_at: Now,
 }
 
 impl<'a> Journalled<'a> {
     /// Points that were read from a record of the journal.
-    pub(crate) fn read_back(points: &'a [ResolvedPoint], accepted_at: Timestamp) -> Journalled<'a> {
+    pub(crate) fn read_back(points: &'a [ResolvedPoint], accepted_at: Now) -> Journalled<'a> {
         Journalled { points, accepted_at }
     }
 
@@ -88,8 +88,8 @@ impl<'a> Journalled<'a> {
         self.points
     }
 
-    /// The time by which points are too old, Unix seconds.
-    pub(crate) fn accepted_at(&self) -> Timestamp {
+    /// The time by which points are too old or too far ahead.
+    pub(crate) fn accepted_at(&self) -> Now {
         self.accepted_at
     }
 }
@@ -185,7 +185,7 @@ impl Journal {
         &'a self,
         record: &mut RecordWriter,
         points: &'a [ResolvedPoint],
-        accepted_at: Timestamp,
+        accepted_at: Now,
     ) -> io::Result<Appended<'a>> {
         let record = record.points(accepted_at, points);
         match self.append_record(record) {
@@ -340,8 +340,8 @@ mod tests {
         journal
     }
 
-    fn append(journal: &Journal, n: u32, now: Timestamp) -> io::Result<()> {
-        journal.append(&mut RecordWriter::default(), &points(n), now).map(drop)
+    fn append(journal: &Journal, n: u32, now: i64) -> io::Result<()> {
+        journal.append(&mut RecordWriter::default(), &points(n), Now::at(now)).map(drop)
     }
 
     /// The bytes of the only segment.
@@ -366,7 +366,7 @@ mod tests {
         let mut seen = Vec::new();
         let replayed = replay(bytes, |record| {
             seen.push(match record {
-                Record::Points { now, points } => format!("{} points at {now}", points.count()),
+                Record::Points { now, points } => format!("{} points at {}", points.count(), now.low()),
                 Record::Metrics { metrics, .. } => format!("{metrics:?}"),
                 Record::Policy { id, policy } => format!("policy {id} {}", policy.retention),
             });
@@ -394,7 +394,7 @@ mod tests {
             page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
         let point = ResolvedPoint { metric: MetricId(7), time: 1_700_000_000, value: 1.5 };
         let mut writer = RecordWriter::default();
-        let written = writer.points(1_700_000_001, &[point]);
+        let written = writer.points(Now::at(1_700_000_001), &[point]);
         assert_eq!(written.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
     }
 

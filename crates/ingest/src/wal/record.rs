@@ -5,8 +5,10 @@
 //! kind 1, points:   now i64 │ { metric id u32 │ time u32 │ value f64 }…
 //! kind 2, metrics:  now i64 │ { metric id u32 │ policy u16 │ name length u16 │ name }…
 //! kind 3, policy:   id u16 │ xFilesFactor f64 │ aggregation, blank, retention as text
+//! kind 4, points:   low i64 │ high i64 │ cells as kind 1: accepted while the clock was in doubt
 //! ```
 
+use host::Now;
 use metric::{MetricId, Policy, Timestamp};
 
 /// The first bytes of a segment.
@@ -25,6 +27,7 @@ pub(crate) const RECORD_POINTS: usize = 1 << 20;
 const POINTS: u8 = 1;
 const METRICS: u8 = 2;
 const POLICY: u8 = 3;
+const POINTS_IN_DOUBT: u8 = 4;
 
 /// A point whose name is resolved to its metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -44,11 +47,6 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Bytes of its buffer.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-
     fn begin(&mut self, kind: u8) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&[0; HEADER]);
@@ -61,9 +59,12 @@ impl RecordWriter {
     }
 
     /// A record of points accepted at `now`.
-    pub fn points(&mut self, now: Timestamp, points: &[ResolvedPoint]) -> &[u8] {
-        self.begin(POINTS);
-        self.bytes.extend_from_slice(&now.to_le_bytes());
+    pub fn points(&mut self, now: Now, points: &[ResolvedPoint]) -> &[u8] {
+        self.begin(if now.is_certain() { POINTS } else { POINTS_IN_DOUBT });
+        self.bytes.extend_from_slice(&now.low().to_le_bytes());
+        if !now.is_certain() {
+            self.bytes.extend_from_slice(&now.high().to_le_bytes());
+        }
         self.bytes.reserve(points.len() * POINT);
         for point in points {
             let mut cell = [0; POINT];
@@ -136,8 +137,8 @@ impl MetricsWriter {
 pub enum Record<'a> {
     /// Points, in the order they were accepted, and the time at which.
     Points {
-        /// Unix seconds.
-        now: Timestamp,
+        /// The time by which they were judged.
+        now: Now,
         /// The points.
         points: Points<'a>,
     },
@@ -233,7 +234,7 @@ fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
     let header = bytes.get(..HEADER)?;
     let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
     let kind = header[8];
-    if length > LONGEST_RECORD || !(POINTS..=POLICY).contains(&kind) {
+    if length > LONGEST_RECORD || !(POINTS..=POINTS_IN_DOUBT).contains(&kind) {
         return None;
     }
     let payload = bytes.get(HEADER..HEADER + length)?;
@@ -243,8 +244,13 @@ fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
     }
     let record = match kind {
         POINTS => {
-            let (now, points) = payload.split_at_checked(8)?;
-            Record::Points { now: i64::from_le_bytes(now.try_into().ok()?), points: Points(points.chunks_exact(POINT)) }
+            let (now, points) = time(payload)?;
+            Record::Points { now: Now::at(now), points: Points(points.chunks_exact(POINT)) }
+        }
+        POINTS_IN_DOUBT => {
+            let (low, rest) = time(payload)?;
+            let (high, points) = time(rest)?;
+            Record::Points { now: Now::between(low, high), points: Points(points.chunks_exact(POINT)) }
         }
         METRICS => metrics(payload)?,
         _ => policy(payload)?,
@@ -252,8 +258,14 @@ fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
     Some((HEADER + length, record))
 }
 
+/// A time and the bytes behind it.
+fn time(bytes: &[u8]) -> Option<(Timestamp, &[u8])> {
+    let (time, rest) = bytes.split_first_chunk()?;
+    Some((i64::from_le_bytes(*time), rest))
+}
+
 fn metrics(payload: &[u8]) -> Option<Record<'_>> {
-    let (now, mut rest) = payload.split_at_checked(8)?;
+    let (now, mut rest) = time(payload)?;
     let mut metrics = Vec::new();
     while !rest.is_empty() {
         let (head, after) = rest.split_at_checked(8)?;
@@ -264,7 +276,7 @@ fn metrics(payload: &[u8]) -> Option<Record<'_>> {
         metrics.push((metric, policy, std::str::from_utf8(name).ok()?));
         rest = after;
     }
-    Some(Record::Metrics { now: i64::from_le_bytes(now.try_into().ok()?), metrics })
+    Some(Record::Metrics { now, metrics })
 }
 
 fn policy(payload: &[u8]) -> Option<Record<'_>> {

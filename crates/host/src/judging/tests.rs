@@ -1,0 +1,214 @@
+use std::{path::Path, time::Duration};
+
+use super::*;
+use crate::{ManualClock, SystemDisk};
+
+const TODAY: i64 = 1_795_000_000;
+const DAY: i64 = 86_400;
+const IN_2036: i64 = 2_082_800_000;
+
+fn clock(now: i64) -> Arc<ManualClock> {
+    Arc::new(ManualClock::at(now))
+}
+
+fn host(clock: &Arc<ManualClock>) -> Host {
+    Host { clock: clock.clone(), ..Host::system() }
+}
+
+fn open(clock: &Arc<ManualClock>, data: &Path) -> JudgingTime {
+    JudgingTime::open(&host(clock), data).unwrap()
+}
+
+/// A folder that was in use until `TODAY`.
+fn used() -> tempfile::TempDir {
+    let data = tempfile::tempdir().unwrap();
+    Mark { reached: TODAY }.write(&SystemDisk, &data.path().join("clock")).unwrap();
+    data
+}
+
+fn pass(clock: &ManualClock, seconds: u64) {
+    clock.advance(Duration::from_secs(seconds));
+}
+
+/// Batches of one sender whose points are `late` seconds behind `offset` from the clock, a second apart.
+fn send(time: &JudgingTime, clock: &ManualClock, ahead: i64, seconds: u64) {
+    for _ in 0..seconds {
+        pass(clock, 1);
+        time.witness(1, clock.now() + ahead);
+    }
+}
+
+#[test]
+fn a_clock_that_passes_with_the_stopwatch_is_certain() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    pass(&clock, 3 * 3600);
+    assert_eq!((time.now(), time.doubt(), time.jumps()), (Now::at(TODAY + 3 * 3600), None, 0));
+}
+
+#[test]
+fn steps_of_ntp_are_followed_and_never_add_up() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    for step in [TOLERANCE, -TOLERANCE, -5, 7, -TOLERANCE, -TOLERANCE] {
+        clock.set(clock.now() + step);
+        assert_eq!((time.now(), time.jumps()), (Now::at(clock.now()), 0), "a step of {step} s");
+    }
+}
+
+#[test]
+fn a_jump_while_running_keeps_both_times_and_stops_expiry() {
+    for jump in [IN_2036 - TODAY, DAY, -DAY, -TODAY] {
+        let clock = clock(TODAY);
+        let time = JudgingTime::of(clock.clone());
+        clock.set(TODAY + jump);
+        pass(&clock, 100);
+        assert_eq!(time.now(), Now::between(TODAY + 100, TODAY + jump + 100), "{jump}");
+        assert_eq!((time.expiry(Some(TODAY)), time.jumps()), (None, 1));
+        // Back to where it was: the doubt ends by itself.
+        clock.set(TODAY + 130);
+        assert_eq!((time.now(), time.doubt()), (Now::at(TODAY + 130), None));
+        assert_eq!(time.expiry(None), Some(TODAY + 130));
+    }
+}
+
+#[test]
+fn points_that_agree_with_the_clock_end_the_doubt() {
+    for jump in [DAY, -DAY] {
+        let clock = clock(TODAY);
+        let time = JudgingTime::of(clock.clone());
+        clock.set(TODAY + jump);
+        assert!(!time.now().is_certain());
+        send(&time, &clock, -10, 25);
+        assert!(time.is_doubtful());
+        send(&time, &clock, -10, 10);
+        assert_eq!((time.now(), time.doubt()), (Now::at(TODAY + jump + 35), None), "{jump}");
+    }
+}
+
+#[test]
+fn points_that_agree_with_the_time_before_show_that_the_clock_is_wrong() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    clock.set(IN_2036);
+    time.now();
+    send(&time, &clock, TODAY - IN_2036 - 10, 40);
+    let doubt = time.doubt().unwrap();
+    assert_eq!((doubt.verdict, doubt.before, doubt.clock), (Some(Candidate::Before), TODAY + 40, IN_2036 + 40));
+    assert_eq!((time.expiry(None), time.for_points_without_time()), (None, TODAY + 40));
+    clock.set(TODAY + 41);
+    assert!(time.now().is_certain());
+}
+
+#[test]
+fn points_that_got_the_time_of_the_clock_here_do_not_vote() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    clock.set(IN_2036);
+    time.now();
+    send(&time, &clock, 0, 300);
+    assert!(time.is_doubtful());
+    assert_eq!(time.doubt().unwrap().batches, [0, 0]);
+}
+
+#[test]
+fn an_operator_settles_it() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    assert!(!time.trust(Candidate::Clock), "nothing is in doubt");
+    clock.set(TODAY - DAY);
+    time.now();
+    assert!(time.trust(Candidate::Clock));
+    assert_eq!((time.now(), time.reached()), (Now::at(TODAY - DAY), TODAY - DAY));
+}
+
+#[test]
+fn a_start_soon_after_the_mark_is_certain() {
+    for gap in [0, 300, TOLERANCE, -TOLERANCE] {
+        let time = open(&clock(TODAY + gap), used().path());
+        assert_eq!((time.now(), time.jumps()), (Now::at(TODAY + gap), 0), "{gap}");
+    }
+}
+
+#[test]
+fn a_start_in_2036_and_a_start_in_1970_reject_nothing_and_expire_nothing() {
+    let ahead = open(&clock(IN_2036), used().path());
+    assert_eq!((ahead.now(), ahead.expiry(Some(TODAY))), (Now::between(TODAY, IN_2036), None));
+    let behind = open(&clock(0), used().path());
+    assert_eq!((behind.now(), behind.expiry(Some(TODAY))), (Now::between(0, LATEST), None));
+    let new = open(&clock(0), tempfile::tempdir().unwrap().path());
+    assert_eq!(new.now(), Now::between(0, LATEST));
+}
+
+#[test]
+fn a_start_after_days_without_the_program_is_settled_by_points() {
+    let (data, clock) = (used(), clock(TODAY + 3 * DAY));
+    let time = open(&clock, data.path());
+    assert_eq!(time.now(), Now::between(TODAY, TODAY + 3 * DAY));
+    send(&time, &clock, -20, 31);
+    assert_eq!(time.now(), Now::at(TODAY + 3 * DAY + 31));
+}
+
+#[test]
+fn a_clock_that_starts_in_1970_and_is_set_later_is_settled_by_points() {
+    let (data, clock) = (used(), clock(0));
+    let time = open(&clock, data.path());
+    // A day passed while the machine was off: points are from then.
+    for _ in 0..40 {
+        pass(&clock, 1);
+        time.witness(1, TODAY + DAY);
+    }
+    assert_eq!(time.doubt().unwrap().verdict, Some(Candidate::Before));
+    clock.set(TODAY + DAY);
+    assert_eq!(time.doubt().unwrap().verdict, None);
+    send(&time, &clock, -20, 31);
+    assert_eq!((time.doubt(), time.jumps()), (None, 2));
+}
+
+#[test]
+fn how_far_the_store_has_come_does_not_follow_a_wrong_clock() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    pass(&clock, 10);
+    assert_eq!(time.reached(), TODAY + 10);
+    clock.set(IN_2036);
+    pass(&clock, 10);
+    assert_eq!(time.reached(), TODAY + 20);
+    clock.set(0);
+    pass(&clock, 10);
+    assert_eq!(time.reached(), TODAY + 20);
+    assert!(time.trust(Candidate::Clock));
+    assert_eq!(time.reached(), 10);
+}
+
+#[test]
+fn the_mark_survives_a_restart_in_doubt() {
+    let (data, first) = (used(), clock(TODAY + 60));
+    let time = open(&first, data.path());
+    pass(&first, 100);
+    time.save().unwrap();
+    first.set(IN_2036);
+    pass(&first, 100);
+    time.save().unwrap();
+    let again = open(&clock(IN_2036 + 1000), data.path());
+    assert_eq!(again.now(), Now::between(TODAY + 260, IN_2036 + 1000));
+}
+
+#[test]
+fn a_damaged_mark_is_moved_aside_and_a_newer_one_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("clock");
+    for kept in ["clock", "clock~1"] {
+        std::fs::write(&path, "plumbago clock 1\nreached 12\n").unwrap();
+        let time = open(&clock(TODAY), data.path());
+        let moved = time.moved_aside().unwrap().to_owned();
+        assert_eq!((moved.clone(), time.doubt()), (format!("damaged/{kept}"), None));
+        assert_eq!(std::fs::read_to_string(data.path().join(moved)).unwrap(), "plumbago clock 1\nreached 12\n");
+        assert!(!path.exists());
+    }
+    let lines = "plumbago clock 2\n";
+    std::fs::write(&path, format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()))).unwrap();
+    let opened = JudgingTime::open(&host(&clock(TODAY)), data.path());
+    assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::Unsupported);
+    assert!(path.exists());
+}

@@ -1,0 +1,130 @@
+//! A clock that jumps: no point is rejected because of it, a replay places points as they were placed, and coarse slots
+//! are made of what is stored.
+
+mod support;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use carbon::Sink as _;
+use host::{Host, ManualClock};
+use ingest::{Ingest, Protocol};
+use metric::{Timestamp, Window};
+use store::{ScriptedDriver, SeriesRequest};
+use support::{options, registry_of, rules, runtime};
+
+/// A whole hour of a day in 2026.
+const TODAY: Timestamp = 1_795_000_000 / 3600 * 3600;
+const IN_2036: Timestamp = 2_082_800_000;
+
+const RETENTIONS: &str = "1s:1h,60s:2d";
+
+struct Node {
+    clock: Arc<ManualClock>,
+    ingest: Arc<Ingest>,
+}
+
+async fn open(dir: &Path, driver: &Arc<ScriptedDriver>, clock: &Arc<ManualClock>) -> Node {
+    let mut options = options(dir, Duration::from_millis(20));
+    options.host = Host { clock: clock.clone(), ..Host::system() };
+    let registry = registry_of(&**driver).await;
+    let ingest = Ingest::open(options, driver.clone(), registry, rules(RETENTIONS)).await.unwrap();
+    Node { clock: clock.clone(), ingest }
+}
+
+impl Node {
+    /// Sends a point; returns how many are rejected by now.
+    async fn send(&self, time: Timestamp, value: f64) -> u64 {
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        batch.point(b"a", time, value);
+        self.ingest.accept(&mut batch).await;
+        self.ingest.counters().rejects.iter().map(|(_, count)| count).sum()
+    }
+
+    /// The value at `time` and its step, as asked at `now`.
+    async fn read(&self, time: Timestamp, now: Timestamp, age: i64) -> (u32, f64) {
+        let registry = self.ingest.registry();
+        let metric = registry.read().find(registry.hash(b"a"), b"a").expect("the metric is known");
+        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let series = self.ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+        (series.step, series.values[((time - series.start) / i64::from(series.step)) as usize])
+    }
+}
+
+#[test]
+fn no_point_is_rejected_after_a_jump_and_a_crash_changes_nothing() {
+    for wrong in [IN_2036, TODAY + 86_400, TODAY - 86_400, 0] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let clock = Arc::new(ManualClock::at(TODAY));
+        let life = runtime(2);
+        life.block_on(async {
+            let node = open(dir.path(), &driver, &clock).await;
+            node.send(TODAY - 10, 1.0).await;
+            node.clock.set(wrong);
+            // Of the time before the jump, which may be right, and of the clock, which may be.
+            assert_eq!(node.send(TODAY - 5, 2.0).await, 0, "{wrong}");
+            assert_eq!(node.send((wrong - 5).max(1), 3.0).await, 0, "{wrong}");
+            assert_eq!(node.read(TODAY - 5, TODAY, 600).await, (1, 2.0));
+        });
+        // A crash: nothing is written out.
+        life.shutdown_timeout(Duration::from_secs(1));
+        clock.set(TODAY + 10);
+        runtime(2).block_on(async {
+            let node = open(dir.path(), &driver, &clock).await;
+            assert_eq!(node.read(TODAY - 10, TODAY, 600).await, (1, 1.0));
+            assert_eq!(node.read(TODAY - 5, TODAY, 600).await, (1, 2.0), "{wrong}");
+            node.ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn coarse_slots_are_whole_whatever_the_clock_said_meanwhile() {
+    for wrong in [IN_2036, TODAY + 86_400, TODAY - 86_400, 0] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let clock = Arc::new(ManualClock::at(TODAY));
+        runtime(2).block_on(async {
+            let node = open(dir.path(), &driver, &clock).await;
+            node.send(TODAY - 50, 1.0).await;
+            node.ingest.flush().await.unwrap();
+            clock.set(wrong);
+            // Late points of one coarse slot: it is derived from what is stored, before and after the jump.
+            node.send(TODAY - 55, 2.0).await;
+            node.ingest.flush().await.unwrap();
+            node.send(TODAY - 52, 4.0).await;
+            assert_eq!(node.read(TODAY - 60, TODAY, 86_400).await, (60, 7.0), "{wrong}, from memory");
+            node.ingest.flush().await.unwrap();
+            assert_eq!(node.read(TODAY - 60, TODAY, 86_400).await, (60, 7.0), "{wrong}");
+            node.ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn existing_metrics_keep_their_policies_while_the_clock_is_in_doubt() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.send(TODAY - 50, 1.0).await;
+        clock.set(0);
+        node.send(TODAY - 49, 1.0).await;
+        node.ingest.set_rules(rules("10s:2d")).await;
+        node.ingest.flush().await.unwrap();
+        assert_eq!(node.read(TODAY - 50, TODAY, 600).await, (1, 1.0));
+        clock.set(TODAY);
+        let stage = || {
+            let registry = node.ingest.registry();
+            let names = registry.read();
+            let metric = names.find(registry.hash(b"a"), b"a").unwrap();
+            registry.policy(names.policy_id(metric)).retention.finest().resolution()
+        };
+        assert_eq!(stage(), 1);
+        for _ in 0..1000 {
+            if stage() == 10 {
+                return node.ingest.close().await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the metric does not get its policy");
+    });
+}
