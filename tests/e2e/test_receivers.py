@@ -363,7 +363,9 @@ def test_points_by_post(shared_server, at, kind, packed):
 
 def test_a_post_reports_its_invalid_points(shared_server, at):
     answer = shared_server.post("/ingest", data=f"second.post.some 1 {at}\nnonsense\nsecond.post.some 2 {at + 1}".encode())
-    assert (answer.status_code, answer.json()) == (200, {"points": 2, "refused": 1})
+    example = {"reason": "bad_line", "sample": "nonsense", "why": "the line does not have three fields: name, value, timestamp"}
+    expected = {"points": 2, "refused": 1, "reasons": {"bad_line": 1}, "examples": [example]}
+    assert (answer.status_code, answer.json()) == (200, expected)
     assert served(shared_server, "second.post.some", at)() == {at: 1.0, at + 1: 2.0}
     for body, headers in [(b"not gzip", {"Content-Encoding": "gzip"})]:
         assert shared_server.post("/ingest", data=body, headers=headers).status_code == 400

@@ -69,6 +69,17 @@ impl BackPressure {
         self.is_closed.load(Ordering::Relaxed)
     }
 
+    /// What receivers wait for; `None` while they do not wait.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        if !self.is_closed() || !self.is_full() {
+            return None;
+        }
+        Some(match (self.is_memory_full(), self.is_journal_full()) {
+            (_, true) => "the journal is full (ingest.journal_limit), because the store takes too little",
+            _ => "the memory for points is full (ingest.memory_limit), because the store takes too little",
+        })
+    }
+
     /// Whether these points stay in the journal alone. The answer holds while `appended` lives.
     pub(crate) fn spills(&self, appended: &Appended<'_>) -> bool {
         let _while_it_lives = appended;

@@ -51,7 +51,7 @@ mod ingest;
 mod opening;
 mod options;
 
-pub use accept::{Acceptor, BATCH_POINTS, Batch, RejectExample, Sync};
+pub use accept::{Acceptor, BATCH_POINTS, Batch, RejectExample, Sync, Tally};
 pub use counters::Histogram;
 pub use flush::{FlushError, FlushProgress};
 pub use ingest::Ingest;

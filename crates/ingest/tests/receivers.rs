@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use carbon::{RuleFiles, Rules};
 use ingest::{
     Ingest, IngestOptions,
-    receivers::{Connections, ReceiverLimits, serve_datagrams, serve_lines},
+    receivers::{Connections, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
 };
 use metadata::Registry;
 use store::MemoryDriver;
@@ -45,10 +45,9 @@ impl Lines {
         let (address, udp) = (listener.local_addr().unwrap(), socket.local_addr().unwrap());
         let (stop, stopping) = watch::channel(false);
         let connections = Arc::new(Connections::default());
-        let tasks = [
-            tokio::spawn(serve_lines(ingest.acceptor(), listener, limits, connections.clone(), stopping.clone())),
-            tokio::spawn(serve_datagrams(ingest.acceptor(), socket, stopping)),
-        ];
+        let budget = ReceiveBudget::new(1 << 20, Arc::new(host::SystemClock));
+        let lines = serve_lines(ingest.acceptor(), listener, limits, budget, connections.clone(), stopping.clone());
+        let tasks = [tokio::spawn(lines), tokio::spawn(serve_datagrams(ingest.acceptor(), socket, stopping))];
         Lines { ingest, address, udp, connections, stop, tasks, _journal: journal }
     }
 
@@ -190,4 +189,63 @@ async fn a_datagram_holds_lines_and_the_last_needs_no_line_feed() {
     socket.send_to(b"a.b 1 -1\nbad\na.c 2 -1", lines.udp).await.unwrap();
     lines.accepts(2).await;
     assert_eq!(lines.ingest.rejects().len(), 1);
+}
+
+/// A pickle receiver whose connections share a budget.
+async fn pickles(ingest: &Arc<Ingest>, budget: ReceiveBudget) -> (SocketAddr, watch::Sender<bool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopping) = watch::channel(false);
+    let format = FrameFormat::Pickle;
+    tokio::spawn(serve_frames(ingest.acceptor(), format, listener, LIMITS, budget, Arc::default(), stopping));
+    (address, stop)
+}
+
+/// Waits until a condition holds.
+async fn until(condition: impl Fn() -> bool) {
+    let holds = async {
+        while !condition() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, holds).await.expect("the condition holds in time");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frame_that_is_only_announced_takes_no_memory() {
+    let lines = Lines::start(LIMITS).await;
+    let budget = ReceiveBudget::new(4 << 20, Arc::new(host::SystemClock));
+    let (address, _stop) = pickles(&lines.ingest, budget.clone()).await;
+    let mut senders = Vec::new();
+    for _ in 0..50 {
+        let mut sender = TcpStream::connect(address).await.unwrap();
+        sender.write_all(&(1_u32 << 20).to_be_bytes()).await.unwrap();
+        senders.push(sender);
+    }
+    until(|| budget.usage().used >= 50 * 4096).await;
+    assert_eq!(budget.usage().used, 50 * 4096);
+    // With what comes, it grows; and the memory of a connection that ends is free again.
+    senders[0].write_all(&vec![b'('; 300 << 10]).await.unwrap();
+    until(|| budget.usage().used >= (50 * 4 + 300) << 10).await;
+    assert!(budget.usage().used <= (50 * 4 + 1024) << 10);
+    drop(senders);
+    until(|| budget.usage().used == 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_whole_frame_gets_the_memory_of_one_whose_sender_has_paused() {
+    let lines = Lines::start(LIMITS).await;
+    let budget = ReceiveBudget::new(1 << 20, Arc::new(host::SystemClock));
+    let (address, _stop) = pickles(&lines.ingest, budget.clone()).await;
+    let mut paused = TcpStream::connect(address).await.unwrap();
+    paused.write_all(&(1_000_000_u32).to_be_bytes()).await.unwrap();
+    paused.write_all(&vec![b'('; 700_000]).await.unwrap();
+    until(|| budget.usage().used > 700_000).await;
+
+    let mut whole = TcpStream::connect(address).await.unwrap();
+    whole.write_all(&(800_000_u32).to_be_bytes()).await.unwrap();
+    whole.write_all(&vec![b'x'; 800_000]).await.unwrap();
+    assert!(is_closed(&mut paused).await);
+    until(|| lines.ingest.rejects().len() >= 2).await;
+    assert_eq!(budget.usage().closed, 1);
 }

@@ -3,18 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use api::{Answer, Body, Extension, ExtensionRequest, Response};
+use carbon::RejectReason;
 use hyper::{Method, StatusCode, Uri, header::CONTENT_TYPE};
-use ingest::{FlushError, Ingest};
-use serde_json::{Value, json};
+use ingest::{
+    FlushError, Ingest,
+    receivers::{ReceiveBudget, TakenBody},
+};
+use serde_json::{Map, Value, json};
 use store::DamageLog;
 
-use crate::{
-    clock,
-    metrics::Metrics,
-    points_body::{self, Taken},
-    readiness::Readiness,
-    status,
-};
+use crate::{clock, metrics::Metrics, points_body, readiness::Readiness, status};
 
 /// Answers paths that are not Graphite's.
 pub struct Admin {
@@ -26,6 +24,8 @@ pub struct Admin {
     pub readiness: Arc<Readiness>,
     /// The damage found in the data folder.
     pub damage: DamageLog,
+    /// The memory that bodies of points share with receivers.
+    pub budget: ReceiveBudget,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
 }
@@ -77,7 +77,7 @@ impl Extension for Admin {
                 Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
             }),
             "/admin/flush" => Box::pin(flush(self.ingest.clone())),
-            _ => Box::pin(take_points(self.ingest.clone(), request, self.body_limit)),
+            _ => Box::pin(take_points(self.ingest.clone(), self.budget.clone(), request, self.body_limit)),
         }
     }
 }
@@ -115,10 +115,27 @@ async fn flush(ingest: Arc<Ingest>) -> Response {
     }
 }
 
-async fn take_points(ingest: Arc<Ingest>, request: ExtensionRequest, limit: usize) -> Response {
-    match points_body::take(ingest, request, limit).await {
-        Ok(Taken { points, rejected }) => json_answer(StatusCode::OK, &json!({"points": points, "refused": rejected})),
-        Err((status, error)) => json_answer(status, &json!({"error": error})),
+/// All taken: 200 with their number. Some rejected for their own fault: 200 with numbers, reasons and the first of them.
+/// Taken in part or not at all: 503, what was taken, and why not the rest.
+async fn take_points(ingest: Arc<Ingest>, budget: ReceiveBudget, request: ExtensionRequest, limit: usize) -> Response {
+    let TakenBody { tally, refusal } = match points_body::take(ingest, &budget, request, limit).await {
+        Ok(taken) => taken,
+        Err((status, error)) => return json_answer(status, &json!({"error": error})),
+    };
+    let mut body = json!({"points": tally.points, "refused": tally.rejected()});
+    if 0 < tally.rejected() {
+        let reasons: Map<String, Value> =
+            tally.reasons().map(|(reason, count)| (reason.name().to_owned(), count.into())).collect();
+        let example = |(reason, sample): &(RejectReason, Vec<u8>)| json!({"reason": reason.name(), "why": reason.to_string(), "sample": String::from_utf8_lossy(sample)});
+        body["reasons"] = reasons.into();
+        body["examples"] = tally.examples.iter().map(example).collect();
+    }
+    match refusal {
+        None => json_answer(StatusCode::OK, &body),
+        Some(why) => {
+            body["error"] = format!("{why}; send the rest again").into();
+            json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use anyhow::Context;
 use api::Api;
 use ingest::{
     Ingest,
-    receivers::{Connections, FrameFormat, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
+    receivers::{Connections, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
 };
 use tokio::{
     net::{TcpListener, UdpSocket},
@@ -39,6 +39,7 @@ impl Listeners {
         &mut self,
         settings: &Settings,
         ingest: &Arc<Ingest>,
+        budget: &ReceiveBudget,
         metrics: &Metrics,
     ) -> anyhow::Result<()> {
         let limits = ReceiverLimits {
@@ -55,7 +56,14 @@ impl Listeners {
                 self.tasks.spawn(serve_datagrams(ingest.acceptor(), socket, self.stop.subscribe()));
             }
             let counts = connections(metrics, "line");
-            self.tasks.spawn(serve_lines(ingest.acceptor(), listener, limits, counts, self.stop.subscribe()));
+            self.tasks.spawn(serve_lines(
+                ingest.acceptor(),
+                listener,
+                limits,
+                budget.clone(),
+                counts,
+                self.stop.subscribe(),
+            ));
         }
         let frames = [
             (&settings.listen.pickle, "pickle", FrameFormat::Pickle),
@@ -65,7 +73,15 @@ impl Listeners {
             let Some(address) = address else { continue };
             let listener = self.bind(name, address).await?;
             let counts = connections(metrics, name);
-            self.tasks.spawn(serve_frames(ingest.acceptor(), format, listener, limits, counts, self.stop.subscribe()));
+            self.tasks.spawn(serve_frames(
+                ingest.acceptor(),
+                format,
+                listener,
+                limits,
+                budget.clone(),
+                counts,
+                self.stop.subscribe(),
+            ));
         }
         Ok(())
     }

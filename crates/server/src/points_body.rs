@@ -1,48 +1,112 @@
-//! Points sent by HTTP POST: one body in any of carbon's formats, optionally gzipped.
+//! Points sent by HTTP POST: one body in any of carbon's formats, optionally gzipped, in memory of the receivers' budget.
 
-use std::{io::Read, sync::Arc};
+use std::{
+    io::{Cursor, Read},
+    sync::Arc,
+};
 
 use api::{BodyError, ExtensionRequest};
+use flate2::read::MultiGzDecoder;
 use hyper::{
     HeaderMap, StatusCode,
     header::{CONTENT_ENCODING, CONTENT_TYPE},
 };
 use ingest::{
     Ingest,
-    receivers::{BodyFormat, take_body},
+    receivers::{BodyFormat, BudgetShare, OutOfMemory, ReceiveBudget, TakenBody, take_body},
 };
 
-/// How many points of a body were accepted.
-#[derive(Debug, Clone, Copy)]
-pub struct Taken {
-    /// Accepted.
-    pub points: u64,
-    /// Rejected: points, lines and frames.
-    pub rejected: u64,
-}
+/// The setting that limits a body.
+const LIMIT: &str = "receive.max_body";
+
+/// Bytes that are unpacked at once.
+const UNPACK_BYTES: usize = 1 << 20;
+
+/// Why a body was not taken: the status to answer with, and the reason.
+pub type Refused = (StatusCode, String);
 
 /// Accepts the points of a body of at most `limit` bytes, before and after gzip is undone.
 ///
 /// # Errors
-/// The body is too large or not readable: the status to answer with, and the reason.
-pub async fn take(ingest: Arc<Ingest>, request: ExtensionRequest, limit: usize) -> Result<Taken, (StatusCode, String)> {
+/// The body is too large or not readable, or there is no memory for it.
+pub async fn take(
+    ingest: Arc<Ingest>,
+    budget: &ReceiveBudget,
+    request: ExtensionRequest,
+    limit: usize,
+) -> Result<TakenBody, Refused> {
     let format = format_of(&request.headers);
     let is_gzip =
         request.headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
-    let body = request.body.read(limit, "receive.max_body").await.map_err(|error| {
-        let status = match error {
-            BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            _ => StatusCode::BAD_REQUEST,
-        };
-        (status, error.to_string())
-    })?;
-    let (points, rejected) = if is_gzip {
-        let bytes = unpack(&body, limit).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
-        take_body(&ingest.acceptor(), format, &bytes).await
-    } else {
-        take_body(&ingest.acceptor(), format, &body).await
+    let mut share = budget.share();
+    let mut body = read(request, &mut share, limit).await?;
+    // Unpacked bytes and points are beyond what the packed body has; it is freed as soon as it is unpacked.
+    if is_gzip {
+        body = unpack(body, &mut share, limit).await?;
+    }
+    Ok(take_body(&ingest.acceptor(), format, body).await)
+}
+
+async fn read(mut request: ExtensionRequest, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {
+    let too_large = || refused_body(BodyError::TooLarge { limit, setting: LIMIT });
+    if request.body.announced().is_some_and(|bytes| bytes > limit as u64) {
+        return Err(too_large());
+    }
+    let mut body = Vec::new();
+    loop {
+        let chunk = share.unless_closed(request.body.chunk()).await.map_err(out_of_memory)?;
+        let Some(chunk) = chunk.map_err(refused_body)? else { return Ok(body) };
+        let bytes = body.len() + chunk.len();
+        if limit < bytes {
+            return Err(too_large());
+        }
+        if body.capacity() < bytes {
+            // Doubled, so that a body is not copied for each of its chunks.
+            let capacity = bytes.max(2 * body.capacity()).min(limit);
+            share.raise(capacity).await.map_err(out_of_memory)?;
+            body.reserve_exact(capacity - body.len());
+        }
+        body.extend_from_slice(&chunk);
+    }
+}
+
+fn refused_body(error: BodyError) -> Refused {
+    let status = match error {
+        BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        _ => StatusCode::BAD_REQUEST,
     };
-    Ok(Taken { points, rejected })
+    (status, error.to_string())
+}
+
+fn out_of_memory(error: OutOfMemory) -> Refused {
+    (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
+}
+
+/// Undoes gzip piece by piece, each on a thread that may block, so that memory is taken before it is filled.
+async fn unpack(packed: Vec<u8>, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {
+    let packed_bytes = share.bytes();
+    let mut unpacking = MultiGzDecoder::new(Cursor::new(packed));
+    let mut body: Vec<u8> = Vec::new();
+    loop {
+        let capacity = (body.len() + UNPACK_BYTES).max(2 * body.capacity().min(limit / 2 + 1));
+        share.raise(packed_bytes + capacity).await.map_err(out_of_memory)?;
+        body.reserve_exact(capacity - body.len());
+        let before = body.len();
+        let piece = tokio::task::spawn_blocking(move || {
+            let read = (&mut unpacking).take((capacity - before) as u64).read_to_end(&mut body);
+            (read, unpacking, body)
+        });
+        let (read, rest, unpacked) = piece.await.expect("unpacking does not panic");
+        (unpacking, body) = (rest, unpacked);
+        let read = read.map_err(|error| (StatusCode::BAD_REQUEST, format!("the body is not gzip: {error}")))?;
+        if limit < body.len() {
+            let error = format!("the body is larger than {limit} bytes when unpacked; {LIMIT} raises this");
+            return Err((StatusCode::BAD_REQUEST, error));
+        }
+        if read < capacity - before {
+            return Ok(body);
+        }
+    }
 }
 
 /// go-carbon's choice by content type; anything else is lines.
@@ -53,14 +117,4 @@ fn format_of(headers: &HeaderMap) -> BodyFormat {
         "application/protobuf" | "application/x-protobuf" => BodyFormat::Protobuf,
         _ => BodyFormat::Lines,
     }
-}
-
-fn unpack(body: &[u8], limit: usize) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let mut unpacking = flate2::read::MultiGzDecoder::new(body).take(limit as u64 + 1);
-    unpacking.read_to_end(&mut bytes).map_err(|error| format!("the body is not gzip: {error}"))?;
-    if bytes.len() > limit {
-        return Err(format!("the body is larger than {limit} bytes when unpacked; receive.max_body raises this"));
-    }
-    Ok(bytes)
 }

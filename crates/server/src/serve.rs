@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use api::{Api, ApiOptions};
 use host::Host;
+use ingest::receivers::ReceiveBudget;
 use store::DamageLog;
 use tokio::task::JoinSet;
 
@@ -62,7 +63,9 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         connection: node.connection.clone(),
     });
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone()));
-    let listeners = listen(&settings, &node, &metrics, &readiness, host).await?;
+    let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
+    metrics.count_budget(budget.clone());
+    let listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -81,18 +84,20 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
 async fn listen(
     settings: &Settings,
     node: &Node,
+    budget: &ReceiveBudget,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
     host: &Host,
 ) -> anyhow::Result<Listeners> {
     let mut listeners = Listeners::new();
-    listeners.receive(settings, &node.ingest, metrics).await?;
+    listeners.receive(settings, &node.ingest, budget, metrics).await?;
     let Some(listener) = listeners.bind_http(settings).await? else { return Ok(listeners) };
     let admin = Admin {
         ingest: node.ingest.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         damage: node.damage.clone(),
+        budget: budget.clone(),
         body_limit: settings.receive.max_body.as_usize(),
     };
     let api = Api::new(ApiOptions {

@@ -66,6 +66,15 @@ impl AcceptCounters {
     }
 }
 
+/// Why points are not accepted at this moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    /// The journal fails.
+    pub(crate) journal: Option<String>,
+    /// Senders wait for room.
+    pub(crate) full: Option<String>,
+}
+
 /// The owners that an acceptor hands points to.
 pub(crate) struct AcceptorParts {
     pub(crate) resolver: Resolver,
@@ -161,8 +170,14 @@ impl Acceptor {
         for reason in RejectReason::ALL {
             let count = std::mem::take(&mut batch.rejected[reason as usize]);
             self.counters.rejects[reason as usize].fetch_add(u64::from(count), Relaxed);
+            if let Some(tally) = &mut batch.tally {
+                tally.count(reason, count);
+            }
         }
         let (time, protocol) = (self.now(), batch.protocol);
+        if let Some(tally) = &mut batch.tally {
+            batch.examples.iter().for_each(|(reason, sample)| tally.keep(*reason, sample));
+        }
         let examples = batch.examples.drain(..);
         self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
     }
@@ -185,6 +200,9 @@ impl Acceptor {
         let accepted = batch.resolved.len() - rejected?;
         self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
         self.counters.batches.fetch_add(1, Relaxed);
+        if let Some(tally) = &mut batch.tally {
+            tally.points += accepted as u64;
+        }
         batch.clear();
         self.report_rejects(batch);
         Ok(())
@@ -207,6 +225,13 @@ impl Acceptor {
             batch.reject_sample(reason, format!("{name} {} {}", point.value, point.time).as_bytes());
         }
         Ok(rejected.len())
+    }
+
+    /// Why points are not accepted at this moment.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let AcceptorParts { journal, back_pressure, .. } = &self.to;
+        let journal = journal.is_failing().then(|| "the journal cannot be written; is the disk full?".to_owned());
+        Refusal { journal, full: back_pressure.reason().map(|reason| format!("senders wait: {reason}")) }
     }
 
     /// The registry the names are in.

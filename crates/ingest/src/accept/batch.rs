@@ -6,7 +6,7 @@ use carbon::{RejectReason, Sink};
 use metadata::Registry;
 use metric::Timestamp;
 
-use super::rejects::SAMPLE_BYTES;
+use super::{rejects::SAMPLE_BYTES, tally::Tally};
 use crate::{
     protocol::Protocol,
     wal::{RecordWriter, ResolvedPoint},
@@ -40,6 +40,8 @@ pub struct Batch {
     pub(super) sent: Vec<Sent>,
     pub(super) rejected: [u32; RejectReason::ALL.len()],
     pub(super) examples: Vec<(RejectReason, Vec<u8>)>,
+    /// For a sender that gets an answer.
+    pub(super) tally: Option<Box<Tally>>,
     // Filled by accept; here so that a retry after a full disk continues where it stopped.
     pub(super) resolved: Vec<ResolvedPoint>,
     pub(super) record: RecordWriter,
@@ -55,6 +57,7 @@ impl Batch {
             sent: Vec::new(),
             rejected: [0; RejectReason::ALL.len()],
             examples: Vec::new(),
+            tally: None,
             resolved: Vec::new(),
             record: RecordWriter::default(),
         }
@@ -84,6 +87,32 @@ impl Batch {
         self.rejected[reason as usize] += 1;
         if self.examples.len() < EXAMPLES {
             self.examples.push((reason, sample[..sample.len().min(SAMPLE_BYTES)].to_vec()));
+        }
+    }
+
+    /// Counts from now on for a sender that gets an answer.
+    pub(crate) fn begin_tally(&mut self) {
+        self.tally = Some(Box::default());
+    }
+
+    /// What was counted since [`Batch::begin_tally`].
+    pub(crate) fn take_tally(&mut self) -> Tally {
+        self.tally.take().map_or_else(Tally::default, |tally| *tally)
+    }
+
+    /// Bytes of its allocations.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.text.capacity()
+            + self.sent.capacity() * size_of::<Sent>()
+            + self.resolved.capacity() * size_of::<ResolvedPoint>()
+            + self.record.memory_bytes()
+    }
+
+    /// Frees the memory of an empty batch. The next points allocate it again.
+    pub(crate) fn release_memory(&mut self) {
+        if self.is_empty() {
+            (self.text, self.sent, self.resolved) = (Vec::new(), Vec::new(), Vec::new());
+            self.record = RecordWriter::default();
         }
     }
 

@@ -5,6 +5,7 @@ mod batch;
 mod new_metrics;
 mod rejects;
 mod resolve;
+mod tally;
 
 pub(crate) use acceptor::AcceptorParts;
 pub use acceptor::{Acceptor, Sync};
@@ -12,3 +13,4 @@ pub use batch::{BATCH_POINTS, Batch};
 pub(crate) use new_metrics::NewMetrics;
 pub use rejects::RejectExample;
 pub(crate) use resolve::Resolver;
+pub use tally::Tally;

@@ -10,6 +10,7 @@ use host::Clock;
 use metric::Timestamp;
 use tokio::{net::TcpStream, sync::watch};
 
+use super::budget::{Asked, BudgetShare, OutOfMemory, ReceiveBudget, Stage};
 use crate::{Acceptor, Batch, Protocol};
 
 /// Bytes read from a socket at once, at most: about a thousand lines.
@@ -17,6 +18,12 @@ pub(super) const READ_BYTES: usize = 64 << 10;
 
 /// Bytes a connection's buffer begins with; it grows only for senders that fill it.
 const FIRST_BYTES: usize = 4 << 10;
+
+/// Bytes that a buffer grows by at once, at most.
+const LARGEST_STEP: usize = 8 << 20;
+
+/// Bytes that a batch keeps between two reads, at most. One frame may need many times more.
+const BATCH_BYTES: usize = 1 << 20;
 
 /// How long a stop reads on from a sender that never pauses.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -30,7 +37,7 @@ pub(super) trait Decode {
     /// Decodes the complete messages in `bytes`. Returns how many bytes it consumed; the caller passes the rest again, with more.
     fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch) -> usize;
 
-    /// How many bytes more than `rest` the buffer must have room for.
+    /// How many bytes more than `rest` the message at its front has.
     fn missing(&self, rest: &[u8]) -> usize;
 
     /// Decodes or rejects the remaining bytes at the end of the connection.
@@ -63,6 +70,9 @@ pub(super) struct Connection {
     stream: TcpStream,
     acceptor: Arc<Acceptor>,
     batch: Batch,
+    buffer: Buffer,
+    /// The memory of `buffer` and `batch`.
+    share: BudgetShare,
     /// A connection that sent nothing for this long is closed.
     idle: Option<Duration>,
     stop: watch::Receiver<bool>,
@@ -76,55 +86,118 @@ enum Wake {
     Stopping,
     Idle,
     Failed,
+    /// The budget wants memory back.
+    Asked(Asked),
+}
+
+/// What connections of a receiver share.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub(super) acceptor: Arc<Acceptor>,
+    pub(super) budget: ReceiveBudget,
+    pub(super) protocol: Protocol,
+    pub(super) idle: Option<Duration>,
+    pub(super) stop: watch::Receiver<bool>,
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: TcpStream,
-        acceptor: Arc<Acceptor>,
-        protocol: Protocol,
-        idle: Option<Duration>,
-        stop: watch::Receiver<bool>,
-    ) -> Connection {
+    pub(super) fn new(stream: TcpStream, common: &Common) -> Connection {
+        let Common { acceptor, budget, protocol, idle, stop } = common.clone();
         let batch = acceptor.batch(protocol);
         let drain = Drain::new(acceptor.clock().clone(), stop.clone());
-        Connection { stream, acceptor, batch, idle, stop, drain }
+        Connection { stream, acceptor, batch, buffer: Buffer::default(), share: budget.share(), idle, stop, drain }
     }
 
     /// Reads, decodes and accepts until the sender closes, falls silent for too long, or the program stops.
     pub(super) async fn serve(mut self, mut decoder: impl Decode) {
-        let mut buffer = Buffer { bytes: vec![0; FIRST_BYTES], filled: 0 };
         loop {
+            let is_empty = self.buffer.filled == 0;
+            self.share.enter(if is_empty { Stage::Empty } else { Stage::Partial });
             let wake = self.wait().await;
-            if matches!(wake, Wake::Idle | Wake::Failed) || self.read_all(&mut buffer, &mut decoder, wake).await {
+            self.share.enter(Stage::Busy);
+            let is_over = match wake {
+                Wake::Idle | Wake::Failed | Wake::Asked(Asked::Close) => true,
+                Wake::Asked(Asked::Release) => {
+                    self.release();
+                    false
+                }
+                Wake::Readable | Wake::Stopping => self.read_all(&mut decoder, wake).await.unwrap_or(true),
+            };
+            if is_over {
                 break;
             }
         }
-        decoder.finish(buffer.filled(), self.acceptor.now(), &mut self.batch);
+        decoder.finish(self.buffer.filled(), self.acceptor.now(), &mut self.batch);
         self.acceptor.accept(&mut self.batch).await;
     }
 
     /// Reads and accepts the available bytes. Returns whether the connection has ended.
-    async fn read_all(&mut self, buffer: &mut Buffer, decoder: &mut impl Decode, wake: Wake) -> bool {
+    async fn read_all(&mut self, decoder: &mut impl Decode, wake: Wake) -> Result<bool, OutOfMemory> {
         loop {
-            match self.read(&mut buffer.bytes[buffer.filled..]) {
-                Ok(Some(0)) | Err(_) => return true,
-                Ok(None) => return wake == Wake::Stopping,
-                Ok(Some(read)) => buffer.filled += read,
+            self.make_room(decoder).await?;
+            match self.read() {
+                Ok(Some(0)) | Err(_) => return Ok(true),
+                Ok(None) => return Ok(wake == Wake::Stopping),
+                Ok(Some(read)) => self.buffer.filled += read,
             }
-            let was_full = buffer.filled == buffer.bytes.len();
-            let consumed = decoder.decode(buffer.filled(), self.acceptor.now(), &mut self.batch);
-            buffer.consume(consumed);
+            let was_full = self.buffer.is_full();
+            let consumed = decoder.decode(self.buffer.filled(), self.acceptor.now(), &mut self.batch);
+            self.buffer.consume(consumed);
             self.acceptor.accept(&mut self.batch).await;
-            buffer.fit(was_full, decoder.missing(buffer.filled()));
+            self.fit(was_full);
             if self.drain.is_over() {
-                return true;
+                return Ok(true);
             }
             if !was_full && wake != Wake::Stopping {
-                return false;
+                return Ok(false);
             }
             // A sender that never pauses would keep this thread from queries and from other senders.
             tokio::task::yield_now().await;
+        }
+    }
+
+    /// Makes room for a read, where the buffer has none: a message is longer. Waits for the budget.
+    async fn make_room(&mut self, decoder: &impl Decode) -> Result<(), OutOfMemory> {
+        let len = self.buffer.bytes.len();
+        if self.buffer.filled < len {
+            return Ok(());
+        }
+        let message = self.buffer.filled + decoder.missing(self.buffer.filled());
+        let most = message.max(READ_BYTES);
+        let grown = (len + len.clamp(FIRST_BYTES, LARGEST_STEP)).min(most);
+        self.share.raise(grown + self.batch.memory_bytes()).await?;
+        self.buffer.resize(grown);
+        Ok(())
+    }
+
+    /// After a read: more room for a sender that filled the buffer, if the budget has it; gives back the memory of a
+    /// large message.
+    fn fit(&mut self, was_full: bool) {
+        let len = self.buffer.bytes.len();
+        if READ_BYTES < len && self.buffer.filled <= READ_BYTES {
+            self.buffer.resize(READ_BYTES);
+        } else if was_full && len < READ_BYTES {
+            let grown = (2 * len).min(READ_BYTES);
+            if self.share.try_raise(grown + self.batch.memory_bytes()) {
+                self.buffer.resize(grown);
+            }
+        }
+        if BATCH_BYTES < self.batch.memory_bytes() {
+            self.batch.release_memory();
+        }
+        // Where the budget has no room for the batch, it is allocated again for each read.
+        if !self.share.try_raise(self.buffer.bytes.len() + self.batch.memory_bytes()) {
+            self.batch.release_memory();
+        }
+        self.share.lower(self.buffer.bytes.len() + self.batch.memory_bytes());
+    }
+
+    /// Frees the memory of an empty connection.
+    fn release(&mut self) {
+        if self.buffer.filled == 0 {
+            self.buffer = Buffer::default();
+            self.batch.release_memory();
+            self.share.lower(0);
         }
     }
 
@@ -146,6 +219,7 @@ impl Connection {
                 Err(_) => Wake::Idle,
             },
             _ = self.stop.changed() => self.last_look().await,
+            asked = self.share.asked() => Wake::Asked(asked),
         }
     }
 
@@ -155,8 +229,8 @@ impl Connection {
     }
 
     /// Reads the available bytes. `Ok(0)` is the end of the stream, `None` means none are available now.
-    fn read(&self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        match self.stream.try_read(buffer) {
+    fn read(&mut self) -> io::Result<Option<usize>> {
+        match self.stream.try_read(&mut self.buffer.bytes[self.buffer.filled..]) {
             Ok(read) => Ok(Some(read)),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             Err(error) => Err(error),
@@ -165,6 +239,7 @@ impl Connection {
 }
 
 /// Bytes that were read and not decoded yet.
+#[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
     filled: usize,
@@ -175,22 +250,24 @@ impl Buffer {
         &self.bytes[..self.filled]
     }
 
+    fn is_full(&self) -> bool {
+        self.filled == self.bytes.len()
+    }
+
     fn consume(&mut self, bytes: usize) {
         self.bytes.copy_within(bytes..self.filled, 0);
         self.filled -= bytes;
     }
 
-    /// Makes room for `missing` bytes, and more room for a sender that filled the buffer; gives back the memory of a
-    /// large frame.
-    fn fit(&mut self, was_full: bool, missing: usize) {
-        let len = self.bytes.len();
-        let wanted = self.filled + missing;
-        let grown = if was_full { (2 * len).min(READ_BYTES) } else { len };
-        if len < wanted.max(grown) {
-            self.bytes.resize(wanted.max(grown), 0);
-        } else if len > READ_BYTES && wanted <= READ_BYTES {
-            self.bytes.truncate(READ_BYTES);
+    /// To at least what is filled.
+    fn resize(&mut self, len: usize) {
+        debug_assert!(self.filled <= len);
+        if len < self.bytes.len() {
+            self.bytes.truncate(len);
             self.bytes.shrink_to_fit();
+        } else {
+            self.bytes.reserve_exact(len - self.bytes.len());
+            self.bytes.resize(len, 0);
         }
     }
 }

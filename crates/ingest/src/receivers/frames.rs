@@ -10,7 +10,8 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Decode},
+    budget::ReceiveBudget,
+    connection::{Common, Connection, Decode},
     listener::{Connections, ReceiverLimits, serve},
 };
 use crate::{Acceptor, Batch, Protocol};
@@ -30,21 +31,18 @@ pub async fn serve_frames(
     format: FrameFormat,
     listener: TcpListener,
     limits: ReceiverLimits,
+    budget: ReceiveBudget,
     connections: Arc<Connections>,
     stop: watch::Receiver<bool>,
 ) {
-    let stopping = stop.clone();
     let protocol = match format {
         FrameFormat::Pickle => Protocol::Pickle,
         FrameFormat::Protobuf => Protocol::Protobuf,
     };
+    let common = Common { acceptor, budget, protocol, idle: limits.idle, stop: stop.clone() };
     serve(listener, limits, connections, stop, move |stream: TcpStream| {
         let frames = FrameDecoder::new(limits.frame_bytes);
-        Connection::new(stream, acceptor.clone(), protocol, limits.idle, stopping.clone()).serve(FramedMessages {
-            frames,
-            format,
-            pickles: pickle::Decoder::new(),
-        })
+        Connection::new(stream, &common).serve(FramedMessages { frames, format, pickles: pickle::Decoder::new() })
     })
     .await;
 }
@@ -65,7 +63,7 @@ impl Decode for FramedMessages {
     }
 
     fn missing(&self, rest: &[u8]) -> usize {
-        // The buffer holds one frame at least; the decoder rejects frames longer than the limit.
+        // The decoder rejects frames longer than the limit.
         self.frames.missing(rest)
     }
 

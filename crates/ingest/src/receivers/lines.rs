@@ -10,7 +10,8 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Decode},
+    budget::ReceiveBudget,
+    connection::{Common, Connection, Decode},
     listener::{Connections, ReceiverLimits, serve},
 };
 use crate::{Acceptor, Batch, Protocol};
@@ -20,13 +21,13 @@ pub async fn serve_lines(
     acceptor: Arc<Acceptor>,
     listener: TcpListener,
     limits: ReceiverLimits,
+    budget: ReceiveBudget,
     connections: Arc<Connections>,
     stop: watch::Receiver<bool>,
 ) {
-    let stopping = stop.clone();
+    let common = Common { acceptor, budget, protocol: Protocol::LineTcp, idle: limits.idle, stop: stop.clone() };
     serve(listener, limits, connections, stop, move |stream: TcpStream| {
-        Connection::new(stream, acceptor.clone(), Protocol::LineTcp, limits.idle, stopping.clone())
-            .serve(LineDecoder::new())
+        Connection::new(stream, &common).serve(LineDecoder::new())
     })
     .await;
 }
@@ -37,7 +38,7 @@ impl Decode for LineDecoder {
     }
 
     fn missing(&self, _: &[u8]) -> usize {
-        // A line that is longer than the buffer is rejected, so that the buffer never has to grow for it.
+        // The length of a line is not known before its end; the decoder rejects one that is too long.
         0
     }
 

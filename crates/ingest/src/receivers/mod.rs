@@ -6,13 +6,15 @@
 //! two seconds at most.
 
 mod body;
+mod budget;
 mod connection;
 mod frames;
 mod lines;
 mod listener;
 mod udp;
 
-pub use body::{BodyFormat, take_body};
+pub use body::{BodyFormat, TakenBody, take_body};
+pub use budget::{BudgetShare, BudgetUse, OutOfMemory, ReceiveBudget};
 pub use frames::{FrameFormat, serve_frames};
 pub use lines::serve_lines;
 pub use listener::{Connections, ReceiverLimits};

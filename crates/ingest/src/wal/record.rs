@@ -47,6 +47,11 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
+    /// Bytes of its buffer.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     fn begin(&mut self, kind: u8) {
         self.bytes.clear();
         self.bytes.extend_from_slice(&[0; HEADER]);

@@ -11,7 +11,10 @@ use std::sync::{
     atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use ::ingest::{Ingest, receivers::Connections};
+use ::ingest::{
+    Ingest,
+    receivers::{Connections, ReceiveBudget},
+};
 use api::{Answered, Api, Observer};
 use cluster::Connection;
 use host::Disk;
@@ -32,6 +35,7 @@ pub struct Metrics {
     pub registry: prometheus::Registry,
     http: HttpMetrics,
     connections: Mutex<Vec<(&'static str, Arc<Connections>)>>,
+    budget: OnceLock<ReceiveBudget>,
     scraped: OnceLock<Scraped>,
     api: OnceLock<Weak<Api>>,
     disk: Arc<dyn Disk>,
@@ -55,6 +59,7 @@ impl Metrics {
             http: HttpMetrics::new(&registry)?,
             registry,
             connections: Mutex::default(),
+            budget: OnceLock::new(),
             scraped: OnceLock::new(),
             api: OnceLock::new(),
             disk,
@@ -64,6 +69,11 @@ impl Metrics {
     /// Adds the connections of a receiver.
     pub fn count_connections(&self, receiver: &'static str, connections: Arc<Connections>) {
         self.connections.lock().push((receiver, connections));
+    }
+
+    /// Adds the memory that receivers share.
+    pub fn count_budget(&self, budget: ReceiveBudget) {
+        let _ = self.budget.set(budget);
     }
 
     /// What each scrape asks from now on. The start calls this once.
@@ -106,6 +116,7 @@ impl Metrics {
             families.push(gauge("plumbago_queries_waiting", "Queries waiting for their turn.", queries.waiting as f64));
         }
         families.extend(self.connection_families());
+        families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = self.process();
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
@@ -136,6 +147,20 @@ impl Metrics {
             ),
         ]
     }
+}
+
+fn budget_families(budget: &ReceiveBudget) -> [MetricFamily; 4] {
+    let now = budget.usage();
+    [
+        gauge("plumbago_receive_bytes", "Memory that receivers hold for bytes not accepted yet.", now.used as f64),
+        gauge("plumbago_receive_limit_bytes", "Size limit of that memory: receive.memory.", now.limit as f64),
+        counter("plumbago_receive_waits_total", "How often a connection waited for that memory.", now.waits as f64),
+        counter(
+            "plumbago_receive_closed_total",
+            "Connections and bodies that were cut off in a message, because that memory was spent.",
+            now.closed as f64,
+        ),
+    ]
 }
 
 impl Scraped {
