@@ -23,6 +23,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         cache_bytes: settings.data.cache.0,
         host: host.clone(),
         damage: damage.clone(),
+        data: Some(data.clone()),
         ..EmbeddedOptions::default()
     };
     Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))

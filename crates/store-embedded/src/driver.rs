@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use host::Trash;
 use metric::{MetricId, Timestamp};
 use store::{
     Cells, DriverFuture, Event, Events, Fetch, Identity, MetricRecord, NameStore, NewEvent, PointStore, Run,
@@ -16,8 +17,11 @@ use store::{
 
 use crate::{
     compaction::Compaction,
+    merges::Merges,
     options::EmbeddedOptions,
-    rows::Rows,
+    row_file::ReadFrom,
+    rows::Recoder,
+    status::{StoreStatus, StoredFile, status},
     tables::Tables,
     tasks::{Cancel, chunks, joined},
     tree::Tree,
@@ -31,7 +35,8 @@ pub struct EmbeddedDriver {
     tables: Arc<Tables>,
     /// Rows are read, changed and written back: one writer at a time.
     writing: Arc<tokio::sync::Mutex<()>>,
-    _compaction: Compaction,
+    merges: Arc<Merges>,
+    _compaction: Option<Compaction>,
 }
 
 impl EmbeddedDriver {
@@ -42,16 +47,52 @@ impl EmbeddedDriver {
     /// another program wrote it.
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedDriver, StoreError> {
         let tables = Arc::new(Tables::open(dir, options)?);
-        let compaction = Compaction::start(tables.clone())?;
-        Ok(EmbeddedDriver { tables, writing: Arc::default(), _compaction: compaction })
+        let merges = Arc::new(Merges::default());
+        let compaction =
+            tables.options.merges.then(|| Compaction::start(tables.clone(), merges.clone())).transpose()?;
+        Ok(EmbeddedDriver { tables, writing: Arc::default(), merges, _compaction: compaction })
     }
 
     /// Writes everything to files and merges them until no row is on the disk twice, as the background thread does
     /// after a quiet time. Takes as long as reading and writing the whole store.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.tables.flush()?;
-        let trees = self.tables.point_trees();
-        trees.iter().map(|tree| &**tree).chain(self.tables.other_trees()).try_for_each(Tree::compact_fully)
+        self.merges.run_fully(&self.tables)?;
+        self.tables.other_trees().into_iter().try_for_each(Tree::compact_fully)
+    }
+
+    /// The highest metric that a row was ever of: no metric may get this id or a lower one for another name.
+    pub fn highest_id(&self) -> Option<MetricId> {
+        self.tables.points.highest_metric()
+    }
+
+    /// The files of rows that are in use.
+    pub fn files(&self) -> Vec<StoredFile> {
+        self.tables.points.files().iter().map(StoredFile::of).collect()
+    }
+
+    /// Links the files of rows into the folder `into` of the same file system, with a manifest: one moment of what is
+    /// synced. Flushes, merges and expiry wait meanwhile; there is no other cost. Blocks the thread.
+    ///
+    /// # Errors
+    /// Whatever the disk says. Part of the files may be linked.
+    pub fn snapshot(&self, into: &Path) -> Result<Vec<StoredFile>, StoreError> {
+        Ok(self.tables.points.snapshot(into)?.iter().map(StoredFile::of).collect())
+    }
+
+    /// Where expired rows go.
+    pub fn trash(&self) -> &Arc<Trash> {
+        &self.tables.points.shared.trash
+    }
+
+    /// The state of the files.
+    pub fn status(&self) -> StoreStatus {
+        status(&self.tables.points, &self.merges)
+    }
+
+    /// The time of the newest slot that is stored, Unix seconds.
+    pub fn newest_point(&self) -> Option<Timestamp> {
+        self.tables.points.newest_point()
     }
 }
 
@@ -63,21 +104,20 @@ impl PointStore for EmbeddedDriver {
             let one = Arc::new(self.writing.clone().lock_owned().await);
             // Stable: of runs that overlap, the later one wins.
             runs.sort_by_key(|run| (run.metric, run.table));
-            let is_over = self.tables.unsynced_bytes() > self.tables.options.unsynced_bytes;
-            if is_over {
+            if self.tables.points.unsynced_bytes() > self.tables.options.unsynced_bytes {
                 // Before anything is added: while the disk is full, memory does not grow.
                 let (tables, one) = (self.tables.clone(), one.clone());
-                joined(tokio::task::spawn_blocking(move || (tables.flush(), one).0)).await??;
+                joined(tokio::task::spawn_blocking(move || (tables.points.flush(), one).0)).await??;
             }
             let tasks: Vec<_> = chunks(runs, |run| run.metric)
                 .into_iter()
                 .map(|chunk| {
                     let (tables, one) = (self.tables.clone(), one.clone());
-                    tokio::task::spawn_blocking(move || (tables.write(&chunk, &mut Rows::default()), one).0)
+                    tokio::task::spawn_blocking(move || (tables.points.write(&chunk, &mut Recoder::default()), one).0)
                 })
                 .collect();
             for task in tasks {
-                joined(task).await??;
+                joined(task).await?;
             }
             Ok(())
         })
@@ -86,25 +126,37 @@ impl PointStore for EmbeddedDriver {
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
             if fetches.len() <= FEW {
-                let mut rows = Rows::default();
-                return fetches.iter().map(|fetch| self.tables.fetch(fetch, &mut rows)).collect();
+                // From memory alone: this thread must not wait for a disk.
+                let all: Vec<&Fetch> = fetches.iter().collect();
+                let answers = self.tables.points.fetch(&all, ReadFrom::Cache, &mut Recoder::default(), || false);
+                if let Ok(answers) = answers {
+                    return Ok(answers);
+                }
             }
             let cancelled = Arc::new(AtomicBool::new(false));
             let _cancel = Cancel(cancelled.clone());
-            let mut answers = Vec::with_capacity(fetches.len());
-            let tasks: Vec<_> = chunks(fetches, |fetch| fetch.metric)
+            let mut answers = vec![Cells::default(); fetches.len()];
+            let mut numbered: Vec<(usize, Fetch)> = fetches.into_iter().enumerate().collect();
+            // Neighbours share blocks.
+            numbered.sort_unstable_by_key(|(number, fetch)| (fetch.metric, *number));
+            let tasks: Vec<_> = chunks(numbered, |(_, fetch)| fetch.metric)
                 .into_iter()
                 .map(|chunk| {
                     let (tables, cancelled) = (self.tables.clone(), cancelled.clone());
                     tokio::task::spawn_blocking(move || {
-                        let mut rows = Rows::default();
-                        let wanted = chunk.iter().take_while(|_| !cancelled.load(Relaxed));
-                        wanted.map(|fetch| tables.fetch(fetch, &mut rows)).collect::<Result<Vec<Cells>, StoreError>>()
+                        let fetches: Vec<&Fetch> = chunk.iter().map(|(_, fetch)| fetch).collect();
+                        let is_cancelled = || cancelled.load(Relaxed);
+                        let cells =
+                            tables.points.fetch(&fetches, ReadFrom::Disk, &mut Recoder::default(), is_cancelled);
+                        let cells = cells.expect("what is not in the cache is read");
+                        chunk.iter().map(|(number, _)| *number).zip(cells).collect::<Vec<(usize, Cells)>>()
                     })
                 })
                 .collect();
             for task in tasks {
-                answers.extend(joined(task).await??);
+                for (number, cells) in joined(task).await? {
+                    answers[number] = cells;
+                }
             }
             Ok(answers)
         })
@@ -114,7 +166,7 @@ impl PointStore for EmbeddedDriver {
         Box::pin(async move {
             // Writers continue meanwhile: their rows are in the next memtable.
             let tables = self.tables.clone();
-            joined(tokio::task::spawn_blocking(move || tables.flush_points())).await?
+            joined(tokio::task::spawn_blocking(move || tables.points.flush())).await?
         })
     }
 
@@ -122,7 +174,7 @@ impl PointStore for EmbeddedDriver {
         Box::pin(async move {
             let one = self.writing.clone().lock_owned().await;
             let tables = self.tables.clone();
-            let expire = move || (tables.expire(now), one).0;
+            let expire = move || (tables.points.expire(now), one).0;
             joined(tokio::task::spawn_blocking(expire)).await?
         })
     }
@@ -213,8 +265,8 @@ mod tests {
         // As after a disk that was full when an event came.
         driver.tables.events.tree.insert(b"i", b"event");
         driver.tables.metrics.tree.insert(b"m", b"metric");
-        assert!(0 < driver.tables.unsynced_bytes());
+        assert!(0 < driver.usage().memory_bytes);
         runtime.block_on(Store::of(driver.clone()).sync()).unwrap();
-        assert_eq!(driver.tables.unsynced_bytes(), 0);
+        assert_eq!(driver.usage().memory_bytes, 0);
     }
 }

@@ -4,12 +4,14 @@
 //! ```text
 //! store/lock                                    held by the process that uses the folder
 //! store/spec                                    what wrote the folder, in words
+//! store/manifest                                the files of rows that there are
 //! store/metrics/                                the metrics table, and the policies it names
 //! store/events/                                 the events table
-//! store/datapoints_10080p_60s_0/13/             one tree for each table and span of time
+//! store/datapoints_10080p_60s_0/13/             a folder for each table and span of time
+//! store/datapoints_10080p_60s_0/13/3-9.rows     the rows of some flushes
 //! ```
 //!
-//! The trees come from an LSM library, without a log: the journal above replays what was not synced.
+//! Files of rows are immutable. There is no log: the journal above replays what was not synced.
 //! Nothing outside of this crate knows the bytes on the disk.
 //!
 //! ```
@@ -29,17 +31,39 @@
 //! # }).unwrap();
 //! ```
 
-mod compaction;
 mod driver;
+mod options;
+
+mod status;
+
+mod compaction;
+mod merge;
+mod merges;
+mod tables;
+mod tasks;
+
+mod points;
+
+mod commits;
+mod manifest;
+mod opening;
+
+mod buffer;
+mod window;
+
+mod row_file;
+
+mod cache;
+mod row_key;
+mod rows;
+
 mod events;
 mod folder;
 mod metrics;
-mod options;
-mod rows;
 mod spec;
-mod tables;
-mod tasks;
 mod tree;
 
 pub use driver::EmbeddedDriver;
 pub use options::EmbeddedOptions;
+pub use row_file::{DamagedPart, FileReport, check_file};
+pub use status::{StoreStatus, StoredFile};

@@ -61,6 +61,11 @@ impl MetricsTable {
         MetricId(self.ids.lock().next)
     }
 
+    /// The ids that were deleted.
+    pub(crate) fn deleted(&self) -> HashSet<MetricId> {
+        self.ids.lock().deleted.clone()
+    }
+
     pub(crate) fn delete(&self, deleted: &[MetricId]) {
         let mut ids = self.ids.lock();
         for &id in deleted {

@@ -1,5 +1,7 @@
 //! The settings of a store.
 
+use std::path::PathBuf;
+
 use host::Host;
 use store::DamageLog;
 
@@ -10,6 +12,13 @@ pub struct EmbeddedOptions {
     pub cache_bytes: u64,
     /// Bytes of rows in memory beyond which they are written to files at once.
     pub unsynced_bytes: u64,
+    /// Bytes of the disk that merges leave free: below it they wait.
+    pub reserve_bytes: u64,
+    /// Whether a thread merges files. Without it [`EmbeddedDriver::settle`](crate::EmbeddedDriver::settle) does, when it
+    /// is called.
+    pub merges: bool,
+    /// The data folder, which gets `damaged/` and `trash/`; the store's own if none is given.
+    pub data: Option<PathBuf>,
     /// Time, files and random numbers; the trees themselves go around its file system (see `tree.rs`).
     pub host: Host,
     /// Where damage is reported.
@@ -21,6 +30,9 @@ impl Default for EmbeddedOptions {
         EmbeddedOptions {
             cache_bytes: 64 << 20,
             unsynced_bytes: 48 << 20,
+            reserve_bytes: 0,
+            merges: true,
+            data: None,
             host: Host::system(),
             damage: DamageLog::new(),
         }

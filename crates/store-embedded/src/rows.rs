@@ -1,123 +1,60 @@
-//! Rows of points: a metric's slots of one group, read and written through the codec.
+//! Rows of points: a metric's slots of one group, coded and decoded.
 
-use codec::Codec;
-use metric::{MetricId, Slot};
-use store::StoreError;
+use codec::{Codec, Damaged};
 
-use crate::tree::Tree;
+use crate::row_key::GROUP_SLOTS;
 
-/// Slots of one row. A partition of the logical table has two: long enough for a good ratio, short enough that a
-/// query for an hour does not decode two days.
-pub(crate) const GROUP_SLOTS: u32 = 1000;
-
-/// Segments a row may have before it is rewritten as one. Appending a segment costs nothing but its bytes;
-/// each one costs a reader a little.
-const MOST_SEGMENTS: usize = 8;
-
-/// The key of a row: `group u32 │ metric u32`, big-endian. Time comes first: rows of a group that is past lie apart
-/// from those still written, and are never merged again; and neighbours differ in a byte or two of their keys.
-pub(crate) fn key(metric: MetricId, group: u32) -> [u8; 8] {
-    (u64::from(group) << 32 | u64::from(metric.0)).to_be_bytes()
-}
-
-/// What one thread needs to read and write rows.
-#[derive(Default)]
-pub(crate) struct Rows {
+/// Codes rows again. Has the buffers that one thread needs.
+#[derive(Debug, Default)]
+pub(crate) struct Recoder {
     codec: Codec,
-    row: Vec<u8>,
     values: Vec<f64>,
     counts: Vec<u32>,
 }
 
-impl Rows {
-    /// Lays values over the row of a group, from `offset` on.
-    pub(crate) fn write(
-        &mut self,
-        tree: &Tree,
-        metric: MetricId,
-        group: u32,
-        offset: usize,
-        values: &[f64],
-        counts: &[u32],
-    ) -> Result<(), StoreError> {
-        if values.iter().all(|value| value.is_nan()) {
-            return Ok(());
-        }
-        let key = key(metric, group);
-        self.row.clear();
-        if let Some(stored) = tree.get(&key)? {
-            let segments = codec::segments(&stored).count();
-            let fills_the_group = offset + values.len() == GROUP_SLOTS as usize;
-            if segments + 1 > MOST_SEGMENTS || fills_the_group {
-                return self.rewrite(tree, &key, &stored, offset, values, counts);
-            }
-            self.row.extend_from_slice(&stored);
-        }
-        self.codec.encode(offset, values, counts, &mut self.row);
-        tree.insert(&key, &self.row);
-        Ok(())
+impl Recoder {
+    /// Appends one segment to a row.
+    pub(crate) fn append(&mut self, offset: usize, values: &[f64], counts: &[u32], row: &mut Vec<u8>) {
+        self.codec.encode(offset, values, counts, row);
     }
 
-    /// Writes the row as one segment.
-    fn rewrite(
+    /// Decodes slots of a row over what is there. Returns whether the row has any of them.
+    pub(crate) fn read(
         &mut self,
-        tree: &Tree,
-        key: &[u8; 8],
-        stored: &[u8],
-        offset: usize,
-        values: &[f64],
-        counts: &[u32],
-    ) -> Result<(), StoreError> {
+        row: &[u8],
+        slots: std::ops::Range<usize>,
+        values: &mut [f64],
+        counts: &mut [u32],
+    ) -> Result<bool, Damaged> {
+        self.codec.decode(row, slots, values, counts)
+    }
+
+    /// Appends one segment with the slots of all rows to `out`; of two with the same slot, the later row wins.
+    pub(crate) fn recode<'a>(
+        &mut self,
+        rows: impl IntoIterator<Item = &'a [u8]>,
+        is_aggregated: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
         let slots = GROUP_SLOTS as usize;
         self.values.clear();
         self.values.resize(slots, f64::NAN);
         self.counts.clear();
-        self.counts.resize(if counts.is_empty() { 0 } else { slots }, 0);
-        self.codec
-            .decode(stored, 0..slots, &mut self.values, &mut self.counts)
-            .map_err(|damaged| damage(tree, key, &damaged))?;
-        for (i, &value) in values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-            self.values[offset + i] = value;
-            if let Some(&count) = counts.get(i) {
-                self.counts[offset + i] = count;
-            }
+        self.counts.resize(if is_aggregated { slots } else { 0 }, 0);
+        for row in rows {
+            self.codec.decode(row, 0..slots, &mut self.values, &mut self.counts)?;
         }
-        self.codec.encode(0, &self.values, &self.counts, &mut self.row);
-        tree.insert(key, &self.row);
+        self.codec.encode(0, &self.values, &self.counts, out);
         Ok(())
-    }
-
-    /// Reads the slots from `first` on into `values` (and `counts`, where the table has them) as far as they lie in
-    /// the group. What is not stored is left as it is. Returns whether anything was there.
-    pub(crate) fn read(
-        &mut self,
-        tree: &Tree,
-        metric: MetricId,
-        group: u32,
-        first: Slot,
-        values: &mut [f64],
-        counts: &mut [u32],
-    ) -> Result<bool, StoreError> {
-        let key = key(metric, group);
-        let Some(stored) = tree.get(&key)? else { return Ok(false) };
-        let offset = (first - group * GROUP_SLOTS) as usize;
-        let slots = offset..offset + values.len();
-        self.codec.decode(&stored, slots, values, counts).map_err(|damaged| damage(tree, &key, &damaged))
-    }
-}
-
-fn damage(tree: &Tree, key: &[u8; 8], damaged: &codec::Damaged) -> StoreError {
-    let (group, metric) = key.split_at(4);
-    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().expect("half a key"));
-    StoreError::Damaged {
-        what: format!("row {} of metric {} in {}", number(group), number(metric), tree.path().display()),
-        how: damaged.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use metric::MetricId;
+
     use super::*;
+    use crate::row_key::RowKey;
 
     /// The lines of the block of `schema/embedded.md` that begins with a fence of this name.
     fn block(name: &str) -> String {
@@ -137,7 +74,7 @@ mod tests {
         let mut counted = Vec::new();
         Codec::new().encode(0, &[720.0, 730.5], &[60, 59], &mut counted);
         let shown = |first: u32, row: &[u8]| {
-            let key = hex(&key(MetricId(7), first / GROUP_SLOTS));
+            let key = hex(&RowKey { group: first / GROUP_SLOTS, metric: MetricId(7) }.to_bytes());
             format!("key    {} {}\nvalue  {}\n", &key[..8], &key[8..], hex(row))
         };
         let without_remarks = |block: String| -> String {
@@ -155,5 +92,19 @@ mod tests {
         let opening = store::Incarnation { id: 0x83ab_0f15_77c2_9d04, first_id: MetricId(0) };
         let identity = store::Identity { store: 0x5f0c_e2d1_94a7_3b68_5f0c_e2d1_94a7_3b68, chain: vec![opening] };
         assert_eq!(block("spec"), crate::spec::text_of(&identity));
+    }
+
+    #[test]
+    fn recoded_rows_are_one_segment_where_the_later_row_wins() {
+        let mut recoder = Recoder::default();
+        let (mut older, mut newer) = (Vec::new(), Vec::new());
+        recoder.append(10, &[1.0, 2.0, 3.0], &[4, 5, 6], &mut older);
+        recoder.append(11, &[20.0, f64::NAN, 40.0], &[50, 0, 70], &mut newer);
+        let mut row = Vec::new();
+        recoder.recode([&older[..], &newer[..]], true, &mut row).unwrap();
+        assert_eq!(codec::segments(&row).count(), 1);
+        let (mut values, mut counts) = ([0.0; 4], [0; 4]);
+        recoder.read(&row, 10..14, &mut values, &mut counts).unwrap();
+        assert_eq!((values, counts), ([1.0, 20.0, 3.0, 40.0], [4, 50, 6, 70]));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plumbago embedded store
-//! layout 1
+//! layout 2
 //! row codec 1
 //! slots per row 1000
 //! store 5f0c…                      32 hex digits
@@ -21,10 +21,10 @@ use metric::MetricId;
 use parking_lot::Mutex;
 use store::{Identity, Incarnation, StoreError};
 
-use crate::{folder::io_error, rows::GROUP_SLOTS};
+use crate::{folder::io_error, row_key::GROUP_SLOTS};
 
 /// The layout of keys, values and folders. A change of layout changes the number.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// Openings that are kept; older ones go first. A journal that is older than all of them has nothing in common with the
 /// store.

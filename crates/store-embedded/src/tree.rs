@@ -44,8 +44,6 @@ pub(crate) struct Tree {
     sealed: AtomicU64,
     /// Held while files are merged. Who holds this and the flush lock knows every file there is.
     merging: Mutex<()>,
-    /// Set when the folder is deleted, under both locks: who still holds the tree has nothing left to do.
-    deleted: AtomicBool,
     /// Whether files were added since the last compaction.
     grown: AtomicBool,
 }
@@ -69,7 +67,6 @@ impl Tree {
             active: AtomicU64::new(0),
             sealed: AtomicU64::new(0),
             merging: Mutex::new(()),
-            deleted: AtomicBool::new(false),
             grown: AtomicBool::new(true),
         })
     }
@@ -92,9 +89,6 @@ impl Tree {
     /// flush tries again.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let lock = self.lsm.get_flush_lock();
-        if self.deleted.load(Relaxed) {
-            return Ok(());
-        }
         if let Some(sealed) = self.lsm.rotate_memtable() {
             self.active.store(0, Relaxed);
             self.sealed.fetch_add(sealed.size(), Relaxed);
@@ -139,9 +133,6 @@ impl Tree {
 
     fn merge(&self, merge: impl FnOnce() -> lsm_tree::Result<()>) -> Result<(), StoreError> {
         let merging = self.merging.lock();
-        if self.deleted.load(Relaxed) {
-            return Ok(());
-        }
         let next_file = self.lsm.next_table_id();
         let merged = merge();
         if merged.is_err() {
@@ -169,16 +160,6 @@ impl Tree {
                 tracing::warn!(%error, file = %file.path.display(), "cannot delete an unfinished file; it takes up space until the next start");
             }
         }
-    }
-
-    /// Deletes the folder, when the current merge has ended. Nothing may be written after it.
-    pub(crate) fn delete(&self) -> Result<(), StoreError> {
-        let _flushing = self.lsm.get_flush_lock();
-        let _merging = self.merging.lock();
-        self.deleted.store(true, Relaxed);
-        self.disk
-            .remove_dir_all(&self.path)
-            .map_err(|source| StoreError::Io { what: format!("deleting {}", self.path.display()), source })
     }
 
     pub(crate) fn disk_bytes(&self) -> u64 {

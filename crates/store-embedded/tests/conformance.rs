@@ -80,7 +80,7 @@ fn a_folder_accepts_one_process_and_one_layout() {
     std::fs::write(dir.path().join("spec"), "plumbago embedded store\nlayout 99\n").unwrap();
     let error = open().unwrap_err();
     assert!(matches!(&error, StoreError::Spec { .. }), "{error}");
-    assert!(error.to_string().contains("layout 99") && error.to_string().contains("layout 1"), "{error}");
+    assert!(error.to_string().contains("layout 99") && error.to_string().contains("layout 2"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,139 @@
+//! What the manifest will say: numbers of flushes, windows that expire, and files that can go once it is written.
+
+use std::{
+    collections::BTreeSet,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use host::Disk;
+use metric::MetricId;
+
+use crate::{
+    manifest::{Manifest, ManifestFile},
+    row_file::RowFile,
+    window::{Window, WindowKey},
+};
+
+/// The name of the manifest in the folder of a store.
+pub(crate) const MANIFEST: &str = "manifest";
+
+/// The state that the manifest keeps besides the files of windows.
+#[derive(Debug)]
+pub(crate) struct Commits {
+    path: PathBuf,
+    pub(crate) store: u128,
+    next_flush: u64,
+    /// The number of the manifest that a start found.
+    found_next: u64,
+    /// A flush under way: after a crash its files are newer than the manifest.
+    flushing: Option<u64>,
+    metrics_below: u32,
+    /// Windows that are not used any more and whose folders are not in the trash yet.
+    pub(crate) expired: BTreeSet<WindowKey>,
+    /// Files that the disk did not return at the start. The next start may read them.
+    pub(crate) unreadable: Vec<ManifestFile>,
+    /// Files whose rows are in a merged one: removed once the manifest says so.
+    obsolete: Vec<Arc<RowFile>>,
+    /// Whether the manifest on the disk says something else.
+    is_behind: bool,
+}
+
+impl Commits {
+    /// As a manifest has it; without files, which belong to windows.
+    pub(crate) fn of(dir: &Path, store: u128, manifest: &Manifest) -> Commits {
+        Commits {
+            path: dir.join(MANIFEST),
+            store,
+            next_flush: manifest.next_flush.max(1),
+            found_next: manifest.next_flush,
+            flushing: None,
+            metrics_below: manifest.metrics_below,
+            expired: manifest.expired.clone(),
+            unreadable: Vec::new(),
+            obsolete: Vec::new(),
+            is_behind: false,
+        }
+    }
+
+    pub(crate) fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
+    /// The manifest on the disk is not right any more.
+    pub(crate) fn set_behind(&mut self) {
+        self.is_behind = true;
+    }
+
+    /// Flushes from this number on were newer than the manifest that the start found.
+    pub(crate) fn next_flush_of_manifest(&self) -> u64 {
+        self.found_next
+    }
+
+    /// A file with this flush exists: the next one is later.
+    pub(crate) fn note_flush(&mut self, flush: u64) {
+        self.next_flush = self.next_flush.max(flush + 1);
+    }
+
+    /// A number that no flush had.
+    pub(crate) fn begin_flush(&mut self) -> u64 {
+        let number = self.next_flush;
+        self.next_flush += 1;
+        self.flushing = Some(number);
+        number
+    }
+
+    /// All files of the flush are on the disk, or gone.
+    pub(crate) fn end_flush(&mut self) {
+        self.flushing = None;
+        self.is_behind = true;
+    }
+
+    /// Files that a merge has replaced.
+    pub(crate) fn replaced(&mut self, files: impl IntoIterator<Item = Arc<RowFile>>) {
+        self.obsolete.extend(files);
+        self.is_behind = true;
+    }
+
+    /// The highest metric that a row was ever of.
+    pub(crate) fn highest_metric(&self) -> Option<MetricId> {
+        self.metrics_below.checked_sub(1).map(MetricId)
+    }
+
+    pub(crate) fn note_metric(&mut self, metric: MetricId) {
+        self.metrics_below = self.metrics_below.max(metric.0.saturating_add(1));
+    }
+
+    /// What the manifest has to say.
+    pub(crate) fn manifest(&mut self, windows: &[Arc<Window>]) -> Manifest {
+        let mut files = self.unreadable.clone();
+        for window in windows {
+            files.extend(window.files().iter().map(|file| ManifestFile::of(file)));
+        }
+        let highest = files.iter().filter(|file| 0 < file.rows).map(|file| file.metrics.1).max();
+        if let Some(highest) = highest {
+            self.note_metric(highest);
+        }
+        files.sort_unstable_by_key(|file| (file.window, file.flushes));
+        Manifest {
+            store: self.store,
+            next_flush: self.flushing.unwrap_or(self.next_flush),
+            metrics_below: self.metrics_below,
+            files,
+            expired: self.expired.clone(),
+        }
+    }
+
+    /// Writes the manifest; after an error the next commit does. Files that it names no longer are removed.
+    pub(crate) fn write(&mut self, disk: &dyn Disk, windows: &[Arc<Window>]) -> io::Result<()> {
+        let text = self.manifest(windows).encode();
+        if let Err(error) = host::replace_file(disk, &self.path, text.as_bytes()) {
+            self.is_behind = true;
+            return Err(error);
+        }
+        self.is_behind = self.flushing.is_some();
+        self.obsolete.drain(..).for_each(|file| file.remove_after_use());
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! The manifest: which files of rows a store has, so that a missing one is noticed.
+//!
+//! ```text
+//! plumbago rows 1
+//! store 0000000000000000000000000000002a
+//! next 10
+//! metrics 1000
+//! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777
+//! expired datapoints_10080p_60s_0/7041
+//! end 5ab3f1c0
+//! ```
+//!
+//! A file has its bytes, the checksum of its index, its rows, its first and last metric and its newest slot. `end` has
+//! the CRC-32 of all bytes before the line.
+
+use std::{collections::BTreeSet, fmt::Write, path::Path};
+
+use metric::{MetricId, Slot, Stage, Table};
+
+use crate::{
+    row_file::{Flushes, RowFile},
+    window::{WindowKey, folder},
+};
+
+const FIRST_LINE: &str = "plumbago rows ";
+const VERSION: u32 = 1;
+
+/// What the manifest says of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ManifestFile {
+    pub(crate) window: WindowKey,
+    pub(crate) flushes: Flushes,
+    pub(crate) bytes: u64,
+    /// Zero where it is not known.
+    pub(crate) index_crc: u32,
+    pub(crate) rows: u64,
+    pub(crate) metrics: (MetricId, MetricId),
+    pub(crate) newest: Slot,
+}
+
+impl ManifestFile {
+    pub(crate) fn of(file: &RowFile) -> ManifestFile {
+        let (header, summary) = (file.header(), file.summary());
+        ManifestFile {
+            window: (header.table, header.window),
+            flushes: header.flushes,
+            bytes: file.len(),
+            index_crc: file.index_crc(),
+            rows: summary.rows,
+            metrics: summary.metrics,
+            newest: summary.newest,
+        }
+    }
+
+    /// The path in the folder of the store.
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        folder(self.window).join(self.flushes.file_name())
+    }
+}
+
+/// The manifest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Manifest {
+    pub(crate) store: u128,
+    /// The number of the first flush that may be missing here.
+    pub(crate) next_flush: u64,
+    /// Every metric that a row was ever of is below it.
+    pub(crate) metrics_below: u32,
+    pub(crate) files: Vec<ManifestFile>,
+    /// Windows whose folders are on their way to the trash.
+    pub(crate) expired: BTreeSet<WindowKey>,
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ManifestError {
+    Damaged(String),
+    /// A later program wrote it.
+    Version(u32),
+}
+
+impl Manifest {
+    pub(crate) fn encode(&self) -> String {
+        let mut text = format!(
+            "{FIRST_LINE}{VERSION}\nstore {:032x}\nnext {}\nmetrics {}\n",
+            self.store, self.next_flush, self.metrics_below
+        );
+        for file in &self.files {
+            let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, .. } = file;
+            let path = file.path();
+            let _ = writeln!(text, "file {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
+        }
+        for window in &self.expired {
+            let _ = writeln!(text, "expired {}", folder(*window).display());
+        }
+        let crc = crc32fast::hash(text.as_bytes());
+        let _ = writeln!(text, "end {crc:08x}");
+        text
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest, ManifestError> {
+        let damaged = |how: &str| ManifestError::Damaged(how.to_owned());
+        let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not text"))?;
+        let lines = text.strip_suffix('\n').ok_or_else(|| damaged("its last line is cut"))?;
+        let (lines, end) = lines.rsplit_once('\n').ok_or_else(|| damaged("it has one line"))?;
+        let crc = end.strip_prefix("end ").ok_or_else(|| damaged("its last line is missing"))?;
+        if crc != format!("{:08x}", crc32fast::hash(&bytes[..lines.len() + 1])) {
+            return Err(damaged("its checksum is wrong"));
+        }
+        let mut lines = lines.lines();
+        let version = lines.next().and_then(|line| line.strip_prefix(FIRST_LINE)?.parse().ok());
+        match version {
+            Some(VERSION) => {}
+            Some(version) => return Err(ManifestError::Version(version)),
+            None => return Err(damaged("it does not begin as a manifest")),
+        }
+        let mut manifest = Manifest::default();
+        for line in lines {
+            manifest.read(line).ok_or_else(|| damaged(&format!("the line `{line}` has no meaning")))?;
+        }
+        Ok(manifest)
+    }
+
+    fn read(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.split_once(' ')?;
+        match word {
+            "store" => self.store = u128::from_str_radix(rest, 16).ok()?,
+            "next" => self.next_flush = rest.parse().ok()?,
+            "metrics" => self.metrics_below = rest.parse().ok()?,
+            "file" => self.files.push(file_of(rest)?),
+            "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn file_of(line: &str) -> Option<ManifestFile> {
+    let mut words = line.split(' ');
+    let path = Path::new(words.next()?);
+    let file = ManifestFile {
+        window: window_of(path.parent()?)?,
+        flushes: Flushes::of_file_name(path.file_name()?.to_str()?)?,
+        bytes: words.next()?.parse().ok()?,
+        index_crc: u32::from_str_radix(words.next()?, 16).ok()?,
+        rows: words.next()?.parse().ok()?,
+        metrics: (MetricId(words.next()?.parse().ok()?), MetricId(words.next()?.parse().ok()?)),
+        newest: words.next()?.parse().ok()?,
+    };
+    words.next().is_none().then_some(file)
+}
+
+/// `datapoints_10080p_60s_0/7083` as a window.
+fn window_of(path: &Path) -> Option<WindowKey> {
+    let table = table_of(path.parent()?.to_str()?)?;
+    Some((table, path.file_name()?.to_str()?.parse().ok()?))
+}
+
+/// `datapoints_10080p_60s_0` as a table.
+pub(crate) fn table_of(name: &str) -> Option<Table> {
+    let (stage, kind) = name.strip_prefix("datapoints_")?.rsplit_once('_')?;
+    let (points, resolution) = stage.strip_suffix('s')?.split_once("p_")?;
+    let stage = Stage::new(resolution.parse().ok()?, points.parse().ok()?).ok()?;
+    let table = Table { stage, aggregated: kind == "aggr" };
+    (table.to_string() == name).then_some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_table_identifies_it() {
+        for name in ["datapoints_10080p_60s_0", "datapoints_720p_3600s_aggr"] {
+            assert_eq!(table_of(name).unwrap().to_string(), name);
+        }
+        for name in ["metrics", "datapoints_10080p_60s_x", "datapoints_0p_60s_0", "datapoints_1p_60_0"] {
+            assert_eq!(table_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_manifest_survives_and_any_flipped_bit_is_noticed() {
+        let window = (table_of("datapoints_10080p_60s_0").unwrap(), 7083);
+        let file = ManifestFile {
+            window,
+            flushes: Flushes { first: 3, last: 9 },
+            bytes: 70_512,
+            index_crc: 0x9f01_c4d2,
+            rows: 1000,
+            metrics: (MetricId(0), MetricId(999)),
+            newest: 28_333_777,
+        };
+        let expired = BTreeSet::from([(window.0, 7041)]);
+        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, files: vec![file], expired };
+        let text = manifest.encode();
+        assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(Manifest::parse(&flipped), Err(ManifestError::Damaged(_))), "bit {bit}");
+        }
+        for len in 0..text.len() {
+            assert!(Manifest::parse(&text.as_bytes()[..len]).is_err(), "{len} bytes");
+        }
+    }
+}

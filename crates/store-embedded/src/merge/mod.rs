@@ -1,0 +1,7 @@
+//! Merging files of rows: which, and how.
+
+mod policy;
+mod run;
+
+pub(crate) use policy::{Window as WindowForMerge, choose, debt};
+pub(crate) use run::{MergeError, Merging};

@@ -1,0 +1,160 @@
+//! Merging the files of a store, one merge at a time.
+
+use std::{
+    collections::HashSet,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use metric::MetricId;
+use parking_lot::Mutex;
+use store::StoreError;
+
+use crate::{
+    folder::io_error,
+    merge::{MergeError, Merging, WindowForMerge, choose, debt},
+    points::Points,
+    row_file::{Flushes, RowFile},
+    tables::Tables,
+    window::{Window, window_slots},
+};
+
+/// Time without a flush after which a window is quiet, and the time more for each MiB of it.
+const QUIET: Duration = Duration::from_secs(20);
+const QUIET_FOR_EACH_MIB: Duration = Duration::from_millis(500);
+
+/// Time without merges after one that failed.
+const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// Merges of a store, and their counters.
+#[derive(Debug, Default)]
+pub(crate) struct Merges {
+    /// Held by the merge that runs.
+    running: Mutex<Option<Instant>>,
+    pub(crate) merged: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    /// Whether a merge waits for room on the disk.
+    pub(crate) is_short_of_disk: AtomicBool,
+}
+
+impl Merges {
+    /// Merges files until there is nothing to merge, or until `is_stopped`.
+    pub(crate) fn run(&self, tables: &Tables, is_stopped: &dyn Fn() -> bool) {
+        let mut retry_at = self.running.lock();
+        let now = tables.options.host.clock.instant();
+        if retry_at.is_some_and(|at| now < at) {
+            return;
+        }
+        *retry_at = None;
+        self.is_short_of_disk.store(false, Relaxed);
+        let mut is_any = true;
+        while is_any {
+            is_any = false;
+            for window in tables.points.windows() {
+                if is_stopped() {
+                    return;
+                }
+                let Some(range) = due(tables, &window) else { continue };
+                match self.merge(tables, &window, range, is_stopped) {
+                    Ok(merged) => is_any |= merged,
+                    Err(error) => {
+                        self.failed.fetch_add(1, Relaxed);
+                        *retry_at = Some(tables.options.host.clock.instant() + AFTER_FAILURE);
+                        tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Merges every window into one file.
+    pub(crate) fn run_fully(&self, tables: &Tables) -> Result<(), StoreError> {
+        let _running = self.running.lock();
+        for window in tables.points.windows() {
+            let files = window.files().len();
+            if files > 1 {
+                self.merge(tables, &window, 0..files, &|| false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges some files of a window. False when there was no room, or the merge was stopped.
+    fn merge(
+        &self,
+        tables: &Tables,
+        window: &Window,
+        range: Range<usize>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        let (points, options) = (&tables.points, &tables.options);
+        let files = window.files();
+        let files = &files[range];
+        let bytes: u64 = files.iter().map(|file| file.len()).sum();
+        let free = options.host.disk.free_bytes(&window.dir);
+        if free.is_ok_and(|free| free < bytes.saturating_add(options.reserve_bytes)) {
+            self.is_short_of_disk.store(true, Relaxed);
+            return Ok(false);
+        }
+        let deleted = tables.metrics.deleted();
+        let written = merge_files(points, window, files, &deleted, is_stopped);
+        match written {
+            Ok(true) => {
+                self.merged.fetch_add(1, Relaxed);
+                self.written_bytes.fetch_add(bytes, Relaxed);
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            // The folder has moved to the trash.
+            Err(_) if window.is_expired() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn merge_files(
+    points: &Points,
+    window: &Window,
+    files: &[Arc<RowFile>],
+    deleted: &HashSet<MetricId>,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<bool, StoreError> {
+    let failed = || io_error(format!("merging files in {}", window.dir.display()));
+    let flushes = |file: &RowFile| file.header().flushes;
+    let flushes = Flushes { first: flushes(&files[0]).first, last: flushes(&files[files.len() - 1]).last };
+    let mut writer = points.writer(window, flushes).map_err(failed())?;
+    let merging = Merging {
+        shared: &points.shared,
+        is_aggregated: window.is_aggregated(),
+        is_deleted: &|metric| deleted.contains(&metric),
+        is_stopped: &|| is_stopped() || window.is_expired(),
+    };
+    match merging.run(files, &mut writer) {
+        Ok(()) => points.merged(window, files, writer),
+        Err(MergeError::Stopped) => Ok(false),
+        Err(MergeError::Io(error)) => Err(failed()(error)),
+    }
+}
+
+/// The files of a window that are to be merged now.
+fn due(tables: &Tables, window: &Window) -> Option<Range<usize>> {
+    let bytes = window.file_bytes();
+    let clock = &tables.options.host.clock;
+    let mib = (bytes.iter().sum::<u64>() >> 20) as u32;
+    let quiet = QUIET + QUIET_FOR_EACH_MIB * mib;
+    let idle = clock.instant().saturating_duration_since(window.last_flush(clock.instant()));
+    let (table, number) = window.key;
+    let end = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) * i64::from(table.stage.resolution());
+    choose(&WindowForMerge { bytes: &bytes, is_quiet: quiet < idle, is_past: end < clock.now() })
+}
+
+/// Bytes that merges have to write until every window is one file.
+pub(crate) fn debt_of(points: &Points) -> u64 {
+    points.windows().iter().map(|window| debt(&window.file_bytes())).sum()
+}

@@ -1,0 +1,299 @@
+//! What a start finds: the manifest against the files that are there.
+//!
+//! 1. A damaged manifest is put aside, and another made of the files.
+//! 2. Drafts are removed. Windows on their way to the trash are moved there.
+//! 3. A file is in use when the manifest has it, when its flush is newer than the manifest, or when it is the merge of
+//!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
+//! 4. A file that the manifest has and that is missing is reported; so is a file that neither of these explains.
+
+use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+
+use host::DirEntry;
+use metric::Stage;
+use store::{Damage, StoreError};
+
+use crate::{
+    cache::Shared,
+    commits::{Commits, MANIFEST},
+    manifest::{Manifest, ManifestError, ManifestFile, table_of},
+    row_file::{Flushes, Header, OpenError, RowFile},
+    window::{Window, WindowKey, folder, window_slots},
+};
+
+/// The windows that are there, and what the manifest says besides them.
+pub(crate) struct Found {
+    pub(crate) windows: BTreeMap<WindowKey, Arc<Window>>,
+    pub(crate) commits: Commits,
+}
+
+/// Finds the windows of the store in `dir`.
+pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Found, StoreError> {
+    let opening = Opening { shared, dir, store };
+    let manifest = opening.manifest()?;
+    let known = manifest.clone().unwrap_or_default();
+    let mut found = Found { windows: BTreeMap::new(), commits: Commits::of(dir, store, &known) };
+    opening.finish_expiry(&mut found.commits);
+    let mut files_of: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
+    for file in &known.files {
+        files_of.entry(file.window).or_default().push(*file);
+    }
+    for entry in opening.list(dir)? {
+        let Some(table) = entry.name.to_str().and_then(table_of) else { continue };
+        shared.disk.sync_dir(&entry.path).map_err(failed("syncing", &entry.path))?;
+        for entry in opening.list(&entry.path)? {
+            let Some(number) = entry.name.to_str().and_then(|name| name.parse().ok()) else { continue };
+            let key = (table, number);
+            if !found.commits.expired.contains(&key) {
+                let known = files_of.remove(&key).unwrap_or_default();
+                opening.window(key, &entry.path, manifest.is_some().then_some(&known), &mut found)?;
+            }
+        }
+    }
+    shared.disk.sync_dir(dir).map_err(failed("syncing", dir))?;
+    for file in files_of.values().flatten() {
+        opening.report_missing(file);
+        found.commits.set_behind();
+    }
+    if manifest.is_none() && !found.windows.is_empty() {
+        opening.report_no_manifest();
+    }
+    if manifest.is_none() {
+        found.commits.set_behind();
+    }
+    Ok(found)
+}
+
+struct Opening<'a> {
+    shared: &'a Arc<Shared>,
+    dir: &'a Path,
+    store: u128,
+}
+
+fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let what = format!("{doing} {}", path.display());
+    move |source| StoreError::Io { what, source }
+}
+
+impl Opening<'_> {
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, StoreError> {
+        let mut entries = self.shared.disk.read_dir(dir).map_err(failed("listing", dir))?;
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    /// The manifest; `None` where there is none or it cannot be read.
+    fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
+        let path = self.dir.join(MANIFEST);
+        let (how, bytes) = match self.shared.disk.read(&path) {
+            Ok(bytes) => match Manifest::parse(&bytes) {
+                Ok(manifest) if manifest.store == self.store => return Ok(Some(manifest)),
+                Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
+                Err(ManifestError::Damaged(how)) => (how, bytes),
+                Err(ManifestError::Version(version)) => {
+                    return Err(StoreError::Spec {
+                        found: format!("in {}: version {version} of the manifest", path.display()),
+                        expected: "version 1; start the later program that wrote it".to_owned(),
+                    });
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => (error.to_string(), Vec::new()),
+        };
+        let keep = || self.shared.damaged_folder.keep_bytes(&path, 0, &bytes, &how).ok();
+        let moved_to = if bytes.is_empty() { None } else { keep() };
+        self.shared.report(Damage {
+            what: "manifest",
+            file: self.shared.shown(&path),
+            how: format!("{how}; it is made again of the files that are there"),
+            bytes: bytes.len() as u64,
+            moved_to,
+            ..Damage::default()
+        });
+        Ok(None)
+    }
+
+    fn report_no_manifest(&self) {
+        self.shared.report(Damage {
+            what: "manifest",
+            file: self.shared.shown(&self.dir.join(MANIFEST)),
+            how: "it was not used; whether files of rows are missing is not known".to_owned(),
+            ..Damage::default()
+        });
+    }
+
+    /// Moves the folders to the trash that a crash left.
+    fn finish_expiry(&self, commits: &mut Commits) {
+        for key in commits.expired.clone() {
+            let path = self.dir.join(folder(key));
+            if !self.shared.disk.exists(&path) {
+                commits.expired.remove(&key);
+                commits.set_behind();
+                continue;
+            }
+            match self.shared.trash.move_in(&path) {
+                Ok(_) => {
+                    commits.expired.remove(&key);
+                    commits.set_behind();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, folder = %path.display(), "cannot move expired rows to the trash; retrying at the next expiry");
+                }
+            }
+        }
+    }
+
+    /// Finds the files of a window; `known` are those that the manifest has, if there is one.
+    fn window(
+        &self,
+        key: WindowKey,
+        path: &Path,
+        known: Option<&Vec<ManifestFile>>,
+        found: &mut Found,
+    ) -> Result<(), StoreError> {
+        let window = Window::new(self.dir, key);
+        let mut files = Vec::new();
+        for entry in self.list(path)? {
+            let Some(name) = entry.name.to_str() else { continue };
+            if name.ends_with(".draft") {
+                if let Err(error) = self.shared.disk.remove_file(&entry.path) {
+                    tracing::warn!(%error, file = %entry.path.display(), "cannot remove an unfinished file; it takes up space until the next start");
+                }
+            } else if let Some(flushes) = Flushes::of_file_name(name) {
+                found.commits.note_flush(flushes.last);
+                let file = known.and_then(|known| known.iter().find(|file| file.flushes == flushes));
+                files.extend(self.open(&window, flushes, &entry, file, &mut found.commits)?);
+            }
+        }
+        let next_flush = found.commits.next_flush_of_manifest();
+        let (kept, left): (Vec<_>, Vec<_>) = {
+            let all: Vec<Flushes> = files.iter().map(|file| file.header().flushes).collect();
+            let is_left = |flushes: Flushes| all.iter().any(|other| *other != flushes && other.contains(flushes));
+            files.into_iter().partition(|file| !is_left(file.header().flushes))
+        };
+        for file in left {
+            // Not removed: what its merge could not read may still be there.
+            if let Err(error) = self.shared.trash.move_in(file.path()) {
+                tracing::warn!(%error, file = %file.path().display(), "cannot move a merged file to the trash; it takes up space until the next start");
+            }
+        }
+        let Some(known) = known else { return self.add(window, kept, found) };
+        for file in &kept {
+            let flushes = file.header().flushes;
+            let is_known = known.iter().any(|known| flushes.contains(known.flushes));
+            let is_new = next_flush <= flushes.last;
+            if is_new || !known.iter().any(|known| known.flushes == flushes) {
+                found.commits.set_behind();
+            }
+            if !is_known && !is_new {
+                self.report_stray(file);
+            }
+        }
+        let is_there = |file: &&ManifestFile| kept.iter().any(|kept| kept.header().flushes.contains(file.flushes));
+        let unreadable = found.commits.unreadable.clone();
+        for file in known.iter().filter(|file| !is_there(file)) {
+            let is_waiting = unreadable.iter().any(|unreadable| unreadable == file);
+            let path = self.dir.join(file.path());
+            if !is_waiting && !self.shared.disk.exists(&path) {
+                self.report_missing(file);
+            }
+            found.commits.set_behind();
+        }
+        self.add(window, kept, found)
+    }
+
+    fn add(&self, window: Window, mut files: Vec<RowFile>, found: &mut Found) -> Result<(), StoreError> {
+        files.sort_by_key(|file| file.header().flushes);
+        // Files of a process that was killed may not be in their folder for good yet.
+        self.shared.disk.sync_dir(&window.dir).map_err(failed("syncing", &window.dir))?;
+        window.set_files(files);
+        window.has_folder();
+        found.windows.insert(window.key, Arc::new(window));
+        Ok(())
+    }
+
+    /// Opens a file, or puts it aside.
+    fn open(
+        &self,
+        window: &Window,
+        flushes: Flushes,
+        entry: &DirEntry,
+        known: Option<&ManifestFile>,
+        commits: &mut Commits,
+    ) -> Result<Option<RowFile>, StoreError> {
+        let (table, number) = window.key;
+        let expected = Header { store: self.store, table, window: number, flushes };
+        let report = |how: String, moved_to: Option<String>| {
+            self.shared.report(Damage {
+                what: "file of rows",
+                file: self.shared.shown(&entry.path),
+                how,
+                bytes: entry.len,
+                moved_to,
+                metrics: known.map(|known| known.metrics),
+                span: Some(span(window.key)),
+                ..Damage::default()
+            });
+        };
+        match RowFile::open(self.shared, &entry.path, expected, &window.is_expired) {
+            Ok(file) if *file.header() != expected => {
+                report(format!("it says that it is {:?}; it is not used", file.header()), None);
+                Ok(None)
+            }
+            Ok(file) => {
+                let differs = |known: &ManifestFile| {
+                    known.bytes != file.len() || file.index_crc() != 0 && known.index_crc != file.index_crc()
+                };
+                if known.is_some_and(differs) {
+                    report("it is not the file that the manifest has".to_owned(), None);
+                    commits.set_behind();
+                }
+                Ok(Some(file))
+            }
+            Err(OpenError::Io(error)) => {
+                report(error.to_string(), None);
+                commits.unreadable.extend(known);
+                Ok(None)
+            }
+            Err(OpenError::Unreadable(how)) => {
+                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
+                report(how, moved_to.ok());
+                Ok(None)
+            }
+            Err(error @ OpenError::Version(_)) => Err(StoreError::Spec {
+                found: format!("{}: {error}", entry.path.display()),
+                expected: "files of version 1; start the later program".to_owned(),
+            }),
+        }
+    }
+
+    fn report_missing(&self, file: &ManifestFile) {
+        self.shared.report(Damage {
+            what: "file of rows",
+            file: self.shared.shown(&self.dir.join(file.path())),
+            how: "it is missing".to_owned(),
+            bytes: file.bytes,
+            metrics: Some(file.metrics),
+            span: Some(span(file.window)),
+            ..Damage::default()
+        });
+    }
+
+    fn report_stray(&self, file: &RowFile) {
+        self.shared.report(Damage {
+            what: "file of rows",
+            file: self.shared.shown(file.path()),
+            how: "the manifest does not have it; its rows are used".to_owned(),
+            bytes: file.len(),
+            metrics: Some(file.summary().metrics),
+            span: Some(span((file.header().table, file.header().window))),
+            ..Damage::default()
+        });
+    }
+}
+
+/// The points that a window may have, Unix seconds.
+fn span((table, number): WindowKey) -> (i64, i64) {
+    let stage: Stage = table.stage;
+    let seconds = i64::from(window_slots(stage)) * i64::from(stage.resolution());
+    (i64::from(number) * seconds, (i64::from(number) + 1) * seconds)
+}

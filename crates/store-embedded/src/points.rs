@@ -1,0 +1,406 @@
+//! The points of a store: windows found by table and time, written, read, flushed and expired.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use metric::{MetricId, Slot, Table, Timestamp};
+use parking_lot::{Mutex, RwLock};
+use store::{Cells, Damage, Fetch, Run, StoreError, Usage};
+
+use crate::{
+    buffer::Buffer,
+    cache::Shared,
+    commits::{Commits, MANIFEST},
+    folder::io_error,
+    manifest::ManifestFile,
+    opening::{Found, find},
+    row_file::{Flushes, Header, Lookup, NotCached, ReadFrom, RowFile, RowsWriter, Written},
+    row_key::{GROUP_SLOTS, RowKey, groups},
+    rows::Recoder,
+    window::{Window, WindowKey, expires_at, window_slots},
+};
+
+/// The points of a store.
+#[derive(Debug)]
+pub(crate) struct Points {
+    dir: PathBuf,
+    store: u128,
+    pub(crate) shared: Arc<Shared>,
+    windows: RwLock<BTreeMap<WindowKey, Arc<Window>>>,
+    /// Bytes of rows in memory, of all windows.
+    unsynced: AtomicI64,
+    /// Held while rows are written to files. Taken before `commits`.
+    flushing: Mutex<()>,
+    /// Held while the manifest is written, and by what must see files and manifest agree.
+    commits: Mutex<Commits>,
+    /// Drafts of this process, so that each has a name of its own.
+    drafts: AtomicU64,
+}
+
+/// Slots of a fetch that are in one row.
+struct Wanted {
+    window: WindowKey,
+    key: RowKey,
+    /// The number of the fetch, and the place of the first slot in it.
+    fetch: usize,
+    place: usize,
+    /// The place of the first slot in the row, and how many there are.
+    offset: usize,
+    len: usize,
+}
+
+impl Points {
+    /// Finds what is in the folder, and writes the manifest if it has to say something else.
+    pub(crate) fn open(dir: &Path, shared: Arc<Shared>, store: u128) -> Result<Points, StoreError> {
+        let Found { windows, commits } = find(&shared, dir, store)?;
+        let points = Points {
+            dir: dir.to_owned(),
+            store,
+            shared,
+            windows: RwLock::new(windows),
+            unsynced: AtomicI64::new(0),
+            flushing: Mutex::default(),
+            commits: Mutex::new(commits),
+            drafts: AtomicU64::new(0),
+        };
+        let mut commits = points.commits.lock();
+        if commits.is_behind()
+            && let Err(error) = points.commit(&mut commits)
+        {
+            // Every sync retries.
+            tracing::error!(%error, "cannot write the manifest of the store; points stay in the journal until it can be written");
+        }
+        drop(commits);
+        Ok(points)
+    }
+
+    /// All windows, in the order of their tables and times.
+    pub(crate) fn windows(&self) -> Vec<Arc<Window>> {
+        self.windows.read().values().cloned().collect()
+    }
+
+    fn window(&self, key: WindowKey) -> Option<Arc<Window>> {
+        self.windows.read().get(&key).cloned()
+    }
+
+    fn window_or_new(&self, key: WindowKey) -> Arc<Window> {
+        if let Some(window) = self.window(key) {
+            return window;
+        }
+        let mut windows = self.windows.write();
+        windows.entry(key).or_insert_with(|| Arc::new(Window::new(&self.dir, key))).clone()
+    }
+
+    /// Bytes of rows in memory.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.load(Relaxed).max(0) as u64
+    }
+
+    /// Lays runs over what is stored, in memory.
+    pub(crate) fn write(&self, runs: &[Run], recoder: &mut Recoder) {
+        let mut segments = Vec::new();
+        let mut rows: BTreeMap<WindowKey, Vec<(RowKey, std::ops::Range<usize>, Slot)>> = BTreeMap::new();
+        for run in runs {
+            let slots = window_slots(run.table.stage);
+            for (group, place) in groups(run.first_slot, run.values.len()) {
+                let first = run.first_slot + place.start as u32;
+                let counts = if run.counts.is_empty() { &[] } else { &run.counts[place.clone()] };
+                let start = segments.len();
+                let offset = (first - group * GROUP_SLOTS) as usize;
+                let last = first + (place.len() as u32 - 1);
+                recoder.append(offset, &run.values[place], counts, &mut segments);
+                if start < segments.len() {
+                    let key = RowKey { group, metric: run.metric };
+                    rows.entry((run.table, first / slots)).or_default().push((key, start..segments.len(), last));
+                }
+            }
+        }
+        let now = self.shared.clock.instant();
+        for (key, rows) in rows {
+            let newest = rows.iter().map(|(_, _, last)| *last).max().unwrap_or(0);
+            let rows = rows.into_iter().map(|(key, bytes, _)| (key, &segments[bytes]));
+            let grown = self.window_or_new(key).append(rows, newest, now, recoder);
+            self.unsynced.fetch_add(grown, Relaxed);
+        }
+    }
+
+    /// Reads slots. Each answer is at the place of its fetch. `is_cancelled` ends the work early.
+    pub(crate) fn fetch(
+        &self,
+        fetches: &[&Fetch],
+        from: ReadFrom,
+        recoder: &mut Recoder,
+        is_cancelled: impl Fn() -> bool,
+    ) -> Result<Vec<Cells>, NotCached> {
+        let mut answers = vec![Cells::default(); fetches.len()];
+        let mut wanted = wanted(fetches);
+        wanted.sort_unstable_by_key(|wanted| (wanted.window, wanted.key, wanted.fetch));
+        for of_window in wanted.chunk_by(|a, b| a.window == b.window) {
+            let Some(window) = self.window(of_window[0].window) else { continue };
+            let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
+            let is_aggregated = window.is_aggregated();
+            window.rows(&keys, from, |place, found| {
+                let wanted = &of_window[place];
+                let (cells, fetch) = (&mut answers[wanted.fetch], fetches[wanted.fetch]);
+                match found {
+                    Lookup::Damaged => cells.is_damaged = true,
+                    Lookup::Row(_) if is_cancelled() => {}
+                    Lookup::Row(row) => {
+                        let len = (fetch.end_slot - fetch.first_slot) as usize;
+                        if let Err(damaged) = lay_over(cells, len, wanted, row, is_aggregated, recoder) {
+                            cells.is_damaged = true;
+                            self.report_row(&window, wanted.key, &damaged);
+                        }
+                    }
+                }
+            })?;
+        }
+        Ok(answers)
+    }
+
+    fn report_row(&self, window: &Window, key: RowKey, damaged: &codec::Damaged) {
+        self.shared.report(Damage {
+            what: "row",
+            file: self.shared.shown(&window.dir),
+            how: format!("row {} of metric {}: {damaged}", key.group, key.metric),
+            metrics: Some((key.metric, key.metric)),
+            span: Some(key.span_to(key, window.key.0.stage)),
+            ..Damage::default()
+        });
+    }
+
+    /// Writes the rows in memory to files, then the manifest. Rows that cannot be written stay in memory, and the next
+    /// call writes them to another file.
+    pub(crate) fn flush(&self) -> Result<(), StoreError> {
+        let _flushing = self.flushing.lock();
+        let windows: Vec<_> = self.windows().into_iter().filter(|window| 0 < window.unsynced_bytes()).collect();
+        let mut failed = None;
+        if !windows.is_empty() {
+            let flush = self.commits.lock().begin_flush();
+            for window in &windows {
+                let Some(rows) = window.freeze() else { continue };
+                let written = self.write_rows(window, &rows, flush);
+                drop(rows);
+                let change = match written {
+                    Ok(file) => window.flushed(file, self.shared.clock.instant()),
+                    Err(error) => {
+                        failed = failed.or(Some(error));
+                        window.thaw()
+                    }
+                };
+                self.unsynced.fetch_add(change, Relaxed);
+            }
+            self.commits.lock().end_flush();
+        }
+        let mut commits = self.commits.lock();
+        if commits.is_behind() {
+            self.commit(&mut commits)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn write_rows(&self, window: &Window, rows: &Buffer, flush: u64) -> Result<RowFile, StoreError> {
+        self.finish_expiry_of(window.key)?;
+        let write = || {
+            window.make_folder(&*self.shared.disk)?;
+            let mut writer = self.writer(window, Flushes { first: flush, last: flush })?;
+            rows.for_each_sorted(window.is_aggregated(), |key, row| writer.push(key, row))?;
+            writer.finish()
+        };
+        let written: Written = write().map_err(io_error(format!("writing rows to {}", window.dir.display())))?;
+        Ok(RowFile::of_written(&self.shared, written, &window.is_expired))
+    }
+
+    /// Begins a file of a window.
+    pub(crate) fn writer(&self, window: &Window, flushes: Flushes) -> std::io::Result<RowsWriter<'_>> {
+        let (table, number) = window.key;
+        let header = Header { store: self.store, table, window: number, flushes };
+        let draft = self.drafts.fetch_add(1, Relaxed);
+        RowsWriter::create(&*self.shared.disk, &window.dir, header, draft)
+    }
+
+    fn commit(&self, commits: &mut Commits) -> Result<(), StoreError> {
+        let written = commits.write(&*self.shared.disk, &self.windows());
+        written.map_err(io_error(format!("writing the manifest in {}", self.dir.display())))
+    }
+
+    /// Puts a merged file in the place of the files that it was made of. False when the window expired meanwhile.
+    pub(crate) fn merged(
+        &self,
+        window: &Window,
+        merged: &[Arc<RowFile>],
+        mut writer: RowsWriter<'_>,
+    ) -> Result<bool, StoreError> {
+        let failed = || io_error(format!("merging files in {}", window.dir.display()));
+        // Before the lock: flushes do not wait for the fsync of a large file.
+        writer.complete().map_err(failed())?;
+        let mut commits = self.commits.lock();
+        if window.is_expired() {
+            return Ok(false);
+        }
+        let written = writer.finish().map_err(failed())?;
+        window.replace(merged, RowFile::of_written(&self.shared, written, &window.is_expired));
+        commits.replaced(merged.iter().cloned());
+        self.commit(&mut commits)?;
+        Ok(true)
+    }
+
+    /// Moves the windows to the trash whose points have all expired at `now`.
+    pub(crate) fn expire(&self, now: Timestamp) -> Result<(), StoreError> {
+        let _flushing = self.flushing.lock();
+        let mut commits = self.commits.lock();
+        let mut is_any = !commits.expired.is_empty();
+        self.windows.write().retain(|&key, window| {
+            let is_kept = now <= expires_at(key);
+            if !is_kept {
+                is_any = true;
+                window.is_expired.store(true, Relaxed);
+                self.unsynced.fetch_sub(window.unsynced_bytes() as i64, Relaxed);
+                commits.expired.insert(key);
+            }
+            is_kept
+        });
+        if !is_any {
+            return Ok(());
+        }
+        // First, so that files in the trash are never missing files.
+        self.commit(&mut commits)?;
+        for key in commits.expired.clone() {
+            self.move_to_trash(&mut commits, key)?;
+        }
+        self.commit(&mut commits)
+    }
+
+    fn move_to_trash(&self, commits: &mut Commits, key: WindowKey) -> Result<(), StoreError> {
+        let path = self.dir.join(crate::window::folder(key));
+        if self.shared.disk.exists(&path) {
+            let moved = self.shared.trash.move_in(&path);
+            moved.map_err(io_error(format!("moving {} to the trash", path.display())))?;
+        }
+        commits.expired.remove(&key);
+        commits.set_behind();
+        Ok(())
+    }
+
+    /// A late point may bring back a window that is on its way to the trash.
+    fn finish_expiry_of(&self, key: WindowKey) -> Result<(), StoreError> {
+        let mut commits = self.commits.lock();
+        if commits.expired.contains(&key) {
+            self.move_to_trash(&mut commits, key)?;
+            self.commit(&mut commits)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the manifest could not be written.
+    pub(crate) fn is_manifest_behind(&self) -> bool {
+        self.commits.lock().is_behind()
+    }
+
+    /// The highest metric that a row was ever of.
+    pub(crate) fn highest_metric(&self) -> Option<MetricId> {
+        self.commits.lock().highest_metric()
+    }
+
+    /// The time of the newest slot that is stored.
+    pub(crate) fn newest_point(&self) -> Option<Timestamp> {
+        let windows = self.windows.read();
+        windows.values().filter_map(|window| Some(window.key.0.stage.time(window.newest()?))).max()
+    }
+
+    /// The files that are in use, as the manifest has them.
+    pub(crate) fn files(&self) -> Vec<ManifestFile> {
+        let windows = self.windows();
+        self.commits.lock().manifest(&windows).files
+    }
+
+    /// Links the files that are in use into the folder `into`, and writes a manifest of them. They are one moment of
+    /// the store: merges, expiry and flushes wait meanwhile. Everything is on the disk afterwards.
+    pub(crate) fn snapshot(&self, into: &Path) -> Result<Vec<ManifestFile>, StoreError> {
+        let _flushing = self.flushing.lock();
+        let mut commits = self.commits.lock();
+        let disk = &*self.shared.disk;
+        let manifest = commits.manifest(&self.windows());
+        let link = || {
+            let mut folders = BTreeSet::from([into.to_owned()]);
+            disk.create_dir_all(into)?;
+            for file in &manifest.files {
+                let to = into.join(file.path());
+                for above in to.ancestors().skip(1).take(2) {
+                    if folders.insert(above.to_owned()) {
+                        disk.create_dir_all(above)?;
+                    }
+                }
+                disk.hard_link(&self.dir.join(file.path()), &to)?;
+            }
+            host::replace_file(disk, &into.join(MANIFEST), manifest.encode().as_bytes())?;
+            folders.iter().try_for_each(|folder| disk.sync_dir(folder))
+        };
+        link().map_err(io_error(format!("linking the files of rows into {}", into.display())))?;
+        Ok(manifest.files)
+    }
+
+    /// The size of the points.
+    pub(crate) fn usage(&self) -> Usage {
+        let windows = self.windows.read();
+        let mut tables: Vec<Table> = windows.keys().map(|(table, _)| *table).collect();
+        tables.dedup();
+        Usage {
+            disk_bytes: windows.values().map(|window| window.disk_bytes()).sum(),
+            memory_bytes: self.unsynced_bytes(),
+            tables: tables.len() as u64,
+        }
+    }
+}
+
+/// The parts of fetches that are in one row each.
+fn wanted(fetches: &[&Fetch]) -> Vec<Wanted> {
+    let mut wanted = Vec::with_capacity(2 * fetches.len());
+    for (number, fetch) in fetches.iter().enumerate() {
+        let slots = window_slots(fetch.table.stage);
+        let len = fetch.end_slot.saturating_sub(fetch.first_slot) as usize;
+        for (group, place) in groups(fetch.first_slot, len) {
+            let first = fetch.first_slot + place.start as u32;
+            wanted.push(Wanted {
+                window: (fetch.table, first / slots),
+                key: RowKey { group, metric: fetch.metric },
+                fetch: number,
+                place: place.start,
+                offset: (first - group * GROUP_SLOTS) as usize,
+                len: place.len(),
+            });
+        }
+    }
+    wanted
+}
+
+/// Lays the slots of a row over the answer of a fetch of `len` slots.
+fn lay_over(
+    cells: &mut Cells,
+    len: usize,
+    wanted: &Wanted,
+    row: &[u8],
+    is_aggregated: bool,
+    recoder: &mut Recoder,
+) -> Result<(), codec::Damaged> {
+    let is_first = cells.values.is_empty();
+    if is_first {
+        cells.values.resize(len, f64::NAN);
+        cells.counts.resize(if is_aggregated { len } else { 0 }, 0);
+    }
+    let places = wanted.place..wanted.place + wanted.len;
+    let counts = if is_aggregated { &mut cells.counts[places.clone()] } else { &mut [] };
+    let slots = wanted.offset..wanted.offset + wanted.len;
+    let any = recoder.read(row, slots, &mut cells.values[places], counts)?;
+    if is_first && !any {
+        // Not cleared: a miss keeps no memory.
+        *cells = Cells { is_damaged: cells.is_damaged, ..Cells::default() };
+    }
+    Ok(())
+}

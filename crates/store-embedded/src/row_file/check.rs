@@ -1,0 +1,124 @@
+//! Reading all of a file of rows, to find damage before a query does.
+
+use std::path::Path;
+
+use codec::Codec;
+use host::Disk;
+use metric::{MetricId, Table, Timestamp};
+
+use super::{
+    file_header::Flushes,
+    open::{BlockError, OpenError, Problem, open, read_block},
+    row_block::RowsOfBlock,
+};
+use crate::row_key::{GROUP_SLOTS, RowKey};
+
+/// Bytes of a file that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DamagedPart {
+    /// The kind of thing.
+    pub what: &'static str,
+    /// Offset of its first byte.
+    pub offset: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What was found instead.
+    pub how: String,
+    /// First and last of the metrics that may be touched; none where no row is.
+    pub metrics: Option<(MetricId, MetricId)>,
+    /// From and until of the points that may be touched, Unix seconds; none where no row is.
+    pub span: Option<(Timestamp, Timestamp)>,
+}
+
+/// What a file of rows has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileReport {
+    /// The store that wrote it.
+    pub store: u128,
+    /// The table of its rows.
+    pub table: Table,
+    /// The number of its window.
+    pub window: u32,
+    /// First and last flush whose rows it has.
+    pub flushes: (u64, u64),
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Rows that can be read.
+    pub rows: u64,
+    /// Values that can be read.
+    pub points: u64,
+    /// What cannot be read, in the order of the file.
+    pub damaged: Vec<DamagedPart>,
+}
+
+/// Reads all of a file and decodes every row. Needs the memory of one block and the index.
+///
+/// # Errors
+/// The reason in words, when the file cannot be read as one of rows at all.
+pub fn check_file(disk: &dyn Disk, path: &Path) -> Result<FileReport, String> {
+    let opened = open(disk, path, None).map_err(|error: OpenError| error.to_string())?;
+    let (index, problem) = opened.index();
+    let header = opened.header;
+    let Flushes { first, last } = header.flushes;
+    let mut report = FileReport {
+        store: header.store,
+        table: header.table,
+        window: header.window,
+        flushes: (first, last),
+        bytes: opened.len,
+        rows: 0,
+        points: 0,
+        damaged: Vec::new(),
+    };
+    for Problem { what, offset, bytes, how } in opened.problems.iter().cloned().chain(problem) {
+        report.damaged.push(DamagedPart { what, offset, bytes, how, metrics: None, span: None });
+    }
+    let mut rows = RowCheck::default();
+    for (number, entry) in index.blocks.iter().enumerate() {
+        let checked = read_block(&*opened.file, header.seal(), entry.offset, entry.len);
+        let counted = checked.and_then(|block| rows.count(&block));
+        match counted {
+            Ok((of_block, points)) => {
+                report.rows += of_block;
+                report.points += points;
+            }
+            Err(error) => {
+                let last = index.last_key(number, opened.summary.last).max(entry.first);
+                report.damaged.push(DamagedPart {
+                    what: "block of rows",
+                    offset: entry.offset,
+                    bytes: u64::from(entry.len),
+                    how: error.to_string(),
+                    metrics: entry.first.metrics_to(last).or(Some(opened.summary.metrics)),
+                    span: Some(entry.first.span_to(last, header.table.stage)),
+                });
+            }
+        }
+    }
+    report.damaged.sort_by_key(|part| part.offset);
+    Ok(report)
+}
+
+/// Decodes rows to see that they can be.
+#[derive(Default)]
+struct RowCheck {
+    codec: Codec,
+    values: Vec<f64>,
+}
+
+impl RowCheck {
+    /// Rows and values of a block.
+    fn count(&mut self, block: &[u8]) -> Result<(u64, u64), BlockError> {
+        let (mut rows, mut points) = (0, 0);
+        for row in RowsOfBlock::new(block).map_err(|bad| BlockError::Damaged(bad.0))? {
+            let (_, row): (RowKey, &[u8]) = row.map_err(|bad| BlockError::Damaged(bad.0))?;
+            self.values.clear();
+            self.values.resize(GROUP_SLOTS as usize, f64::NAN);
+            let decoded = self.codec.decode(row, 0..GROUP_SLOTS as usize, &mut self.values, &mut []);
+            decoded.map_err(|_| BlockError::Damaged("a row cannot be decoded"))?;
+            rows += 1;
+            points += self.values.iter().filter(|value| !value.is_nan()).count() as u64;
+        }
+        Ok((rows, points))
+    }
+}

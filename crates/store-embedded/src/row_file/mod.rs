@@ -1,0 +1,23 @@
+//! A file of rows: immutable, in blocks with checksums. `schema/embedded.md` draws every byte.
+
+mod bytes;
+mod row_block;
+
+mod file_header;
+mod footer;
+mod index;
+
+mod open;
+mod walk;
+
+mod check;
+mod reader;
+mod writer;
+
+pub use check::{DamagedPart, FileReport, check_file};
+pub(crate) use file_header::{Flushes, Header};
+pub(crate) use index::Index;
+pub(crate) use open::{BlockError, OpenError};
+pub(crate) use reader::{Lookup, NotCached, ReadFrom, RowFile};
+pub(crate) use row_block::RowsOfBlock;
+pub(crate) use writer::{RowsWriter, Written};

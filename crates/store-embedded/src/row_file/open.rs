@@ -1,0 +1,214 @@
+//! Opening a file of rows, whichever part of it is damaged.
+//!
+//! 1. The footer has the header again and says where the index is.
+//! 2. Without a footer the blocks are walked, with the seal of the header.
+//! 3. Without both, the blocks are walked with the seal of the header that the file should have by its path.
+
+use std::{io, path::Path};
+
+use host::{Disk, DiskFile, Open};
+use metric::Slot;
+
+use super::{
+    file_header::{self, Header, HeaderError},
+    footer::{self, Footer, Summary},
+    index::Index,
+    row_block::{self, RowsOfBlock},
+    walk::walk,
+};
+use crate::row_key::{GROUP_SLOTS, RowKey};
+
+/// A part of a file, other than its blocks, that cannot be read. Its rows can.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) what: &'static str,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) how: String,
+}
+
+/// Where the index of a file is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IndexAt {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    pub(super) crc: u32,
+}
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) file: Box<dyn DiskFile>,
+    pub(super) len: u64,
+    pub(super) header: Header,
+    pub(super) index_at: Option<IndexAt>,
+    pub(super) summary: Summary,
+    pub(super) problems: Vec<Problem>,
+}
+
+/// Why a file cannot be opened as one of rows.
+#[derive(Debug)]
+pub(crate) enum OpenError {
+    /// The disk failed.
+    Io(io::Error),
+    /// A later program wrote the file.
+    Version(u32),
+    /// Nothing in the file can be read.
+    Unreadable(String),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Io(error) => error.fmt(f),
+            OpenError::Version(version) => {
+                write!(f, "a later program wrote it (version {version}, this one reads {})", file_header::VERSION)
+            }
+            OpenError::Unreadable(how) => how.fmt(f),
+        }
+    }
+}
+
+/// The bytes at an offset, parsed.
+fn read_part<const N: usize, T>(
+    file: &dyn DiskFile,
+    offset: Option<u64>,
+    parse: impl Fn(&[u8; N]) -> Result<T, HeaderError>,
+) -> Result<Result<T, String>, OpenError> {
+    let Some(offset) = offset else { return Ok(Err("the file is too short".to_owned())) };
+    let mut bytes = [0; N];
+    if let Err(error) = file.read_exact_at(&mut bytes, offset) {
+        return Ok(Err(error.to_string()));
+    }
+    match parse(&bytes) {
+        Ok(part) => Ok(Ok(part)),
+        Err(HeaderError::Version(version)) => Err(OpenError::Version(version)),
+        Err(HeaderError::Bad(bad)) => Ok(Err(bad.0.to_owned())),
+    }
+}
+
+/// Opens a file. `expected` is its header by its path, where that is known.
+pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
+    let file = disk.open(path, Open::Read).map_err(OpenError::Io)?;
+    let len = file.len().map_err(OpenError::Io)?;
+    let mut problems = Vec::new();
+    let mut problem = |what, offset, bytes, how: String| problems.push(Problem { what, offset, bytes, how });
+    let header = read_part(&*file, Some(0), Header::parse)?;
+    let footer_at = len.checked_sub(footer::LEN as u64);
+    let footer = read_part(&*file, footer_at, Footer::parse)?;
+    if let Err(how) = &header {
+        problem("header of a file of rows", 0, file_header::LEN as u64, how.clone());
+    }
+    let footer = match footer {
+        Ok(footer) if fits(&footer, len) => footer,
+        bad => {
+            let how = bad.err().unwrap_or_else(|| "the file has another length than its footer says".to_owned());
+            problem("footer of a file of rows", footer_at.unwrap_or(0), footer::LEN as u64, how);
+            return open_by_walk(file, len, header, expected, problems);
+        }
+    };
+    if header.is_ok_and(|header| header != footer.header) {
+        problem("header of a file of rows", 0, file_header::LEN as u64, "it is of another file".to_owned());
+    }
+    let index_at = IndexAt { offset: footer.index_offset, len: footer.index_len, crc: footer.index_crc };
+    Ok(Opened { file, len, header: footer.header, index_at: Some(index_at), summary: footer.summary, problems })
+}
+
+fn fits(footer: &Footer, len: u64) -> bool {
+    let end = footer.index_offset.checked_add(footer.index_len).and_then(|end| end.checked_add(footer::LEN as u64));
+    file_header::LEN as u64 <= footer.index_offset && end == Some(len)
+}
+
+fn open_by_walk(
+    file: Box<dyn DiskFile>,
+    len: u64,
+    header: Result<Header, String>,
+    expected: Option<Header>,
+    problems: Vec<Problem>,
+) -> Result<Opened, OpenError> {
+    let why = match (&header, expected) {
+        (Err(how), _) => format!("neither its header ({how}) nor its footer nor a block can be read"),
+        (Ok(_), _) => "no block can be read".to_owned(),
+    };
+    let Some(header) = header.ok().or(expected) else { return Err(OpenError::Unreadable(why)) };
+    let mut summary = Summary::NONE;
+    walk(&*file, header.seal(), file_header::LEN as u64, len, |block| summarise(block, &mut summary));
+    if summary.rows == 0 {
+        return Err(OpenError::Unreadable(why));
+    }
+    // Damaged blocks may have had any key.
+    (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
+    Ok(Opened { file, len, header, index_at: None, summary, problems })
+}
+
+/// Counts the rows of a block.
+fn summarise(block: &[u8], summary: &mut Summary) {
+    let Ok(rows) = RowsOfBlock::new(block) else { return };
+    for (key, row) in rows.map_while(Result::ok) {
+        summary.add(key, newest_slot(key, row));
+    }
+}
+
+/// The newest slot of a row.
+pub(super) fn newest_slot(key: RowKey, row: &[u8]) -> Slot {
+    let ends = codec::segments(row).map_while(Result::ok).map(|segment| segment.slots.end as u32);
+    let first = key.group.saturating_mul(GROUP_SLOTS);
+    first.saturating_add(ends.max().unwrap_or(1).saturating_sub(1))
+}
+
+impl Opened {
+    /// The index, or what a walk of the blocks finds. With the reason where the index cannot be read.
+    pub(super) fn index(&self) -> (Index, Option<Problem>) {
+        read_index(&*self.file, &self.header, self.len, self.index_at)
+    }
+}
+
+/// As [`Opened::index`].
+pub(super) fn read_index(
+    file: &dyn DiskFile,
+    header: &Header,
+    len: u64,
+    index_at: Option<IndexAt>,
+) -> (Index, Option<Problem>) {
+    let (seal, start) = (header.seal(), file_header::LEN as u64);
+    let Some(at) = index_at else { return (walk(file, seal, start, len, |_| ()), None) };
+    let mut bytes = vec![0; at.len as usize];
+    let read = file.read_exact_at(&mut bytes, at.offset).map_err(|error| error.to_string());
+    let parsed = read.and_then(|()| Index::parse(seal, at.offset, &bytes).map_err(|bad| bad.0.to_owned()));
+    match parsed {
+        Ok(index) => (index, None),
+        Err(how) => {
+            let problem = Problem { what: "index of a file of rows", offset: at.offset, bytes: at.len, how };
+            (walk(file, seal, start, at.offset, |_| ()), Some(problem))
+        }
+    }
+}
+
+/// Why a block cannot be read.
+#[derive(Debug)]
+pub(crate) enum BlockError {
+    /// The disk failed; the next read may work.
+    Io(io::Error),
+    /// The bytes are not those that were written.
+    Damaged(&'static str),
+}
+
+impl std::fmt::Display for BlockError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BlockError::Io(error) => error.fmt(f),
+            BlockError::Damaged(how) => how.fmt(f),
+        }
+    }
+}
+
+/// Reads a block and checks it.
+pub(super) fn read_block(file: &dyn DiskFile, seal: u32, offset: u64, len: u32) -> Result<Vec<u8>, BlockError> {
+    if len as usize > row_block::MAX {
+        return Err(BlockError::Damaged("no block can be read"));
+    }
+    let mut block = vec![0; len as usize];
+    file.read_exact_at(&mut block, offset).map_err(BlockError::Io)?;
+    row_block::check(seal, offset, &block).map_err(|bad| BlockError::Damaged(bad.0))?;
+    Ok(block)
+}

@@ -1,0 +1,333 @@
+//! A file of rows that is in use: rows by their keys, through the cache.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use host::DiskFile;
+use store::Damage;
+
+use super::{
+    file_header::Header,
+    footer::Summary,
+    index::{Entry, Index},
+    open::{BlockError, IndexAt, OpenError, Opened, Problem, open, read_block, read_index},
+    row_block::RowsOfBlock,
+    writer::Written,
+};
+use crate::{
+    cache::{Cached, Shared},
+    row_key::RowKey,
+};
+
+/// The offset of an index in the cache: no block has it.
+const INDEX: u64 = u64::MAX;
+
+/// Files of this process, so that each has a number.
+static FILES: AtomicU64 = AtomicU64::new(0);
+
+/// Where bytes may come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadFrom {
+    /// The cache alone: the caller must not wait.
+    Cache,
+    /// The cache, or the disk.
+    Disk,
+}
+
+/// The bytes are not in the cache.
+#[derive(Debug)]
+pub(crate) struct NotCached;
+
+/// What a file has for a key.
+pub(crate) enum Lookup<'a> {
+    /// The row.
+    Row(&'a [u8]),
+    /// The bytes that may have the row cannot be read.
+    Damaged,
+}
+
+/// A file of rows.
+#[derive(Debug)]
+pub(crate) struct RowFile {
+    /// Its number in this process.
+    number: u64,
+    path: PathBuf,
+    shared: Arc<Shared>,
+    header: Header,
+    seal: u32,
+    len: u64,
+    index_at: Option<IndexAt>,
+    summary: Summary,
+    /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
+    is_obsolete: AtomicBool,
+    /// Set when the window of the file expires: its folder has moved, and what cannot be read is not damage.
+    is_expired: Arc<AtomicBool>,
+}
+
+impl RowFile {
+    /// Opens a file and reports what of it cannot be read. `expected` is its header by its path.
+    pub(crate) fn open(
+        shared: &Arc<Shared>,
+        path: &Path,
+        expected: Header,
+        is_expired: &Arc<AtomicBool>,
+    ) -> Result<RowFile, OpenError> {
+        let opened = open(&*shared.disk, path, Some(expected))?;
+        let Opened { len, header, index_at, summary, problems, .. } = opened;
+        let file = RowFile::new(shared, path.to_owned(), header, len, index_at, summary, is_expired);
+        problems.iter().for_each(|problem| file.report_problem(problem));
+        Ok(file)
+    }
+
+    /// A file that was written.
+    pub(crate) fn of_written(shared: &Arc<Shared>, written: Written, is_expired: &Arc<AtomicBool>) -> RowFile {
+        let Written { path, header, len, index_at, summary } = written;
+        RowFile::new(shared, path, header, len, Some(index_at), summary, is_expired)
+    }
+
+    fn new(
+        shared: &Arc<Shared>,
+        path: PathBuf,
+        header: Header,
+        len: u64,
+        index_at: Option<IndexAt>,
+        summary: Summary,
+        is_expired: &Arc<AtomicBool>,
+    ) -> RowFile {
+        RowFile {
+            number: FILES.fetch_add(1, Relaxed),
+            path,
+            shared: shared.clone(),
+            header,
+            seal: header.seal(),
+            len,
+            index_at,
+            summary,
+            is_obsolete: AtomicBool::new(false),
+            is_expired: is_expired.clone(),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn summary(&self) -> &Summary {
+        &self.summary
+    }
+
+    /// Bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The checksum of the index; zero where it is not known, because the footer is damaged.
+    pub(crate) fn index_crc(&self) -> u32 {
+        self.index_at.map_or(0, |at| at.crc)
+    }
+
+    /// Removes the file when its last reader is done. The manifest no longer names it.
+    pub(crate) fn remove_after_use(&self) {
+        self.is_obsolete.store(true, Relaxed);
+    }
+
+    fn file(&self) -> io::Result<Arc<dyn DiskFile>> {
+        self.shared.file(self.number, &self.path)
+    }
+
+    /// The index, from the cache or the disk.
+    pub(crate) fn index(&self, from: ReadFrom) -> Result<io::Result<Arc<Index>>, NotCached> {
+        let place = (self.number, INDEX);
+        match self.shared.cached(place) {
+            Some(Cached::Index(index)) => return Ok(Ok(index)),
+            _ if from == ReadFrom::Cache => return Err(NotCached),
+            _ => {}
+        }
+        let file = match self.file() {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
+        let (index, problem) = read_index(&*file, &self.header, self.len, self.index_at);
+        if let Some(problem) = problem {
+            self.report_problem(&problem);
+        }
+        let index = Arc::new(index);
+        self.shared.keep(place, Cached::Index(index.clone()));
+        Ok(Ok(index))
+    }
+
+    fn block(&self, entry: &Entry, from: ReadFrom) -> Result<Result<Arc<Vec<u8>>, BlockError>, NotCached> {
+        let place = (self.number, entry.offset);
+        match self.shared.cached(place) {
+            Some(Cached::Block(block)) => return Ok(Ok(block)),
+            _ if from == ReadFrom::Cache => return Err(NotCached),
+            _ => {}
+        }
+        Ok(self.read_block(entry).map(|block| {
+            let block = Arc::new(block);
+            self.shared.keep(place, Cached::Block(block.clone()));
+            block
+        }))
+    }
+
+    /// Reads a block past the cache, as merges do: what they read is not what queries read.
+    pub(crate) fn read_block(&self, entry: &Entry) -> Result<Vec<u8>, BlockError> {
+        let file = self.file().map_err(BlockError::Io)?;
+        read_block(&*file, self.seal, entry.offset, entry.len)
+    }
+
+    /// Some bytes as they are.
+    pub(crate) fn raw(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.file()?.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
+    }
+
+    /// Whether the file may have rows with keys between these.
+    pub(crate) fn may_have(&self, first: RowKey, last: RowKey) -> bool {
+        self.summary.first <= last && first <= self.summary.last
+    }
+
+    /// Calls `each` with the place of every key that the file has, or may have where it is damaged. Keys rise, and may
+    /// repeat. Each block is read once.
+    pub(crate) fn rows(
+        &self,
+        keys: &[RowKey],
+        from: ReadFrom,
+        mut each: impl FnMut(usize, Lookup<'_>),
+    ) -> Result<(), NotCached> {
+        let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return Ok(()) };
+        if !self.may_have(first, last) {
+            return Ok(());
+        }
+        let index = match self.index(from)? {
+            Ok(index) => index,
+            Err(error) => {
+                self.report_unreadable(&error);
+                let maybe = |key: &RowKey| self.may_have(*key, *key);
+                let damaged = keys.iter().enumerate().filter(|(_, key)| maybe(key));
+                if !self.is_expired.load(Relaxed) {
+                    damaged.for_each(|(place, _)| each(place, Lookup::Damaged));
+                }
+                return Ok(());
+            }
+        };
+        let mut next = 0;
+        while next < keys.len() {
+            let Some(number) = index.find(keys[next]) else {
+                next += 1;
+                continue;
+            };
+            // The keys that only this block may have.
+            let end = index
+                .blocks
+                .get(number + 1)
+                .map_or(keys.len(), |block| next + keys[next..].partition_point(|key| *key < block.first));
+            self.rows_of_block(&index, number, next, &keys[next..end], from, &mut each)?;
+            next = end;
+        }
+        Ok(())
+    }
+
+    fn rows_of_block(
+        &self,
+        index: &Index,
+        number: usize,
+        place: usize,
+        keys: &[RowKey],
+        from: ReadFrom,
+        each: &mut impl FnMut(usize, Lookup<'_>),
+    ) -> Result<(), NotCached> {
+        let entry = &index.blocks[number];
+        // The last block ends with the file's last key.
+        if number + 1 == index.blocks.len() && keys.first().is_some_and(|key| self.summary.last < *key) {
+            return Ok(());
+        }
+        let block = self.block(entry, from)?;
+        let rows = block.as_ref().map_err(|error| self.report_block(index, number, error));
+        let rows = rows.ok().and_then(|block| RowsOfBlock::new(block).ok());
+        let Some(rows) = rows else {
+            if !self.is_expired.load(Relaxed) {
+                (0..keys.len()).for_each(|i| each(place + i, Lookup::Damaged));
+            }
+            return Ok(());
+        };
+        let mut wanted = 0;
+        for (key, row) in rows.map_while(Result::ok) {
+            while keys.get(wanted).is_some_and(|wanted| *wanted < key) {
+                wanted += 1;
+            }
+            while keys.get(wanted) == Some(&key) {
+                each(place + wanted, Lookup::Row(row));
+                wanted += 1;
+            }
+            if wanted == keys.len() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is lost with a block.
+    pub(crate) fn damage_of_block(&self, index: &Index, number: usize, how: &dyn std::fmt::Display) -> Damage {
+        let entry = &index.blocks[number];
+        let (first, last) = (entry.first, index.last_key(number, self.summary.last).max(entry.first));
+        Damage {
+            what: "block of rows",
+            file: self.shared.shown(&self.path),
+            how: format!("bytes {} to {}: {how}", entry.offset, entry.offset + u64::from(entry.len)),
+            bytes: u64::from(entry.len),
+            metrics: first.metrics_to(last).or(Some(self.summary.metrics)),
+            span: Some(first.span_to(last, self.header.table.stage)),
+            ..Damage::default()
+        }
+    }
+
+    fn report_block(&self, index: &Index, number: usize, error: &BlockError) {
+        if !self.is_expired.load(Relaxed) {
+            self.shared.report(self.damage_of_block(index, number, error));
+        }
+    }
+
+    fn report_problem(&self, problem: &Problem) {
+        let Problem { what, offset, bytes, how } = problem;
+        let (file, how) = (self.shared.shown(&self.path), format!("bytes {offset} to {}: {how}", offset + bytes));
+        self.shared.report(Damage { what, file, how, bytes: *bytes, ..Damage::default() });
+    }
+
+    fn report_unreadable(&self, error: &io::Error) {
+        if !self.is_expired.load(Relaxed) {
+            self.shared.report(Damage {
+                what: "file of rows",
+                file: self.shared.shown(&self.path),
+                how: error.to_string(),
+                bytes: self.len,
+                metrics: Some(self.summary.metrics),
+                span: Some(self.summary.first.span_to(self.summary.last, self.header.table.stage)),
+                ..Damage::default()
+            });
+        }
+    }
+}
+
+impl Drop for RowFile {
+    fn drop(&mut self) {
+        self.shared.close(self.number);
+        if self.is_obsolete.load(Relaxed)
+            && !self.is_expired.load(Relaxed)
+            && let Err(error) = self.shared.disk.remove_file(&self.path)
+        {
+            tracing::warn!(%error, file = %self.path.display(), "cannot remove a merged file; it takes up space until the next start");
+        }
+    }
+}

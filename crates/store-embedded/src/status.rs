@@ -1,0 +1,76 @@
+//! What a store says about itself, for operators and for backups.
+
+use std::{path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
+
+use crate::{
+    manifest::ManifestFile,
+    merges::{Merges, debt_of},
+    points::Points,
+};
+
+/// A file of rows that is in use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredFile {
+    /// Its path in the folder of the store.
+    pub path: PathBuf,
+    /// Bytes.
+    pub bytes: u64,
+    /// The checksum of its index, which depends on the lengths and keys of all blocks; zero where it is not known.
+    pub index_crc: u32,
+    /// Rows.
+    pub rows: u64,
+}
+
+impl StoredFile {
+    pub(crate) fn of(file: &ManifestFile) -> StoredFile {
+        let ManifestFile { bytes, index_crc, rows, .. } = *file;
+        StoredFile { path: file.path(), bytes, index_crc, rows }
+    }
+}
+
+/// The state of the files of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StoreStatus {
+    /// Files of rows.
+    pub files: u64,
+    /// The most files that a window has: the reads of one row.
+    pub most_files: u64,
+    /// Bytes that merges still have to write.
+    pub merge_debt_bytes: u64,
+    /// Merges since the start.
+    pub merges: u64,
+    /// Bytes that merges have read since the start.
+    pub merged_bytes: u64,
+    /// Merges that failed since the start.
+    pub merges_failed: u64,
+    /// Whether merges wait because they would leave less of the disk free than the reserve.
+    pub is_short_of_disk: bool,
+    /// Bytes of damaged blocks and rows that merges copied to `damaged/` since the start.
+    pub quarantined_bytes: u64,
+    /// Bytes of rows that are in memory alone.
+    pub unsynced_bytes: u64,
+    /// The age of the oldest row that is in memory alone.
+    pub oldest_unsynced: Option<Duration>,
+    /// Whether the manifest could not be written and the next sync retries.
+    pub is_manifest_behind: bool,
+}
+
+pub(crate) fn status(points: &Points, merges: &Merges) -> StoreStatus {
+    let windows = points.windows();
+    let now = points.shared.clock.instant();
+    let oldest = windows.iter().filter_map(|window| window.oldest_unsynced()).min();
+    let files = || windows.iter().map(|window| window.files().len() as u64);
+    StoreStatus {
+        files: files().sum(),
+        most_files: files().max().unwrap_or(0),
+        merge_debt_bytes: debt_of(points),
+        merges: merges.merged.load(Relaxed),
+        merged_bytes: merges.written_bytes.load(Relaxed),
+        merges_failed: merges.failed.load(Relaxed),
+        is_short_of_disk: merges.is_short_of_disk.load(Relaxed),
+        quarantined_bytes: points.shared.quarantined_bytes.load(Relaxed),
+        unsynced_bytes: points.unsynced_bytes(),
+        oldest_unsynced: oldest.map(|oldest| now.saturating_duration_since(oldest)),
+        is_manifest_behind: points.is_manifest_behind(),
+    }
+}

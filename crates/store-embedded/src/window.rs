@@ -1,0 +1,271 @@
+//! A window: all rows of one table for one span of time, in memory and in files.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use host::Disk;
+use metric::{ROW_POINTS, Slot, Stage, Table, Timestamp};
+use parking_lot::RwLock;
+
+use crate::{
+    buffer::Buffer,
+    row_file::{Lookup, NotCached, ReadFrom, RowFile},
+    row_key::RowKey,
+    rows::Recoder,
+};
+
+/// Windows of one table, about. More make expiry finer and reads wider.
+const WINDOWS_PER_TABLE: u32 = 48;
+
+/// Slots of a window: whole partitions of its table.
+pub(crate) fn window_slots(stage: Stage) -> u32 {
+    let partitions = stage.points().div_ceil(ROW_POINTS) + 1;
+    partitions.div_ceil(WINDOWS_PER_TABLE) * ROW_POINTS
+}
+
+/// The table and the number of a window.
+pub(crate) type WindowKey = (Table, u32);
+
+/// When every slot of a window is older than its stage keeps, Unix seconds.
+pub(crate) fn expires_at((table, number): WindowKey) -> Timestamp {
+    // A partition longer than it is kept: neighbours of a late point at the edge are still there.
+    let until = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
+    until * i64::from(table.stage.resolution()) + table.stage.duration()
+}
+
+/// The folder of a window in the folder of a store.
+pub(crate) fn folder((table, number): WindowKey) -> PathBuf {
+    Path::new(&table.to_string()).join(number.to_string())
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Rows since the last flush began.
+    active: Buffer,
+    /// Rows that a flush is writing; older than the active ones.
+    frozen: Option<Arc<Buffer>>,
+    /// In the order of their flushes.
+    files: Arc<Vec<Arc<RowFile>>>,
+    last_flush: Option<Instant>,
+    /// When the oldest row came that is in memory alone.
+    oldest_unsynced: Option<Instant>,
+}
+
+/// A window.
+#[derive(Debug)]
+pub(crate) struct Window {
+    pub(crate) key: WindowKey,
+    pub(crate) dir: PathBuf,
+    /// Set when the window expires, with every file of it.
+    pub(crate) is_expired: Arc<AtomicBool>,
+    /// Whether the folder is on the disk for good.
+    has_folder: AtomicBool,
+    state: RwLock<State>,
+}
+
+impl Window {
+    pub(crate) fn new(store: &Path, key: WindowKey) -> Window {
+        Window {
+            key,
+            dir: store.join(folder(key)),
+            is_expired: Arc::default(),
+            has_folder: AtomicBool::new(false),
+            state: RwLock::default(),
+        }
+    }
+
+    /// The folder is on the disk for good.
+    pub(crate) fn has_folder(&self) {
+        self.has_folder.store(true, Relaxed);
+    }
+
+    /// Makes the folder, and puts it and those above it on the disk.
+    pub(crate) fn make_folder(&self, disk: &dyn Disk) -> io::Result<()> {
+        if self.has_folder.load(Relaxed) {
+            return Ok(());
+        }
+        disk.create_dir_all(&self.dir)?;
+        // A file is only as durable as the folders that it is in.
+        for above in self.dir.ancestors().skip(1).take(2) {
+            disk.sync_dir(above)?;
+        }
+        self.has_folder();
+        Ok(())
+    }
+
+    pub(crate) fn is_aggregated(&self) -> bool {
+        self.key.0.aggregated
+    }
+
+    pub(crate) fn is_expired(&self) -> bool {
+        self.is_expired.load(Relaxed)
+    }
+
+    /// Appends segments to rows in memory, and returns by how many bytes these change.
+    pub(crate) fn append<'a>(
+        &self,
+        segments: impl Iterator<Item = (RowKey, &'a [u8])>,
+        newest: Slot,
+        now: Instant,
+        recoder: &mut Recoder,
+    ) -> i64 {
+        let mut state = self.state.write();
+        state.oldest_unsynced.get_or_insert(now);
+        let active = &mut state.active;
+        let before = active.bytes();
+        active.note_newest(newest);
+        segments.for_each(|(key, segment)| active.append(key, segment, self.key.0.aggregated, recoder));
+        // A row that is coded again may shrink.
+        active.bytes() as i64 - before as i64
+    }
+
+    /// Bytes of rows in memory.
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        let state = self.state.read();
+        state.active.bytes() + state.frozen.as_ref().map_or(0, |frozen| frozen.bytes())
+    }
+
+    /// The rows to be flushed. They stay readable until [`Window::flushed`] or [`Window::thaw`].
+    pub(crate) fn freeze(&self) -> Option<Arc<Buffer>> {
+        let mut state = self.state.write();
+        debug_assert!(state.frozen.is_none(), "one flush at a time, and each ends");
+        if state.active.is_empty() {
+            return None;
+        }
+        let frozen = Arc::new(std::mem::take(&mut state.active));
+        state.frozen = Some(frozen.clone());
+        Some(frozen)
+    }
+
+    /// The frozen rows are in this file. Returns by how many bytes those in memory change.
+    pub(crate) fn flushed(&self, file: RowFile, now: Instant) -> i64 {
+        let mut state = self.state.write();
+        let bytes = state.frozen.take().map_or(0, |frozen| frozen.bytes() as i64);
+        state.last_flush = Some(now);
+        if state.active.is_empty() {
+            state.oldest_unsynced = None;
+        }
+        let mut files = (*state.files).clone();
+        files.push(Arc::new(file));
+        state.files = Arc::new(files);
+        -bytes
+    }
+
+    /// The frozen rows could not be written: they are in memory as before. Returns by how many bytes those change.
+    pub(crate) fn thaw(&self) -> i64 {
+        let mut state = self.state.write();
+        let Some(frozen) = state.frozen.take() else { return 0 };
+        let before = (frozen.bytes() + state.active.bytes()) as i64;
+        let newer = std::mem::take(&mut state.active);
+        let mut rows = Arc::try_unwrap(frozen).unwrap_or_else(|shared| (*shared).clone());
+        rows.lay_over(newer, self.is_aggregated());
+        state.active = rows;
+        state.active.bytes() as i64 - before
+    }
+
+    /// Files in the order of their flushes.
+    pub(crate) fn files(&self) -> Arc<Vec<Arc<RowFile>>> {
+        self.state.read().files.clone()
+    }
+
+    /// Sets the files that a start found.
+    pub(crate) fn set_files(&self, files: Vec<RowFile>) {
+        self.state.write().files = Arc::new(files.into_iter().map(Arc::new).collect());
+    }
+
+    /// Puts a merged file in the place of those that it was made of, which are next to each other.
+    pub(crate) fn replace(&self, merged: &[Arc<RowFile>], by: RowFile) {
+        let mut state = self.state.write();
+        let mut files = (*state.files).clone();
+        let place = files.iter().position(|file| Arc::ptr_eq(file, &merged[0]));
+        let place = place.expect("one merge at a time, and only merges remove files");
+        files.splice(place..place + merged.len(), [Arc::new(by)]);
+        state.files = Arc::new(files);
+    }
+
+    /// Bytes of each file, in the order of their flushes.
+    pub(crate) fn file_bytes(&self) -> Vec<u64> {
+        self.files().iter().map(|file| file.len()).collect()
+    }
+
+    /// When the last flush wrote to it; `now` if none did since the start, and from then on.
+    pub(crate) fn last_flush(&self, now: Instant) -> Instant {
+        *self.state.write().last_flush.get_or_insert(now)
+    }
+
+    /// Bytes of files.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.files().iter().map(|file| file.len()).sum()
+    }
+
+    /// When the oldest row came that is in memory alone.
+    pub(crate) fn oldest_unsynced(&self) -> Option<Instant> {
+        self.state.read().oldest_unsynced
+    }
+
+    /// The newest slot that any row has.
+    pub(crate) fn newest(&self) -> Option<Slot> {
+        let state = self.state.read();
+        let in_files = state.files.iter().filter(|file| 0 < file.summary().rows).map(|file| file.summary().newest);
+        in_files.chain(state.active.newest()).chain(state.frozen.as_ref().and_then(|frozen| frozen.newest())).max()
+    }
+
+    /// Calls `each` with the place of every key and each row that it has, oldest first. Keys rise, and may repeat.
+    pub(crate) fn rows(
+        &self,
+        keys: &[RowKey],
+        from: ReadFrom,
+        mut each: impl FnMut(usize, Lookup<'_>),
+    ) -> Result<(), NotCached> {
+        let (mut copied, mut places) = (Vec::new(), Vec::new());
+        let (files, frozen) = {
+            let state = self.state.read();
+            if !state.active.is_empty() {
+                for (place, key) in keys.iter().enumerate() {
+                    if let Some(row) = state.active.get(*key) {
+                        copied.extend_from_slice(row);
+                        places.push((place, copied.len()));
+                    }
+                }
+            }
+            (state.files.clone(), state.frozen.clone())
+        };
+        for file in files.iter() {
+            file.rows(keys, from, &mut each)?;
+        }
+        if let Some(frozen) = frozen {
+            for (place, key) in keys.iter().enumerate() {
+                if let Some(row) = frozen.get(*key) {
+                    each(place, Lookup::Row(row));
+                }
+            }
+        }
+        let mut start = 0;
+        for (place, end) in places {
+            each(place, Lookup::Row(&copied[start..end]));
+            start = end;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_whole_partitions_and_a_table_has_few() {
+        for points in [1, 1440, 10_080, 86_400, 31_536_000] {
+            let slots = window_slots(Stage::new(1, points).unwrap());
+            assert_eq!(slots % ROW_POINTS, 0);
+            assert!(points / slots <= WINDOWS_PER_TABLE);
+        }
+    }
+}
