@@ -1,8 +1,8 @@
 //! What the program needs of the machine: the time, files and random numbers.
 //!
 //! One [`Host`] is made in `main` and handed down to everything that needs it. Tests hand down one whose clock they
-//! move ([`ManualClock`]), whose file system fails where they say ([`FailingDisk`]) and whose random numbers come from
-//! a seed ([`SeededRandom`]). No other crate calls `SystemTime::now`, `Instant::now` or `std::fs`; a test of the
+//! move ([`ManualClock`]), whose file system fails where they say ([`FailingDisk`]) or is in memory and knows what a power
+//! cut leaves ([`SimulatedDisk`]), and whose random numbers come from a seed ([`SeededRandom`]). No other crate calls `SystemTime::now`, `Instant::now` or `std::fs`; a test of the
 //! workspace holds that true.
 
 mod backoff;
@@ -12,6 +12,7 @@ mod disk;
 mod failing;
 mod judging;
 mod random;
+mod simulated;
 mod trash;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace
 pub use failing::{Call, FailingDisk};
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE};
 pub use random::{Random, SeededRandom, SystemRandom};
+pub use simulated::{Fault, FaultPlan, SimulatedDisk};
 pub use trash::{Trash, TrashEntry};
 
 /// Time, files and random numbers. A clone shares them.
