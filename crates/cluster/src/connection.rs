@@ -22,7 +22,7 @@ const RELEASE: Duration = Duration::from_secs(2);
 pub struct Connection {
     driver: OnceLock<Arc<CassandraDriver>>,
     claim: Mutex<Option<Claim>>,
-    write_clock: WriteClock,
+    write_clock: Arc<WriteClock>,
     // Why there is no connection yet, or why no node can be reached now.
     problem: Mutex<Option<String>>,
 }
@@ -33,7 +33,7 @@ impl Connection {
         Connection {
             driver: OnceLock::new(),
             claim: Mutex::default(),
-            write_clock,
+            write_clock: Arc::new(write_clock),
             problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
         }
     }
@@ -101,7 +101,7 @@ impl Connection {
         loop {
             match self.driver.get() {
                 Some(driver) => {
-                    self.write_clock.keep(driver.last_timestamp());
+                    self.keep_clock(driver).await;
                     let problem = driver.unreachable_reason().await;
                     (*self.problem.lock()).clone_from(&problem);
                     let before = std::mem::replace(&mut acknowledged, driver.acknowledged());
@@ -120,10 +120,16 @@ impl Connection {
         }
     }
 
+    /// Keeps the highest write timestamp, on a thread that may wait for the disk.
+    async fn keep_clock(&self, driver: &CassandraDriver) {
+        let (clock, timestamp) = (self.write_clock.clone(), driver.last_timestamp());
+        let _ = tokio::task::spawn_blocking(move || clock.keep(timestamp)).await;
+    }
+
     /// Releases the writer id at a clean stop, so that the data folder may move to another host at once.
     pub async fn release(&self) {
         if let Some(driver) = self.driver.get() {
-            self.write_clock.keep(driver.last_timestamp());
+            self.keep_clock(driver).await;
         }
         let claim = self.claim.lock().take();
         let Some(claim) = claim.filter(|_| self.is_up()) else { return };

@@ -41,7 +41,7 @@ pub(crate) struct Connector {
     schema: Schema,
     /// Whether globs are answered by the tables' indexes.
     needs_indexes: bool,
-    writer: WriterFile,
+    writer: Arc<WriterFile>,
     logged: Mutex<HashSet<String>>,
 }
 
@@ -54,6 +54,7 @@ impl Connector {
         writer: WriterFile,
     ) -> Connector {
         let clock = options.host.clock.clone();
+        let writer = Arc::new(writer);
         Connector { connection, clock, options, schema, needs_indexes, writer, logged: Mutex::default() }
     }
 
@@ -72,7 +73,7 @@ impl Connector {
     }
 
     /// Retries until connected.
-    pub(crate) async fn retry(self) {
+    pub(crate) async fn retry(self: Arc<Connector>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         while !self.connection.was_connected() {
             tokio::time::sleep(backoff.next_wait()).await;
@@ -96,14 +97,24 @@ impl Connector {
     }
 
     async fn connect(&self) -> Result<(), OpenError> {
-        let kept = self.writer.read()?;
+        let kept = self.with_file(|writer| writer.read()).await?;
         self.create_missing_tables().await?;
         let mut driver = CassandraDriver::connect(self.options.clone()).await.map_err(StoreError::from)?;
         let claim = driver.claim(kept, self.writer.location()).await?;
-        self.writer.keep(&claim.identity())?;
+        let identity = claim.identity();
+        self.with_file(move |writer| Ok(writer.keep(&identity)?)).await?;
         tracing::info!(keyspace = self.options.keyspace, writer = claim.identity().writer, "connected to Cassandra");
         self.connection.connected(driver, claim);
         Ok(())
+    }
+
+    /// Uses the writer file on a thread that may wait for the disk.
+    async fn with_file<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&WriterFile) -> Result<T, OpenError> + Send + 'static,
+    ) -> Result<T, OpenError> {
+        let writer = self.writer.clone();
+        tokio::task::spawn_blocking(move || call(&writer)).await.expect("the writer file does not panic")
     }
 
     async fn create_missing_tables(&self) -> Result<(), StoreError> {

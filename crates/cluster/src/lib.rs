@@ -21,5 +21,5 @@ mod writer_file;
 
 pub use connection::Connection;
 pub use index_readiness::IndexReadiness;
-pub use node::{Attached, Cluster, Globs, Options};
+pub use node::{Attached, Cluster, Globs, Options, Task};
 pub use writer_file::OpenError;

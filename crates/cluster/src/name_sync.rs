@@ -93,7 +93,8 @@ impl NameSync {
             let registry = self.ingest.registry().clone();
             let _ = tokio::task::spawn_blocking(move || registry.hide(&gone)).await;
         }
-        self.readiness.set_ready();
+        let readiness = self.readiness.clone();
+        let _ = tokio::task::spawn_blocking(move || readiness.set_ready()).await;
         if changes.added + changes.hidden > 0 {
             let Changes { rows, added, hidden } = changes;
             let seconds = (self.clock.instant() - began).as_secs_f64();

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, FutureExt};
 use host::Host;
 use ingest::Ingest;
 use metadata::Finder;
@@ -122,6 +122,20 @@ impl Cluster {
     }
 }
 
+/// A task of the node, made again if it panics.
+pub struct Task {
+    /// What it does.
+    pub name: &'static str,
+    /// Makes it.
+    pub make: Box<dyn FnMut() -> BoxFuture<'static, ()> + Send>,
+}
+
+impl Task {
+    fn new(name: &'static str, make: impl FnMut() -> BoxFuture<'static, ()> + Send + 'static) -> Task {
+        Task { name, make: Box::new(make) }
+    }
+}
+
 /// A whole node over Cassandra.
 pub struct Attached {
     connection: Arc<Connection>,
@@ -157,13 +171,17 @@ impl Attached {
     }
 
     /// The tasks that run along with ingestion: reports, names, the state of the connection, and its first success.
-    pub fn tasks(self) -> Vec<BoxFuture<'static, ()>> {
+    pub fn tasks(self) -> Vec<Task> {
         let Attached { connection, connector, last_seen, names, ingest, reconcile_every, .. } = self;
+        let (seen_over, connector) = (connection.clone(), Arc::new(connector));
         vec![
-            Box::pin(last_seen.report(connection.clone())),
-            Box::pin(names.follow(reconcile_every)),
-            Box::pin(async move { connection.watch(&ingest).await }),
-            Box::pin(connector.retry()),
+            Task::new("last seen", move || last_seen.clone().report(seen_over.clone()).boxed()),
+            Task::new("name sync", move || names.clone().follow(reconcile_every).boxed()),
+            Task::new("connection watch", move || {
+                let (connection, ingest) = (connection.clone(), ingest.clone());
+                async move { connection.watch(&ingest).await }.boxed()
+            }),
+            Task::new("connector", move || connector.clone().retry().boxed()),
         ]
     }
 }

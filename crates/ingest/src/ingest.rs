@@ -18,6 +18,7 @@ use crate::{
     recovery::Restored,
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
+    supervisor::Supervisor,
 };
 
 /// The pipeline from decoded points to the store.
@@ -25,6 +26,7 @@ pub struct Ingest {
     pub(crate) stats: Stats,
     policy_changes: Arc<PolicyChanges>,
     restored: Restored,
+    supervisor: Supervisor,
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -33,9 +35,10 @@ impl Ingest {
         stats: Stats,
         policy_changes: Arc<PolicyChanges>,
         restored: Restored,
+        supervisor: Supervisor,
         tasks: Vec<JoinHandle<()>>,
     ) -> Ingest {
-        Ingest { stats, policy_changes, restored, tasks: Mutex::new(tasks) }
+        Ingest { stats, policy_changes, restored, supervisor, tasks: Mutex::new(tasks) }
     }
 
     /// Where receivers hand in points.
@@ -78,6 +81,11 @@ impl Ingest {
         self.stats.health.problem().map(|problem| problem.why)
     }
 
+    /// What watches the background tasks, and those of others over this pipeline.
+    pub fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
+    }
+
     /// The last rejected inputs, newest first.
     pub fn rejects(&self) -> Vec<RejectExample> {
         self.stats.acceptor.rejects()
@@ -112,7 +120,8 @@ impl Ingest {
     /// metric that exists as it is: carbon's default would drop the coarse stages of a store without being asked to.
     pub async fn set_rules(&self, rules: Rules) {
         let must_wait = self.policy_changes.set(rules);
-        let apply = self.policy_changes.clone().apply();
+        let changes = self.policy_changes.clone();
+        let apply = self.supervisor.run("policy changes", move || changes.clone().apply());
         if must_wait {
             // Metrics keep their policies until the store has taken the spilled points; the caller need not wait for that.
             self.tasks.lock().push(tokio::spawn(apply));

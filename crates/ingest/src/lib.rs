@@ -46,6 +46,7 @@ mod outage_log;
 mod protocol;
 mod stats;
 mod store_health;
+mod supervisor;
 
 mod ingest;
 mod opening;
@@ -60,3 +61,4 @@ pub use protocol::Protocol;
 pub use recovery::Restored;
 pub use stats::{Counter, CounterValue, CountersSnapshot};
 pub use store_health::StoreHealth;
+pub use supervisor::{Supervisor, TaskHealth};

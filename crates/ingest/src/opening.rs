@@ -25,6 +25,7 @@ use crate::{
     spill::Spill,
     stats::Stats,
     store_health::StoreHealth,
+    supervisor::Supervisor,
     wal::{Folder, Journal, JournalSize},
 };
 
@@ -52,7 +53,8 @@ impl Ingest {
         let ingest = owners.start(&options, recovered);
         if !jobs.is_empty() {
             let Stats { writer, journal, memtable, .. } = &ingest.stats;
-            tokio::spawn(recovery::write_jobs(jobs, writer.clone(), journal.clone(), memtable.clone()));
+            let write = recovery::write_jobs(jobs, writer.clone(), journal.clone(), memtable.clone());
+            tokio::spawn(ingest.supervisor().run_or_exit("recovered points", write));
             // These can be read when they are stored. The store may be long in coming, and points are accepted meanwhile.
             let _ = tokio::time::timeout(WAIT_FOR_RECOVERED, memtable.may_take()).await;
         }
@@ -218,19 +220,23 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             spill: spill.clone(),
             journal: journal_size,
-            clock,
+            clock: clock.clone(),
         };
         let sync_interval = match options.sync {
             Sync::Every(interval) => interval,
             Sync::Always => SYNC_INTERVAL,
         };
+        let supervisor = Supervisor::new(clock);
+        let (syncing, flush_after) = (journal.clone(), options.flush_after);
+        let (registering, flushing, changing) = (registration.clone(), cycle.clone(), policy_changes.clone());
+        let outage_log = Arc::new(outage_log);
         let tasks = vec![
-            tokio::spawn(journal.clone().sync_every(sync_interval)),
-            tokio::spawn(registration.clone().run()),
-            tokio::spawn(cycle.clone().run(options.flush_after)),
-            tokio::spawn(read_back.run()),
-            tokio::spawn(outage_log.run()),
-            tokio::spawn(policy_changes.clone().apply()),
+            tokio::spawn(supervisor.run("journal sync", move || syncing.clone().sync_every(sync_interval))),
+            tokio::spawn(supervisor.run("registration", move || registering.clone().run())),
+            tokio::spawn(supervisor.run("flush cycle", move || flushing.clone().run(flush_after))),
+            tokio::spawn(supervisor.run("read back", move || read_back.clone().run())),
+            tokio::spawn(supervisor.run("outage log", move || outage_log.clone().run())),
+            tokio::spawn(supervisor.run("policy changes", move || changing.clone().apply())),
         ];
         let acceptor = Arc::new(acceptor);
         let stats = Stats {
@@ -246,6 +252,6 @@ impl Owners {
             writer,
             reader,
         };
-        Arc::new(Ingest::new(stats, policy_changes, recovered.restored, tasks))
+        Arc::new(Ingest::new(stats, policy_changes, recovered.restored, supervisor, tasks))
     }
 }

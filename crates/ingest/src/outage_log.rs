@@ -23,7 +23,7 @@ pub(crate) struct OutageLog {
 
 impl OutageLog {
     /// Runs until the task is aborted.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self: Arc<OutageLog>) {
         let mut logged = 0;
         loop {
             tokio::time::sleep(POLL).await;

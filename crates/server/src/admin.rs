@@ -63,14 +63,18 @@ impl Extension for Admin {
         }
         match path.as_str() {
             "/metrics" => {
-                ready(answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", self.metrics.text()))
+                let metrics = self.metrics.clone();
+                blocking(move || answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.text()))
             }
             "/healthy" => ready(plain(StatusCode::OK, "healthy\n".to_owned())),
             "/ready" => ready(match self.readiness.check() {
                 Ok(text) => plain(StatusCode::OK, format!("{text}\n")),
                 Err(text) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
             }),
-            "/admin/status" => ready(json_answer(StatusCode::OK, &status::status(&self.ingest, &self.damage))),
+            "/admin/status" => {
+                let (ingest, damage) = (self.ingest.clone(), self.damage.clone());
+                blocking(move || json_answer(StatusCode::OK, &status::status(&ingest, &damage)))
+            }
             "/admin/rejects" => ready(json_answer(StatusCode::OK, &rejects(&self.ingest))),
             "/admin/clock" => ready(match clock::settle(self.ingest.time(), request.uri.query()) {
                 Ok(state) => json_answer(StatusCode::OK, &state),
@@ -137,6 +141,14 @@ async fn take_points(ingest: Arc<Ingest>, budget: ReceiveBudget, request: Extens
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
         }
     }
+}
+
+/// An answer that is made on a thread that may wait for the disk or for a lock.
+fn blocking(make: impl FnOnce() -> Response + Send + 'static) -> Answer {
+    Box::pin(async move {
+        let made = tokio::task::spawn_blocking(make).await;
+        made.unwrap_or_else(|error| plain(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")))
+    })
 }
 
 fn ready(response: Response) -> Answer {

@@ -130,6 +130,16 @@ impl Listeners {
         self.stop.send_replace(true);
     }
 
+    /// Returns the reason when a task ends by itself, which it does by a panic alone. The process must then end, so that
+    /// its supervisor starts it again: the sockets of the task are closed.
+    pub async fn failed(&mut self) -> String {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => format!("a listener failed: {error}"),
+            Some(Ok(())) => "a listener ended".to_owned(),
+            None => std::future::pending().await,
+        }
+    }
+
     /// Waits until every task has ended.
     pub async fn closed(&mut self) {
         while self.tasks.join_next().await.is_some() {}

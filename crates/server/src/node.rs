@@ -36,7 +36,7 @@ pub struct Node {
     /// What must end before the node is ready.
     pub before_ready: BoxFuture<'static, ()>,
     /// What runs from then on until the stop.
-    pub background: Vec<BoxFuture<'static, ()>>,
+    pub background: Vec<cluster::Task>,
 }
 
 /// What opening a node needs.
@@ -53,8 +53,12 @@ pub struct Opening<'a> {
 impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
     pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
-        let embedded = open_store(opening.settings, &opening.host, &opening.damage)?;
-        let time = open_time(opening.settings, opening.host)?;
+        let (settings, host, damage) = (opening.settings.clone(), opening.host.clone(), opening.damage.clone());
+        // On a thread of its own, so that a signal during the start is a clean stop.
+        let opened = tokio::task::spawn_blocking(move || {
+            anyhow::Ok((open_store(&settings, &host, &damage)?, open_time(&settings, &host)?))
+        });
+        let (embedded, time) = opened.await??;
         // Times of writing and of expiry reach other nodes: a jump must not.
         let steady = Host { clock: Arc::new(SteadyClock(time.clone())), ..opening.host.clone() };
         match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), &steady)? {

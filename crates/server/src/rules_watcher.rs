@@ -19,21 +19,25 @@ use crate::carbon_files::CarbonFiles;
 pub struct RulesWatcher {
     disk: Arc<dyn Disk>,
     dir: Option<PathBuf>,
+    state: tokio::sync::Mutex<State>,
+    /// Whether the current files are not in force.
+    pub is_rejected: Arc<AtomicBool>,
+}
+
+struct State {
     files: CarbonFiles,
     /// The latest read of the folder failed.
     is_unreadable: bool,
-    /// Whether the current files are not in force.
-    pub is_rejected: Arc<AtomicBool>,
 }
 
 impl RulesWatcher {
     /// With the files as the start read them.
     pub fn new(disk: Arc<dyn Disk>, dir: Option<PathBuf>, files: CarbonFiles) -> RulesWatcher {
-        RulesWatcher { disk, dir, files, is_unreadable: false, is_rejected: Arc::default() }
+        RulesWatcher { disk, dir, state: State { files, is_unreadable: false }.into(), is_rejected: Arc::default() }
     }
 
     /// Reads the folder at each interval and each SIGHUP, until dropped.
-    pub async fn follow(mut self, ingest: Arc<Ingest>, every: Duration) {
+    pub async fn follow(self: Arc<RulesWatcher>, ingest: Arc<Ingest>, every: Duration) {
         let mut hangups = signal(SignalKind::hangup()).expect("signals can be handled");
         loop {
             tokio::select! {
@@ -44,22 +48,25 @@ impl RulesWatcher {
         }
     }
 
-    async fn reload(&mut self, ingest: &Ingest) {
-        let files = match CarbonFiles::read(&*self.disk, self.dir.as_deref()) {
+    async fn reload(&self, ingest: &Ingest) {
+        let mut state = self.state.lock().await;
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        let read = tokio::task::spawn_blocking(move || CarbonFiles::read(&*disk, dir.as_deref())).await;
+        let files = match read.unwrap_or_else(|error| Err(error.into())) {
             Ok(files) => files,
             Err(error) => {
                 // Logged once per outage.
-                if !self.is_unreadable {
-                    self.is_unreadable = true;
+                if !state.is_unreadable {
+                    state.is_unreadable = true;
                     self.reject(&error);
                 }
                 return;
             }
         };
-        if files == self.files && !self.is_unreadable {
+        if files == state.files && !state.is_unreadable {
             return;
         }
-        self.is_unreadable = false;
+        state.is_unreadable = false;
         match files.rules() {
             Ok((rules, warnings)) => {
                 warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
@@ -70,7 +77,7 @@ impl RulesWatcher {
             Err(error) => self.reject(&error),
         }
         // Kept also when invalid: logged once, and read again when it changes.
-        self.files = files;
+        state.files = files;
     }
 
     fn reject(&self, error: &anyhow::Error) {

@@ -26,14 +26,14 @@ impl SelfMetrics {
     }
 
     /// Stores them at each interval, until dropped.
-    pub async fn store(self, every: Duration) {
+    pub async fn store(self: Arc<SelfMetrics>, every: Duration) {
         let mut batch = self.ingest.batch(Protocol::Own);
-        let mut before = self.snapshot();
+        let mut before = self.snapshot().await;
         let mut ticks = tokio::time::interval(every.max(Duration::from_secs(1)));
         ticks.tick().await;
         loop {
             ticks.tick().await;
-            let after = self.snapshot();
+            let after = self.snapshot().await;
             let time = self.clock.now();
             for (name, value) in values(&before, &after) {
                 batch.point(format!("{}.{name}", self.agent).as_bytes(), time, value);
@@ -43,11 +43,11 @@ impl SelfMetrics {
         }
     }
 
-    fn snapshot(&self) -> Snapshot {
+    async fn snapshot(&self) -> Snapshot {
         Snapshot {
             at: self.clock.instant(),
             counts: self.ingest.counters(),
-            process: self.metrics.process(),
+            process: self.metrics.process().await,
             queries: self.metrics.requests(),
             connections: self.metrics.open_connections(),
         }
@@ -115,16 +115,16 @@ mod tests {
         let own = SelfMetrics::new(ingest.clone(), metrics, host.clock.clone(), "carbon.agents.h-a".to_owned());
         let now = host.clock.now();
 
-        let before = own.snapshot();
+        let before = own.snapshot().await;
         let mut batch = ingest.batch(Protocol::LineTcp);
         batch.point(b"a.b", now - 60, 1.0);
         batch.point(b"a.b", now, 1.0);
         batch.point(b"bad.c", now, 1.0);
         batch.reject(RejectReason::BadLine, b"nonsense");
         ingest.accept(&mut batch).await;
-        let accepted = own.snapshot();
+        let accepted = own.snapshot().await;
         ingest.flush().await.unwrap();
-        let flushed = own.snapshot();
+        let flushed = own.snapshot().await;
 
         let value = |name: &str, from: &Snapshot, to: &Snapshot| {
             let found = values(from, to).into_iter().find(|(known, _)| *known == name);

@@ -65,7 +65,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone()));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
-    let listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
+    let mut listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -73,12 +73,16 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     listeners.print(&settings);
     let background = background(&settings, &mut node, rules, &metrics, host);
 
-    signals.next().await;
+    let failure = tokio::select! {
+        () = signals.next() => None,
+        why = listeners.failed() => Some(why),
+    };
     tracing::info!("stopping: closing listeners and writing all points to the store; a second signal stops at once");
     readiness.set_started(false);
     let (ingest, connection) = (&*node.ingest, node.connection.as_deref());
-    let running = Running { listeners, background, ingest, connection, data: &settings.data.dir, disk: &*host.disk };
-    running.stop(settings.stop.timeout, &mut signals).await
+    let running = Running { listeners, background, ingest, connection, data: &settings.data.dir, disk: &host.disk };
+    running.stop(settings.stop.timeout, &mut signals).await?;
+    failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }
 
 async fn listen(
@@ -125,24 +129,30 @@ fn background(
     host: &Host,
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
-    for task in node.background.drain(..) {
-        background.spawn(task);
+    let supervisor = node.ingest.supervisor();
+    for cluster::Task { name, make } in node.background.drain(..) {
+        background.spawn(supervisor.run(name, make));
     }
-    background.spawn(rules.follow(node.ingest.clone(), settings.rules.reload_every));
-    background.spawn(upkeep::compact(node.ingest.registry().clone()));
-    let time = node.ingest.time();
-    background.spawn(clock::watch(time.clone()));
+    let (rules, ingest, every) = (Arc::new(rules), node.ingest.clone(), settings.rules.reload_every);
+    background.spawn(supervisor.run("rules watch", move || rules.clone().follow(ingest.clone(), every)));
+    let registry = node.ingest.registry().clone();
+    background.spawn(supervisor.run("index merges", move || upkeep::compact(registry.clone())));
+    let time = node.ingest.time().clone();
+    let watched = time.clone();
+    background.spawn(supervisor.run("clock watch", move || clock::watch(watched.clone())));
     // Cassandra expires rows by itself.
-    let newest: Newest = Box::new(|| None);
-    background.spawn(upkeep::expire(node.store.points.clone(), time.clone(), newest, settings.data.expire_every));
+    let newest: Newest = Arc::new(|| None);
+    let (points, every) = (node.store.points.clone(), settings.data.expire_every);
+    background
+        .spawn(supervisor.run("expiry", move || upkeep::expire(points.clone(), time.clone(), newest.clone(), every)));
     if let Some(every) = settings.own.every {
         let name = match settings.own.host.as_str() {
             "auto" => process::host_name(&*host.disk),
             name => name.to_owned(),
         };
         let agent = format!("{}.agents.{name}-a", settings.own.prefix);
-        let own = SelfMetrics::new(node.ingest.clone(), metrics.clone(), host.clock.clone(), agent);
-        background.spawn(own.store(every));
+        let own = Arc::new(SelfMetrics::new(node.ingest.clone(), metrics.clone(), host.clock.clone(), agent));
+        background.spawn(supervisor.run("own metrics", move || own.clone().store(every)));
     }
     background
 }

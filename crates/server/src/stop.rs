@@ -1,6 +1,6 @@
 //! Stopping: receivers first, then all points in memory to the store, then the names.
 
-use std::{path::Path, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use cluster::Connection;
@@ -52,7 +52,7 @@ pub struct Running<'a> {
     pub connection: Option<&'a Connection>,
     /// The data folder.
     pub data: &'a Path,
-    pub disk: &'a dyn host::Disk,
+    pub disk: &'a Arc<dyn host::Disk>,
 }
 
 impl Running<'_> {
@@ -103,10 +103,12 @@ impl Running<'_> {
         if let Some(connection) = self.connection {
             connection.release().await;
         }
-        if let Err(error) = self.ingest.time().save() {
+        let time = self.ingest.time().clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
             tracing::warn!(%error, "cannot write the file clock of the data folder");
         }
-        save_registry(self.data, self.ingest.registry(), self.disk)?;
+        let (data, registry, disk) = (self.data.to_owned(), self.ingest.registry().clone(), self.disk.clone());
+        tokio::task::spawn_blocking(move || save_registry(&data, &registry, &*disk)).await??;
         tracing::info!("stopped");
         Ok(())
     }

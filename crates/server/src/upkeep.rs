@@ -20,7 +20,7 @@ pub async fn compact(registry: Arc<Registry>) {
 }
 
 /// The time of the newest stored point, where the store knows it.
-pub type Newest = Box<dyn Fn() -> Option<Timestamp> + Send + Sync>;
+pub type Newest = Arc<dyn Fn() -> Option<Timestamp> + Send + Sync>;
 
 /// Deletes expired points, by the clock and the newest stored point together: neither a wrong clock nor senders from the
 /// future delete anything alone. Waits while the clock is in doubt.

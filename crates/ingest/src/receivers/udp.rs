@@ -1,6 +1,6 @@
 //! The line protocol over UDP.
 
-use std::{io, sync::Arc};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{net::UdpSocket, sync::watch};
 
@@ -9,6 +9,9 @@ use crate::{Acceptor, BATCH_POINTS, Protocol};
 
 /// Bytes of the largest datagram that UDP has.
 const DATAGRAM_BYTES: usize = 65_536;
+
+/// Pause after an error of the socket.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Takes datagrams of lines until `stop` turns true. While the pipeline is full none is read, and the kernel
 /// drops what does not fit its buffer: UDP has no way to make a sender wait.
@@ -20,8 +23,8 @@ pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut sto
         let stopping = tokio::select! {
             readable = socket.readable() => {
                 if let Err(error) = readable {
-                    tracing::error!(%error, "the UDP socket failed; no more datagrams are received until a restart");
-                    return;
+                    tracing::error!(%error, "cannot read the UDP socket; retrying");
+                    tokio::time::sleep(RETRY).await;
                 }
                 false
             }

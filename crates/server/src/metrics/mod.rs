@@ -12,7 +12,7 @@ use std::sync::{
 };
 
 use ::ingest::{
-    Ingest,
+    Ingest, TaskHealth,
     receivers::{Connections, ReceiveBudget},
 };
 use api::{Answered, Api, Observer};
@@ -99,16 +99,18 @@ impl Metrics {
     }
 
     /// What the system reports on this process.
-    pub fn process(&self) -> Process {
-        Process::read(&*self.disk)
+    pub async fn process(&self) -> Process {
+        let disk = self.disk.clone();
+        tokio::task::spawn_blocking(move || Process::read(&*disk)).await.unwrap_or_default()
     }
 
-    /// The text that Prometheus scrapes.
+    /// The text that Prometheus scrapes. Reads files: not for a thread that serves sockets.
     pub fn text(&self) -> String {
         let mut families = self.registry.gather();
         if let Some(scraped) = self.scraped.get() {
             families.extend(ingest::ingest_families(&scraped.ingest.counters()));
             families.extend(scraped.families());
+            families.push(panics(&scraped.ingest.supervisor().health()));
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {
             let queries = api.activity();
@@ -117,7 +119,7 @@ impl Metrics {
         }
         families.extend(self.connection_families());
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
-        let process = self.process();
+        let process = Process::read(&*self.disk);
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
         families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));
@@ -147,6 +149,12 @@ impl Metrics {
             ),
         ]
     }
+}
+
+fn panics(tasks: &[TaskHealth]) -> MetricFamily {
+    let help = "Panics of background tasks, which begin again, by task.";
+    let values = tasks.iter().map(|task| (task.name, task.panics as f64)).collect();
+    labelled("plumbago_task_panics_total", help, MetricType::COUNTER, "task", values)
 }
 
 fn budget_families(budget: &ReceiveBudget) -> [MetricFamily; 4] {
