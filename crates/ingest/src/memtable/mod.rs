@@ -174,6 +174,16 @@ impl LockedMemtable<'_> {
         self.slots.begin(metric, policy);
     }
 
+    /// Lets go of deleted metrics, and drops their points. Points for them that come later are dropped, too.
+    pub(crate) fn delete(&mut self, metrics: &[MetricId]) {
+        // A metric that gets no slots from now on stays without.
+        if let Some(&last) = metrics.iter().max().filter(|&&last| self.slots.end() <= last) {
+            self.ensure_up_to(last, false);
+        }
+        let slots: usize = metrics.iter().map(|&metric| self.slots.delete(metric, &self.table)).sum();
+        self.memtable.back_pressure.stored(slots as u64);
+    }
+
     /// The policy of a metric; `None` for an id without one.
     pub(crate) fn policy(&self, metric: MetricId) -> Option<PolicyId> {
         self.slots.policy(metric)

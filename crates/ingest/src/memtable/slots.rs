@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use carbon::RejectReason;
 use downsample::{PendingPoints, Stored, WriterPartials};
 use metadata::PolicyId;
-use metric::{MetricId, Slot, Timestamp};
+use metric::{Column, MetricId, Slot, Timestamp};
 
 use super::{
     flush_job::FlushJob,
@@ -17,7 +17,8 @@ use crate::{
     wal::{Journalled, ResolvedPoint},
 };
 
-/// The policy of an id that no metric has: the table of policies never grows so long.
+/// The policy of an id that no metric has, or that had one: the table of policies never grows so long. Points of such an id
+/// came before its metric was deleted, and are dropped.
 pub(super) const NO_POLICY: PolicyId = PolicyId::MAX;
 
 /// One metric. A million metrics have a million of these: forty-eight bytes.
@@ -32,6 +33,19 @@ struct MetricSlots {
     /// Whether points were taken out since the start. Until then a metric of a store that others write too may be
     /// theirs alone, and keeps the policy they keep it by.
     is_received: bool,
+}
+
+impl MetricSlots {
+    /// Of an id that no metric has.
+    fn vacant() -> MetricSlots {
+        MetricSlots {
+            pending: PendingPoints::default(),
+            partials: PartialsRef::UNKNOWN,
+            policy: NO_POLICY,
+            rejects: None,
+            is_received: false,
+        }
+    }
 }
 
 /// Which list rejects a metric.
@@ -58,7 +72,7 @@ pub(crate) type Rejects = Vec<(usize, RejectReason)>;
 pub(super) struct Slots {
     /// Whether no other process writes the store: rows that this writer has not stored do not exist then.
     is_alone: bool,
-    metrics: Vec<MetricSlots>,
+    metrics: Column<MetricSlots>,
     partials: PartialsArena,
     jobs: HashMap<MetricId, Arc<FlushJob>>,
     /// Where others write too: metrics that were received for the first time, to be judged by the rules.
@@ -69,7 +83,7 @@ impl Slots {
     pub(super) fn new(is_alone: bool) -> Slots {
         Slots {
             is_alone,
-            metrics: Vec::new(),
+            metrics: Column::new(MetricSlots::vacant),
             partials: PartialsArena::default(),
             jobs: HashMap::new(),
             newcomers: Vec::new(),
@@ -78,7 +92,7 @@ impl Slots {
 
     /// Metrics below this id have slots.
     pub(super) fn end(&self) -> MetricId {
-        MetricId(self.metrics.len() as u32)
+        self.metrics.end()
     }
 
     pub(super) fn jobs(&self) -> usize {
@@ -91,33 +105,31 @@ impl Slots {
 
     /// Slots of points that no job has.
     pub(super) fn pending_slots(&self) -> u64 {
-        self.metrics.iter().map(|metric| metric.pending.slots() as u64).sum()
+        self.metrics.iter().map(|(_, metric)| metric.pending.slots() as u64).sum()
     }
 
     /// Makes slots up to and including `last`. `may_be_stored` says whether the store may have rows of them already.
     pub(super) fn ensure(&mut self, last: MetricId, may_be_stored: bool, policy_of: impl Fn(MetricId) -> PolicyId) {
         let partials = if may_be_stored { PartialsRef::UNKNOWN } else { PartialsRef::NOTHING };
-        for metric in self.metrics.len() as u32..=last.0 {
-            self.metrics.push(MetricSlots {
-                pending: PendingPoints::default(),
-                partials,
-                policy: policy_of(MetricId(metric)),
-                rejects: None,
-                is_received: false,
-            });
+        for metric in (self.metrics.end().0..=last.0).map(MetricId) {
+            let policy = policy_of(metric);
+            if policy != NO_POLICY {
+                *self.metrics.entry(metric) = MetricSlots { partials, policy, ..MetricSlots::vacant() };
+            }
         }
+        self.metrics.extend_to(MetricId(last.0 + 1));
     }
 
     /// An id that was reserved has a metric now: its slots, if there are any, get its policy.
     pub(super) fn begin(&mut self, metric: MetricId, policy: PolicyId) {
-        if let Some(slots) = self.metrics.get_mut(metric.index()).filter(|slots| slots.policy == NO_POLICY) {
-            slots.policy = policy;
+        if metric < self.end() && self.policy(metric).is_none() {
+            self.metrics.entry(metric).policy = policy;
         }
     }
 
     /// The policy of a metric; `None` for an id without one.
     pub(super) fn policy(&self, metric: MetricId) -> Option<PolicyId> {
-        self.metrics.get(metric.index()).map(|slots| slots.policy).filter(|&policy| policy != NO_POLICY)
+        self.metrics.get(metric).map(|slots| slots.policy).filter(|&policy| policy != NO_POLICY)
     }
 
     /// Stores points; every metric has its slots. Returns the rejected points, and by how many slots memory grew.
@@ -127,10 +139,11 @@ impl Slots {
         if !rejects.is_empty() {
             rejects.retain(|&(place, reason)| {
                 let point = &points.points()[place];
-                let Some((stage, slot)) = self.place_of_old(point, reason, points.accepted_at().low(), table) else {
+                let place = self.place_of_old(point, reason, points.accepted_at().low(), table);
+                let Some(((stage, slot), slots)) = place.zip(self.metrics.get_mut(point.metric)) else {
                     return true;
                 };
-                grew += self.metrics[point.metric.index()].pending.push_coarse(stage, slot, point.value);
+                grew += slots.pending.push_coarse(stage, slot, point.value);
                 false
             });
         }
@@ -156,8 +169,9 @@ impl Slots {
         let mut rejects = Vec::new();
         let (low, high) = (points.accepted_at().low(), points.accepted_at().high());
         for (place, point) in points.points().iter().enumerate() {
-            let slots = &mut self.metrics[point.metric.index()];
-            let bounds = bounds[usize::from(slots.policy)];
+            // Points of a deleted metric that were on their way.
+            let Some(slots) = self.metrics.get_mut(point.metric) else { continue };
+            let Some(&bounds) = bounds.get(usize::from(slots.policy)) else { continue };
             let time = i64::from(point.time);
             // The future is bounded by the same length as the past.
             let is_in_bounds = low - time <= i64::from(bounds.finest) && time - high <= i64::from(bounds.longest);
@@ -187,14 +201,24 @@ impl Slots {
         if reason != RejectReason::TooOld {
             return None;
         }
-        let retention = &table.all[usize::from(self.metrics[point.metric.index()].policy)].retention;
+        let retention = &table.all[usize::from(self.policy(point.metric)?)].retention;
         let stage = retention.stage_holding(i64::from(point.time), now).filter(|&stage| stage > 0)?;
         Some((stage as u8, retention.stages()[stage].slot(i64::from(point.time))?))
     }
 
+    /// Lets go of a deleted metric and its points; those on their way to the store stay there. Returns how many slots of
+    /// points were dropped.
+    pub(super) fn delete(&mut self, metric: MetricId, table: &PolicyTable) -> usize {
+        let Some(policy) = self.policy(metric) else { return 0 };
+        let slots = std::mem::replace(self.metrics.entry(metric), MetricSlots::vacant());
+        self.partials.forget(slots.partials, table.all[usize::from(policy)].retention.stages().len() - 1);
+        self.metrics.free(metric, |slots| slots.policy == NO_POLICY);
+        slots.pending.slots()
+    }
+
     /// Takes out the points of a metric, to be stored, unless an earlier job of it is not stored yet.
     pub(super) fn take(&mut self, metric: MetricId, table: &PolicyTable) -> Option<Arc<FlushJob>> {
-        let slots = &mut self.metrics[metric.index()];
+        let slots = self.metrics.get_mut(metric)?;
         if slots.pending.is_empty() || self.jobs.contains_key(&metric) {
             return None;
         }
@@ -214,7 +238,7 @@ impl Slots {
     /// Takes out the points of a metric without noting the job: the caller stores it before anything that is taken
     /// later.
     pub(super) fn take_aside(&mut self, metric: MetricId) -> Option<Arc<FlushJob>> {
-        let slots = &mut self.metrics[metric.index()];
+        let slots = self.metrics.get_mut(metric)?;
         if slots.pending.is_empty() {
             return None;
         }
@@ -225,8 +249,8 @@ impl Slots {
     /// Lets go of a job: it is stored, and this writer's partials are these.
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
         self.jobs.remove(&job.metric);
-        let slots = &mut self.metrics[job.metric.index()];
-        // If the policy changed meanwhile, the stored partials were forgotten already.
+        let Some(slots) = self.metrics.get_mut(job.metric) else { return };
+        // If the policy changed meanwhile, or the metric was deleted, the stored partials were forgotten already.
         if slots.policy == job.policy {
             let coarse = table.all[usize::from(job.policy)].retention.stages().len() - 1;
             slots.partials = self.partials.set(slots.partials, partials.filter(|_| job.is_latest), coarse);
@@ -236,23 +260,25 @@ impl Slots {
     /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
     /// of it came here.
     pub(super) fn is_judged(&self, metric: MetricId) -> bool {
-        let slots = &self.metrics[metric.index()];
+        let Some(slots) = self.metrics.get(metric) else { return true };
         self.is_alone || slots.is_received || !slots.pending.is_empty()
     }
 
     /// Whether a metric has points that no job has. After an attempt to take them: they wait for an earlier job.
     pub(super) fn is_pending(&self, metric: MetricId) -> bool {
-        !self.metrics[metric.index()].pending.is_empty()
+        self.metrics.get(metric).is_some_and(|slots| !slots.pending.is_empty())
     }
 
     /// Sets which list rejects a metric's points from now on, if one does.
     pub(super) fn set_rejects(&mut self, metric: MetricId, rejects: Option<ListReject>) {
-        self.metrics[metric.index()].rejects = rejects;
+        if let Some(slots) = self.metrics.get_mut(metric) {
+            slots.rejects = rejects;
+        }
     }
 
     /// Gives a metric another policy. Its points must have been taken before.
     pub(super) fn set_policy(&mut self, metric: MetricId, policy: PolicyId, table: &PolicyTable) {
-        let slots = &mut self.metrics[metric.index()];
+        let Some(slots) = self.metrics.get_mut(metric) else { return };
         debug_assert!(slots.pending.is_empty(), "points that came under one policy are not stored by another");
         if let Some(before) = table.all.get(usize::from(slots.policy)) {
             self.partials.forget(slots.partials, before.retention.stages().len() - 1);
@@ -267,7 +293,7 @@ impl Slots {
     pub(super) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
         // Only the store knows what another writer has stored.
         let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
-        let Some(slots) = self.metrics.get(metric.index()) else {
+        let Some(slots) = self.metrics.get(metric) else {
             // It received no points.
             return PointsView { all_writers: of_all(Stored::Nothing), ..PointsView::default() };
         };
@@ -300,7 +326,7 @@ mod tests {
     fn points_that_came_under_one_policy_are_not_seen_under_another() {
         let mut slots = Slots::new(true);
         slots.ensure(MetricId(0), false, |_| 1);
-        slots.metrics[0].pending.push(10, 1.0);
+        slots.metrics.entry(MetricId(0)).pending.push(10, 1.0);
         let (same, other) = (slots.view(MetricId(0), 1), slots.view(MetricId(0), 0));
         assert_eq!((same.is_empty(), same.all_writers), (false, Stored::Nothing));
         assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
