@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 
 use crate::{
     accept::{Acceptor, Batch, RejectExample},
+    deletion::{Condition, DeletionError},
     flush::{FlushError, FlushProgress},
     policy_changes::PolicyChanges,
     protocol::Protocol,
@@ -113,6 +114,23 @@ impl Ingest {
     /// Of thousands of distinct policies the last are not taken in, nor their metrics: that is logged.
     pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
         self.stats.new_metrics.adopt(records)
+    }
+
+    /// Deletes metrics: their names, points in memory and rows. Returns how many there were. The same name sent again is a
+    /// new metric. `progress` is told now and then how many of the ids are done.
+    ///
+    /// # Errors
+    /// Metrics are gone from this process, and the rest of the work is retried.
+    pub async fn delete(&self, metrics: &[MetricId], progress: impl Fn(usize)) -> Result<usize, DeletionError> {
+        self.stats.deletion.delete(metrics, Condition::Always, progress).await
+    }
+
+    /// As [`Ingest::delete`], without the metrics that have points in memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn delete_idle(&self, metrics: &[MetricId]) -> Result<usize, DeletionError> {
+        self.stats.deletion.delete(metrics, Condition::WithoutPoints, |_| ()).await
     }
 
     /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the background.

@@ -32,6 +32,7 @@ mod policy_table;
 mod spill;
 mod wait_time;
 
+mod deletion;
 mod flush;
 mod policy_changes;
 mod recovery;
@@ -54,6 +55,7 @@ mod options;
 
 pub use accept::{Acceptor, BATCH_POINTS, Batch, RejectExample, Sync, Tally};
 pub use counters::Histogram;
+pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};
 pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};

@@ -1,6 +1,10 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use carbon::Rules;
 use host::{Clock, JudgingTime};
@@ -12,6 +16,7 @@ use crate::{
     active_rules::ActiveRules,
     back_pressure::BackPressure,
     call_health::{CallHealth, Outage},
+    deletion::Deletion,
     flush::{CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
     ingest::Ingest,
     memtable::Memtable,
@@ -127,6 +132,7 @@ impl Owners {
         let rules = Arc::new(ActiveRules::new(rules, registry.clone(), journal.clone(), policies.clone()));
         let registration = Arc::new(Registration::new(store.names.clone(), registry.clone(), health.clone()));
         registration.add(std::mem::take(&mut recovered.unregistered));
+        registration.add_deleted(recovered.deleted.drain());
         let writer = RowWriter::new(RowWriterParts {
             store: store.clone(),
             registry: registry.clone(),
@@ -213,8 +219,14 @@ impl Owners {
         let read_back = Arc::new(self.read_back(recovered.ids));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
         let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
-        let reader =
-            Arc::new(Reader::new(store.points, registry, memtable.clone(), health.clone(), clock.clone(), time));
+        let reader = Arc::new(Reader::new(
+            store.points,
+            registry.clone(),
+            memtable.clone(),
+            health.clone(),
+            clock.clone(),
+            time,
+        ));
         let outage_log = OutageLog {
             health: health.clone(),
             back_pressure: back_pressure.clone(),
@@ -239,6 +251,14 @@ impl Owners {
             tokio::spawn(supervisor.run("policy changes", move || changing.clone().apply())),
         ];
         let acceptor = Arc::new(acceptor);
+        let deletion = Deletion {
+            registry: registry.clone(),
+            journal: journal.clone(),
+            memtable: memtable.clone(),
+            registration: registration.clone(),
+            clock: clock.clone(),
+            deleted: AtomicU64::new(0),
+        };
         let stats = Stats {
             acceptor,
             new_metrics,
@@ -248,6 +268,7 @@ impl Owners {
             memtable,
             health,
             registration,
+            deletion,
             cycle,
             writer,
             reader,

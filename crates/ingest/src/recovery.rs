@@ -47,6 +47,8 @@ pub(crate) struct Recovered {
     pub(crate) restored: Restored,
     /// Metrics to be written to the metrics table.
     pub(crate) unregistered: Vec<MetricId>,
+    /// Metrics to be deleted from the metrics table.
+    pub(crate) deleted: HashSet<MetricId>,
     /// The points of metrics that were given another policy, in the order of the changes: to be stored by the policy
     /// they came under, before any other.
     pub(crate) jobs: Vec<Arc<FlushJob>>,
@@ -171,7 +173,9 @@ impl Replay<'_> {
                     // A known metric gets its other policy when the points before are stored.
                     let new: Vec<_> = {
                         let names = self.registry.read();
-                        let is_new = |&(metric, ..): &(MetricId, u16, &str)| names.name(metric).is_empty();
+                        let is_new = |&(metric, _, name): &(MetricId, u16, &str)| {
+                            name.is_empty() || names.name(metric).is_empty()
+                        };
                         metrics.iter().filter(|metric| is_new(metric)).copied().collect()
                     };
                     self.recovered.unregistered.extend(metrics.iter().map(|&(metric, ..)| metric));
@@ -191,8 +195,12 @@ impl Replay<'_> {
     }
 
     fn take_metrics(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)]) {
+        self.take_deletions(metrics);
         let mut records = Vec::new();
         for &(metric, policy, name) in metrics {
+            if self.recovered.deleted.contains(&metric) {
+                continue;
+            }
             // Also metrics that the registry has: it may have them from a file of names, and the metrics table not.
             self.recovered.unregistered.push(metric);
             let policy = self.recovered.ids.get(&policy).copied();
@@ -216,6 +224,21 @@ impl Replay<'_> {
                 self.apply(now);
             }
         }
+    }
+
+    /// Lets go of the metrics that were deleted, the points that they had until then, and those that were on their way.
+    fn take_deletions(&mut self, metrics: &[(MetricId, u16, &str)]) {
+        let deleted = metrics.iter().filter(|(.., name)| name.is_empty()).map(|&(metric, ..)| metric);
+        let deleted: Vec<MetricId> = deleted.collect();
+        if deleted.is_empty() {
+            return;
+        }
+        self.slots = self.slots.saturating_sub(self.memtable.delete_recovered(&deleted));
+        self.registry.remove(&deleted);
+        for metric in &deleted {
+            self.early.remove(metric);
+        }
+        self.recovered.deleted.extend(deleted);
     }
 
     /// Gives metrics that only the journal has to the registry, and slots.
@@ -251,7 +274,7 @@ impl Replay<'_> {
         for point in points {
             if self.memtable.policy(point.metric).is_some() {
                 self.points.push(point);
-            } else {
+            } else if !self.recovered.deleted.contains(&point.metric) {
                 self.early.entry(point.metric).or_default().push((now, point));
             }
         }

@@ -23,6 +23,7 @@ const GROUP: usize = 4096;
 const INTERVAL: Duration = Duration::from_millis(500);
 
 const FAILED: &str = "cannot write new metrics to the store; they are safe in the journal; retrying";
+const NOT_DELETED: &str = "cannot delete metrics from the store; the journal has the deletions; retrying";
 const WORKED: &str = "the store accepts new metrics again";
 
 /// Metrics that are in the journal and not in the metrics table yet.
@@ -31,6 +32,8 @@ pub(crate) struct Registration {
     registry: Arc<Registry>,
     health: Arc<StoreHealth>,
     unregistered: Mutex<VecDeque<MetricId>>,
+    /// Metrics that are deleted here and whose rows are still in the metrics table.
+    deleted: Mutex<VecDeque<MetricId>>,
     /// Serialises writes to the metrics table: what one has written, another must not take off the queue.
     registration_lock: tokio::sync::Mutex<()>,
     errors: AtomicU64,
@@ -43,6 +46,7 @@ impl Registration {
             registry,
             health,
             unregistered: Mutex::default(),
+            deleted: Mutex::default(),
             registration_lock: tokio::sync::Mutex::default(),
             errors: AtomicU64::new(0),
         }
@@ -51,6 +55,38 @@ impl Registration {
     /// Queues metrics whose records changed.
     pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
         self.unregistered.lock().extend(metrics);
+    }
+
+    /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
+    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.registration_lock.lock().await
+    }
+
+    /// Queues metrics whose rows are to be deleted.
+    pub(crate) fn add_deleted(&self, metrics: impl IntoIterator<Item = MetricId>) {
+        self.deleted.lock().extend(metrics);
+    }
+
+    /// Deletes the rows of all metrics that are queued for it, durably. Counts and logs an error; the rest stays queued.
+    pub(crate) async fn delete_queued(&self, _turn: &tokio::sync::MutexGuard<'_, ()>) -> Result<(), StoreError> {
+        loop {
+            let group: Vec<MetricId> = self.deleted.lock().iter().take(GROUP).copied().collect();
+            if group.is_empty() {
+                return Ok(());
+            }
+            let deleting = async {
+                self.names.delete_metrics(group.clone()).await?;
+                self.names.sync_metrics().await
+            };
+            let deleted = NoPanic::new(deleting).await;
+            if let Err(error) = &deleted {
+                self.errors.fetch_add(1, Relaxed);
+                self.health.registration.failed(error, NOT_DELETED);
+                return deleted;
+            }
+            self.health.registration.worked(WORKED);
+            self.deleted.lock().drain(..group.len());
+        }
     }
 
     /// The metrics that are not in the metrics table yet.
@@ -78,7 +114,8 @@ impl Registration {
     /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
     /// stay queued.
     pub(crate) async fn register(&self) -> Result<(), StoreError> {
-        let _one = self.registration_lock.lock().await;
+        let turn = self.turn().await;
+        self.delete_queued(&turn).await?;
         let mut left = self.unregistered.lock().len();
         while left > 0 {
             let group: Vec<MetricId> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();

@@ -8,6 +8,7 @@ use crate::{
     accept::{Acceptor, NewMetrics},
     back_pressure::BackPressure,
     counters::Histogram,
+    deletion::Deletion,
     flush::{FlushCycle, RowWriter},
     memtable::Memtable,
     protocol::Protocol,
@@ -28,6 +29,7 @@ pub(crate) struct Stats {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) registration: Arc<Registration>,
+    pub(crate) deletion: Deletion,
     pub(crate) cycle: Arc<FlushCycle>,
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) reader: Arc<Reader>,
@@ -152,6 +154,8 @@ counters! {
         |stats| stats.acceptor.counters().batches();
     created: u64, total "plumbago_created_total", "Metrics created.",
         |stats| stats.new_metrics.created();
+    deleted: u64, total "plumbago_deleted_total", "Metrics deleted, those that expired included.",
+        |stats| stats.deletion.deleted();
     stalled_seconds: f64, total "plumbago_stalled_seconds_total",
         "Time that receivers waited for room, all connections together.",
         |stats| stats.back_pressure.waited_seconds();

@@ -180,8 +180,13 @@ impl LockedMemtable<'_> {
         if let Some(&last) = metrics.iter().max().filter(|&&last| self.slots.end() <= last) {
             self.ensure_up_to(last, false);
         }
-        let slots: usize = metrics.iter().map(|&metric| self.slots.delete(metric, &self.table)).sum();
+        let slots = self.delete_recovered(metrics);
         self.memtable.back_pressure.stored(slots as u64);
+    }
+
+    /// As [`LockedMemtable::delete`], for a recovery, which counts slots when it ends. Returns how many were dropped.
+    pub(crate) fn delete_recovered(&mut self, metrics: &[MetricId]) -> usize {
+        metrics.iter().map(|&metric| self.slots.delete(metric, &self.table)).sum()
     }
 
     /// The policy of a metric; `None` for an id without one.
@@ -217,6 +222,11 @@ impl LockedMemtable<'_> {
     /// Whether a metric has points that no job has. After an attempt to take them: they wait for an earlier job.
     pub(crate) fn is_pending(&self, metric: MetricId) -> bool {
         self.slots.is_pending(metric)
+    }
+
+    /// Whether points of a metric are in memory, those on their way to the store included.
+    pub(crate) fn has_points(&self, metric: MetricId) -> bool {
+        self.slots.is_pending(metric) || self.slots.has_job(metric)
     }
 
     /// Whether the rules of this node say how a metric is kept.

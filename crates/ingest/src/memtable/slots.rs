@@ -99,6 +99,11 @@ impl Slots {
         self.jobs.len()
     }
 
+    /// Whether points of a metric are on their way to the store.
+    pub(super) fn has_job(&self, metric: MetricId) -> bool {
+        self.jobs.contains_key(&metric)
+    }
+
     pub(super) fn newcomers(&mut self) -> &mut Vec<MetricId> {
         &mut self.newcomers
     }

@@ -179,6 +179,12 @@ impl Journal {
         self.names.lock().name_metric(metric, policy, name, now);
     }
 
+    /// Names the deletion of a metric; the next append writes it, before every metric that is named later.
+    pub(crate) fn name_deletion(&self, metric: MetricId, now: Timestamp) {
+        // As a metric without a name, which nothing else is.
+        self.names.lock().name_metric(metric, u16::MAX, "", now);
+    }
+
     /// Appends one record of points, and before it what was named. On an error nothing of it is in the journal, and the
     /// same call may be made again. Counts and logs the error.
     pub(crate) fn append<'a>(

@@ -1,0 +1,136 @@
+//! Metrics that are deleted, by a user or because they expired.
+//!
+//! 1. The journal names the deletion, before any new metric of the same name, and the memtable drops the points. A replay
+//!    drops them, too.
+//! 2. The registry forgets the name. From here on a point for it makes another metric.
+//! 3. The journal is synced, then the store deletes the row of the name. Until it has, no segment is trimmed.
+//!
+//! A crash before the record of step 1 is written leaves every metric of a group, a crash after it none.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use host::Clock;
+use metadata::Registry;
+use metric::MetricId;
+use store::StoreError;
+
+use crate::{memtable::Memtable, registration::Registration, wal::Journal};
+
+/// Metrics deleted together: senders wait for as long.
+const GROUP: usize = 4096;
+
+/// How long a deletion waits for the disk of the journal.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a deletion is not durable yet.
+#[derive(Debug, thiserror::Error)]
+pub enum DeletionError {
+    /// The journal.
+    #[error(
+        "{deleted} metrics are deleted from memory, but the journal cannot be written, so that a crash would bring \
+         the last of them back; see the log: {source}"
+    )]
+    Journal {
+        /// Metrics deleted so far.
+        deleted: usize,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The store.
+    #[error(
+        "{deleted} metrics are deleted from memory and the journal, but not from the store, which is retried: {source}"
+    )]
+    Store {
+        /// Metrics deleted so far.
+        deleted: usize,
+        /// The store's error.
+        source: StoreError,
+    },
+}
+
+/// Which of the given metrics are deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    /// All of them.
+    Always,
+    /// Those without points in memory.
+    WithoutPoints,
+}
+
+/// Deletes metrics.
+pub(crate) struct Deletion {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) deleted: AtomicU64,
+}
+
+impl Deletion {
+    /// Metrics deleted since the start.
+    pub(crate) fn deleted(&self) -> u64 {
+        self.deleted.load(Relaxed)
+    }
+
+    /// Deletes metrics; returns how many there were. `progress` is told after each group how many are done.
+    pub(crate) async fn delete(
+        &self,
+        metrics: &[MetricId],
+        condition: Condition,
+        progress: impl Fn(usize),
+    ) -> Result<usize, DeletionError> {
+        let mut deleted = 0;
+        for (done, group) in metrics.chunks(GROUP).enumerate() {
+            self.delete_group(group, condition, &mut deleted).await?;
+            progress((done * GROUP + GROUP).min(metrics.len()));
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_group(
+        &self,
+        group: &[MetricId],
+        condition: Condition,
+        deleted: &mut usize,
+    ) -> Result<(), DeletionError> {
+        // Until the store has deleted the names, no cycle may trim the record of the deletion.
+        let turn = self.registration.turn().await;
+        let gone: Vec<MetricId> = {
+            let mut memtable = self.memtable.lock();
+            let names = self.registry.read();
+            let exists = |id: &MetricId| !names.name(*id).is_empty();
+            let is_meant = |id: &MetricId| condition == Condition::Always || !memtable.has_points(*id);
+            let gone: Vec<MetricId> = group.iter().copied().filter(exists).filter(is_meant).collect();
+            drop(names);
+            let now = self.clock.now();
+            gone.iter().for_each(|&id| self.journal.name_deletion(id, now));
+            memtable.delete(&gone);
+            gone
+        };
+        if gone.is_empty() {
+            return Ok(());
+        }
+        self.registration.add_deleted(gone.iter().copied());
+        let registry = self.registry.clone();
+        let removed = tokio::task::spawn_blocking(move || registry.remove(&gone)).await;
+        let removed = removed.expect("a removal has no reason to panic");
+        *deleted += removed;
+        self.deleted.fetch_add(removed as u64, Relaxed);
+        let in_journal = async {
+            self.journal.append_names()?;
+            let synced = tokio::time::timeout(PATIENCE, self.journal.synced()).await;
+            synced.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
+        };
+        in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
+        let in_store = self.registration.delete_queued(&turn).await;
+        in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })
+    }
+}

@@ -1,0 +1,167 @@
+//! Metrics that are deleted: gone from memory, journal and store, also after a crash, and the same name begins again.
+
+mod support;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use carbon::{RuleFiles, Rules, Sink};
+use ingest::{Ingest, Protocol};
+use metadata::FindLimits;
+use metric::{MetricId, Window};
+use store::{MemoryDriver, SeriesRequest, Store};
+use support::{now, options, registry_of};
+
+fn rules() -> Rules {
+    let schemas = "[all]\npattern = .*\nretentions = 60s:1d,1h:30d\n";
+    Rules::parse(RuleFiles { schemas: Some(schemas), ..RuleFiles::default() }).unwrap().0
+}
+
+async fn open(dir: &Path, driver: &Arc<MemoryDriver>) -> Arc<Ingest> {
+    let registry = registry_of(&**driver).await;
+    Ingest::open(options(dir, Duration::from_secs(3600)), Store::of(driver.clone()), registry, rules()).await.unwrap()
+}
+
+async fn send(ingest: &Ingest, points: &[(&str, i64, f64)]) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    for &(name, ago, value) in points {
+        batch.point(name.as_bytes(), now() - ago, value);
+    }
+    ingest.accept(&mut batch).await;
+}
+
+fn ids(ingest: &Ingest, pattern: &str) -> Vec<MetricId> {
+    let found = ingest.registry().leaves(pattern, &FindLimits::default()).unwrap();
+    found.leaves().map(|(id, _)| id).collect()
+}
+
+/// The values of the last two hours.
+async fn values(ingest: &Ingest, name: &str) -> Vec<f64> {
+    let requests = ids(ingest, name).into_iter().map(|metric| SeriesRequest {
+        metric,
+        window: Window::between(now() - 7200, now() + 60),
+        now: now(),
+        max_points: usize::MAX,
+    });
+    let series = ingest.series().fetch(requests.collect()).await.unwrap();
+    series.into_iter().flatten().flat_map(|series| series.values).filter(|value| !value.is_nan()).collect()
+}
+
+async fn delete(ingest: &Ingest, pattern: &str) -> usize {
+    ingest.delete(&ids(ingest, pattern), |_| ()).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_deleted_metric_is_gone_and_its_name_begins_again_without_the_old_points() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, &[("a.b", 600, 1.0), ("a.c", 600, 2.0), ("a;t=v", 600, 3.0)]).await;
+    ingest.flush().await.unwrap();
+    send(&ingest, &[("a.b", 300, 4.0), ("a.c", 300, 5.0)]).await;
+    let before = ids(&ingest, "a.b")[0];
+    assert_eq!((delete(&ingest, "a.b").await, delete(&ingest, "a;t=v").await), (1, 1));
+    assert_eq!((ids(&ingest, "a.*").len(), values(&ingest, "a.b").await.len()), (1, 0));
+    assert_eq!(ingest.registry().records(&[before]), []);
+    send(&ingest, &[("a.b", 120, 6.0)]).await;
+    assert!(before < ids(&ingest, "a.b")[0]);
+    assert_eq!((values(&ingest, "a.b").await, values(&ingest, "a.c").await), (vec![6.0], vec![2.0, 5.0]));
+    ingest.flush().await.unwrap();
+    assert_eq!(values(&ingest, "a.b").await, [6.0]);
+    ingest.close().await.unwrap();
+    drop(ingest);
+    let ingest = open(dir.path(), &driver).await;
+    assert_eq!((values(&ingest, "a.b").await, values(&ingest, "a.c").await), (vec![6.0], vec![2.0, 5.0]));
+    assert_eq!((ids(&ingest, "a;t=v").len(), ingest.counters().held_slots), (0, 0));
+}
+
+#[tokio::test]
+async fn a_crash_after_a_deletion_brings_nothing_back() {
+    for is_registered in [false, true] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+        let ingest = open(dir.path(), &driver).await;
+        send(&ingest, &[("a.b", 600, 1.0), ("a.c", 600, 2.0)]).await;
+        if is_registered {
+            ingest.flush().await.unwrap();
+            send(&ingest, &[("a.b", 300, 3.0)]).await;
+        }
+        assert_eq!(delete(&ingest, "a.b").await, 1);
+        send(&ingest, &[("a.b", 120, 4.0)]).await;
+        drop(ingest);
+        let again = open(dir.path(), &driver).await;
+        assert_eq!((values(&again, "a.b").await, values(&again, "a.c").await), (vec![4.0], vec![2.0]));
+        assert_eq!(again.restored().nameless_points, 0);
+        again.flush().await.unwrap();
+        assert_eq!(values(&again, "a.b").await, [4.0]);
+        drop(again);
+        let again = open(dir.path(), &driver).await;
+        assert_eq!((values(&again, "a.b").await, again.registry().len()), (vec![4.0], 2));
+    }
+}
+
+/// What a crash leaves that comes after the journal took the deletion, and before the store did.
+#[tokio::test]
+async fn a_deletion_that_only_the_journal_has_is_ended_by_the_start() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, &[("a.b", 600, 1.0)]).await;
+    ingest.flush().await.unwrap();
+    let id = ids(&ingest, "a.b")[0];
+    let records = ingest.registry().records(&[id]);
+    assert_eq!(delete(&ingest, "a.b").await, 1);
+    send(&ingest, &[("a.b", 60, 2.0)]).await;
+    drop(ingest);
+    // Another store, where the first name is still there.
+    let older = Arc::new(MemoryDriver::new());
+    store::NameStore::put_metrics(&*older, records).await.unwrap();
+    let again = open(dir.path(), &older).await;
+    assert_eq!(values(&again, "a.b").await, [2.0]);
+    again.flush().await.unwrap();
+    drop(again);
+    let again = open(dir.path(), &older).await;
+    assert_eq!((values(&again, "a.b").await, again.registry().len()), (vec![2.0], 1));
+    assert!(id < ids(&again, "a.b")[0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_that_come_while_their_metrics_are_deleted_are_before_or_after() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let sender = {
+        let ingest = ingest.clone();
+        tokio::spawn(async move {
+            for round in 0..300 {
+                let names: Vec<String> = (0..20).map(|i| format!("m.n{i}")).collect();
+                let points: Vec<_> = names.iter().map(|name| (&**name, 600, f64::from(round))).collect();
+                send(&ingest, &points).await;
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    let mut deleted = 0;
+    while !sender.is_finished() {
+        deleted += delete(&ingest, "m.*").await;
+        if deleted % 3 == 0 {
+            ingest.flush().await.unwrap();
+        }
+    }
+    sender.await.unwrap();
+    delete(&ingest, "m.*").await;
+    assert!(0 < deleted);
+    assert_eq!((ids(&ingest, "**").len(), ingest.counters().held_slots), (0, 0));
+    send(&ingest, &[("m.n3", 60, 7.0)]).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(values(&ingest, "m.n3").await, [7.0]);
+    drop(ingest);
+    let again = open(dir.path(), &driver).await;
+    assert_eq!((values(&again, "m.n3").await, again.registry().len()), (vec![7.0], 1));
+}
+
+#[tokio::test]
+async fn a_metric_with_points_in_memory_is_not_idle() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, &[("a", 600, 1.0), ("b", 600, 2.0)]).await;
+    ingest.flush().await.unwrap();
+    send(&ingest, &[("b", 60, 2.0)]).await;
+    assert_eq!(ingest.delete_idle(&ids(&ingest, "*")).await.unwrap(), 1);
+    assert_eq!((values(&ingest, "a").await.len(), values(&ingest, "b").await.len()), (0, 2));
+}
