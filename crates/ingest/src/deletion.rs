@@ -80,7 +80,7 @@ impl Deletion {
         self.deleted.load(Relaxed)
     }
 
-    /// Deletes metrics; returns how many there were. `progress` is told after each group how many are done.
+    /// Deletes metrics; returns how many there were. Calls `progress` after each group with how many are done.
     pub(crate) async fn delete(
         &self,
         metrics: &[MetricId],

@@ -117,7 +117,7 @@ impl Ingest {
     }
 
     /// Deletes metrics: their names, points in memory and rows. Returns how many there were. The same name sent again is a
-    /// new metric. `progress` is told now and then how many of the ids are done.
+    /// new metric. Calls `progress` now and then with how many of the ids are done.
     ///
     /// # Errors
     /// Metrics are gone from this process, and the rest of the work is retried.
