@@ -238,7 +238,7 @@ impl Owners {
             Sync::Every(interval) => interval,
             Sync::Always => SYNC_INTERVAL,
         };
-        let supervisor = Supervisor::new(clock);
+        let supervisor = Supervisor::new(clock.clone());
         let (syncing, flush_after) = (journal.clone(), options.flush_after);
         let (registering, flushing, changing) = (registration.clone(), cycle.clone(), policy_changes.clone());
         let outage_log = Arc::new(outage_log);
