@@ -20,7 +20,10 @@ pub enum GlobError {
         limit: usize,
     },
     /// Braces that multiply.
-    #[error("the braces of one component stand for more than {limit} alternatives; use * or fewer braces")]
+    #[error(
+        "the braces of the pattern stand for more than {limit} alternatives or half a million characters; use * or \
+         fewer braces"
+    )]
     TooManyAlternatives {
         /// Alternatives allowed.
         limit: usize,

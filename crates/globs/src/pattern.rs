@@ -21,11 +21,12 @@ use crate::error::GlobError;
 /// Bytes of a pattern, at most. Grafana sends long lists in braces; 64 KiB is thousands of host names.
 const MAX_PATTERN_BYTES: usize = 64 << 10;
 
-/// Alternatives into which the braces of one component may multiply, at most.
+/// Alternatives into which the braces of a pattern may multiply, at most, all components together.
 const MAX_ALTERNATIVES: usize = 10_000;
 
-/// Characters of those alternatives and of what they were made from, at most.
-const MAX_VARIANT_CHARACTERS: usize = 4 << 20;
+/// Characters of those alternatives and of what they were made from, at most. Eight bytes are kept for each, and some
+/// dozens of bytes of regular expression are made of it.
+const MAX_VARIANT_CHARACTERS: usize = 512 << 10;
 
 /// Memory for the automaton's program and for its states, in bytes. A pattern that needs more is rejected.
 const MAX_PROGRAM_BYTES: usize = 32 << 20;
@@ -109,7 +110,27 @@ pub(crate) fn components(pattern: &str) -> Result<Vec<Vec<Vec<Glyph>>>, GlobErro
     if components.len() > MAX_COMPONENTS {
         return Err(GlobError::TooManyComponents { given: components.len(), limit: MAX_COMPONENTS });
     }
-    components.into_iter().map(variants).collect()
+    let mut budget = Budget { alternatives: MAX_ALTERNATIVES, characters: MAX_VARIANT_CHARACTERS };
+    components.into_iter().map(|component| variants(component, &mut budget)).collect()
+}
+
+/// What the braces of the rest of a pattern may still multiply to.
+struct Budget {
+    alternatives: usize,
+    characters: usize,
+}
+
+impl Budget {
+    /// Spends an alternative before it is made.
+    fn spend(&mut self, characters: usize) -> Result<(), GlobError> {
+        match (self.alternatives.checked_sub(1), self.characters.checked_sub(characters)) {
+            (Some(alternatives), Some(characters)) => {
+                *self = Budget { alternatives, characters };
+                Ok(())
+            }
+            _ => Err(GlobError::TooManyAlternatives { limit: MAX_ALTERNATIVES }),
+        }
+    }
 }
 
 /// Whether a variant of a component stands for any number of components.
@@ -165,22 +186,20 @@ fn regex(pattern: &str) -> Result<Option<String>, GlobError> {
 }
 
 /// Multiplies out the braces of a component: sorted, each once.
-fn variants(component: &[Glyph]) -> Result<Vec<Vec<Glyph>>, GlobError> {
+fn variants(component: &[Glyph], budget: &mut Budget) -> Result<Vec<Vec<Glyph>>, GlobError> {
+    budget.spend(component.len())?;
     let mut open = vec![component.to_vec()];
     let mut done = Vec::new();
-    let mut copied = 0;
     while let Some(text) = open.pop() {
         let Some((start, close)) = innermost_group(&text) else {
             done.push(text);
             continue;
         };
+        // This text is an alternative no more, but those that are made of it.
+        budget.alternatives += 1;
         for choice in text[start + 1..close].split(|glyph| glyph.is(',')) {
-            let variant = [&text[..start], choice, &text[close + 1..]].concat();
-            copied += variant.len();
-            open.push(variant);
-            if open.len() + done.len() > MAX_ALTERNATIVES || copied > MAX_VARIANT_CHARACTERS {
-                return Err(GlobError::TooManyAlternatives { limit: MAX_ALTERNATIVES });
-            }
+            budget.spend(start + choice.len() + text.len() - close)?;
+            open.push([&text[..start], choice, &text[close + 1..]].concat());
         }
     }
     done.sort_unstable();

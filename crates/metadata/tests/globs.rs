@@ -158,7 +158,7 @@ fn a_find_beyond_a_limit_is_rejected_with_a_reason() {
     assert_eq!(error(&names, &"a".repeat(70_000), &none), "the pattern has 70000 bytes; at most 65536 are read");
     assert_eq!(
         error(&names, &"{a,b}".repeat(14), &none),
-        "the braces of one component stand for more than 10000 alternatives; use * or fewer braces"
+        "the braces of the pattern stand for more than 10000 alternatives or half a million characters; use * or fewer braces"
     );
     assert_eq!(
         error(&names, "a.*", &FindLimits { nodes: 2999, ..none.clone() }),

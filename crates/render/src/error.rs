@@ -50,6 +50,12 @@ pub enum Error {
         /// The bound.
         most: usize,
     },
+    /// More values of `template()` than anyone has variables.
+    #[error("template() has more than {most} values")]
+    TemplateValues {
+        /// The bound.
+        most: usize,
+    },
     /// An argument is missing, superfluous or of the wrong kind.
     #[error("{function}: {parameter} {problem}")]
     Argument {
@@ -93,6 +99,7 @@ impl Error {
             Error::UnknownFunction { .. } | Error::Template | Error::Rejected { .. } => 400,
             Error::Parse(_)
             | Error::Filled { .. }
+            | Error::TemplateValues { .. }
             | Error::Argument { .. }
             | Error::Budget { .. }
             | Error::Fetches { .. }

@@ -60,6 +60,9 @@ pub(crate) struct Callbacks {
 /// Calls a function by name, with a list of series for each parameter.
 type CallBack = fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Error>;
 
+/// Bytes of a made name that the budget does not count.
+const FREE_NAME_BYTES: usize = 512;
+
 /// See the module's head.
 pub(crate) struct Scope<'a> {
     call: CallContext<'a>,
@@ -141,6 +144,12 @@ impl<'a> Scope<'a> {
     /// The error of a request that was cancelled. For loops over series.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if (self.budget.cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// Takes a name that a function makes from the budget, as many points as fill the same memory. Names of usual length
+    /// are free.
+    pub(crate) fn spend_name(&mut self, bytes: usize) -> Result<(), Error> {
+        self.spend(bytes.saturating_sub(FREE_NAME_BYTES) / size_of::<f64>())
     }
 
     /// Takes points from the budget, before memory is taken for them.

@@ -13,6 +13,9 @@ impl Expression {
         if !self.has_template()? {
             return Ok(Cow::Borrowed(self));
         }
+        if values.len() > MAX_VALUES {
+            return Err(Error::TemplateValues { most: MAX_VALUES });
+        }
         let mut bytes_left = MAX_FILLED_BYTES;
         let filled = self.filled(&[], values, &mut bytes_left);
         if bytes_left == 0 {
@@ -27,7 +30,10 @@ impl Expression {
     fn has_template(&self) -> Result<bool, Error> {
         Ok(match self {
             Expression::Path(_) | Expression::SeriesByTag(_) => false,
-            Expression::Template(..) => true,
+            Expression::Template(_, own) if own.len() > MAX_VALUES => {
+                return Err(Error::TemplateValues { most: MAX_VALUES });
+            }
+            Expression::Template(inside, _) => inside.has_template().map(|_| true)?,
             // The grammar reads a template with anything but literals as a call.
             Expression::Call(call) if call.function == "template" => return Err(Error::Template),
             Expression::Call(call) => {
@@ -69,6 +75,9 @@ impl Expression {
         }
     }
 }
+
+/// Values of a template, those of the request included. Each is searched for in each path.
+const MAX_VALUES: usize = 256;
 
 /// Bytes of all paths of a target once its templates are filled in; beyond, the target is rejected.
 const MAX_FILLED_BYTES: usize = 4 << 20;

@@ -1,13 +1,13 @@
 //! `/metrics/find` and `/metrics/expand`.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
-use metadata::Found;
+use metadata::{FindError, Found};
 
 use super::{
     format::{self, FindFormat, FindOptions, expanded},
     nodes::Nodes,
-    work::{check_patterns, find_next, names_work},
+    work::{check_patterns, find_next, is_cancelled, names_work},
 };
 use crate::{
     encode::python,
@@ -101,9 +101,10 @@ pub(crate) async fn expand(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     names_work(backend, query, move |backend, limits, coding, permit| {
         let mut groups: Vec<(&str, Found)> = Vec::new();
         let mut left = limits.clone();
-        for pattern in &patterns {
-            if groups.iter().any(|(known, _)| known == pattern) {
-                continue;
+        let mut known = HashSet::new();
+        for pattern in patterns.iter().filter(|pattern| known.insert(pattern.as_str())) {
+            if is_cancelled(limits) {
+                return Err(FindError::Cancelled.into());
             }
             groups.push((pattern, find_next(backend, pattern, &mut left, limits)?));
         }

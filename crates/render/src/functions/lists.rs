@@ -36,8 +36,8 @@ parameters! {
 }
 
 impl Evaluate for MapSeries {
-    fn evaluate(self, _: &mut Scope) -> Result<Value, Error> {
-        Ok(Value::Lists(by_key(self.series.0, &self.nodes).into_iter().map(|(_, list)| list).collect()))
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        Ok(Value::Lists(by_key(self.series.0, &self.nodes, scope)?.into_iter().map(|(_, list)| list).collect()))
     }
 }
 

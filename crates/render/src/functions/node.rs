@@ -38,8 +38,7 @@ parameters! {
 impl Evaluate for AliasByNode {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         for series in &mut self.series.0 {
-            scope.check()?;
-            series.name = key(series, &self.nodes).into();
+            series.name = key(series, &self.nodes, scope)?.into();
         }
         Ok(self.series.0.into())
     }
@@ -77,7 +76,7 @@ impl Evaluate for GroupByNodes {
 
 fn grouped(list: SeriesList, nodes: &[NodeOrTag], callback: &Callback, scope: &mut Scope) -> Result<Value, Error> {
     let mut results = Vec::new();
-    for (key, group) in by_key(list.0, nodes) {
+    for (key, group) in by_key(list.0, nodes, scope)? {
         let single = match callback {
             Callback::Aggregator(func) => aggregate(&group, func, scope.x_files_factor, scope)?,
             Callback::Function(function) => scope.call_back(function, vec![group])?.into_iter().next(),
@@ -89,23 +88,28 @@ fn grouped(list: SeriesList, nodes: &[NodeOrTag], callback: &Callback, scope: &m
 }
 
 /// Series by key, keys in the order in which they first occur.
-pub(super) fn by_key(series: Vec<Series>, nodes: &[NodeOrTag]) -> Vec<(String, Vec<Series>)> {
+pub(super) fn by_key(
+    series: Vec<Series>,
+    nodes: &[NodeOrTag],
+    scope: &mut Scope,
+) -> Result<Vec<(String, Vec<Series>)>, Error> {
     let mut places = std::collections::HashMap::new();
     let mut groups: Vec<(String, Vec<Series>)> = Vec::new();
     for series in series {
-        let key = key(&series, nodes);
+        let key = key(&series, nodes, scope)?;
         let place = *places.entry(key.clone()).or_insert(groups.len());
         if place == groups.len() {
             groups.push((key, Vec::new()));
         }
         groups[place].1.push(series);
     }
-    groups
+    Ok(groups)
 }
 
 /// Nodes and tags of a series, joined by dots. Nodes are those of the name, or, where that ends like a
-/// function call, of the first path in it. A node that does not exist is searched among the tags.
-pub(super) fn key(series: &Series, nodes: &[NodeOrTag]) -> String {
+/// function call, of the first path in it. A node that does not exist is searched among the tags. The budget bounds
+/// keys: a target has room for thousands of nodes.
+pub(super) fn key(series: &Series, nodes: &[NodeOrTag], scope: &mut Scope) -> Result<String, Error> {
     let parsed = if series.name.ends_with(')') { parse(&series.name).ok() } else { None };
     let path = parsed.as_ref().and_then(|expression| expression.first_path()).unwrap_or(&series.name);
     let path = path.split(';').next().unwrap_or_default();
@@ -124,7 +128,8 @@ pub(super) fn key(series: &Series, nodes: &[NodeOrTag]) -> String {
             },
         }
     }
-    key
+    scope.spend_name(key.len())?;
+    Ok(key)
 }
 
 /// An element counted from 0, or from -1 backwards.

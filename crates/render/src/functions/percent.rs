@@ -9,7 +9,7 @@ use crate::{
     function::{Evaluate, Function},
     functions::{
         combine::{divided, path_expressions},
-        node::{by_key, key},
+        node::by_key,
     },
     normalize::{folded, normalize},
     number::{general, repr},
@@ -265,11 +265,11 @@ fn by_nodes(
     scope: &mut Scope,
 ) -> Result<Value, Error> {
     let mut keys: Vec<String> = Vec::new();
-    let groups = by_key(series, nodes);
+    let groups = by_key(series, nodes, scope)?;
     keys.extend(groups.iter().map(|(key, _)| key.clone()));
     let total_groups = match totals {
         None => groups.clone(),
-        Some(totals) => by_key(totals, nodes),
+        Some(totals) => by_key(totals, nodes, scope)?,
     };
     let groups: HashMap<String, Vec<Series>> = groups.into_iter().collect();
     let mut summed: HashMap<String, Series> = HashMap::new();
@@ -309,7 +309,6 @@ fn by_nodes(
             continue;
         };
         for series in group {
-            debug_assert_eq!(key(series, nodes), wanted);
             match total {
                 Some(total) => {
                     shares.extend(pair(series, total, scope)?);

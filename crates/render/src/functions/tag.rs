@@ -40,8 +40,7 @@ parameters! {
 impl Evaluate for AliasByTags {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         for series in &mut self.series.0 {
-            scope.check()?;
-            series.name = key(series, &self.tags).into();
+            series.name = key(series, &self.tags, scope)?.into();
         }
         Ok(self.series.0.into())
     }

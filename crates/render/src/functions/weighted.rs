@@ -43,15 +43,15 @@ impl Evaluate for WeightedAverage {
         let mut places = std::collections::HashMap::new();
         for (average, weight) in averages.iter().zip(weights) {
             scope.check()?;
-            let mut place = |series: &Series| {
-                let key = key(series, &self.nodes);
+            let mut place = |series: &Series| -> Result<usize, Error> {
+                let key = key(series, &self.nodes, scope)?;
                 let place = *places.entry(key.clone()).or_insert(pairs.len());
                 if place == pairs.len() {
                     pairs.push((key, None, None));
                 }
-                place
+                Ok(place)
             };
-            let (first, second) = (place(average), place(weight));
+            let (first, second) = (place(average)?, place(weight)?);
             pairs[first].1 = Some(average);
             pairs[second].2 = Some(weight);
         }
