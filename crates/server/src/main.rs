@@ -24,6 +24,7 @@ mod settings;
 mod status;
 mod stop;
 mod timed;
+mod trash;
 mod upkeep;
 
 use std::process::ExitCode;

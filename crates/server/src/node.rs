@@ -33,6 +33,10 @@ pub struct Node {
     pub connection: Option<Arc<Connection>>,
     /// Whether the path index has the names of the shared tables, where it answers globs over them.
     pub index: Option<Arc<IndexReadiness>>,
+    /// The store in the data folder.
+    pub embedded: Arc<EmbeddedDriver>,
+    /// Whether points are in it, and not in Cassandra.
+    pub has_points: bool,
     /// What must end before the node is ready.
     pub before_ready: BoxFuture<'static, ()>,
     /// What runs from then on until the stop.
@@ -76,7 +80,9 @@ impl Node {
         let (store, ingest) = opening.ingest(Store::of(embedded.clone()), time).await?;
         Ok(Node {
             store,
-            events: embedded,
+            events: embedded.clone(),
+            embedded,
+            has_points: true,
             finder: ingest.registry().clone(),
             ingest,
             damage,
@@ -107,7 +113,9 @@ impl Node {
         }
         Ok(Node {
             store,
-            events: embedded,
+            events: embedded.clone(),
+            embedded,
+            has_points: false,
             ingest,
             damage,
             finder: cluster.finder().clone(),

@@ -29,6 +29,7 @@ use crate::{
     self_metrics::SelfMetrics,
     settings::Settings,
     stop::{Running, Signals},
+    trash::Emptying,
     upkeep::{self, Newest},
 };
 
@@ -141,7 +142,16 @@ fn background(
     let watched = time.clone();
     background.spawn(supervisor.run("clock watch", move || clock::watch(watched.clone())));
     // Cassandra expires rows by itself.
-    let newest: Newest = Arc::new(|| None);
+    let (embedded, has_points) = (node.embedded.clone(), node.has_points);
+    let newest: Newest = Arc::new(move || embedded.newest_point().filter(|_| has_points));
+    let emptying = Emptying {
+        trash: node.embedded.trash().clone(),
+        time: time.clone(),
+        host: host.clone(),
+        data: settings.data.dir.clone(),
+        keep: settings.data.trash_keep,
+    };
+    background.spawn(supervisor.run("trash", move || emptying.clone().run()));
     let (points, every) = (node.store.points.clone(), settings.data.expire_every);
     background
         .spawn(supervisor.run("expiry", move || upkeep::expire(points.clone(), time.clone(), newest.clone(), every)));

@@ -161,6 +161,9 @@ settings! {
         cache: Bytes = "64MiB";
         /// Interval between two searches for expired points, to free their disk space.
         expire_every: Duration = "1h";
+        /// How long expired points stay in the folder trash, in time that the program runs. They go earlier, oldest first, while
+        /// less than 1 GiB of the disk is free.
+        trash_keep: Duration = "3d";
     }
 
     /// Points between their arrival and the store.
