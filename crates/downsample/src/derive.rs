@@ -22,6 +22,17 @@ pub(crate) struct DerivedStage {
     rows: Vec<(Slot, Partial)>,
     /// The touched slots whose stored row stays, sorted.
     pub(crate) kept: Vec<Slot>,
+    /// Those of the kept slots of which finer slots are damaged, sorted.
+    pub(crate) doubtful: Vec<Slot>,
+}
+
+/// The rows of a reader's derivation.
+#[derive(Debug, Default)]
+pub struct ReadRows {
+    /// The rows of all planned stages.
+    pub rows: Vec<DerivedRow>,
+    /// Stage and slot where finer slots are damaged, so that the points in memory make no answer.
+    pub doubtful: Vec<(usize, Slot)>,
 }
 
 impl DerivedStage {
@@ -62,8 +73,12 @@ impl Stretch {
 impl ReadPlan<'_> {
     /// The rows of all planned stages. `stored` has an entry for each need: values and counts (no counts in stage
     /// 0), both empty where nothing is stored.
-    pub fn derive(&self, stored: &[(&[f64], &[u32])]) -> Vec<DerivedRow> {
-        self.rows(&self.derive_stages(stored))
+    pub fn derive(&self, stored: &[(&[f64], &[u32])]) -> ReadRows {
+        let stages = self.derive_stages(stored);
+        let of_stage = |(index, stage): (usize, &DerivedStage)| {
+            stage.doubtful.iter().map(|&slot| (index, slot)).collect::<Vec<_>>()
+        };
+        ReadRows { rows: self.rows(&stages), doubtful: stages.iter().enumerate().flat_map(of_stage).collect() }
     }
 
     /// The rows of stages that this plan derived.
@@ -93,12 +108,12 @@ impl ReadPlan<'_> {
         let (stage, retention) = (CoarseStage::of(self.policy, index), &self.policy.retention);
         let touched = &self.stages[index].touched;
         let mut stretches = self.stretches(index, stored);
-        let (mut rows, mut kept) = (Vec::with_capacity(touched.len()), Vec::new());
+        let mut derived = DerivedStage { rows: Vec::with_capacity(touched.len()), ..DerivedStage::default() };
         let complete_from = self.coverage.complete_from(index, retention);
         let mut direct = self.points.of_stage(index).iter().peekable();
         let (mut at_below, mut at) = (0, 0);
         for &slot in touched {
-            let first_child = slot * stage.children;
+            let first_child = slot.saturating_mul(stage.children);
             while at_below + 1 < below.stretches.len() && below.stretches[at_below + 1].first_slot <= first_child {
                 at_below += 1;
             }
@@ -106,28 +121,59 @@ impl ReadPlan<'_> {
                 at += 1;
             }
             let known = stretches[at].get_mut(slot).expect("a touched slot is in a known stretch");
+            // A slot with a point of its own has no known children, and needs none.
             let children = below.stretches.get(at_below).map_or(&[][..], |stretch| {
-                let skip = (first_child - stretch.first_slot) as usize;
-                stretch.cells.get(skip..).unwrap_or_default()
+                let skip = first_child.checked_sub(stretch.first_slot);
+                skip.and_then(|skip| stretch.cells.get(skip as usize..)).unwrap_or_default()
             });
-            let children = children.iter().take(stage.children as usize).copied();
-            let (pending, coverage) = if complete_from <= retention.stages()[index].time(slot) {
-                (PendingSlot { direct: point_of(&mut direct, slot), unwritten: None }, SlotCoverage::Complete)
+            let children = &children[..children.len().min(stage.children as usize)];
+            let is_complete = complete_from <= retention.stages()[index].time(slot);
+            let unwritten = if is_complete { None } else { self.coverage.unwritten(&stage, slot, self.points) };
+            let pending = PendingSlot { direct: point_of(&mut direct, slot), unwritten };
+            let is_doubtful = pending.direct.is_none()
+                && (self.has_damage(index - 1, first_child, children, below)
+                    || !is_complete && known.count == 0 && self.is_damaged(index, slot));
+            let row = if is_doubtful {
+                // What is stored is right, and so are points that no row counts yet.
+                unwritten.filter(|_| known.count > 0).map(|points| stage.method.merge(*known, points))
             } else {
-                let unwritten = self.coverage.unwritten(&stage, slot, self.points);
-                (PendingSlot { direct: point_of(&mut direct, slot), unwritten }, SlotCoverage::Expiring(*known))
+                let coverage = if is_complete { SlotCoverage::Complete } else { SlotCoverage::Expiring(*known) };
+                rollup(&stage, children.iter().copied(), pending, coverage)
             };
-            match rollup(&stage, children, pending, coverage) {
+            match row {
                 Some(row) => {
                     *known = row;
                     if row.count > 0 {
-                        rows.push((slot, row));
+                        derived.rows.push((slot, row));
                     }
                 }
-                None => kept.push(slot),
+                None => {
+                    derived.kept.push(slot);
+                    if is_doubtful {
+                        derived.doubtful.push(slot);
+                    }
+                }
             }
         }
-        DerivedStage { stretches, rows, kept }
+        DerivedStage { stretches, ..derived }
+    }
+
+    /// Whether one of these slots, the first of which is `first`, could not be read, or depends on such a slot.
+    fn has_damage(&self, stage: usize, first: Slot, cells: &[Partial], derived: &DerivedStage) -> bool {
+        let end = first.saturating_add(cells.len() as u32);
+        let is_in = |slot: &Slot| (first..end).contains(slot);
+        derived.doubtful.iter().any(is_in)
+            || self.damaged.iter().any(|need| {
+                need.stage == stage && {
+                    let (from, until) = (need.slots.start.max(first), need.slots.end.min(end));
+                    (from..until).any(|slot| cells[(slot - first) as usize].count == 0)
+                }
+            })
+    }
+
+    /// Whether a stored slot could not be read.
+    fn is_damaged(&self, stage: usize, slot: Slot) -> bool {
+        self.damaged.iter().any(|need| need.stage == stage && need.slots.contains(&slot))
     }
 
     /// The known stretches of a stage, filled with the stored slots.
@@ -180,7 +226,7 @@ mod tests {
     const EXPIRED: Timestamp = 1 << 40;
 
     fn coverage(all_writers: Stored, now: Timestamp) -> Coverage {
-        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0 }
+        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0, is_alone: false }
     }
 
     fn policy(retention: &str, aggregation: Aggregation) -> Policy {
@@ -213,7 +259,7 @@ mod tests {
         let points = SortedPoints::of(&[&points]);
         let plan = ReadPlan::new(&policy, &points, coverage(Stored::Nothing, EXPIRED), 2);
         assert_eq!(plan.needs(), []);
-        let rows = plan.derive(&[]);
+        let rows = plan.derive(&[]).rows;
         assert_eq!(stage(&rows, 0), [(59, 1.0, 1), (60, 2.0, 1), (61, 3.0, 1)]);
         assert_eq!(stage(&rows, 1), [(0, 1.0, 1), (1, 5.0, 2)]);
         assert_eq!(stage(&rows, 2), [(0, 6.0, 3)]);
@@ -227,7 +273,7 @@ mod tests {
         let stored = Stored::Through { last: 62, horizon: None };
         let plan = ReadPlan::new(&policy, &points, coverage(stored, EXPIRED), 1);
         assert_eq!(plan.needs(), [Need { stage: 0, slots: 60..63 }, Need { stage: 1, slots: 1..2 }]);
-        let rows = plan.derive(&[(&[2.0, 3.0, 4.0], &[]), (&[9.0], &[3])]);
+        let rows = plan.derive(&[(&[2.0, 3.0, 4.0], &[]), (&[9.0], &[3])]).rows;
         assert_eq!(stage(&rows, 1), [(1, 16.0, 3)]);
     }
 
@@ -237,7 +283,7 @@ mod tests {
         let points = pending(&[(61, 10.0)]);
         let points = SortedPoints::of(&[&points]);
         let plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 1);
-        let rows = plan.derive(&[(&[], &[]), (&[100.0], &[60])]);
+        let rows = plan.derive(&[(&[], &[]), (&[100.0], &[60])]).rows;
         assert_eq!(stage(&rows, 1), []);
     }
 
@@ -255,7 +301,7 @@ mod tests {
             let plan = ReadPlan::new(&policy, &points, coverage, 2);
             assert_eq!(plan.needs().len(), 3);
             let hours = [f64::NAN, 25.0];
-            let rows = plan.derive(&[(&[], &[]), (&hours, &[0, count]), (&[25.0], &[count])]);
+            let rows = plan.derive(&[(&[], &[]), (&hours, &[0, count]), (&[25.0], &[count])]).rows;
             assert_eq!(stage(&rows, 1), [hour]);
             assert_eq!(stage(&rows, 2), [(0, hour.1, hour.2)], "the hours of the day are all there");
         }
@@ -269,8 +315,49 @@ mod tests {
         for (policy_since, count) in [(0, 2), (3601, 0)] {
             let coverage = Coverage { policy_since, ..coverage(Stored::Unknown, 7200) };
             let plan = ReadPlan::new(&policy, &points, coverage, 1);
-            let rows = plan.derive(&[(&[1.0], &[]), (&[3.0], &[3])]);
+            let rows = plan.derive(&[(&[1.0], &[]), (&[3.0], &[3])]).rows;
             assert_eq!(stage(&rows, 1).iter().map(|slot| slot.2).sum::<u32>(), count, "policy since {policy_since}");
+        }
+    }
+
+    #[test]
+    fn no_row_is_made_from_damaged_slots_and_those_above_stay() {
+        let policy = policy("60*60s:48*3600s:60*86400s", Aggregation::Sum);
+        let points = pending(&[(61, 10.0), (130, 1.0)]);
+        let points = SortedPoints::of(&[&points]);
+        let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 2);
+        let hours = |plan: &ReadPlan<'_>| plan.needs().iter().position(|need| need.stage == 1).unwrap();
+        plan.note_damage(0);
+        // Of the first hour, minute 62 is there; of the second one everything.
+        let mut minutes = vec![f64::NAN; 120];
+        minutes[2] = 2.0;
+        (60..120).for_each(|minute| minutes[minute] = 1.0);
+        let mut cells: Vec<(&[f64], &[u32])> = vec![(&[], &[]); plan.needs().len()];
+        cells[0] = (&minutes, &[]);
+        let (values, counts) = ([f64::NAN, 2.0, 60.0], [0, 1, 60]);
+        cells[hours(&plan)] = (&values, &counts);
+        let derived = plan.derive(&cells);
+        assert_eq!(stage(&derived.rows, 1), [(2, 60.0, 60)]);
+        assert_eq!(stage(&derived.rows, 2), []);
+        assert_eq!(derived.doubtful, [(1, 1), (2, 0)]);
+        // Points that no row counts yet are added to the row.
+        let this_writer = Stored::Through { last: 60, horizon: None };
+        let coverage = Coverage { this_writer, ..coverage(Stored::Unknown, EXPIRED) };
+        let mut plan = ReadPlan::new(&policy, &points, coverage, 1);
+        plan.note_damage(0);
+        let derived = plan.derive(&[cells[0], (&values[1..], &counts[1..])]);
+        assert_eq!(stage(&derived.rows, 1)[0], (1, 12.0, 2));
+    }
+
+    #[test]
+    fn of_a_single_writer_a_row_that_counts_more_is_right_at_any_time() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let points = pending(&[(61, 10.0)]);
+        let points = SortedPoints::of(&[&points]);
+        for (is_alone, rows) in [(true, vec![]), (false, vec![(1, 11.0, 2)])] {
+            let coverage = Coverage { is_alone, ..coverage(Stored::Unknown, 7200) };
+            let plan = ReadPlan::new(&policy, &points, coverage, 1);
+            assert_eq!(stage(&plan.derive(&[(&[1.0], &[]), (&[3.0], &[3])]).rows, 1), rows);
         }
     }
 
@@ -281,11 +368,9 @@ mod tests {
         points.push_coarse(1, 5, 7.0);
         let points = SortedPoints::of(&[&points]);
         let plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 2);
-        assert_eq!(
-            plan.needs(),
-            [Need { stage: 0, slots: 300..360 }, Need { stage: 1, slots: 0..24 }, Need { stage: 2, slots: 0..1 }]
-        );
-        let rows = plan.derive(&[(&[], &[]), (&[], &[]), (&[], &[])]);
+        // What is under the slot does not matter any more.
+        assert_eq!(plan.needs(), [Need { stage: 1, slots: 0..24 }, Need { stage: 2, slots: 0..1 }]);
+        let rows = plan.derive(&[(&[], &[]), (&[], &[])]).rows;
         assert_eq!(stage(&rows, 1), [(5, 420.0, 60)]);
         assert_eq!(stage(&rows, 2), [(0, 420.0, 60)]);
     }

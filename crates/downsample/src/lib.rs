@@ -28,8 +28,9 @@ mod derive;
 
 mod next_partials;
 
+pub use derive::ReadRows;
 pub use next_partials::{DerivedRows, NextPartials, WritePlan};
-pub use pending_points::{PendingPoints, StagePoint};
+pub use pending_points::{Growth, PendingPoints, StagePoint};
 pub use plan::{Need, ReadPlan};
 pub use rows::DerivedRow;
 pub use sorted_points::SortedPoints;

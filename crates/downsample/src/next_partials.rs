@@ -14,6 +14,8 @@ pub struct DerivedRows {
     pub rows: Vec<DerivedRow>,
     /// `None` where stored points may come after these, or where a slot was not made from its children.
     pub next: Option<NextPartials>,
+    /// Coarse slots that stay as they are stored because finer slots under them are damaged.
+    pub doubtful: usize,
 }
 
 /// A derivation of every stage for a writer.
@@ -23,6 +25,7 @@ pub struct WritePlan<'a> {
     before: Option<&'a WriterPartials>,
     /// The slots after all others, where it is not known whether they are empty.
     later: Option<Need>,
+    is_later_damaged: bool,
 }
 
 /// This writer's partials once the rows of a derivation are written.
@@ -61,7 +64,7 @@ impl<'a> WritePlan<'a> {
             let slots = first..(first / ROW_POINTS + 1).saturating_mul(ROW_POINTS);
             (!slots.is_empty()).then_some(Need { stage: coarsest, slots })
         });
-        WritePlan { plan, before, later }
+        WritePlan { plan, before, later, is_later_damaged: false }
     }
 
     /// The stored slots that [`WritePlan::derive`] must be given, in this order.
@@ -69,13 +72,29 @@ impl<'a> WritePlan<'a> {
         self.plan.needs().iter().chain(&self.later)
     }
 
+    /// Slots that a derivation keeps in memory at once.
+    pub fn cells(&self) -> usize {
+        self.plan.cells() + self.later.iter().map(|later| later.slots.len()).sum::<usize>()
+    }
+
+    /// As [`ReadPlan::note_damage`].
+    pub fn note_damage(&mut self, need: usize) {
+        if need < self.plan.needs().len() {
+            self.plan.note_damage(need);
+        } else {
+            self.is_later_damaged = true;
+        }
+    }
+
     /// The rows, and this writer's partials once they are written. `stored` as for [`ReadPlan::derive`].
     pub fn derive(&self, stored: &[(&[f64], &[u32])]) -> DerivedRows {
         let (of_plan, of_later) = stored.split_at(self.plan.needs().len());
         let stages = self.plan.derive_stages(of_plan);
-        let is_later_empty = of_later.iter().all(|(values, _)| values.iter().all(|value| value.is_nan()));
+        let doubtful = stages.iter().map(|stage| stage.doubtful.len()).sum();
+        let is_later_empty =
+            !self.is_later_damaged && of_later.iter().all(|(values, _)| values.iter().all(|value| value.is_nan()));
         let next = if is_later_empty { self.next_partials(&stages) } else { None };
-        DerivedRows { rows: self.plan.rows(&stages), next }
+        DerivedRows { rows: self.plan.rows(&stages), next, doubtful }
     }
 
     /// This writer's partials once the rows of `stages` are written, if nothing is stored after the points.

@@ -6,9 +6,29 @@ use metric::Slot;
 /// NaN (8 bytes a slot) than as single late points (16 bytes each).
 const LONGEST_HOLE: u32 = 32;
 
+/// Bytes of a late point.
+const LATE_POINT: usize = size_of::<StagePoint>();
+
 /// A run this short gives way to a point that does not fit: the run was a straggler, and the next points will follow
 /// the new one.
 const SHORT_RUN: usize = 4;
+
+/// By how much a metric's points in memory grew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Growth {
+    /// Slots in use.
+    pub slots: u32,
+    /// Bytes, those reserved for later points included.
+    pub bytes: u32,
+}
+
+impl std::ops::AddAssign for Growth {
+    #[inline]
+    fn add_assign(&mut self, more: Growth) {
+        self.slots = self.slots.saturating_add(more.slots);
+        self.bytes = self.bytes.saturating_add(more.bytes);
+    }
+}
 
 /// A point and the slot that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -45,31 +65,43 @@ impl PendingPoints {
         self.run.len() + self.late.as_ref().map_or(0, |late| 2 * late.len())
     }
 
-    /// Adds a stage-0 point. Returns by how many slots the memory in use grew.
+    /// Bytes of memory, those reserved for later points included.
+    pub fn bytes(&self) -> usize {
+        let late = self.late.as_ref().map_or(0, |late| size_of::<Vec<StagePoint>>() + late.capacity() * LATE_POINT);
+        self.run.capacity() * size_of::<f64>() + late
+    }
+
+    /// Adds a stage-0 point. Returns by how much the memory grew.
     #[inline]
-    pub fn push(&mut self, slot: Slot, value: f64) -> usize {
+    pub fn push(&mut self, slot: Slot, value: f64) -> Growth {
         let offset = slot.wrapping_sub(self.first_slot) as usize;
         let len = self.run.len();
-        if offset == len && len > 0 {
+        if offset == len && len > 0 && len < self.run.capacity() {
             self.run.push(value);
-            return 1;
+            return Growth { slots: 1, bytes: 0 };
         }
         if offset < len {
             self.run[offset] = value;
-            return 0;
+            return Growth::default();
         }
         self.push_elsewhere(slot, value)
     }
 
     /// Adds a point that is too old for stage 0 to a slot of a coarser stage. Returns as [`PendingPoints::push`] does.
-    pub fn push_coarse(&mut self, stage: u8, slot: Slot, value: f64) -> usize {
+    pub fn push_coarse(&mut self, stage: u8, slot: Slot, value: f64) -> Growth {
+        let before = (self.slots(), self.bytes());
         self.late.get_or_insert_default().push(StagePoint { slot, stage, value });
-        2
+        self.growth_since(before)
+    }
+
+    fn growth_since(&self, (slots, bytes): (usize, usize)) -> Growth {
+        let grew = |now: usize, before: usize| now.saturating_sub(before) as u32;
+        Growth { slots: grew(self.slots(), slots), bytes: grew(self.bytes(), bytes) }
     }
 
     #[cold]
-    fn push_elsewhere(&mut self, slot: Slot, value: f64) -> usize {
-        let before = self.slots();
+    fn push_elsewhere(&mut self, slot: Slot, value: f64) -> Growth {
+        let before = (self.slots(), self.bytes());
         let len = self.run.len();
         let hole = slot.wrapping_sub(self.first_slot).wrapping_sub(len as u32);
         if len == 0 {
@@ -91,7 +123,7 @@ impl PendingPoints {
         } else {
             self.late.get_or_insert_default().push(StagePoint { slot, stage: 0, value });
         }
-        self.slots().saturating_sub(before)
+        self.growth_since(before)
     }
 
     /// The dense run: its first slot and its values, NaN in slots without a point.
@@ -119,12 +151,26 @@ mod tests {
     #[test]
     fn points_in_order_are_one_run() {
         let mut points = PendingPoints::default();
-        assert_eq!((points.push(10, 1.0), points.push(11, 2.0), points.push(11, 3.0)), (1, 1, 0));
-        assert_eq!(points.push(13, 4.0), 2);
+        let grew = |growth: Growth| growth.slots;
+        let first = [points.push(10, 1.0), points.push(11, 2.0), points.push(11, 3.0)];
+        assert_eq!(first.map(grew), [1, 1, 0]);
+        assert_eq!(grew(points.push(13, 4.0)), 2);
         let (first, run) = points.run();
         assert_eq!((first, run.len(), run[1], run[3]), (10, 4, 3.0, 4.0));
         assert!(run[2].is_nan());
         assert_eq!(points.end_slot(), Some(14));
+    }
+
+    #[test]
+    fn bytes_are_those_that_are_reserved() {
+        let (mut points, mut counted) = (PendingPoints::default(), Growth::default());
+        for i in 0..1000 {
+            counted += points.push(100 + i, 1.0);
+            counted += points.push(i % 7 * 10_000, 1.0);
+            counted += points.push_coarse(1, i, 1.0);
+            assert_eq!((counted.slots as usize, counted.bytes as usize), (points.slots(), points.bytes()));
+        }
+        assert!(points.bytes() >= 8 * points.slots());
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct ReadPlan<'a> {
     pub(crate) coverage: Coverage,
     pub(crate) stages: Vec<StagePlan>,
     needs: Vec<Need>,
+    /// The needs whose stored slots cannot all be read.
+    pub(crate) damaged: Vec<Need>,
 }
 
 /// The slots of one stage in a plan.
@@ -49,7 +51,13 @@ impl<'a> ReadPlan<'a> {
             let mut known: Vec<Range<Slot>> = stages[index].touched.iter().map(|&slot| slot..slot + 1).collect();
             if let Some(above) = stages.get(index + 1) {
                 let children = CoarseStage::of(policy, index + 1).children;
-                known.extend(above.touched.iter().map(|&slot| slot * children..(slot + 1).saturating_mul(children)));
+                // A slot that has a point of its own becomes that point, whatever is under it.
+                let direct = points.of_stage(index + 1);
+                let has_point = |slot: Slot| direct.binary_search_by_key(&slot, |point| point.slot).is_ok();
+                let derived = above.touched.iter().filter(|&&slot| !has_point(slot));
+                known.extend(
+                    derived.map(|&slot| slot.saturating_mul(children)..slot.saturating_add(1).saturating_mul(children)),
+                );
             }
             stages[index].known = joined(known);
         }
@@ -59,12 +67,22 @@ impl<'a> ReadPlan<'a> {
             stored.filter(|slots| !slots.is_empty()).map(move |slots| Need { stage: index, slots })
         });
         let needs = needs.collect();
-        ReadPlan { policy, points, coverage, stages, needs }
+        ReadPlan { policy, points, coverage, stages, needs, damaged: Vec::new() }
     }
 
     /// The stored slots that [`ReadPlan::derive`] must be given, in this order.
     pub fn needs(&self) -> &[Need] {
         &self.needs
+    }
+
+    /// Slots that a derivation keeps in memory at once.
+    pub fn cells(&self) -> usize {
+        self.stages.iter().flat_map(|stage| &stage.known).map(|slots| slots.len()).sum()
+    }
+
+    /// Stored slots of the need at this place cannot be read: no row is made from what is missing there.
+    pub fn note_damage(&mut self, need: usize) {
+        self.damaged.push(self.needs[need].clone());
     }
 }
 

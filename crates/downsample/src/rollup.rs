@@ -70,8 +70,13 @@ pub(crate) fn rollup(
         SlotCoverage::After(earlier) => Some(fold(earlier)),
         SlotCoverage::Complete => Some(fold(Partial::NONE)),
         SlotCoverage::Expiring(row) => match pending.unwritten {
-            // The row and the points have no slot in common: no child is needed to tell them apart.
-            Some(points) => Some(stage.method.merge(row, points)),
+            // The row and the points have no slot in common: no child is needed to tell them apart. Where all children
+            // are there, their fold has the bits that a flush stores.
+            Some(points) => {
+                let all = fold(Partial::NONE);
+                let is_all = row.count.saturating_add(points.count) <= all.count;
+                Some(if is_all { all } else { stage.method.merge(row, points) })
+            }
             // A row that counts more than its children has more points: the children have expired, or a point was
             // written to the slot directly. (In a complete slot, several writers counted one child.)
             None => Some(fold(Partial::NONE)).filter(|all| row.count <= all.count),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use metric::{Aggregation, Partial, Retention, Slot};
+use metric::{Aggregation, Partial, Retention, Slot, Timestamp};
 
 use crate::{PendingPoints, StagePoint};
 
@@ -37,6 +37,35 @@ impl SortedPoints {
             points.reverse();
         }
         SortedPoints { points }
+    }
+
+    /// Cuts the points in two, between slots of the coarsest stage: no row depends on points of both. `None` where all
+    /// are in one such slot.
+    pub fn halves(&self, retention: &Retention) -> Option<(SortedPoints, SortedPoints)> {
+        let longest = i64::from(retention.longest().resolution());
+        let slot_of = |point: &StagePoint| time_of(point, retention) / longest;
+        let mut slots: Vec<i64> = self.points.iter().map(slot_of).collect();
+        slots.sort_unstable();
+        slots.dedup();
+        let middle = *slots.get(slots.len() / 2).filter(|_| slots.len() > 1)?;
+        let (earlier, later) = self.points.iter().partition(|point| slot_of(point) < middle);
+        Some((SortedPoints { points: earlier }, SortedPoints { points: later }))
+    }
+
+    /// The points of this span of time alone.
+    pub fn within(mut self, span: Range<Timestamp>, retention: &Retention) -> SortedPoints {
+        self.points.retain(|point| span.contains(&time_of(point, retention)));
+        self
+    }
+
+    /// How many there are, of all stages.
+    pub fn len(&self) -> usize {
+        self.points.len()
+    }
+
+    /// The stage, time and value of each, by stage and slot.
+    pub fn staged_times<'a>(&'a self, retention: &'a Retention) -> impl Iterator<Item = (usize, Timestamp, f64)> + 'a {
+        self.points.iter().map(|point| (usize::from(point.stage), time_of(point, retention), point.value))
     }
 
     /// Whether there are no points.
@@ -87,6 +116,11 @@ impl SortedPoints {
     }
 }
 
+/// The second at which a point's slot begins.
+fn time_of(point: &StagePoint, retention: &Retention) -> Timestamp {
+    retention.stages()[usize::from(point.stage)].time(point.slot)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,6 +143,19 @@ mod tests {
         let points: Vec<_> = sorted.of_stage(0).iter().map(|p| (p.slot, p.value)).collect();
         assert_eq!(points[..3], [(5, 1.0), (6, 3.0), (100, 9.0)]);
         assert_eq!(points.len(), 7);
+    }
+
+    #[test]
+    fn halves_share_no_slot_of_the_coarsest_stage() {
+        let retention: Retention = "60*60s:48*3600s".parse().unwrap();
+        let mut points = pending(&[(61, 1.0), (5, 2.0), (62, 3.0), (200, 4.0)]);
+        points.push_coarse(1, 1, 9.0);
+        let (earlier, later) = SortedPoints::of(&[&points]).halves(&retention).expect("three hours");
+        assert_eq!((earlier.len(), later.len(), later.of_stage(1).len()), (1, 4, 1));
+        let (earlier, later) = later.halves(&retention).expect("two hours");
+        assert_eq!((earlier.len(), later.len()), (3, 1));
+        assert!(earlier.halves(&retention).is_none() && later.halves(&retention).is_none());
+        assert_eq!(SortedPoints::of(&[&points]).within(3600..7200, &retention).len(), 3);
     }
 
     #[test]

@@ -72,11 +72,18 @@ pub struct Coverage {
     pub now: Timestamp,
     /// Since when the metric has its policy, in Unix seconds; `Timestamp::MAX` for an earlier policy.
     pub policy_since: Timestamp,
+    /// Whether this is the only writer. No row counts a point twice then, so a row that counts more than its finer
+    /// slots hold is right: they have expired, or were lost to damage.
+    pub is_alone: bool,
 }
 
 impl Coverage {
-    /// The time from which on the slots of this coarse stage still have all their finer slots.
+    /// The time from which on the slots of this coarse stage certainly have all their finer slots, whatever the stored
+    /// row counts.
     pub(crate) fn complete_from(&self, stage: usize, retention: &Retention) -> Timestamp {
+        if self.is_alone {
+            return Timestamp::MAX;
+        }
         self.policy_since.max(self.now.saturating_sub(retention.stages()[stage - 1].duration()))
     }
 

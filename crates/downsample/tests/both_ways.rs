@@ -10,7 +10,7 @@ use metric::{Aggregation, Partial, Policy, Retention, Slot};
 type Store = Vec<BTreeMap<Slot, Partial>>;
 
 fn coverage(all_writers: Stored, now: i64) -> Coverage {
-    Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0 }
+    Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0, is_alone: false }
 }
 
 fn put(store: &mut Store, rows: &[DerivedRow]) {

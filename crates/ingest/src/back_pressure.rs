@@ -1,10 +1,15 @@
 //! Back-pressure: when receivers wait, when they continue, and when points stay in the journal alone.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    iter::Sum,
+    ops::Add,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
+use downsample::{Growth, PendingPoints};
 use host::Clock;
 use tokio::sync::Notify;
 
@@ -13,8 +18,40 @@ use crate::{
     wal::{Appended, Exclusive, JournalSize},
 };
 
-/// Bytes that a slot in memory counts for: its value.
-pub(crate) const SLOT_BYTES: u64 = 8;
+/// Points in memory: what an operator sees of them, and what the limit is compared with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    /// Slots of points.
+    pub(crate) slots: u64,
+    /// Bytes, those reserved for later points included.
+    pub(crate) bytes: u64,
+}
+
+impl From<Growth> for Held {
+    fn from(growth: Growth) -> Held {
+        Held { slots: u64::from(growth.slots), bytes: u64::from(growth.bytes) }
+    }
+}
+
+impl From<&PendingPoints> for Held {
+    fn from(points: &PendingPoints) -> Held {
+        Held { slots: points.slots() as u64, bytes: points.bytes() as u64 }
+    }
+}
+
+impl Add for Held {
+    type Output = Held;
+
+    fn add(self, more: Held) -> Held {
+        Held { slots: self.slots + more.slots, bytes: self.bytes + more.bytes }
+    }
+}
+
+impl Sum for Held {
+    fn sum<I: Iterator<Item = Held>>(all: I) -> Held {
+        all.fold(Held::default(), Held::add)
+    }
+}
 
 /// Closed while too much is in memory or in the journal. Receivers ask before they accept, so their sockets fill and
 /// the senders' own queues take over, as with carbon's flow control.
@@ -25,6 +62,8 @@ pub(crate) struct BackPressure {
     journal: Arc<JournalSize>,
     /// Slots of points in memory, those of flush jobs included.
     slots: AtomicU64,
+    /// Their bytes.
+    bytes: AtomicU64,
     is_closed: AtomicBool,
     /// Whether points stay in the journal alone.
     is_spilling: AtomicBool,
@@ -47,6 +86,7 @@ impl BackPressure {
             journal_limit,
             journal,
             slots: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_spilling: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
@@ -113,8 +153,9 @@ impl BackPressure {
 
     /// Counts new points in memory or the journal. At half of a limit the flush cycle begins, at the limit
     /// receivers wait.
-    pub(crate) fn added(&self, slots: u64) {
-        self.slots.fetch_add(slots, Ordering::Relaxed);
+    pub(crate) fn added(&self, more: Held) {
+        self.slots.fetch_add(more.slots, Ordering::Relaxed);
+        self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
         if self.is_half_full() {
             self.flush.notify_one();
             if self.is_full() {
@@ -123,9 +164,10 @@ impl BackPressure {
         }
     }
 
-    /// Counts slots that are stored now.
-    pub(crate) fn stored(&self, slots: u64) {
-        self.slots.fetch_sub(slots, Ordering::Relaxed);
+    /// Counts points that are stored now.
+    pub(crate) fn stored(&self, points: Held) {
+        self.slots.fetch_sub(points.slots, Ordering::Relaxed);
+        self.bytes.fetch_sub(points.bytes, Ordering::Relaxed);
         self.open_again();
     }
 
@@ -158,7 +200,7 @@ impl BackPressure {
     }
 
     fn memory_bytes(&self) -> u64 {
-        SLOT_BYTES * self.slots.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     /// Opens, also where another thread closed late: everything may be stored between its look and its closing.
@@ -221,6 +263,8 @@ mod tests {
 
     use super::*;
 
+    const TWO: Held = Held { slots: 2, bytes: 16 };
+
     fn back_pressure(memory_limit: u64) -> Arc<BackPressure> {
         Arc::new(BackPressure::new(memory_limit, 100, Arc::default(), Arc::new(SystemClock)))
     }
@@ -228,8 +272,8 @@ mod tests {
     #[tokio::test]
     async fn a_wait_ends_at_once_when_everything_is_stored_already() {
         let pressure = back_pressure(8);
-        pressure.added(2);
-        pressure.stored(2);
+        pressure.added(TWO);
+        pressure.stored(TWO);
         // As when another thread saw it full before and closes it after.
         pressure.is_closed.store(true, Ordering::Release);
         let waited = tokio::time::timeout(std::time::Duration::from_secs(5), pressure.wait()).await;
@@ -239,7 +283,7 @@ mod tests {
     #[tokio::test]
     async fn waits_end_when_the_program_stops() {
         let pressure = back_pressure(8);
-        pressure.added(2);
+        pressure.added(TWO);
         let waiting = tokio::spawn({
             let pressure = pressure.clone();
             async move { pressure.wait().await }
@@ -254,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn receivers_wait_while_memory_is_full_and_no_longer() {
         let pressure = back_pressure(8);
-        pressure.added(2);
+        pressure.added(TWO);
         assert!(pressure.is_closed());
         let waiting = tokio::spawn({
             let pressure = pressure.clone();
@@ -262,7 +306,7 @@ mod tests {
         });
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         assert!(!waiting.is_finished());
-        pressure.stored(2);
+        pressure.stored(TWO);
         let waited = tokio::time::timeout(std::time::Duration::from_secs(5), waiting).await;
         assert!(waited.is_ok());
     }

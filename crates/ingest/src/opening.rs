@@ -14,10 +14,10 @@ use store::Store;
 use crate::{
     accept::{Acceptor, AcceptorParts, NewMetrics, Resolver, Sync},
     active_rules::ActiveRules,
-    back_pressure::BackPressure,
+    back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
     deletion::Deletion,
-    flush::{CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
+    flush::{Aside, CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
     ingest::Ingest,
     memtable::Memtable,
     options::{IngestError, IngestOptions},
@@ -53,7 +53,7 @@ impl Ingest {
         let (journal, mut recovered) = memory
             .recover(&options)
             .map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })?;
-        let owners = Owners::new(memory, journal, rules, &mut recovered);
+        let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
         let jobs = std::mem::take(&mut recovered.jobs);
         let ingest = owners.start(&options, recovered);
         if !jobs.is_empty() {
@@ -118,14 +118,19 @@ struct Owners {
 }
 
 impl Owners {
-    fn new(memory: Memory, journal: Arc<Journal>, rules: Rules, recovered: &mut Recovered) -> Owners {
+    fn new(
+        memory: Memory,
+        journal: Arc<Journal>,
+        rules: Rules,
+        options: &IngestOptions,
+        recovered: &mut Recovered,
+    ) -> Owners {
         let Memory { clock, time, store, registry, policies, back_pressure, memtable, .. } = &memory;
         let health = Arc::new(StoreHealth::new(clock.clone()));
         let reading = CallHealth::new(Outage::new(clock.clone()));
         let spill = Arc::new(Spill::new(journal.clone(), back_pressure.clone(), health.clone(), reading));
         spill.resume(&recovered.left);
-        let slots_aside = recovered.jobs.iter().map(|job| job.points.slots() as u64).sum();
-        memtable.count_recovered(slots_aside);
+        memtable.count_recovered(recovered.jobs.iter().map(|job| Held::from(&job.points)).sum());
         if !recovered.jobs.is_empty() {
             memtable.set_jobs_aside();
         }
@@ -142,6 +147,7 @@ impl Owners {
             health: health.clone(),
             clock: clock.clone(),
             time: time.clone(),
+            aside: Aside::new(options.host.clone(), &options.journal_dir, options.damage.clone()),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }
     }

@@ -13,7 +13,6 @@ use metric::{MetricId, Timestamp};
 use store::{MetricRecord, PolicyChange};
 
 use crate::{
-    back_pressure::SLOT_BYTES,
     flush::RowWriter,
     memtable::{FlushJob, LockedMemtable, Memtable},
     policy_table::{JournalPolicyIds, Policies},
@@ -72,7 +71,7 @@ pub(crate) fn recover(
         policies,
         memtable: memtable.lock(),
         recovered: Recovered::default(),
-        slots: 0,
+        bytes: 0,
         early: HashMap::new(),
         points: Vec::new(),
     };
@@ -81,7 +80,7 @@ pub(crate) fn recover(
     let mut segments = segments.iter();
     for segment in segments.by_ref() {
         replay.take_segment(folder, segment)?;
-        if SLOT_BYTES * replay.slots as u64 > memory_limit {
+        if replay.bytes > memory_limit {
             break;
         }
     }
@@ -134,8 +133,8 @@ struct Replay<'a> {
     policies: &'a Policies,
     memtable: LockedMemtable<'a>,
     recovered: Recovered,
-    /// Slots in memory.
-    slots: usize,
+    /// Bytes of points in memory.
+    bytes: u64,
     // Points before the record of their metric; an intact journal has none.
     early: HashMap<MetricId, Vec<(Now, ResolvedPoint)>>,
     points: Vec<ResolvedPoint>,
@@ -233,7 +232,7 @@ impl Replay<'_> {
         if deleted.is_empty() {
             return;
         }
-        self.slots = self.slots.saturating_sub(self.memtable.delete_recovered(&deleted));
+        self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&deleted).bytes);
         self.registry.remove(&deleted);
         for metric in &deleted {
             self.early.remove(metric);
@@ -282,7 +281,7 @@ impl Replay<'_> {
     }
 
     fn apply(&mut self, now: Now) {
-        self.slots += self.memtable.apply_recovered(Journalled::read_back(&self.points, now));
+        self.bytes += u64::from(self.memtable.apply_recovered(Journalled::read_back(&self.points, now)).bytes);
         self.recovered.restored.points += self.points.len() as u64;
     }
 }

@@ -82,7 +82,7 @@ impl Registration {
             if let Err(error) = &deleted {
                 self.errors.fetch_add(1, Relaxed);
                 self.health.registration.failed(error, NOT_DELETED);
-                return deleted;
+                return deleted.map_err(StoreError::from);
             }
             self.health.registration.worked(WORKED);
             self.deleted.lock().drain(..group.len());
@@ -123,7 +123,7 @@ impl Registration {
             if let Err(error) = &written {
                 self.errors.fetch_add(1, Relaxed);
                 self.health.registration.failed(error, FAILED);
-                return written;
+                return written.map_err(StoreError::from);
             }
             self.health.registration.worked(WORKED);
             // Only now: a caller may be cancelled while it waits for the store.

@@ -195,6 +195,12 @@ counters! {
         |stats| stats.writer.counters().metrics.load(Relaxed);
     flushed_points: u64, total "plumbago_flushed_points_total", "Points written out.",
         |stats| stats.writer.counters().points.load(Relaxed);
+    points_aside: u64, total "plumbago_points_set_aside_total",
+        "Points that the store cannot take and that are in files of the folder damaged.",
+        |stats| stats.writer.points_aside();
+    doubtful_slots: u64, total "plumbago_damaged_slots_kept_total",
+        "Coarse slots that stayed as they were stored because finer slots under them are damaged.",
+        |stats| stats.writer.counters().doubtful.load(Relaxed);
     fetches: u64, total "plumbago_series_read_total", "Series read.",
         |stats| stats.reader.counters().series.load(Relaxed);
     flush: Histogram, total "plumbago_flush_seconds", "Time to write out a group of metrics.",

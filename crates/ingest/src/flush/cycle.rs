@@ -216,7 +216,7 @@ impl FlushCycle {
         self.metrics.store(u64::from(count), SeqCst);
         let names = journal.synced().await;
         let late = self.write_all(count, pace, may_take, names).await;
-        self.write_late(late, may_take, names).await;
+        self.write_late(late, may_take, names).await.map_err(io::Error::other)?;
         self.with.policy_changes.judge_newcomers(may_take).await;
         self.with.registration.register().await.map_err(io::Error::other)?;
         self.with.writer.sync_store().await.map_err(io::Error::other)?;
@@ -244,13 +244,19 @@ impl FlushCycle {
 
     /// Waits for the jobs that other callers took: until they are stored, the journal has to cover them. Writes the
     /// points of `late` behind them.
-    async fn write_late(&self, mut late: Vec<MetricId>, may_take: MayTake, names: NamesOnDisk) {
+    async fn write_late(
+        &self,
+        mut late: Vec<MetricId>,
+        may_take: MayTake,
+        names: NamesOnDisk,
+    ) -> Result<(), StoreError> {
         loop {
-            while 0 < self.with.memtable.lock().jobs() {
+            while self.with.writer.doubtful() < self.with.memtable.lock().jobs() {
                 tokio::time::sleep(POLL_JOBS).await;
             }
+            self.with.writer.write_doubtful(names).await?;
             if late.is_empty() {
-                return;
+                return Ok(());
             }
             let jobs = self.take_late(&mut late, may_take);
             self.with.writer.write(jobs, names).await;

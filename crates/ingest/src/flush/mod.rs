@@ -1,12 +1,15 @@
 //! From the memtable to the store: flush cycles, and spilled points on their way back.
 
+mod attempt;
 mod cycle;
 mod outcome;
 mod plan;
 mod read_back;
 mod row_writer;
+mod set_aside;
 
 pub(crate) use cycle::{CycleParts, FlushCycle};
 pub use outcome::{FlushError, FlushProgress};
 pub(crate) use read_back::{ReadBack, ReadBackParts};
 pub(crate) use row_writer::{RowWriter, RowWriterParts};
+pub(crate) use set_aside::Aside;

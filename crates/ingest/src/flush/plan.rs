@@ -2,11 +2,11 @@
 //!
 //! Points that come after everything stored of their metric extend this writer's partials, and nothing is read. For all
 //! others the coarse slots they touch are derived again from stored slots, and the driver says which part of those is
-//! this writer's.
+//! this writer's. Points of many coarse slots are derived in pieces, so that the slots in memory stay few.
 
-use std::ops::Range;
+use std::{borrow::Cow, ops::Range};
 
-use downsample::{Coverage, DerivedRow, NextPartials, SortedPoints, WritePlan, WriterPartials};
+use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, WritePlan, WriterPartials};
 use metric::{Partial, Policy, Slot};
 use store::{Cells, Fetch, Run};
 
@@ -23,50 +23,104 @@ impl<'a> JobPoints<'a> {
     pub(super) fn of(job: &'a FlushJob, policy: &'a Policy) -> JobPoints<'a> {
         JobPoints { job, policy, points: SortedPoints::of(&[&job.points]) }
     }
+
+    /// Cuts the job into pieces that cost at most `most`, or have one slot of the coarsest stage each.
+    pub(super) fn pieces(&'a self, coverage: Coverage, most: usize) -> Vec<Piece<'a>> {
+        let mut left = vec![Piece::new(self, Cow::Borrowed(&self.points), coverage)];
+        let mut pieces = Vec::new();
+        while let Some(piece) = left.pop() {
+            match piece.points.halves(&self.policy.retention).filter(|_| most < piece.cost) {
+                Some((earlier, later)) => {
+                    left.extend([later, earlier].map(|half| Piece::new(self, Cow::Owned(half), coverage)));
+                }
+                None => pieces.push(piece),
+            }
+        }
+        if let Some(last) = pieces.last_mut() {
+            last.is_last = true;
+        }
+        pieces
+    }
 }
 
-/// How the rows of one job are derived.
+/// Points of a job whose rows are made and written together.
+pub(super) struct Piece<'a> {
+    pub(super) of: &'a JobPoints<'a>,
+    points: Cow<'a, SortedPoints>,
+    coverage: Coverage,
+    /// Whether no other piece of the job comes after this one.
+    pub(super) is_last: bool,
+    /// Slots that it keeps in memory, about.
+    pub(super) cost: usize,
+}
+
+impl<'a> Piece<'a> {
+    fn new(of: &'a JobPoints<'a>, points: Cow<'a, SortedPoints>, coverage: Coverage) -> Piece<'a> {
+        let mut piece = Piece { of, points, coverage, is_last: true, cost: 0 };
+        let derived = match FlushPlan::of(&piece) {
+            FlushPlan::Extend(..) => 0,
+            FlushPlan::Derive(plan) => plan.cells(),
+            FlushPlan::Rows(plan) => plan.cells(),
+        };
+        (piece.cost, piece.is_last) = (piece.points.len() + derived, false);
+        piece
+    }
+}
+
+/// How the rows of one piece are derived.
 pub(super) enum FlushPlan<'a> {
     /// From this writer's partials, which are these afterwards.
     Extend(Vec<DerivedRow>, WriterPartials),
     /// From stored slots.
     Derive(WritePlan<'a>),
+    /// From stored slots; a later piece says what this writer has stored.
+    Rows(ReadPlan<'a>),
 }
 
 impl<'a> FlushPlan<'a> {
-    pub(super) fn of(job: &'a JobPoints<'a>, coverage: Coverage) -> FlushPlan<'a> {
-        let partials = job.job.partials.as_ref();
-        if let Some(partials) = partials.filter(|partials| partials.precedes(&job.points)) {
+    pub(super) fn of(piece: &'a Piece<'a>) -> FlushPlan<'a> {
+        let Piece { of: JobPoints { job, policy, .. }, points, coverage, .. } = piece;
+        if !piece.is_last {
+            return FlushPlan::Rows(ReadPlan::new(policy, points, *coverage, policy.retention.stages().len() - 1));
+        }
+        let partials = job.partials.as_ref();
+        if let Some(partials) = partials.filter(|partials| partials.precedes(points)) {
             let mut partials = partials.clone();
-            let rows = partials.extend(job.policy, &job.points);
+            let rows = partials.extend(policy, points);
             return FlushPlan::Extend(rows, partials);
         }
-        FlushPlan::Derive(WritePlan::new(job.policy, &job.points, coverage, partials))
+        FlushPlan::Derive(WritePlan::new(policy, points, *coverage, partials))
     }
 
     /// The stored slots that the plan needs.
-    pub(super) fn fetches(&self, job: &JobPoints<'_>, name: &str) -> Vec<Fetch> {
-        let FlushPlan::Derive(plan) = self else { return Vec::new() };
-        let fetch = |need: &downsample::Need| Fetch {
-            metric: job.job.metric,
+    pub(super) fn fetches(&self, piece: &Piece<'_>, name: &str) -> Vec<Fetch> {
+        let (job, policy) = (piece.of.job, piece.of.policy);
+        let fetch = |need: &Need| Fetch {
+            metric: job.metric,
             name: name.to_owned(),
-            table: job.policy.retention.table(need.stage),
+            table: policy.retention.table(need.stage),
             first_slot: need.slots.start,
             end_slot: need.slots.end,
-            aggregation: job.policy.aggregation,
+            aggregation: policy.aggregation,
         };
-        plan.needs().map(fetch).collect()
+        match self {
+            FlushPlan::Extend(..) => Vec::new(),
+            FlushPlan::Derive(plan) => plan.needs().map(fetch).collect(),
+            FlushPlan::Rows(plan) => plan.needs().iter().map(fetch).collect(),
+        }
     }
 }
 
-/// The rows of a group of jobs.
+/// The rows of a group of pieces.
 #[derive(Default)]
 pub(super) struct GroupRows {
     /// Rows as they are written.
     pub(super) rows: Vec<Run>,
     /// Rows with every writer's total; the driver says which part is this writer's.
     pub(super) totals: Vec<Run>,
-    /// This writer's partials after the write, a job each.
+    /// Coarse slots that stay as they are stored, because slots under them are damaged.
+    pub(super) doubtful: usize,
+    /// This writer's partials after the write, a piece each.
     next: Vec<AfterWrite>,
 }
 
@@ -79,47 +133,65 @@ enum AfterWrite {
 }
 
 impl GroupRows {
-    /// Adds the rows of a job. `cells` are the answers to its plan's fetches.
-    pub(super) fn add(&mut self, job: &JobPoints<'_>, name: &str, plan: FlushPlan<'_>, cells: &[Cells]) {
-        let run = |row: DerivedRow| Run {
-            metric: job.job.metric,
-            name: name.to_owned(),
-            table: job.policy.retention.table(row.stage),
-            first_slot: row.first_slot,
-            values: row.values,
-            counts: row.counts,
-            aggregation: job.policy.aggregation,
-        };
-        match plan {
+    /// Adds the rows of a piece. `cells` are the answers to its plan's fetches.
+    pub(super) fn add(&mut self, piece: &Piece<'_>, name: &str, plan: FlushPlan<'_>, cells: &[Cells]) {
+        let stored: Vec<(&[f64], &[u32])> = cells.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
+        let damaged = (0..cells.len()).filter(|&need| cells[need].is_damaged);
+        let first = self.totals.len();
+        let next = match plan {
             FlushPlan::Extend(rows, partials) => {
+                let run = |row| run(piece.of, name, row);
                 self.rows.extend(rows.into_iter().map(run));
-                self.next.push(AfterWrite::Known(Some(partials)));
+                AfterWrite::Known(Some(partials))
             }
-            FlushPlan::Derive(plan) => {
-                let stored: Vec<(&[f64], &[u32])> =
-                    cells.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
+            FlushPlan::Derive(mut plan) => {
+                damaged.for_each(|need| plan.note_damage(need));
                 let derived = plan.derive(&stored);
-                let first = self.totals.len();
-                for row in derived.rows {
-                    let list = if row.stage == 0 { &mut self.rows } else { &mut self.totals };
-                    list.push(run(row));
-                }
-                self.next.push(match derived.next {
+                self.doubtful += derived.doubtful;
+                self.push_derived(piece.of, name, derived.rows);
+                match derived.next {
                     Some(next) if first < self.totals.len() => AfterWrite::FromTotals(next, first..self.totals.len()),
                     next => AfterWrite::Known(next.map(|next| next.as_derived().clone())),
-                });
+                }
             }
+            FlushPlan::Rows(mut plan) => {
+                damaged.for_each(|need| plan.note_damage(need));
+                let derived = plan.derive(&stored);
+                self.doubtful += derived.doubtful.len();
+                self.push_derived(piece.of, name, derived.rows);
+                AfterWrite::Known(None)
+            }
+        };
+        self.next.push(next);
+    }
+
+    fn push_derived(&mut self, job: &JobPoints<'_>, name: &str, rows: Vec<DerivedRow>) {
+        for row in rows {
+            let list = if row.stage == 0 { &mut self.rows } else { &mut self.totals };
+            list.push(run(job, name, row));
         }
     }
 
-    /// This writer's partials after the write, a job each, where they are known. `own` are this writer's parts of the
+    /// This writer's partials after the write, a piece each, where they are known. `own` are this writer's parts of the
     /// totals.
-    pub(super) fn partials(self, jobs: &[JobPoints<'_>], own: &[Run]) -> Vec<Option<WriterPartials>> {
-        let known = |(job, next): (&JobPoints<'_>, AfterWrite)| match next {
+    pub(super) fn partials(self, pieces: &[Piece<'_>], own: &[Run]) -> Vec<Option<WriterPartials>> {
+        let known = |(piece, next): (&Piece<'_>, AfterWrite)| match next {
             AfterWrite::Known(partials) => partials,
-            AfterWrite::FromTotals(next, range) => from_totals(job, next, own.get(range)?),
+            AfterWrite::FromTotals(next, range) => from_totals(piece.of, next, own.get(range)?),
         };
-        jobs.iter().zip(self.next).map(known).collect()
+        pieces.iter().zip(self.next).map(known).collect()
+    }
+}
+
+fn run(job: &JobPoints<'_>, name: &str, row: DerivedRow) -> Run {
+    Run {
+        metric: job.job.metric,
+        name: name.to_owned(),
+        table: job.policy.retention.table(row.stage),
+        first_slot: row.first_slot,
+        values: row.values,
+        counts: row.counts,
+        aggregation: job.policy.aggregation,
     }
 }
 

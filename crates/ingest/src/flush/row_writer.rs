@@ -1,4 +1,8 @@
 //! Jobs to rows in the store, however often the store fails first.
+//!
+//! A failure that may pass is retried until it does. One that cannot (damage, rejected rows, a panic) is tried on ever
+//! smaller parts of the group, until only the jobs that cannot be stored are left. Once the store has taken others, so
+//! that it is not the store as a whole that fails, the points of these jobs are set aside (`set_aside.rs`).
 
 use std::{
     pin::pin,
@@ -9,19 +13,22 @@ use std::{
     time::Duration,
 };
 
-use downsample::{Coverage, Stored, WriterPartials};
 use host::{Clock, JudgingTime};
 use metadata::Registry;
-use metric::Timestamp;
+use parking_lot::Mutex;
 use store::{Store, StoreError};
 
-use super::plan::{FlushPlan, GroupRows, JobPoints};
+use super::{
+    attempt::{Attempt, Written},
+    plan::JobPoints,
+    set_aside::Aside,
+};
 use crate::{
-    back_pressure::BackPressure,
-    backoff::store_backoff,
+    back_pressure::{BackPressure, Held},
+    backoff::{JOURNAL_RETRY, store_backoff},
     counters::Durations,
     memtable::{FlushJob, Memtable},
-    no_panic::NoPanic,
+    no_panic::{CallError, NoPanic},
     spill::Spill,
     store_health::StoreHealth,
     wal::{Journal, NamesOnDisk},
@@ -29,6 +36,12 @@ use crate::{
 
 /// A store that does not answer for this long does not take points: they spill rather than keep senders waiting.
 const SLOW: Duration = Duration::from_secs(5);
+
+/// Slots of points that are sorted and written together: few enough to be small beside the points in memory.
+const GROUP_SLOTS: u64 = 256 << 10;
+
+/// Jobs that cannot be stored, while no other can: more than these, and the store as a whole fails.
+const FEW: usize = 8;
 
 const FAILED: &str = "cannot write points to the store; they are safe in the journal; retrying";
 const WORKED: &str = "the store accepts points again";
@@ -41,6 +54,8 @@ pub(crate) struct FlushCounters {
     pub(crate) metrics: AtomicU64,
     /// Stage-0 points.
     pub(crate) points: AtomicU64,
+    /// Coarse slots that stayed as they were stored, because slots under them are damaged.
+    pub(crate) doubtful: AtomicU64,
     /// How long a group of metrics took.
     pub(crate) groups: Durations,
 }
@@ -55,21 +70,43 @@ pub(crate) struct RowWriterParts {
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) time: Arc<JudgingTime>,
+    pub(crate) aside: Aside,
 }
 
 /// Writes jobs to the store.
 pub(crate) struct RowWriter {
     with: RowWriterParts,
     counters: FlushCounters,
+    /// Jobs that alone fail for good, while it is not known whether the store takes others.
+    doubtful: Mutex<Vec<DoubtfulJob>>,
 }
+
+struct DoubtfulJob {
+    job: Arc<FlushJob>,
+    /// Metrics stored when it failed first.
+    stored_before: u64,
+}
+
+/// A job that cannot be stored, at its place in the group, and why.
+type Refused = (usize, Arc<CallError>);
 
 impl RowWriter {
     pub(crate) fn new(with: RowWriterParts) -> Arc<RowWriter> {
-        Arc::new(RowWriter { with, counters: FlushCounters::default() })
+        Arc::new(RowWriter { with, counters: FlushCounters::default(), doubtful: Mutex::default() })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
         &self.counters
+    }
+
+    /// Points that were set aside since the start.
+    pub(crate) fn points_aside(&self) -> u64 {
+        self.with.aside.points()
+    }
+
+    /// Jobs that alone fail for good, while the store takes no others.
+    pub(crate) fn doubtful(&self) -> usize {
+        self.doubtful.lock().len()
     }
 
     /// Stores the jobs, retrying until the driver accepts them, and releases them. In a task of its own, which ends
@@ -91,52 +128,152 @@ impl RowWriter {
         .await;
     }
 
+    /// Writes the jobs again that failed for good while no others were stored. Where others are stored by now, those
+    /// that still fail are set aside.
+    ///
+    /// # Errors
+    /// What the store says, where nothing else is stored either: the journal must keep the points.
+    pub(crate) async fn write_doubtful(self: &Arc<RowWriter>, names: NamesOnDisk) -> Result<(), StoreError> {
+        let doubtful = std::mem::take(&mut *self.doubtful.lock());
+        if doubtful.is_empty() {
+            return Ok(());
+        }
+        let (count, stored) = (doubtful.len(), self.counters.metrics.load(Relaxed));
+        let are_others_stored = doubtful.iter().any(|job| job.stored_before < stored);
+        let jobs: Vec<Arc<FlushJob>> = doubtful.iter().map(|doubtful| doubtful.job.clone()).collect();
+        let writer = self.clone();
+        run_to_its_end(async move { writer.write_group(jobs, are_others_stored, names).await }).await;
+        match self.doubtful() {
+            0 => Ok(()),
+            left => Err(StoreError::Unavailable(format!(
+                "the store rejects the points of {left} of {count} metrics and no other points came; they stay in the journal"
+            ))),
+        }
+    }
+
     /// Waits until all rows are on the store's disk.
     pub(crate) async fn sync_store(&self) -> Result<(), StoreError> {
         let synced = NoPanic::new(self.with.store.sync()).await;
         if synced.is_err() {
             self.counters.store_errors.fetch_add(1, Relaxed);
         }
-        synced
+        synced.map_err(StoreError::from)
     }
 
-    async fn write_until_stored(&self, jobs: Vec<Arc<FlushJob>>, _: NamesOnDisk) {
-        if jobs.is_empty() {
-            return;
+    async fn write_until_stored(&self, jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {
+        let mut jobs = jobs.into_iter().peekable();
+        while jobs.peek().is_some() {
+            let (mut group, mut slots) = (Vec::new(), 0);
+            while let Some(job) = jobs.next_if(|_| slots < GROUP_SLOTS) {
+                slots += Held::from(&job.points).slots;
+                group.push(job);
+            }
+            self.write_group(group, false, names).await;
         }
-        let RowWriterParts { memtable, back_pressure, clock, health, .. } = &self.with;
+    }
+
+    /// Writes a group until each of its jobs is stored, set aside or doubtful. `are_others_stored` says that the store
+    /// takes other points.
+    async fn write_group(&self, group: Vec<Arc<FlushJob>>, are_others_stored: bool, _: NamesOnDisk) {
+        let RowWriterParts { memtable, clock, health, .. } = &self.with;
         let (policies, began) = (memtable.policies(), clock.instant());
-        let sorted: Vec<JobPoints<'_>> =
-            jobs.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)])).collect();
+        let stored_before = self.counters.metrics.load(Relaxed);
+        let mut left = group;
         let mut backoff = store_backoff();
-        let partials = loop {
-            match self.write_or_spill(&sorted).await {
-                Ok(partials) => break partials,
+        while !left.is_empty() {
+            // A job that fails while others were stored before is to blame itself.
+            let is_store_good = are_others_stored || stored_before < self.counters.metrics.load(Relaxed);
+            let sorted: Vec<JobPoints<'_>> =
+                left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)])).collect();
+            let refused = self.write_parts(&sorted, &left).await;
+            let is_any_stored = refused.len() < left.len();
+            if is_any_stored {
+                health.writes.worked(WORKED);
+            }
+            if is_store_good {
+                for (place, error) in &refused {
+                    self.set_aside(&sorted[*place], &left[*place], error).await;
+                }
+                break;
+            }
+            if !is_any_stored && refused.len() <= FEW {
+                let doubtful = left.drain(..).map(|job| DoubtfulJob { job, stored_before });
+                self.doubtful.lock().extend(doubtful);
+                break;
+            }
+            if let Some((_, error)) = refused.first().filter(|_| !is_any_stored) {
+                self.note_failure(error);
+                health.writes.wait(&mut backoff).await;
+            }
+            left = refused.iter().map(|&(place, _)| left[place].clone()).collect();
+        }
+        self.counters.groups.observe(clock.instant().saturating_duration_since(began));
+    }
+
+    async fn set_aside(&self, points: &JobPoints<'_>, job: &Arc<FlushJob>, error: &CallError) {
+        while let Err(problem) = self.with.aside.put(points, &self.with.registry, error) {
+            self.note_failure(&problem);
+            tokio::time::sleep(JOURNAL_RETRY).await;
+        }
+        self.release(std::slice::from_ref(job), &[None]);
+    }
+
+    /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone.
+    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>]) -> Vec<Refused> {
+        let (mut parts, mut refused, mut backoff) = (vec![0..sorted.len()], Vec::new(), store_backoff());
+        let mut is_any_stored = false;
+        while let Some(part) = parts.pop() {
+            match self.write_or_spill(&sorted[part.clone()]).await {
+                Ok(written) => {
+                    is_any_stored = true;
+                    self.counters.doubtful.fetch_add(written.doubtful as u64, Relaxed);
+                    self.stored(&sorted[part.clone()], &jobs[part], &written);
+                }
+                Err(error) if error.is_lasting() => {
+                    self.counters.store_errors.fetch_add(1, Relaxed);
+                    // Where nothing can be stored, the store need not be asked for each job.
+                    if part.len() == 1 || !is_any_stored && FEW < refused.len() {
+                        let error = Arc::new(error);
+                        refused.extend(part.map(|place| (place, error.clone())));
+                    } else {
+                        let middle = part.start + part.len() / 2;
+                        parts.extend([middle..part.end, part.start..middle]);
+                    }
+                }
                 Err(error) => {
                     self.counters.store_errors.fetch_add(1, Relaxed);
                     self.note_failure(&error);
-                    health.writes.wait(&mut backoff).await;
+                    self.with.health.writes.wait(&mut backoff).await;
+                    parts.push(part);
                 }
             }
-        };
-        health.writes.worked(WORKED);
+        }
+        refused
+    }
+
+    fn stored(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], written: &Written) {
         let points = sorted.iter().map(|job| job.points.of_stage(0).len() as u64).sum();
-        drop(sorted);
-        self.counters.groups.observe(clock.instant().saturating_duration_since(began));
-        self.counters.metrics.fetch_add(jobs.len() as u64, Relaxed);
         self.counters.points.fetch_add(points, Relaxed);
+        self.counters.metrics.fetch_add(jobs.len() as u64, Relaxed);
+        self.release(jobs, &written.partials);
+    }
+
+    /// Lets go of jobs, after which this writer's partials are these.
+    fn release(&self, jobs: &[Arc<FlushJob>], partials: &[Option<downsample::WriterPartials>]) {
         {
-            let mut memtable = memtable.lock();
-            for (job, partials) in jobs.iter().zip(&partials) {
+            let mut memtable = self.with.memtable.lock();
+            for (job, partials) in jobs.iter().zip(partials) {
                 memtable.stored(job, partials.as_ref());
             }
         }
-        back_pressure.stored(jobs.iter().map(|job| job.points.slots() as u64).sum());
+        self.with.back_pressure.stored(jobs.iter().map(|job| Held::from(&job.points)).sum());
     }
 
     /// Writes once. Points begin to spill, if memory is full, while the store does not answer.
-    async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Vec<Option<WriterPartials>>, StoreError> {
-        let mut attempt = pin!(NoPanic::new(self.write_once(jobs)));
+    async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Written, CallError> {
+        let RowWriterParts { store, registry, time, .. } = &self.with;
+        let once = Attempt { store, registry, time };
+        let mut attempt = pin!(NoPanic::new(once.write(jobs)));
         match tokio::time::timeout(SLOW, &mut attempt).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -149,50 +286,6 @@ impl RowWriter {
     fn note_failure(&self, error: &dyn std::fmt::Display) {
         self.with.health.writes.failed(error, FAILED);
         self.with.spill.begin_if_full();
-    }
-
-    /// Writes rows of every stage. Returns what this writer has stored of each metric then, where that is known.
-    async fn write_once(&self, jobs: &[JobPoints<'_>]) -> Result<Vec<Option<WriterPartials>>, StoreError> {
-        let store = &self.with.store;
-        let now = self.with.time.reached();
-        let plans: Vec<FlushPlan<'_>> = jobs.iter().map(|job| FlushPlan::of(job, self.coverage(job, now))).collect();
-        let (mut fetches, mut fetched) = (Vec::new(), Vec::with_capacity(jobs.len()));
-        {
-            let names = self.with.registry.read();
-            for (job, plan) in jobs.iter().zip(&plans) {
-                let before = fetches.len();
-                fetches.extend(plan.fetches(job, names.name(job.job.metric)));
-                fetched.push(before..fetches.len());
-            }
-        }
-        let cells = if fetches.is_empty() { Vec::new() } else { store.points.fetch(fetches).await? };
-        let mut group = GroupRows::default();
-        {
-            let names = self.with.registry.read();
-            for ((job, plan), range) in jobs.iter().zip(plans).zip(fetched) {
-                group.add(job, names.name(job.job.metric), plan, cells.get(range).unwrap_or_default());
-            }
-        }
-        let (mut rows, totals) = (std::mem::take(&mut group.rows), std::mem::take(&mut group.totals));
-        let own = match &store.shared {
-            Some(shared) if !totals.is_empty() => shared.writer_partials(totals).await?,
-            _ => totals,
-        };
-        let partials = group.partials(jobs, &own);
-        rows.extend(own);
-        store.points.write(rows).await?;
-        Ok(partials)
-    }
-
-    /// How far the rows in the store reach.
-    fn coverage(&self, job: &JobPoints<'_>, now: Timestamp) -> Coverage {
-        let history = self.with.registry.policies(job.job.metric);
-        let current = history.as_ref().and_then(|history| history.last());
-        let policy_since =
-            current.filter(|last| last.policy == job.job.policy).map_or(Timestamp::MAX, |last| last.since);
-        // Only the store knows what another writer has stored.
-        let all_writers = if self.with.store.shared.is_none() { job.job.stored_before() } else { Stored::Unknown };
-        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since }
     }
 }
 

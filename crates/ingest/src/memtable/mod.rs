@@ -10,7 +10,7 @@ mod writer_partials;
 
 use std::sync::Arc;
 
-use downsample::WriterPartials;
+use downsample::{Growth, WriterPartials};
 use metadata::{PolicyId, Registry};
 use metric::MetricId;
 use parking_lot::{Mutex, MutexGuard};
@@ -21,7 +21,7 @@ use self::{
     slots::{NO_POLICY, Rejects, Slots},
 };
 use crate::{
-    back_pressure::BackPressure,
+    back_pressure::{BackPressure, Held},
     policy_table::{Policies, PolicyTable},
     wal::{Appended, Journalled, ResolvedPoint},
 };
@@ -60,7 +60,7 @@ impl Memtable {
         locked.ensure(appended.points().points());
         let (rejects, grew) = locked.slots.apply(appended.points(), &locked.table);
         // Under the lock, so that no flush stores these slots before they are counted.
-        self.back_pressure.added(grew as u64);
+        self.back_pressure.added(grew.into());
         rejects
     }
 
@@ -69,7 +69,7 @@ impl Memtable {
         let mut locked = self.lock();
         locked.ensure(appended.points().points());
         let rejects = locked.slots.check(appended.points(), &locked.table);
-        self.back_pressure.added(0);
+        self.back_pressure.added(Held::default());
         rejects
     }
 
@@ -86,7 +86,7 @@ impl Memtable {
         known.retain(|point| locked.policy(point.metric).is_some());
         let known = Journalled::read_back(&known, points.accepted_at());
         let (_, grew) = locked.slots.apply(known, &locked.table);
-        self.back_pressure.added(grew as u64);
+        self.back_pressure.added(grew.into());
     }
 
     /// Every policy that a job can have.
@@ -100,9 +100,9 @@ impl Memtable {
         LockedMemtable { table: self.policies.table(), slots, memtable: self }
     }
 
-    /// Counts the slots of recovered points, and those of jobs set aside.
-    pub(crate) fn count_recovered(&self, set_aside: u64) {
-        self.back_pressure.added(self.slots.lock().pending_slots() + set_aside);
+    /// Counts recovered points, and those of jobs set aside.
+    pub(crate) fn count_recovered(&self, set_aside: Held) {
+        self.back_pressure.added(self.slots.lock().held() + set_aside);
     }
 
     /// A recovery has set jobs aside; until they are stored, no flush may take others.
@@ -180,12 +180,12 @@ impl LockedMemtable<'_> {
         if let Some(&last) = metrics.iter().max().filter(|&&last| self.slots.end() <= last) {
             self.ensure_up_to(last, false);
         }
-        let slots = self.delete_recovered(metrics);
-        self.memtable.back_pressure.stored(slots as u64);
+        let dropped = self.delete_recovered(metrics);
+        self.memtable.back_pressure.stored(dropped);
     }
 
-    /// As [`LockedMemtable::delete`], for a recovery, which counts slots when it ends. Returns how many were dropped.
-    pub(crate) fn delete_recovered(&mut self, metrics: &[MetricId]) -> usize {
+    /// As [`LockedMemtable::delete`], for a recovery, which counts points when it ends. Returns the dropped ones.
+    pub(crate) fn delete_recovered(&mut self, metrics: &[MetricId]) -> Held {
         metrics.iter().map(|&metric| self.slots.delete(metric, &self.table)).sum()
     }
 
@@ -194,8 +194,8 @@ impl LockedMemtable<'_> {
         self.slots.policy(metric)
     }
 
-    /// Stores points that a recovery reads; it counts the slots when it ends. Returns by how many slots memory grew.
-    pub(crate) fn apply_recovered(&mut self, points: Journalled<'_>) -> usize {
+    /// Stores points that a recovery reads; it counts them when it ends. Returns by how much memory grew.
+    pub(crate) fn apply_recovered(&mut self, points: Journalled<'_>) -> Growth {
         self.slots.apply(points, &self.table).1
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct PointsView<'a> {
     /// The rows of this writer, without those of the flush job: later points are all in memory, so that a reader gets
     /// them while the store is away.
     pub(crate) this_writer: Stored,
+    /// Whether no other process writes the store.
+    pub(crate) is_alone: bool,
 }
 
 impl PointsView<'_> {

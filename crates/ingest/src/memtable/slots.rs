@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use carbon::RejectReason;
-use downsample::{PendingPoints, Stored, WriterPartials};
+use downsample::{Growth, PendingPoints, Stored, WriterPartials};
 use metadata::PolicyId;
 use metric::{Column, MetricId, Slot, Timestamp};
 
@@ -13,6 +13,7 @@ use super::{
     writer_partials::{PartialsArena, PartialsRef},
 };
 use crate::{
+    back_pressure::Held,
     policy_table::{PointBounds, PolicyTable},
     wal::{Journalled, ResolvedPoint},
 };
@@ -108,9 +109,9 @@ impl Slots {
         &mut self.newcomers
     }
 
-    /// Slots of points that no job has.
-    pub(super) fn pending_slots(&self) -> u64 {
-        self.metrics.iter().map(|(_, metric)| metric.pending.slots() as u64).sum()
+    /// Points that no job has.
+    pub(super) fn held(&self) -> Held {
+        self.metrics.iter().map(|(_, metric)| Held::from(&metric.pending)).sum()
     }
 
     /// Makes slots up to and including `last`. `may_be_stored` says whether the store may have rows of them already.
@@ -137,9 +138,9 @@ impl Slots {
         self.metrics.get(metric).map(|slots| slots.policy).filter(|&policy| policy != NO_POLICY)
     }
 
-    /// Stores points; every metric has its slots. Returns the rejected points, and by how many slots memory grew.
-    pub(super) fn apply(&mut self, points: Journalled<'_>, table: &PolicyTable) -> (Rejects, usize) {
-        let mut grew = 0;
+    /// Stores points; every metric has its slots. Returns the rejected points, and by how much memory grew.
+    pub(super) fn apply(&mut self, points: Journalled<'_>, table: &PolicyTable) -> (Rejects, Growth) {
+        let mut grew = Growth::default();
         let mut rejects = self.judge(points, &table.bounds, |pending, slot, value| grew += pending.push(slot, value));
         if !rejects.is_empty() {
             rejects.retain(|&(place, reason)| {
@@ -211,14 +212,14 @@ impl Slots {
         Some((stage as u8, retention.stages()[stage].slot(i64::from(point.time))?))
     }
 
-    /// Lets go of a deleted metric and its points; those on their way to the store stay there. Returns how many slots of
-    /// points were dropped.
-    pub(super) fn delete(&mut self, metric: MetricId, table: &PolicyTable) -> usize {
-        let Some(policy) = self.policy(metric) else { return 0 };
+    /// Lets go of a deleted metric and its points; those on their way to the store stay there. Returns the
+    /// points that were dropped.
+    pub(super) fn delete(&mut self, metric: MetricId, table: &PolicyTable) -> Held {
+        let Some(policy) = self.policy(metric) else { return Held::default() };
         let slots = std::mem::replace(self.metrics.entry(metric), MetricSlots::vacant());
         self.partials.forget(slots.partials, table.all[usize::from(policy)].retention.stages().len() - 1);
         self.metrics.free(metric, |slots| slots.policy == NO_POLICY);
-        slots.pending.slots()
+        Held::from(&slots.pending)
     }
 
     /// Takes out the points of a metric, to be stored, unless an earlier job of it is not stored yet.
@@ -300,7 +301,8 @@ impl Slots {
         let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };
         let Some(slots) = self.metrics.get(metric) else {
             // It received no points.
-            return PointsView { all_writers: of_all(Stored::Nothing), ..PointsView::default() };
+            let all_writers = of_all(Stored::Nothing);
+            return PointsView { all_writers, is_alone: self.is_alone, ..PointsView::default() };
         };
         let job = self.jobs.get(&metric).filter(|job| job.policy == policy);
         let is_current = slots.policy == policy;
@@ -314,6 +316,7 @@ impl Slots {
             pending: (is_current && !slots.pending.is_empty()).then_some(&slots.pending),
             all_writers: of_all(this_writer),
             this_writer,
+            is_alone: self.is_alone,
         }
     }
 }

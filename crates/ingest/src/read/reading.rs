@@ -51,7 +51,7 @@ impl Reading {
             choice,
             pending: SortedPoints::default(),
             stored,
-            coverage: Coverage { all_writers, this_writer, now: reached, policy_since },
+            coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false },
             is_in_memory: false,
         })
     }
@@ -79,7 +79,10 @@ impl Reading {
             let empty_from = view.all_writers.empty_from().unwrap_or(Slot::MAX);
             self.stored.end = self.stored.end.min(empty_from).max(self.stored.start);
         } else if !view.is_empty() {
-            self.pending = view.points();
+            let stage = self.stage();
+            let span = stage.time(self.choice.slots.start)..stage.time(self.choice.slots.end);
+            self.pending = view.points().within(span, &self.policy.retention);
+            self.coverage.is_alone = view.is_alone;
             self.coverage.all_writers = view.all_writers;
             self.coverage.this_writer = view.apart_from_points();
         }
@@ -127,10 +130,18 @@ impl Reading {
                 *partial = Partial { value, count };
             }
         }
-        if let Some(plan) = plan {
+        if let Some(mut plan) = plan {
             let needed: Vec<Cells> = cells.take(plan.needs().len()).collect();
+            (0..needed.len()).filter(|&need| needed[need].is_damaged).for_each(|need| plan.note_damage(need));
             let needed: Vec<_> = needed.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
-            for row in plan.derive(&needed).iter().filter(|row| row.stage == self.choice.stage) {
+            let derived = plan.derive(&needed);
+            for (_, slot) in derived.doubtful.into_iter().filter(|&(stage, _)| stage == self.choice.stage) {
+                // The row lacks the points in memory, and what they make of it is not known.
+                if let Some(partial) = partials.get_mut(slot.wrapping_sub(self.choice.slots.start) as usize) {
+                    *partial = Partial::NONE;
+                }
+            }
+            for row in derived.rows.iter().filter(|row| row.stage == self.choice.stage) {
                 for (i, (&value, &count)) in row.values.iter().zip(&row.counts).enumerate() {
                     let place = (row.first_slot + i as u32).checked_sub(self.choice.slots.start);
                     let partial = place.and_then(|place| partials.get_mut(place as usize));

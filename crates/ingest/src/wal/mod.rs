@@ -14,12 +14,14 @@
 
 mod fsync;
 mod journal;
+mod loose_segment;
 mod names;
 mod record;
 mod segment;
 mod writer;
 
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalSize, Journalled, NamesOnDisk};
+pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub(crate) use record::RECORD_POINTS;
 pub use record::{Points, Record, RecordWriter, Records, Replayed, ResolvedPoint, records, replay};
 pub(crate) use segment::{Folder, Segment};

@@ -1,0 +1,276 @@
+//! What cannot be stored or read costs itself alone: the points of one metric, the coarse slots over damaged ones.
+
+mod support;
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use carbon::Sink as _;
+use ingest::{Ingest, IngestOptions, Protocol};
+use metric::{MetricId, Timestamp, Window};
+use store::{
+    Cells, DamageLog, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run,
+    SeriesRequest, Store, StoreError, Usage,
+};
+use support::{now, options, registry_of, rules, runtime};
+
+/// How a driver rejects what it cannot take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    Damaged,
+    Rejected,
+    Panic,
+}
+
+/// A driver that can never take the rows of some metrics.
+#[derive(Default)]
+struct Picky {
+    memory: MemoryDriver,
+    fault: Mutex<Option<Fault>>,
+    /// The names that it cannot take.
+    bad: Mutex<BTreeSet<String>>,
+    /// While true, stage-0 slots cannot be read.
+    is_damaged: AtomicBool,
+}
+
+impl Picky {
+    fn answer(&self, names: impl Iterator<Item = String>) -> Result<(), StoreError> {
+        let bad = self.bad.lock().unwrap().clone();
+        let Some(name) = names.into_iter().find(|name| bad.contains(name) || bad.contains("all")) else {
+            return Ok(());
+        };
+        let fault = *self.fault.lock().unwrap();
+        match fault {
+            Some(Fault::Damaged) => Err(StoreError::Damaged { what: name, how: "a test says so".into() }),
+            Some(Fault::Rejected) => Err(StoreError::Rejected(name)),
+            Some(Fault::Panic) => panic!("the test lets {name} panic"),
+            None => Ok(()),
+        }
+    }
+
+    fn set(&self, fault: Option<Fault>, bad: &[&str]) {
+        *self.fault.lock().unwrap() = fault;
+        *self.bad.lock().unwrap() = bad.iter().map(|&name| name.to_owned()).collect();
+    }
+}
+
+impl PointStore for Picky {
+    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.answer(runs.iter().map(|run| run.name.clone()))?;
+            self.memory.write(runs).await
+        })
+    }
+
+    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+        Box::pin(async move {
+            let is_finest: Vec<bool> = fetches.iter().map(|fetch| !fetch.table.aggregated).collect();
+            let mut cells = self.memory.fetch(fetches).await?;
+            for (cells, is_finest) in cells.iter_mut().zip(is_finest) {
+                if is_finest && self.is_damaged.load(SeqCst) {
+                    *cells = Cells { is_damaged: true, ..Cells::default() };
+                }
+            }
+            Ok(cells)
+        })
+    }
+
+    fn sync(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn expire(&self, _: Timestamp) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn usage(&self) -> Usage {
+        Usage::default()
+    }
+}
+
+impl NameStore for Picky {
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.memory.put_metrics(records)
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.memory.scan_metrics(each)
+    }
+
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn identity(&self) -> Identity {
+        self.memory.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.memory.begin(first_id)
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.memory.next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        self.memory.delete_metrics(ids)
+    }
+}
+
+async fn open(dir: &Path, driver: &Arc<Picky>, damage: &DamageLog) -> Arc<Ingest> {
+    let options = IngestOptions { damage: damage.clone(), ..options(&dir.join("journal"), Duration::from_millis(20)) };
+    let registry = registry_of(&**driver).await;
+    Ingest::open(options, Store::of(driver.clone()), registry, rules("1s:1h,10s:6h")).await.unwrap()
+}
+
+async fn send(ingest: &Ingest, points: impl IntoIterator<Item = (String, Timestamp, f64)>) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    points.into_iter().for_each(|(name, time, value)| batch.point(name.as_bytes(), time, value));
+    ingest.accept(&mut batch).await;
+}
+
+/// The values at `time`: of stage 0, and of stage 1.
+async fn read(ingest: &Ingest, name: &str, time: Timestamp) -> [f64; 2] {
+    let registry = ingest.registry();
+    let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).expect("the metric is known");
+    let now = now();
+    let mut values = [f64::NAN; 2];
+    for (value, age) in values.iter_mut().zip([3500, 5 * 3600]) {
+        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+        *value = series.values[((time - series.start) / i64::from(series.step)) as usize];
+    }
+    values
+}
+
+#[test]
+fn a_metric_that_cannot_be_stored_is_set_aside_and_all_others_are_stored() {
+    for fault in [Fault::Damaged, Fault::Rejected, Fault::Panic] {
+        let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+        let base = (now() - 1000) / 10 * 10;
+        runtime(2).block_on(async {
+            let ingest = open(dir.path(), &driver, &damage).await;
+            driver.set(Some(fault), &["m7", "m400"]);
+            for time in base..base + 5 {
+                send(&ingest, (0..600).map(|n| (format!("m{n}"), time, f64::from(n)))).await;
+            }
+            ingest.flush().await.unwrap();
+            let counters = ingest.counters();
+            assert_eq!(
+                (counters.points_aside, counters.held_slots, counters.flushing_metrics),
+                (10, 0, 0),
+                "{fault:?}"
+            );
+            assert!(counters.journal_bytes < 100 && !counters.store_failing, "everything else is stored: {fault:?}");
+            assert_eq!(read(&ingest, "m6", base).await, [6.0, 30.0]);
+            assert_eq!(read(&ingest, "m599", base).await, [599.0, 5.0 * 599.0]);
+            assert!(read(&ingest, "m7", base).await[0].is_nan());
+            let found = damage.examples();
+            assert_eq!((damage.totals().0, found[0].span), (2, Some((base, base + 5))), "{found:?}");
+            assert!(found.iter().any(|found| found.how.contains("m400")), "{found:?}");
+        });
+        // The files have all of it: as a part of a journal they bring the points back.
+        let files: Vec<_> = std::fs::read_dir(dir.path().join("damaged")).unwrap().map(|file| file.unwrap()).collect();
+        assert_eq!(files.len(), 2);
+        let other = tempfile::tempdir().unwrap();
+        std::fs::create_dir(other.path().join("journal")).unwrap();
+        for (number, file) in files.iter().enumerate() {
+            let to = other.path().join(format!("journal/0000000{}.journal", number + 1));
+            std::fs::copy(file.path(), to).unwrap();
+        }
+        runtime(2).block_on(async {
+            let driver = Arc::new(Picky::default());
+            // The ids are those of the store that the file comes from.
+            let ingest = open(dir.path(), &driver, &damage).await;
+            ingest.close().await.unwrap();
+            let ingest = open(other.path(), &driver, &damage).await;
+            assert_eq!(read(&ingest, "m7", base).await, [7.0, 35.0]);
+            assert_eq!(read(&ingest, "m400", base + 4).await, [400.0, 2000.0]);
+        });
+    }
+}
+
+#[test]
+fn nothing_is_set_aside_while_the_store_takes_nothing_at_all() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        for (count, first) in [(300, 0), (3, 1000)] {
+            driver.set(Some(Fault::Damaged), &["all"]);
+            send(&ingest, (first..first + count).map(|n| (format!("m{n}"), base, 1.0))).await;
+            let patience = Duration::from_millis(300);
+            assert!(ingest.flush_patiently(patience).await.is_err(), "{count} metrics");
+            assert_eq!((ingest.counters().points_aside, damage.totals().0), (0, 0));
+            driver.set(None, &[]);
+            while ingest.flush().await.is_err() {}
+            assert_eq!((read(&ingest, &format!("m{first}"), base).await, ingest.counters().held_slots), ([1.0; 2], 0));
+        }
+    });
+}
+
+#[test]
+fn a_metric_alone_waits_for_others_before_it_is_set_aside() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        driver.set(Some(Fault::Panic), &["bad"]);
+        send(&ingest, [("bad".to_owned(), base, 1.0)]).await;
+        assert!(ingest.flush().await.is_err(), "the journal keeps the point");
+        assert_eq!((ingest.counters().points_aside, read(&ingest, "bad", base).await), (0, [1.0; 2]));
+        send(&ingest, [("good".to_owned(), base, 1.0)]).await;
+        ingest.flush().await.unwrap();
+        let counters = ingest.counters();
+        assert_eq!((counters.points_aside, counters.held_slots, read(&ingest, "good", base).await), (1, 0, [1.0; 2]));
+    });
+}
+
+#[test]
+fn coarse_slots_over_damaged_ones_stay_as_they_are_and_points_in_memory_answer_null() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    let points = |times: std::ops::Range<Timestamp>| times.map(|time| ("m".to_owned(), time, 1.0));
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        send(&ingest, points(base..base + 25)).await;
+        ingest.flush().await.unwrap();
+        driver.is_damaged.store(true, SeqCst);
+        // A late point, and one that extends what is stored.
+        send(&ingest, [("m".to_owned(), base + 3, 5.0)]).await;
+        assert!(read(&ingest, "m", base).await[1].is_nan(), "the other nine cannot be read");
+        send(&ingest, points(base + 25..base + 30)).await;
+        ingest.flush().await.unwrap();
+        assert_eq!(read(&ingest, "m", base).await[1], 10.0, "the row is good");
+        assert_eq!(ingest.counters().doubtful_slots, 2);
+        ingest.close().await.unwrap();
+        // The store leaves damaged slots out later, and they are no more than absent then.
+        let rest = Arc::new(Picky::default());
+        let table = |resolution, points, aggregated| metric::Table {
+            stage: metric::Stage::new(resolution, points).unwrap(),
+            aggregated,
+        };
+        let (metric, name, aggregation) = (metric::MetricId(0), "m".to_owned(), metric::Aggregation::Sum);
+        let (table, first_slot) = (table(10, 2160, true), (base / 10) as u32);
+        let end_slot = first_slot + 1;
+        let fetch = Fetch { metric, name: name.clone(), table, first_slot, end_slot, aggregation };
+        let Cells { values, counts, .. } = driver.memory.fetch(vec![fetch]).await.unwrap().remove(0);
+        rest.write(vec![Run { metric, name, table, first_slot, values, counts, aggregation }]).await.unwrap();
+        let mut records = Vec::new();
+        driver.scan_metrics(&mut |some| records.extend(some)).await.unwrap();
+        rest.put_metrics(records).await.unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let ingest = open(other.path(), &rest, &damage).await;
+        send(&ingest, [("m".to_owned(), base + 4, 7.0)]).await;
+        ingest.flush().await.unwrap();
+        assert_eq!(read(&ingest, "m", base).await[1], 10.0);
+    });
+}
