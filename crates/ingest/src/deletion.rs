@@ -71,28 +71,46 @@ pub(crate) struct Deletion {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) deleted: AtomicU64,
+    pub(crate) counters: DeletionCounters,
+}
+
+/// What deletions did, and how far the current ones are.
+#[derive(Debug, Default)]
+pub(crate) struct DeletionCounters {
+    deleted: AtomicU64,
+    /// Metrics of the deletions that have not ended.
+    asked: AtomicU64,
+    done: AtomicU64,
 }
 
 impl Deletion {
     /// Metrics deleted since the start.
     pub(crate) fn deleted(&self) -> u64 {
-        self.deleted.load(Relaxed)
+        self.counters.deleted.load(Relaxed)
     }
 
-    /// Deletes metrics; returns how many there were. Calls `progress` after each group with how many are done.
-    pub(crate) async fn delete(
-        &self,
-        metrics: &[MetricId],
-        condition: Condition,
-        progress: impl Fn(usize),
-    ) -> Result<usize, DeletionError> {
-        let mut deleted = 0;
-        for (done, group) in metrics.chunks(GROUP).enumerate() {
-            self.delete_group(group, condition, &mut deleted).await?;
-            progress((done * GROUP + GROUP).min(metrics.len()));
+    /// Metrics of the current deletions that are done, and all of them.
+    pub(crate) fn progress(&self) -> (u64, u64) {
+        (self.counters.done.load(Relaxed), self.counters.asked.load(Relaxed))
+    }
+
+    /// Deletes metrics; returns how many there were.
+    pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition) -> Result<usize, DeletionError> {
+        let DeletionCounters { asked, done, .. } = &self.counters;
+        asked.fetch_add(metrics.len() as u64, Relaxed);
+        let (mut deleted, mut counted) = (0, 0);
+        let mut ended = Ok(());
+        for group in metrics.chunks(GROUP) {
+            ended = self.delete_group(group, condition, &mut deleted).await;
+            if ended.is_err() {
+                break;
+            }
+            counted += group.len() as u64;
+            done.fetch_add(group.len() as u64, Relaxed);
         }
-        Ok(deleted)
+        asked.fetch_sub(metrics.len() as u64, Relaxed);
+        done.fetch_sub(counted, Relaxed);
+        ended.map(|()| deleted)
     }
 
     async fn delete_group(
@@ -123,7 +141,7 @@ impl Deletion {
         let removed = tokio::task::spawn_blocking(move || registry.remove(&gone)).await;
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
-        self.deleted.fetch_add(removed as u64, Relaxed);
+        self.counters.deleted.fetch_add(removed as u64, Relaxed);
         let in_journal = async {
             self.journal.append_names()?;
             let synced = tokio::time::timeout(PATIENCE, self.journal.synced()).await;

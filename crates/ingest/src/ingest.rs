@@ -117,12 +117,17 @@ impl Ingest {
     }
 
     /// Deletes metrics: their names, points in memory and rows. Returns how many there were. The same name sent again is a
-    /// new metric. Calls `progress` now and then with how many of the ids are done.
+    /// new metric.
     ///
     /// # Errors
     /// Metrics are gone from this process, and the rest of the work is retried.
-    pub async fn delete(&self, metrics: &[MetricId], progress: impl Fn(usize)) -> Result<usize, DeletionError> {
-        self.stats.deletion.delete(metrics, Condition::Always, progress).await
+    pub async fn delete(&self, metrics: &[MetricId]) -> Result<usize, DeletionError> {
+        self.stats.deletion.delete(metrics, Condition::Always).await
+    }
+
+    /// Metrics of the current deletions that are done, and all of them.
+    pub fn deletion_progress(&self) -> (u64, u64) {
+        self.stats.deletion.progress()
     }
 
     /// As [`Ingest::delete`], without the metrics that have points in memory.
@@ -130,7 +135,7 @@ impl Ingest {
     /// # Errors
     /// As there.
     pub async fn delete_idle(&self, metrics: &[MetricId]) -> Result<usize, DeletionError> {
-        self.stats.deletion.delete(metrics, Condition::WithoutPoints, |_| ()).await
+        self.stats.deletion.delete(metrics, Condition::WithoutPoints).await
     }
 
     /// Puts rules in force: for new metrics at once, for those that exist as they are gone through in the background.

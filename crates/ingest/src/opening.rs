@@ -1,10 +1,6 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
-use std::{
-    io,
-    sync::{Arc, atomic::AtomicU64},
-    time::Duration,
-};
+use std::{io, sync::Arc, time::Duration};
 
 use carbon::Rules;
 use host::{Clock, JudgingTime};
@@ -16,7 +12,7 @@ use crate::{
     active_rules::ActiveRules,
     back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
-    deletion::Deletion,
+    deletion::{Deletion, DeletionCounters},
     flush::{Aside, CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
     ingest::Ingest,
     memtable::Memtable,
@@ -263,7 +259,7 @@ impl Owners {
             memtable: memtable.clone(),
             registration: registration.clone(),
             clock: clock.clone(),
-            deleted: AtomicU64::new(0),
+            counters: DeletionCounters::default(),
         };
         let stats = Stats {
             acceptor,

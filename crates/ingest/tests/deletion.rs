@@ -54,7 +54,7 @@ async fn values(ingest: &Ingest, name: &str) -> Vec<f64> {
 }
 
 async fn delete(ingest: &Ingest, pattern: &str) -> usize {
-    ingest.delete(&ids(ingest, pattern), |_| ()).await.unwrap()
+    ingest.delete(&ids(ingest, pattern)).await.unwrap()
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use ingest::{
 use serde_json::{Map, Value, json};
 use store::DamageLog;
 
-use crate::{clock, metrics::Metrics, points_body, readiness::Readiness, status};
+use crate::{clock, deletion, metrics::Metrics, points_body, readiness::Readiness, status};
 
 /// Answers paths that are not Graphite's.
 pub struct Admin {
@@ -34,7 +34,7 @@ pub struct Admin {
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 8] = [
+const PATHS: [(&str, &str); 11] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
@@ -42,6 +42,9 @@ const PATHS: [(&str, &str); 8] = [
     ("GET", "/admin/rejects"),
     ("POST", "/admin/flush"),
     ("POST", "/admin/clock"),
+    ("GET", "/admin/delete"),
+    ("POST", "/admin/delete"),
+    ("POST", "/tags/delSeries"),
     ("POST", "/ingest"),
 ];
 
@@ -81,6 +84,20 @@ impl Extension for Admin {
                 Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
             }),
             "/admin/flush" => Box::pin(flush(self.ingest.clone())),
+            "/admin/delete" => {
+                let ingest = self.ingest.clone();
+                Box::pin(async move {
+                    let (status, answer) = deletion::delete(ingest, request).await;
+                    json_answer(status, &answer)
+                })
+            }
+            "/tags/delSeries" => {
+                let ingest = self.ingest.clone();
+                Box::pin(async move {
+                    let (status, answer) = deletion::del_series(ingest, request).await;
+                    json_answer(status, &answer)
+                })
+            }
             _ => Box::pin(take_points(self.ingest.clone(), self.budget.clone(), request, self.body_limit)),
         }
     }

@@ -29,6 +29,8 @@ pub enum Command {
     Explain(ExplainOptions),
     /// Make a running server write all points in memory to the store, and wait for the end
     Flush(FlushOptions),
+    /// Delete metrics with all their points from a running server
+    Delete(DeleteOptions),
     /// Show, apply or check the tables in Cassandra
     Schema(SchemaOptions),
     /// Load and measure any Graphite server, by its addresses
@@ -158,6 +160,39 @@ pub struct FlushOptions {
 }
 
 impl FlushOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Overrides {
+        given([("listen.http", "--http", &self.http)])
+    }
+}
+
+/// Options of `plumbago delete`.
+#[derive(Args)]
+pub struct DeleteOptions {
+    /// Globs and names; a name may have tags
+    #[arg(value_name = "GLOB")]
+    pub patterns: Vec<String>,
+    /// A tag expression, as in seriesByTag: 'dc=east', 'host=~web.*'. Of several, all must hold
+    #[arg(long, value_name = "EXPRESSION")]
+    pub tags: Vec<String>,
+    /// Only count and list the metrics
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Delete without a question
+    #[arg(long)]
+    pub yes: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// HTTP address of the server [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+}
+
+impl DeleteOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
         given([("listen.http", "--http", &self.http)])

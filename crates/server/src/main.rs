@@ -9,6 +9,7 @@ mod clock;
 mod commands;
 mod config;
 mod data_folder;
+mod deletion;
 mod listen;
 mod log;
 mod metrics;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => commands::check_config(&options, &*host.disk),
         Command::Explain(options) => commands::explain(&options, &*host.disk),
         Command::Flush(options) => commands::flush(&options, &*host.disk),
+        Command::Delete(options) => commands::delete(&options, &*host.disk),
         Command::Schema(options) => commands::schema(&options, &host),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Settings(options) => commands::settings(&options, &*host.disk),

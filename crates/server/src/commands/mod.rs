@@ -1,12 +1,15 @@
 //! The subcommands that do their work and exit.
 
+mod ask;
 mod check_config;
+mod delete;
 mod explain;
 mod flush;
 mod schema;
 mod settings;
 
 pub use check_config::check_config;
+pub use delete::delete;
 pub use explain::explain;
 pub use flush::flush;
 pub use schema::schema;

@@ -1,0 +1,131 @@
+//! `/admin/delete` and `/tags/delSeries`: which metrics a request names, and their deletion.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use api::ExtensionRequest;
+use hyper::{Method, StatusCode};
+use ingest::Ingest;
+use metadata::{FindLimits, Matcher, TagExpressions};
+use metric::{MetricId, canonical_name};
+use render::PythonRegex;
+use serde_json::{Value, json};
+
+/// Bytes of a form.
+const FORM_BYTES: usize = 64 << 10;
+
+/// Names in an answer.
+const NAMES_SHOWN: usize = 100;
+
+/// The parameters of a request: the query string's, then the form's.
+struct Asked(Vec<(String, String)>);
+
+impl Asked {
+    async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
+        let mut all = request.uri.query().unwrap_or_default().as_bytes().to_vec();
+        let body = request.body.read(FORM_BYTES, "a form of at most 64 KiB").await;
+        let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+        all.push(b'&');
+        all.extend_from_slice(&body);
+        let pairs = form_urlencoded::parse(&all).filter(|(name, _)| !name.is_empty());
+        Ok(Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+    }
+
+    fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.all(name).last().is_some_and(|value| !matches!(*value, "" | "0" | "false"))
+    }
+}
+
+/// Answers `GET /admin/delete` with how far the current deletion is, `POST` by deleting what `query` (globs and names) and
+/// `expr` (tag expressions, all of which must hold) name. With `dry_run` nothing is deleted.
+pub async fn delete(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
+    if request.method != Method::POST {
+        let (done, metrics) = ingest.deletion_progress();
+        return (StatusCode::OK, json!({"metrics": metrics, "metrics_done": done}));
+    }
+    match delete_asked(ingest, request).await {
+        Ok(answer) => (StatusCode::OK, answer),
+        Err((status, error)) => (status, json!({"error": error})),
+    }
+}
+
+async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<Value, (StatusCode, String)> {
+    let asked = Asked::read(request).await?;
+    let is_dry_run = asked.flag("dry_run");
+    let registry = ingest.clone();
+    let found = tokio::task::spawn_blocking(move || find(&registry, &asked)).await;
+    let found = found.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
+    let names: Vec<&str> = found.keys().take(NAMES_SHOWN).map(String::as_str).collect();
+    let mut answer = json!({"metrics": found.len(), "deleted": 0, "dry_run": is_dry_run, "names": names});
+    if !is_dry_run {
+        let deleted = delete_metrics(ingest, found.into_values().collect()).await?;
+        answer["deleted"] = deleted.into();
+    }
+    Ok(answer)
+}
+
+/// Deletes the series that `path` names, as graphite-web does: those that do not exist are no error.
+pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
+    let deleted = async {
+        let asked = Asked::read(request).await?;
+        let paths = asked.all("path");
+        if paths.is_empty() {
+            return Err((StatusCode::BAD_REQUEST, "no path specified".to_owned()));
+        }
+        let ids = paths.into_iter().filter_map(|path| {
+            let name = canonical_name(path.as_bytes()).ok()?;
+            let registry = ingest.registry();
+            registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())
+        });
+        let ids = ids.collect();
+        delete_metrics(ingest, ids).await
+    };
+    match deleted.await {
+        Ok(_) => (StatusCode::OK, Value::Bool(true)),
+        Err((status, error)) => (status, json!({"error": error})),
+    }
+}
+
+/// In a task, so that a deletion ends also when the client goes away.
+async fn delete_metrics(ingest: Arc<Ingest>, metrics: Vec<MetricId>) -> Result<usize, (StatusCode, String)> {
+    match tokio::spawn(async move { ingest.delete(&metrics).await }).await {
+        Ok(Ok(deleted)) => {
+            if 0 < deleted {
+                tracing::info!(metrics = deleted, "deleted metrics that a request named");
+            }
+            Ok(deleted)
+        }
+        Ok(Err(error)) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
+}
+
+/// The metrics that a request names, by name.
+fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (StatusCode, String)> {
+    let (queries, expressions) = (asked.all("query"), asked.all("expr"));
+    if queries.is_empty() && expressions.is_empty() {
+        let text = "give a glob in 'query' or tag expressions in 'expr'";
+        return Err((StatusCode::BAD_REQUEST, text.to_owned()));
+    }
+    let unfit = |error: &dyn std::fmt::Display| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
+    let limits = FindLimits::default();
+    let mut found = BTreeMap::new();
+    for query in queries {
+        let leaves = ingest.registry().leaves(query, &limits).map_err(|error| unfit(&error))?;
+        found.extend(leaves.leaves().map(|(id, name)| (name.to_owned(), id)));
+    }
+    if !expressions.is_empty() {
+        let expressions = TagExpressions::read(&expressions, |pattern| {
+            let regex = PythonRegex::new(pattern)?;
+            let matcher: Matcher = Box::new(move |value| regex.finds(value));
+            Ok(matcher)
+        });
+        let expressions = expressions.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+        let tagged = ingest.registry().tagged(&expressions, &limits).map_err(|error| unfit(&error))?;
+        found.extend(tagged.leaves().map(|(id, name)| (name.to_owned(), id)));
+    }
+    Ok(found)
+}
