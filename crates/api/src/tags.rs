@@ -13,7 +13,7 @@ use crate::{
 pub(crate) async fn tags(_: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let text = match query.path.as_str() {
         "/tags" | "/tags/findSeries" | "/tags/autoComplete/tags" | "/tags/autoComplete/values" => "[]",
-        "/tags/tagSeries" | "/tags/tagMultiSeries" | "/tags/delSeries" => {
+        "/tags/tagSeries" | "/tags/tagMultiSeries" => {
             let text = "this server does not tag series; send points to names with tags instead";
             return Err(Rejection::Request(text.to_owned()));
         }
