@@ -40,7 +40,7 @@ impl Asked {
 }
 
 /// Answers `GET /admin/delete` with how far the current deletion is, `POST` by deleting what `query` (globs and names) and
-/// `expr` (tag expressions, all of which must hold) name. With `dry_run` nothing is deleted.
+/// `expr` (tag expressions that must all hold) name. With `dry_run` nothing is deleted.
 pub async fn delete(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
     if request.method != Method::POST {
         let (done, metrics) = ingest.deletion_progress();
@@ -67,7 +67,7 @@ async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<
     Ok(answer)
 }
 
-/// Deletes the series that `path` names, as graphite-web does: those that do not exist are no error.
+/// Deletes the series that `path` names, as graphite-web does. A missing one is not an error.
 pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
     let deleted = async {
         let asked = Asked::read(request).await?;
