@@ -290,7 +290,8 @@ fn paths_in(code: &str) -> Paths {
     let mut paths = Paths { imports: Vec::new(), inline: Vec::new(), words: BTreeSet::new() };
     let mut at = 0;
     while at < tokens.len() {
-        if tokens[at] == "use" {
+        // `use<'a>` in a return type lists what the type captures.
+        if tokens[at] == "use" && tokens.get(at + 1) != Some(&"<") {
             let public = at > 0 && (tokens[at - 1] == "pub" || tokens[at - 1] == ")");
             at += 1;
             read_use(&tokens, &mut at, &[], public, &mut paths.imports);
