@@ -98,8 +98,8 @@ def fill(server):
 
 
 def server_on(disk, folder):
-    """A server whose data, and nothing else, is on the disk."""
-    server = Plumbago(folder)
+    """A server whose data, and nothing else, is on the disk, which it may fill to the last byte."""
+    server = Plumbago(folder, settings=QUIET + '[data]\nreserve = "0B"\n')
     server.data = disk / "data"
     return server.start()
 

@@ -77,6 +77,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Bytes that a process without privileges may still write to the file system of a path.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// Bytes of the file system of a path, used and free.
+    fn capacity(&self, path: &Path) -> io::Result<u64> {
+        self.free_bytes(path)
+    }
     /// Whether something is there; an error counts as no.
     fn exists(&self, path: &Path) -> bool;
     /// The absolute path without symbolic links.
@@ -218,6 +222,11 @@ impl Disk for SystemDisk {
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let found = rustix::fs::statvfs(path)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn capacity(&self, path: &Path) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(path)?;
+        Ok(found.f_blocks.saturating_mul(found.f_frsize))
     }
 
     fn exists(&self, path: &Path) -> bool {

@@ -107,6 +107,10 @@ impl Disk for FailingDisk {
         self.disk.free_bytes(path)
     }
 
+    fn capacity(&self, path: &Path) -> io::Result<u64> {
+        self.disk.capacity(path)
+    }
+
     fn exists(&self, path: &Path) -> bool {
         self.disk.exists(path)
     }

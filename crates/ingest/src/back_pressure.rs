@@ -67,6 +67,8 @@ pub(crate) struct BackPressure {
     is_closed: AtomicBool,
     /// Whether points stay in the journal alone.
     is_spilling: AtomicBool,
+    /// Whether the disk has less free than is kept for merges.
+    is_disk_short: AtomicBool,
     /// Whether receivers no longer wait, because the program stops.
     is_released: AtomicBool,
     opened: Notify,
@@ -89,6 +91,7 @@ impl BackPressure {
             bytes: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             is_spilling: AtomicBool::new(false),
+            is_disk_short: AtomicBool::new(false),
             is_released: AtomicBool::new(false),
             opened: Notify::new(),
             flush: Notify::new(),
@@ -114,10 +117,27 @@ impl BackPressure {
         if !self.is_closed() || !self.is_full() {
             return None;
         }
+        if self.is_disk_short.load(Ordering::Relaxed) {
+            return Some("the disk reserve (data.reserve) is reached: too little of the disk is free");
+        }
         Some(match (self.is_memory_full(), self.is_journal_full()) {
             (_, true) => "the journal is full (ingest.journal_limit), because the store takes too little",
             _ => "the memory for points is full (ingest.memory_limit), because the store takes too little",
         })
+    }
+
+    /// Closes while the disk has less free than is kept for merges.
+    pub(crate) fn set_disk_short(&self, is_short: bool) {
+        let was_short = self.is_disk_short.swap(is_short, Ordering::SeqCst);
+        if is_short {
+            self.is_closed.store(true, Ordering::Release);
+            if !was_short {
+                // What is in memory makes room in the journal.
+                self.flush.notify_one();
+            }
+        } else if was_short {
+            self.open_again();
+        }
     }
 
     /// Whether these points stay in the journal alone. The answer holds while `appended` lives.
@@ -184,11 +204,15 @@ impl BackPressure {
 
     /// Whether a flush cycle should hurry.
     pub(crate) fn is_half_full(&self) -> bool {
-        2 * self.memory_bytes() > self.memory_limit || 2 * self.journal.bytes() > self.journal_limit
+        self.is_disk_short.load(Ordering::Relaxed)
+            || 2 * self.memory_bytes() > self.memory_limit
+            || 2 * self.journal.bytes() > self.journal_limit
     }
 
     fn is_full(&self) -> bool {
-        self.is_journal_full() || self.is_memory_full() && !self.is_spilling()
+        self.is_disk_short.load(Ordering::Relaxed)
+            || self.is_journal_full()
+            || self.is_memory_full() && !self.is_spilling()
     }
 
     fn is_memory_full(&self) -> bool {

@@ -87,6 +87,21 @@ impl Ingest {
         &self.supervisor
     }
 
+    /// What senders wait for; `None` while they do not wait.
+    pub fn waits_for(&self) -> Option<String> {
+        self.stats.back_pressure.reason().map(str::to_owned)
+    }
+
+    /// Makes senders wait while the disk has less free than is kept for merges.
+    pub fn set_disk_short(&self, is_short: bool) {
+        self.stats.back_pressure.set_disk_short(is_short);
+    }
+
+    /// How long the store has taken nothing, and its message; `None` while it takes points.
+    pub fn store_outage(&self) -> Option<(Duration, String)> {
+        self.stats.health.outage()
+    }
+
     /// The last rejected inputs, newest first.
     pub fn rejects(&self) -> Vec<RejectExample> {
         self.stats.acceptor.rejects()

@@ -77,6 +77,12 @@ impl StoreHealth {
         [&self.reach, &self.writes, &self.registration].into_iter().find_map(CallHealth::problem)
     }
 
+    /// How long points have not been taken, and why.
+    pub(crate) fn outage(&self) -> Option<(Duration, String)> {
+        let problem = [&self.reach, &self.writes].into_iter().find_map(CallHealth::problem)?;
+        Some((self.clock.instant().saturating_duration_since(problem.since), problem.why))
+    }
+
     /// Retries every call that failed now.
     pub(crate) fn retry_now(&self) {
         self.writes.retry_now();

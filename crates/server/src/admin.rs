@@ -10,9 +10,9 @@ use ingest::{
     receivers::{ReceiveBudget, TakenBody},
 };
 use serde_json::{Map, Value, json};
-use store::DamageLog;
+use store::{DamageLog, PointStore};
 
-use crate::{clock, deletion, metrics::Metrics, points_body, readiness::Readiness, status};
+use crate::{clock, deletion, health::Health, metrics::Metrics, points_body, readiness::Readiness, status::StatusOf};
 
 /// Answers paths that are not Graphite's.
 pub struct Admin {
@@ -22,6 +22,10 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// Whether this node is ready.
     pub readiness: Arc<Readiness>,
+    /// Liveness.
+    pub health: Arc<Health>,
+    /// The store.
+    pub points: Arc<dyn PointStore>,
     /// The damage found in the data folder.
     pub damage: DamageLog,
     /// The memory that bodies of points share with receivers.
@@ -69,14 +73,20 @@ impl Extension for Admin {
                 let metrics = self.metrics.clone();
                 blocking(move || answer(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", metrics.text()))
             }
-            "/healthy" => ready(plain(StatusCode::OK, "healthy\n".to_owned())),
-            "/ready" => ready(match self.readiness.check() {
-                Ok(text) => plain(StatusCode::OK, format!("{text}\n")),
-                Err(text) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
-            }),
+            "/healthy" => ready(checked(self.health.liveness().map(|()| "healthy".to_owned()))),
+            "/ready" => {
+                let readiness = self.readiness.clone();
+                Box::pin(async move { checked(readiness.checked().await) })
+            }
             "/admin/status" => {
-                let (ingest, damage) = (self.ingest.clone(), self.damage.clone());
-                blocking(move || json_answer(StatusCode::OK, &status::status(&ingest, &damage)))
+                let of = StatusOf {
+                    ingest: self.ingest.clone(),
+                    damage: self.damage.clone(),
+                    health: self.health.clone(),
+                    points: self.points.clone(),
+                    budget: self.budget.clone(),
+                };
+                blocking(move || json_answer(StatusCode::OK, &of.status()))
             }
             "/admin/rejects" => ready(json_answer(StatusCode::OK, &rejects(&self.ingest))),
             "/admin/clock" => ready(match clock::settle(self.ingest.time(), request.uri.query()) {
@@ -157,6 +167,14 @@ async fn take_points(ingest: Arc<Ingest>, budget: ReceiveBudget, request: Extens
             body["error"] = format!("{why}; send the rest again").into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
         }
+    }
+}
+
+/// 200 with a text, or 503 with a reason.
+fn checked(result: Result<String, String>) -> Response {
+    match result {
+        Ok(text) => plain(StatusCode::OK, format!("{text}\n")),
+        Err(text) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("{text}\n")),
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
     cassandra_options,
     data_folder::{open_registry, open_store, open_time},
     settings::{Fsync, Settings},
-    timed::timed,
+    timed::{RunningCalls, timed},
 };
 
 /// What serving, upkeep and a stop need.
@@ -25,6 +25,8 @@ pub struct Node {
     pub store: Store,
     pub events: Arc<dyn Events>,
     pub ingest: Arc<Ingest>,
+    /// Calls of the store that have not ended.
+    pub calls: RunningCalls,
     /// The damage found in the data folder.
     pub damage: DamageLog,
     /// What answers globs.
@@ -77,7 +79,7 @@ impl Node {
         embedded: Arc<EmbeddedDriver>,
     ) -> anyhow::Result<Node> {
         let damage = opening.damage.clone();
-        let (store, ingest) = opening.ingest(Store::of(embedded.clone()), time).await?;
+        let (store, calls, ingest) = opening.ingest(Store::of(embedded.clone()), time).await?;
         Ok(Node {
             store,
             events: embedded.clone(),
@@ -86,6 +88,7 @@ impl Node {
             finder: ingest.registry().clone(),
             ingest,
             damage,
+            calls,
             connection: None,
             index: None,
             before_ready: Box::pin(std::future::ready(())),
@@ -105,7 +108,7 @@ impl Node {
         }
         let (damage, has_schemas) = (opening.damage.clone(), opening.rules.has_schemas());
         let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;
-        let (store, ingest) = opening.ingest(cluster.store(), time).await?;
+        let (store, calls, ingest) = opening.ingest(cluster.store(), time).await?;
         let cluster = cluster.attach(ingest.clone(), Handle::current());
         // Without a schema a metric keeps the policy in the tables: it must be known before the first point.
         if !has_schemas {
@@ -118,6 +121,7 @@ impl Node {
             has_points: false,
             ingest,
             damage,
+            calls,
             finder: cluster.finder().clone(),
             connection: Some(cluster.connection().clone()),
             index: cluster.index_readiness(),
@@ -129,11 +133,11 @@ impl Node {
 
 impl Opening<'_> {
     /// Reads the names and replays the journal, over this store.
-    async fn ingest(self, store: Store, time: Arc<JudgingTime>) -> anyhow::Result<(Store, Arc<Ingest>)> {
+    async fn ingest(self, store: Store, time: Arc<JudgingTime>) -> anyhow::Result<(Store, RunningCalls, Arc<Ingest>)> {
         let Opening { settings, rules, metrics, host, damage } = self;
         let began = host.clock.instant();
         let data = &settings.data.dir;
-        let store = timed(store, metrics, &host.clock)?;
+        let (store, calls) = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
         let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage) };
@@ -148,7 +152,7 @@ impl Opening<'_> {
             data = %data.display(),
             "opened the data folder"
         );
-        Ok((store, ingest))
+        Ok((store, calls, ingest))
     }
 }
 

@@ -1,14 +1,29 @@
 //! Whether this node is ready, and in words for an operator.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use cluster::{Connection, IndexReadiness};
 use ingest::Ingest;
 
-use crate::clock;
+use crate::{clock, health::Health};
+
+/// Time for a check.
+const CHECK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long senders may wait for room before this node is not ready.
+const WAIT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the store may take nothing. The journal keeps what comes meanwhile.
+const STORE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long an fsync of the journal may be overdue.
+const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What `/ready` asks.
 pub struct Readiness {
@@ -17,6 +32,7 @@ pub struct Readiness {
     ingest: Arc<Ingest>,
     connection: Option<Arc<Connection>>,
     index: Option<Arc<IndexReadiness>>,
+    health: Arc<Health>,
 }
 
 impl Readiness {
@@ -25,13 +41,30 @@ impl Readiness {
         ingest: Arc<Ingest>,
         connection: Option<Arc<Connection>>,
         index: Option<Arc<IndexReadiness>>,
+        health: Arc<Health>,
     ) -> Readiness {
-        Readiness { is_started: AtomicBool::new(false), ingest, connection, index }
+        Readiness { is_started: AtomicBool::new(false), ingest, connection, index, health }
+    }
+
+    /// The health that this asks.
+    pub fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     /// Set at the end of the start, unset at the beginning of a stop.
     pub fn set_started(&self, is_started: bool) {
         self.is_started.store(is_started, Relaxed);
+    }
+
+    /// As [`Readiness::check`], on a thread that may wait for locks.
+    pub async fn checked(self: Arc<Readiness>) -> Result<String, String> {
+        let checking = tokio::task::spawn_blocking(move || self.check());
+        match tokio::time::timeout(CHECK_PATIENCE, checking).await {
+            Ok(Ok(checked)) => checked,
+            _ => {
+                Err(format!("this process did not find out within {} s whether it is ready", CHECK_PATIENCE.as_secs()))
+            }
+        }
     }
 
     /// `Ok` with a line that says what works, or `Err` with one that says why this node is not ready.
@@ -48,13 +81,24 @@ impl Readiness {
         if counts.journal_failing {
             return Err("cannot write the journal, so no points are accepted; is the disk full?".to_owned());
         }
-        // Ready also while the store fails: this node does what it can, and another instance or a restart can do no more.
-        if let Some(why) = self.ingest.store_problem().filter(|_| counts.store_failing) {
+        let overdue = self.health.sync_overdue();
+        if SYNC_PATIENCE < overdue {
+            return Err(format!(
+                "accepted points have not reached the disk for {} s: an fsync of the journal hangs or fails",
+                overdue.as_secs()
+            ));
+        }
+        if let Some((_, why)) = self.health.waits().filter(|(waited, _)| WAIT_PATIENCE < *waited) {
+            let store = self.ingest.store_outage().map(|(_, why)| format!("; the store rejects points: {why}"));
+            return Err(format!("senders wait: {why}{}", store.unwrap_or_default()));
+        }
+        if let Some((away, why)) = self.ingest.store_outage() {
             let receivers = match counts.stalled {
                 true => "senders wait, because memory or the journal is full",
                 false => "points are accepted",
             };
-            return Ok(format!("ready, but the store rejects points: {why}; {receivers}, and queries read memory"));
+            let state = format!("the store rejects points: {why}; {receivers}, and queries read memory");
+            return if STORE_PATIENCE < away { Err(state) } else { Ok(format!("ready, but {state}")) };
         }
         // Neither is a reason to send points elsewhere: all are accepted.
         if let Some(doubt) = self.ingest.time().doubt() {

@@ -19,6 +19,7 @@ use crate::{
     carbon_files::CarbonFiles,
     cli::ServeOptions,
     clock, config,
+    health::{Health, Watched},
     listen::Listeners,
     log,
     metrics::{Metrics, Scraped},
@@ -27,7 +28,7 @@ use crate::{
     readiness::Readiness,
     rules_watcher::RulesWatcher,
     self_metrics::SelfMetrics,
-    settings::Settings,
+    settings::{Fsync, Settings},
     stop::{Running, Signals},
     trash::Emptying,
     upkeep::{self, Newest},
@@ -56,14 +57,21 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let mut node = node?;
 
     let rules = RulesWatcher::new(host.disk.clone(), settings.rules.conf_dir.clone(), files);
+    let health = health(&settings, &node, host);
+    // Before the names of a cluster are read, which may take long.
+    tokio::spawn(node.ingest.supervisor().run("health watch", {
+        let health = health.clone();
+        move || health.clone().watch()
+    }));
     metrics.scrape(Scraped {
+        health: health.clone(),
         ingest: node.ingest.clone(),
         points: node.store.points.clone(),
         damage: node.damage.clone(),
         rules_rejected: rules.is_rejected.clone(),
         connection: node.connection.clone(),
     });
-    let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone()));
+    let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
     let mut listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
@@ -86,6 +94,23 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }
 
+fn health(settings: &Settings, node: &Node, host: &Host) -> Arc<Health> {
+    Arc::new(Health::new(Watched {
+        ingest: node.ingest.clone(),
+        calls: node.calls.clone(),
+        is_embedded: node.connection.is_none(),
+        clock: host.clock.clone(),
+        disk: host.disk.clone(),
+        data: settings.data.dir.clone(),
+        reserve: settings.data.reserve,
+        sync_every: match settings.ingest.sync {
+            Fsync::Every(every) => every,
+            Fsync::Always => Duration::ZERO,
+        },
+        flush_after: settings.ingest.flush_after,
+    }))
+}
+
 async fn listen(
     settings: &Settings,
     node: &Node,
@@ -101,6 +126,8 @@ async fn listen(
         ingest: node.ingest.clone(),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
+        health: readiness.health().clone(),
+        points: node.store.points.clone(),
         damage: node.damage.clone(),
         budget: budget.clone(),
         body_limit: settings.receive.max_body.as_usize(),

@@ -1,18 +1,74 @@
 //! What `/admin/status` answers: the state of this node in numbers and names, for operators and scripts.
 
-use ingest::Ingest;
+use std::sync::Arc;
+
+use ingest::{Ingest, receivers::ReceiveBudget};
 use metadata::Registry;
 use metric::MetricId;
 use serde_json::{Map, Value, json};
-use store::{Damage, DamageLog};
+use store::{Damage, DamageLog, PointStore};
 
-use crate::clock;
+use crate::{clock, health::Health};
 
 /// Names of metrics that one finding of damage lists; a longer range is given by its first ones and its count.
 const DAMAGED_NAMES: u32 = 10;
 
-/// The object of `/admin/status`.
-pub fn status(ingest: &Ingest, damage: &DamageLog) -> Value {
+/// The parts that the status is read from.
+pub struct StatusOf {
+    pub ingest: Arc<Ingest>,
+    pub damage: DamageLog,
+    pub health: Arc<Health>,
+    pub points: Arc<dyn PointStore>,
+    pub budget: ReceiveBudget,
+}
+
+impl StatusOf {
+    /// The object of `/admin/status`. Waits for locks: not for a thread that serves sockets.
+    pub fn status(&self) -> Value {
+        let mut status = counted(&self.ingest);
+        status["damage"] = damage_status(&self.damage, self.ingest.registry());
+        status["health"] = health_status(&self.ingest, &self.health);
+        status["store"] = store_status(&*self.points);
+        let receive = self.budget.usage();
+        status["receive"] = json!({
+            "bytes": receive.used,
+            "limit_bytes": receive.limit,
+            "waits": receive.waits,
+            "closed": receive.closed,
+        });
+        status
+    }
+}
+
+/// What a supervisor or an operator asks first.
+fn health_status(ingest: &Ingest, health: &Health) -> Value {
+    let panics = ingest.supervisor().health().into_iter().filter(|task| 0 < task.panics);
+    let panics: Vec<Value> =
+        panics.map(|task| json!({"task": task.name, "panics": task.panics, "last_panic": task.last_panic})).collect();
+    let disk = health.disk();
+    json!({
+        "hangs": health.liveness().err(),
+        "senders_wait_for": ingest.waits_for(),
+        "store_outage_seconds": ingest.store_outage().map(|(away, _)| away.as_secs()),
+        "cycle_age_seconds": health.cycle_age().as_secs(),
+        "sync_overdue_seconds": health.sync_overdue().as_secs(),
+        "disk_free_bytes": disk.map(|disk| disk.free),
+        "disk_reserve_bytes": disk.map(|disk| disk.reserve),
+        "disk_short": disk.is_some_and(|disk| disk.is_short),
+        "task_panics": panics,
+    })
+}
+
+fn store_status(points: &dyn PointStore) -> Value {
+    let usage = points.usage();
+    json!({
+        "disk_bytes": usage.disk_bytes,
+        "memory_bytes": usage.memory_bytes,
+        "tables": usage.tables,
+    })
+}
+
+fn counted(ingest: &Ingest) -> Value {
     let counts = ingest.counters();
     let flush = ingest.flush_progress();
     let points: Map<String, Value> =
@@ -43,7 +99,6 @@ pub fn status(ingest: &Ingest, damage: &DamageLog) -> Value {
             "metrics_done": flush.metrics_done,
         },
         "clock_in_doubt": clock::status(ingest.time()),
-        "damage": damage_status(damage, ingest.registry()),
     })
 }
 

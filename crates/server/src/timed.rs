@@ -1,6 +1,10 @@
 //! A store that measures another one: how long each call takes and how often it fails.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use host::Clock;
 use metric::{MetricId, Timestamp};
@@ -10,11 +14,14 @@ use store::{
     Cells, DriverFuture, Fetch, Identity, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage,
 };
 
+/// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
+const WRITES: [&str; 2] = ["write", "put_metrics"];
+
 /// Seconds: from a cached read to a disk that hangs.
 const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
 
-/// A store whose calls are measured into `registry`.
-pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prometheus::Result<Store> {
+/// A store whose calls are measured into `registry`, and the calls that have not ended.
+pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prometheus::Result<(Store, RunningCalls)> {
     let seconds =
         HistogramOpts::new("plumbago_store_seconds", "Time the store took, by operation.").buckets(BUCKETS.to_vec());
     let seconds = HistogramVec::new(seconds, &["operation"])?;
@@ -26,12 +33,52 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
     }
     registry.register(Box::new(seconds.clone()))?;
     registry.register(Box::new(failures.clone()))?;
-    let calls = Calls { clock: clock.clone(), seconds, failures, names_synced: Arc::default() };
-    Ok(Store {
+    let running = RunningCalls::default();
+    let calls =
+        Calls { clock: clock.clone(), seconds, failures, names_synced: Arc::default(), running: running.clone() };
+    let store = Store {
         points: Arc::new(Timed { store: store.points, calls: calls.clone() }),
         names: Arc::new(Timed { store: store.names, calls: calls.clone() }),
         shared: store.shared.map(|store| Arc::new(Timed { store, calls }) as Arc<dyn SharedPoints>),
-    })
+    };
+    Ok((store, running))
+}
+
+/// The calls that write and have not ended. A clone shares them.
+#[derive(Debug, Clone, Default)]
+pub struct RunningCalls(Arc<Mutex<Running>>);
+
+#[derive(Debug, Default)]
+struct Running {
+    next: u64,
+    calls: BTreeMap<u64, (&'static str, Instant)>,
+}
+
+impl RunningCalls {
+    /// The oldest of them: its name and its begin.
+    pub fn longest(&self) -> Option<(&'static str, Instant)> {
+        self.0.lock().calls.first_key_value().map(|(_, &call)| call)
+    }
+
+    fn begin(&self, name: &'static str, now: Instant) -> RunningCall<'_> {
+        let mut running = self.0.lock();
+        let id = running.next;
+        running.next += 1;
+        running.calls.insert(id, (name, now));
+        RunningCall { running: self, id }
+    }
+}
+
+/// A call, until it is dropped.
+struct RunningCall<'a> {
+    running: &'a RunningCalls,
+    id: u64,
+}
+
+impl Drop for RunningCall<'_> {
+    fn drop(&mut self) {
+        self.running.0.lock().calls.remove(&self.id);
+    }
 }
 
 /// Measures each call and passes it on.
@@ -47,12 +94,14 @@ struct Calls {
     failures: IntCounterVec,
     /// The time of the names' half of a sync, until the points' half ends: both are one call of the operator's `sync`.
     names_synced: Arc<Mutex<Duration>>,
+    running: RunningCalls,
 }
 
 impl Calls {
     fn timed<'a, T: 'a>(&'a self, operation: &'static str, call: DriverFuture<'a, T>) -> DriverFuture<'a, T> {
         Box::pin(async move {
             let start = self.clock.instant();
+            let _running = WRITES.contains(&operation).then(|| self.running.begin(operation, start));
             let answer = call.await;
             self.ended(operation, self.clock.instant() - start, answer.is_err());
             answer
@@ -79,6 +128,7 @@ impl PointStore for Timed<dyn PointStore> {
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let start = self.calls.clock.instant();
+            let _running = self.calls.running.begin("sync", start);
             let synced = self.store.sync().await;
             let names = std::mem::take(&mut *self.calls.names_synced.lock());
             self.calls.ended("sync", names + (self.calls.clock.instant() - start), synced.is_err());
@@ -123,6 +173,7 @@ impl NameStore for Timed<dyn NameStore> {
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let start = self.calls.clock.instant();
+            let _running = self.calls.running.begin("sync", start);
             let synced = self.store.sync_metrics().await;
             let time = self.calls.clock.instant() - start;
             // The points' half does not come after a failure.
@@ -151,7 +202,7 @@ mod tests {
     #[tokio::test]
     async fn a_sync_of_names_and_points_is_one_call() {
         let (registry, clock): (_, Arc<dyn Clock>) = (Registry::new(), Arc::new(SystemClock));
-        let store = timed(Store::of(Arc::new(MemoryDriver::new())), &registry, &clock).unwrap();
+        let (store, _) = timed(Store::of(Arc::new(MemoryDriver::new())), &registry, &clock).unwrap();
         for _ in 0..3 {
             store.sync().await.unwrap();
         }

@@ -25,7 +25,7 @@ use prometheus::{
 };
 use store::{DamageLog, PointStore};
 
-use crate::process::Process;
+use crate::{health::Health, process::Process};
 use families::{counter, flag, gauge, labelled};
 use http::HttpMetrics;
 
@@ -44,6 +44,7 @@ pub struct Metrics {
 /// What each scrape asks.
 pub struct Scraped {
     pub ingest: Arc<Ingest>,
+    pub health: Arc<Health>,
     pub points: Arc<dyn PointStore>,
     pub damage: DamageLog,
     /// Whether carbon's current files are not in force.
@@ -110,6 +111,7 @@ impl Metrics {
         if let Some(scraped) = self.scraped.get() {
             families.extend(ingest::ingest_families(&scraped.ingest.counters()));
             families.extend(scraped.families());
+            families.extend(health_families(&scraped.health));
             families.push(panics(&scraped.ingest.supervisor().health()));
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {
@@ -155,6 +157,22 @@ fn panics(tasks: &[TaskHealth]) -> MetricFamily {
     let help = "Panics of background tasks, which begin again, by task.";
     let values = tasks.iter().map(|task| (task.name, task.panics as f64)).collect();
     labelled("plumbago_task_panics_total", help, MetricType::COUNTER, "task", values)
+}
+
+fn health_families(health: &Health) -> Vec<MetricFamily> {
+    let age = "Time since the last flush cycle ended, or since none was due.";
+    let mut families = vec![
+        gauge("plumbago_flush_cycle_age_seconds", age, health.cycle_age().as_secs_f64()),
+        gauge("plumbago_hung", "1 while /healthy fails.", flag(health.liveness().is_err())),
+    ];
+    if let Some(disk) = health.disk() {
+        families.push(gauge("plumbago_disk_free_bytes", "Free disk of the data folder.", disk.free as f64));
+        let help = "Free disk that is kept for merges: data.reserve.";
+        families.push(gauge("plumbago_disk_reserve_bytes", help, disk.reserve as f64));
+        let help = "1 while less is free than the reserve, and senders wait.";
+        families.push(gauge("plumbago_disk_short", help, flag(disk.is_short)));
+    }
+    families
 }
 
 fn budget_families(budget: &ReceiveBudget) -> [MetricFamily; 4] {

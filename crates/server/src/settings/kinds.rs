@@ -151,6 +151,43 @@ impl Bytes {
     }
 }
 
+/// Free disk to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reserve {
+    /// 1 GiB, or 5 % of a smaller disk.
+    Auto,
+    /// So many bytes.
+    Bytes(Bytes),
+}
+
+impl Reserve {
+    /// In bytes, of a disk of this size.
+    pub fn bytes(self, capacity: impl FnOnce() -> u64) -> u64 {
+        match self {
+            Reserve::Auto => (1 << 30).min(capacity() / 20),
+            Reserve::Bytes(bytes) => bytes.0,
+        }
+    }
+}
+
+impl Kind for Reserve {
+    const TAKES: &'static str = "a size such as \"512MiB\" or \"8GiB\", or \"auto\"";
+
+    fn read(text: &str) -> Result<Reserve, String> {
+        if text == "auto" {
+            return Ok(Reserve::Auto);
+        }
+        Bytes::read(text).map(Reserve::Bytes).map_err(|_| must_be::<Reserve>(text))
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Reserve::Auto => "auto".to_owned(),
+            Reserve::Bytes(bytes) => bytes.write(),
+        }
+    }
+}
+
 /// Units of size, largest first.
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("TiB", 1 << 40),

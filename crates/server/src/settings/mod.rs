@@ -7,7 +7,7 @@ mod show;
 mod table;
 
 pub use cluster_kinds::Hosts;
-pub use kinds::{Address, Fsync, Kind, LogFormat};
+pub use kinds::{Address, Fsync, Kind, LogFormat, Reserve};
 pub use load::{Overrides, Problem, Sources, load};
 pub use show::{documented_toml, markdown};
 #[cfg(test)]

@@ -10,7 +10,7 @@ use store_cassandra::{Consistency, Indexes};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
-    kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Zone},
+    kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
 };
 
 /// One setting, as documentation and loaders see it.
@@ -159,6 +159,8 @@ settings! {
         dir: PathBuf = "./data";
         /// Memory for recently read blocks of the store.
         cache: Bytes = "64MiB";
+        /// Free disk that is kept for merges, which make room. Below it senders wait. "auto" is 1 GiB, or 5 % of a smaller disk.
+        reserve: Reserve = "auto";
         /// Interval between two searches for expired points, to free their disk space.
         expire_every: Duration = "1h";
         /// How long expired points stay in the folder trash, in time that the program runs. They go earlier, oldest first, while

@@ -1,0 +1,53 @@
+"""Limits of the machine: memory of receivers, free disk."""
+
+import resource
+import struct
+import time
+
+from plumbago import QUIET, aligned_now, eventually, wait_until
+
+MIB = 1 << 20
+
+
+def test_frames_that_are_only_announced_take_little_memory(make_server):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    server = make_server()
+    before = server.counter("process_resident_memory_bytes")
+    connections = []
+    try:
+        for _ in range(4096):
+            connection = server.connect("pickle")
+            connection.sendall(struct.pack("!I", 64 * MIB))
+            connections.append(connection)
+        wait_until(lambda: server.counter("plumbago_receive_bytes") >= 4096 * 4096, 30, "not all announcements were read")
+        assert server.counter("plumbago_receive_bytes") == 4096 * 4096
+        assert server.counter("process_resident_memory_bytes") - before < 64 * MIB
+        # Others are served as ever.
+        start = aligned_now() - 60
+        server.send([("second.one", start, 1.0)])
+        eventually(lambda: server.points("second.one", **{"from": start - 1}), {start: 1.0})
+    finally:
+        for connection in connections:
+            connection.close()
+    eventually(lambda: server.counter("plumbago_receive_bytes") < MIB, True)
+
+
+def test_senders_wait_while_less_of_the_disk_is_free_than_the_reserve(make_server):
+    server = make_server(start=False, settings=QUIET + '[data]\nreserve = "1000TiB"\n')
+    server.spawn()
+    wait_until(lambda: server._is_ready() or server.ports.get("http"), 30, "the server did not listen")
+    wait_until(lambda: "senders wait" in server.get("/ready").text, 30, "the server was ready")
+    answer = server.get("/ready")
+    assert answer.status_code == 503 and "data.reserve" in answer.text
+    assert server.counter("plumbago_disk_short") == 1
+    assert server.get("/admin/status").json()["health"]["disk_short"] is True
+    assert server.get("/healthy").status_code == 200
+    start = aligned_now() - 60
+    with server.connect() as connection:
+        connection.sendall(f"second.one 1 {start}\n".encode())
+        time.sleep(1)
+        assert server.counter_of_points() == 0
+    answer = server.post("/ingest", data=f"second.one 1 {start}\n".encode())
+    assert answer.status_code == 503
+    assert answer.json()["points"] == 0 and "data.reserve" in answer.json()["error"], answer.text
