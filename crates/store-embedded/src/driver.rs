@@ -1,7 +1,7 @@
 //! The driver: calls of the traits, each spread over the threads of the runtime.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -24,7 +24,6 @@ use crate::{
     status::{StoreStatus, StoredFile, status},
     tables::Tables,
     tasks::{Cancel, chunks, joined},
-    tree::Tree,
 };
 
 /// Fetches below this number are answered by the asking thread.
@@ -57,8 +56,7 @@ impl EmbeddedDriver {
     /// after a quiet time. Takes as long as reading and writing the whole store.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.tables.flush()?;
-        self.merges.run_fully(&self.tables)?;
-        self.tables.other_trees().into_iter().try_for_each(Tree::compact_fully)
+        self.merges.run_fully(&self.tables)
     }
 
     /// The highest metric that a row was ever of: no metric may get this id or a lower one for another name.
@@ -93,6 +91,17 @@ impl EmbeddedDriver {
     /// The time of the newest slot that is stored, Unix seconds.
     pub fn newest_point(&self) -> Option<Timestamp> {
         self.tables.points.newest_point()
+    }
+}
+
+impl EmbeddedDriver {
+    /// Copies the logs of names and events, as far as they are on the disk, into `into/names` and `into/events`, with the
+    /// spec. Returns the files. Syncs of names and new events wait meanwhile. Blocks the thread.
+    ///
+    /// # Errors
+    /// Whatever the disk says. Part of the files may be copied.
+    pub fn copy_logs(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        self.tables.copy_logs(into)
     }
 }
 
@@ -191,16 +200,16 @@ impl NameStore for EmbeddedDriver {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         let (tables, first_id) = (self.tables.clone(), first_id.max(self.next_id()));
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.spec.begin(first_id))).await? })
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.begin(first_id))).await? })
     }
 
     fn next_id(&self) -> MetricId {
-        self.tables.metrics.next_id().max(self.tables.spec.identity().first_id())
+        self.tables.next_id()
     }
 
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
-        let delete = move || tables.metrics.delete(&ids);
+        let delete = move || tables.names.delete(&ids);
         Box::pin(async move { joined(tokio::task::spawn_blocking(delete)).await })
     }
 
@@ -210,10 +219,11 @@ impl NameStore for EmbeddedDriver {
             let tables = self.tables.clone();
             let put = move || {
                 let _one = one;
-                if tables.metrics.tree.unsynced_bytes() > tables.options.unsynced_bytes {
-                    tables.metrics.tree.flush()?;
+                if tables.names.unsynced_bytes() > tables.options.unsynced_bytes {
+                    // Before anything is added: while the disk is full, memory does not grow.
+                    tables.names.sync()?;
                 }
-                tables.metrics.put(&records);
+                tables.names.put(&records);
                 Ok(())
             };
             joined(tokio::task::spawn_blocking(put)).await?
@@ -222,12 +232,15 @@ impl NameStore for EmbeddedDriver {
 
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
         // Called once, at the start, when no other task needs this thread.
-        Box::pin(async move { self.tables.metrics.scan(each) })
+        Box::pin(async move {
+            self.tables.names.scan(each);
+            Ok(())
+        })
     }
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.flush_others())).await? })
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.names.sync())).await? })
     }
 }
 
@@ -253,18 +266,19 @@ impl Events for EmbeddedDriver {
 mod tests {
     use std::sync::Arc;
 
-    use store::Store;
+    use metric::Policy;
+    use store::{PolicyChange, Store};
 
     use super::*;
 
     #[test]
-    fn a_sync_writes_rows_of_every_kind_to_files() {
+    fn a_sync_writes_names_to_files() {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let driver = Arc::new(EmbeddedDriver::open(folder.path(), EmbeddedOptions::default()).unwrap());
-        // As after a disk that was full when an event came.
-        driver.tables.events.tree.insert(b"i", b"event");
-        driver.tables.metrics.tree.insert(b"m", b"metric");
+        let policies = vec![PolicyChange { since: 0, policy: Policy::default() }];
+        let record = MetricRecord { id: MetricId(0), name: "a.b".to_owned(), created_on: 0, policies };
+        runtime.block_on(driver.put_metrics(vec![record])).unwrap();
         assert!(0 < driver.usage().memory_bytes);
         runtime.block_on(Store::of(driver.clone()).sync()).unwrap();
         assert_eq!(driver.usage().memory_bytes, 0);

@@ -1,137 +1,289 @@
-//! The events table: a row for each event by its time, and one that says when an id was.
+//! The events table: a log of events in `store/events/`, and their times, ids and places in memory.
 //!
 //! ```text
-//! key  'e' │ when i64 BE, sign flipped │ id u64 BE     value  what u32 │ tags u32 │ what │ tags │ data
-//! key  'i' │ id u64 BE                                 value  when i64
+//! kind 1, event     id u64 │ when i64 │ what u32 │ tags u32 │ what │ tags │ data
+//! kind 2, deleted   id u64
+//! kind 3, seen      last id u64
 //! ```
 //!
-//! Lengths and times in values are little-endian. An event's second row is written first: an id that is in use by half
-//! an event, after a crash, is not given again.
+//! Numbers are little-endian. Texts are read from the disk when they are asked for.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::{Path, PathBuf},
+};
 
 use metric::Timestamp;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use store::{Event, NewEvent, StoreError};
 
-use crate::tree::Tree;
+use crate::record_log::{LONGEST_PAYLOAD, LogFiles, LogFolder, Place, RecordLog};
 
-const EVENT: u8 = b'e';
-const ID: u8 = b'i';
+const EVENT: u8 = 1;
+const DELETED: u8 = 2;
+const SEEN: u8 = 3;
 
-pub(crate) struct EventsTable {
-    pub(crate) tree: Tree,
-    last_id: Mutex<u64>,
+/// A smaller log is not rewritten for what is obsolete in it.
+const SMALL_BYTES: u64 = 1 << 20;
+
+/// The events table.
+#[derive(Debug)]
+pub(crate) struct EventsLog {
+    /// Taken first.
+    log: Mutex<RecordLog>,
+    queue: Mutex<Queue>,
+    index: RwLock<Index>,
+    files: LogFiles,
+    folder: LogFolder,
 }
 
-impl EventsTable {
-    pub(crate) fn open(tree: Tree) -> Result<EventsTable, StoreError> {
-        let last_id = match tree.last()? {
-            // Ids sort after events.
-            Some(key) => match &key[..] {
-                [ID, id @ ..] => id.try_into().map(u64::from_be_bytes).map_err(|_| damaged(&tree, &key))?,
-                _ => return Err(damaged(&tree, &key)),
-            },
-            None => 0,
-        };
-        Ok(EventsTable { tree, last_id: Mutex::new(last_id) })
+/// Events on their way to the disk: of several at a time one writes for all.
+#[derive(Debug, Default)]
+struct Queue {
+    last_id: u64,
+    waiting: Vec<(u64, Timestamp, Vec<u8>)>,
+    /// Ids whose write failed, until their callers know.
+    failed: HashSet<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    places: BTreeMap<(Timestamp, u64), Place>,
+    times: HashMap<u64, Timestamp>,
+    stale: u64,
+}
+
+impl Index {
+    fn insert(&mut self, id: u64, when: Timestamp, place: Place) {
+        if let Some(old) = self.times.insert(id, when) {
+            self.places.remove(&(old, id));
+        }
+        self.places.insert((when, id), place);
     }
 
-    /// Keeps an event, durably. Of several at a time one syncs for all.
+    fn delete(&mut self, id: u64) {
+        let place = self.times.remove(&id).and_then(|when| self.places.remove(&(when, id)));
+        self.stale += place.map_or(0, |place| place.bytes());
+    }
+}
+
+impl EventsLog {
+    /// Reads the log.
+    pub(crate) fn open(folder: LogFolder) -> Result<EventsLog, StoreError> {
+        let (mut index, mut last_id) = (Index::default(), 0);
+        let log = RecordLog::open(folder.clone(), |place, kind, payload| match kind {
+            EVENT => {
+                let Some((id, event)) = decode(payload) else { return };
+                index.insert(id, event.when, place);
+                last_id = last_id.max(id);
+            }
+            DELETED | SEEN => {
+                let Some(id) = payload.first_chunk().map(|id| u64::from_le_bytes(*id)) else { return };
+                if kind == DELETED {
+                    index.delete(id);
+                }
+                last_id = last_id.max(id);
+            }
+            _ => {}
+        })?;
+        let queue = Queue { last_id, ..Queue::default() };
+        let files = log.files();
+        Ok(EventsLog { log: Mutex::new(log), queue: Mutex::new(queue), index: RwLock::new(index), files, folder })
+    }
+
+    /// Keeps an event, durably, and returns its id.
     pub(crate) fn put(&self, event: &NewEvent) -> Result<u64, StoreError> {
         let id = {
-            let mut last_id = self.last_id.lock();
-            *last_id += 1;
-            *last_id
+            let mut queue = self.queue.lock();
+            let id = queue.last_id + 1;
+            let payload = encode(id, event)?;
+            queue.last_id = id;
+            queue.waiting.push((id, event.when, payload));
+            id
         };
-        self.tree.insert(&id_key(id), &event.when.to_le_bytes());
-        let mut value = Vec::with_capacity(8 + event.what.len() + event.tags.len() + event.data.len());
-        value.extend_from_slice(&len(&event.what)?);
-        value.extend_from_slice(&len(&event.tags)?);
-        for text in [&event.what, &event.tags, &event.data] {
-            value.extend_from_slice(text.as_bytes());
-        }
-        self.tree.insert(&event_key(event.when, id), &value);
-        self.tree.flush()?;
+        self.write_waiting(id)?;
         Ok(id)
+    }
+
+    /// Keeps an event under the id that it has already. For a conversion of an older folder, before it is synced.
+    pub(crate) fn restore(&self, events: &[Event]) -> Result<(), StoreError> {
+        let Some(last) = events.last() else { return Ok(()) };
+        for event in events {
+            let payload = encode(event.id, &event.content)?;
+            let mut queue = self.queue.lock();
+            queue.last_id = queue.last_id.max(event.id);
+            queue.waiting.push((event.id, event.content.when, payload));
+        }
+        self.write_waiting(last.id)
+    }
+
+    /// Gives no id up to and with `last` to a new event, durably.
+    pub(crate) fn never_give_up_to(&self, last: u64) -> Result<(), StoreError> {
+        let mut log = self.log.lock();
+        let mut queue = self.queue.lock();
+        if queue.last_id < last {
+            queue.last_id = last;
+            log.write(&[(SEEN, last.to_le_bytes().to_vec())])?;
+        }
+        Ok(())
+    }
+
+    fn write_waiting(&self, id: u64) -> Result<(), StoreError> {
+        let mut log = self.log.lock();
+        let batch = {
+            let mut queue = self.queue.lock();
+            if queue.failed.remove(&id) {
+                return Err(StoreError::Unavailable("the event could not be written; see the log".to_owned()));
+            }
+            std::mem::take(&mut queue.waiting)
+        };
+        if batch.is_empty() {
+            // Another call wrote it.
+            return Ok(());
+        }
+        let (keys, records): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|(id, when, payload)| ((id, when), (EVENT, payload))).unzip();
+        match log.write(&records) {
+            Ok(places) => {
+                let mut index = self.index.write();
+                for ((id, when), place) in keys.into_iter().zip(places) {
+                    index.insert(id, when, place);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let others = keys.into_iter().map(|(id, _)| id).filter(|other| *other != id);
+                self.queue.lock().failed.extend(others);
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes an event, durably. Its id is not given again.
+    #[allow(dead_code, reason = "expiry of events is not a setting yet; the format has it so that it can become one")]
+    pub(crate) fn delete(&self, id: u64) -> Result<(), StoreError> {
+        let mut log = self.log.lock();
+        log.write(&[(DELETED, id.to_le_bytes().to_vec())])?;
+        self.index.write().delete(id);
+        let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
+        if SMALL_BYTES < bytes
+            && bytes < 2 * stale
+            && let Err(error) = self.rewrite(&mut log)
+        {
+            tracing::warn!(%error, "cannot rewrite the log of events; it stays larger than it needs to be");
+        }
+        Ok(())
+    }
+
+    /// Writes the log again without what is deleted or damaged.
+    fn rewrite(&self, log: &mut RecordLog) -> Result<(), StoreError> {
+        let last_id = self.queue.lock().last_id;
+        let old: Vec<_> = self.index.read().places.iter().map(|(key, place)| (*key, *place)).collect();
+        let mut places = BTreeMap::new();
+        log.rewrite(|draft| {
+            draft.put(SEEN, &last_id.to_le_bytes())?;
+            for (key, place) in old {
+                if let Some((kind, payload)) = self.files.read(place)? {
+                    places.insert(key, draft.put(kind, &payload)?);
+                }
+            }
+            Ok(())
+        })?;
+        let mut index = self.index.write();
+        index.times = places.keys().map(|(when, id)| (*id, *when)).collect();
+        (index.places, index.stale) = (places, 0);
+        Ok(())
     }
 
     pub(crate) fn after(
         &self,
-        (when, id): (Timestamp, u64),
+        after: (Timestamp, u64),
         until: Timestamp,
         most: usize,
     ) -> Result<Vec<Event>, StoreError> {
-        let mut events = Vec::new();
-        let (first, last) = (event_key(when, id), event_key(until, u64::MAX));
-        if last <= first || most == 0 {
-            return Ok(events);
+        use std::ops::Bound::{Excluded, Included};
+        let last = (until, u64::MAX);
+        if last <= after {
+            return Ok(Vec::new());
         }
-        self.tree.scan_between(&first, &last, |key, value| {
-            events.push(read_event(key, value).ok_or_else(|| damaged(&self.tree, key))?);
-            Ok(events.len() < most)
-        })?;
+        let mut events = Vec::new();
+        let mut from = after;
+        while events.len() < most {
+            let places: Vec<((Timestamp, u64), Place)> = {
+                let index = self.index.read();
+                let span = index.places.range((Excluded(from), Included(last)));
+                span.map(|(key, place)| (*key, *place)).take(most - events.len()).collect()
+            };
+            let Some((end, _)) = places.last() else { break };
+            from = *end;
+            // One that is damaged is left out, and a later one takes its place: a short answer means the end.
+            for (_, place) in places {
+                events.extend(self.read(place)?);
+            }
+        }
         Ok(events)
     }
 
     pub(crate) fn get(&self, id: u64) -> Result<Option<Event>, StoreError> {
-        let Some(when) = self.tree.get(&id_key(id))? else { return Ok(None) };
-        let when = Timestamp::from_le_bytes(when[..].try_into().map_err(|_| damaged(&self.tree, &id_key(id)))?);
-        let key = event_key(when, id);
-        let Some(value) = self.tree.get(&key)? else { return Ok(None) };
-        read_event(&key, &value).map(Some).ok_or_else(|| damaged(&self.tree, &key))
+        let place = {
+            let index = self.index.read();
+            let Some(&when) = index.times.get(&id) else { return Ok(None) };
+            index.places.get(&(when, id)).copied()
+        };
+        let Some(place) = place else { return Ok(None) };
+        let damaged =
+            || StoreError::Damaged { what: format!("event {id}"), how: "its bytes are not a record".to_owned() };
+        self.read(place)?.map(Some).ok_or_else(damaged)
+    }
+
+    /// `None` if the event is damaged; that is reported.
+    fn read(&self, place: Place) -> Result<Option<Event>, StoreError> {
+        let read = self.files.read(place);
+        let read = read.map_err(|source| StoreError::Io { what: "reading events".to_owned(), source })?;
+        let event = read.and_then(|(_, payload)| decode(&payload).map(|(id, content)| Event { id, content }));
+        if event.is_none() {
+            let how = format!("the event at {place} is not a record");
+            self.folder.reporter.missing(self.folder.what, &self.folder.dir, &how);
+        }
+        Ok(event)
+    }
+
+    /// Bytes on the disk.
+    pub(crate) fn disk_bytes(&self) -> u64 {
+        self.files.bytes()
+    }
+
+    /// Copies what is on the disk into a folder, durably; writes wait meanwhile.
+    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        self.log.lock().copy_into(into)
     }
 }
 
-fn len(text: &str) -> Result<[u8; 4], StoreError> {
-    let len = u32::try_from(text.len());
-    len.map(u32::to_le_bytes).map_err(|_| StoreError::Unavailable("an event of 4 GiB is not kept".to_owned()))
+fn encode(id: u64, event: &NewEvent) -> Result<Vec<u8>, StoreError> {
+    let texts = [&event.what, &event.tags, &event.data];
+    let len = 24 + texts.iter().map(|text| text.len()).sum::<usize>();
+    if LONGEST_PAYLOAD < len {
+        return Err(StoreError::Rejected(format!(
+            "an event of {len} bytes is too long; it has at most {LONGEST_PAYLOAD}"
+        )));
+    }
+    let mut payload = Vec::with_capacity(len);
+    payload.extend_from_slice(&id.to_le_bytes());
+    payload.extend_from_slice(&event.when.to_le_bytes());
+    payload.extend_from_slice(&(event.what.len() as u32).to_le_bytes());
+    payload.extend_from_slice(&(event.tags.len() as u32).to_le_bytes());
+    texts.iter().for_each(|text| payload.extend_from_slice(text.as_bytes()));
+    Ok(payload)
 }
 
-/// Times before 1970 sort before those after.
-fn event_key(when: Timestamp, id: u64) -> [u8; 17] {
-    let mut key = [EVENT; 17];
-    key[1..9].copy_from_slice(&((when as u64) ^ (1 << 63)).to_be_bytes());
-    key[9..].copy_from_slice(&id.to_be_bytes());
-    key
-}
-
-fn id_key(id: u64) -> [u8; 9] {
-    let mut key = [ID; 9];
-    key[1..].copy_from_slice(&id.to_be_bytes());
-    key
-}
-
-fn read_event(key: &[u8], value: &[u8]) -> Option<Event> {
-    let (when, id) = key.strip_prefix(&[EVENT])?.split_first_chunk::<8>()?;
-    let (what_len, rest) = value.split_first_chunk::<4>()?;
+fn decode(payload: &[u8]) -> Option<(u64, NewEvent)> {
+    let (id, rest) = payload.split_first_chunk::<8>()?;
+    let (when, rest) = rest.split_first_chunk::<8>()?;
+    let (what_len, rest) = rest.split_first_chunk::<4>()?;
     let (tags_len, texts) = rest.split_first_chunk::<4>()?;
     let (what, rest) = texts.split_at_checked(u32::from_le_bytes(*what_len) as usize)?;
     let (tags, data) = rest.split_at_checked(u32::from_le_bytes(*tags_len) as usize)?;
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
-    Some(Event {
-        id: u64::from_be_bytes(id.try_into().ok()?),
-        content: NewEvent {
-            when: (u64::from_be_bytes(*when) ^ (1 << 63)) as Timestamp,
-            what: text(what)?,
-            tags: text(tags)?,
-            data: text(data)?,
-        },
-    })
-}
-
-fn damaged(tree: &Tree, key: &[u8]) -> StoreError {
-    let what = format!("the row of key {key:02x?} in {}", tree.path().display());
-    StoreError::Damaged { what, how: "it cannot be read".to_owned() }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_page_of_the_schema_shows_what_is_written() {
-        let page = include_str!("../../../schema/embedded.md");
-        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        assert!(page.contains(&hex(&event_key(1_700_000_000, 3))));
-        assert!(page.contains(&hex(&id_key(3))));
-    }
+    let when = Timestamp::from_le_bytes(*when);
+    Some((u64::from_le_bytes(*id), NewEvent { when, what: text(what)?, tags: text(tags)?, data: text(data)? }))
 }

@@ -3,15 +3,14 @@
 //!
 //! ```text
 //! store/lock                                    held by the process that uses the folder
-//! store/spec                                    what wrote the folder, in words
+//! store/spec                                    which program wrote the folder, and which store it is
 //! store/manifest                                the files of rows that there are
-//! store/metrics/                                the metrics table, and the policies it names
-//! store/events/                                 the events table
-//! store/datapoints_10080p_60s_0/13/             a folder for each table and span of time
-//! store/datapoints_10080p_60s_0/13/3-9.rows     the rows of some flushes
+//! store/names/00000001.log                      the metrics table, and the policies it names
+//! store/events/00000001.log                     the events table
+//! store/datapoints_10080p_60s_0/13/3-9.rows     files of rows for each table and span of time
 //! ```
 //!
-//! Files of rows are immutable. There is no log: the journal above replays what was not synced.
+//! Rows and names wait in memory until a sync: the journal above replays what was not synced.
 //! Nothing outside of this crate knows the bytes on the disk.
 //!
 //! ```
@@ -57,11 +56,15 @@ mod cache;
 mod row_key;
 mod rows;
 
+mod damage;
 mod events;
 mod folder;
-mod metrics;
+mod id_set;
+mod layout1;
+mod names;
+mod record_log;
 mod spec;
-mod tree;
+mod survey;
 
 pub use driver::EmbeddedDriver;
 pub use options::EmbeddedOptions;

@@ -1,7 +1,6 @@
 //! Merging the files of a store, one merge at a time.
 
 use std::{
-    collections::HashSet,
     ops::Range,
     sync::{
         Arc,
@@ -102,8 +101,8 @@ impl Merges {
             self.is_short_of_disk.store(true, Relaxed);
             return Ok(false);
         }
-        let deleted = tables.metrics.deleted();
-        let written = merge_files(points, window, files, &deleted, is_stopped);
+        let is_deleted = |metric| tables.names.is_deleted(metric);
+        let written = merge_files(points, window, files, &is_deleted, is_stopped);
         match written {
             Ok(true) => {
                 self.merged.fetch_add(1, Relaxed);
@@ -122,7 +121,7 @@ fn merge_files(
     points: &Points,
     window: &Window,
     files: &[Arc<RowFile>],
-    deleted: &HashSet<MetricId>,
+    is_deleted: &(dyn Fn(MetricId) -> bool + Send + Sync),
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<bool, StoreError> {
     let failed = || io_error(format!("merging files in {}", window.dir.display()));
@@ -132,7 +131,7 @@ fn merge_files(
     let merging = Merging {
         shared: &points.shared,
         is_aggregated: window.is_aggregated(),
-        is_deleted: &|metric| deleted.contains(&metric),
+        is_deleted,
         is_stopped: &|| is_stopped() || window.is_expired(),
     };
     match merging.run(files, &mut writer) {

@@ -20,7 +20,7 @@ use crate::{
     folder::io_error,
     manifest::ManifestFile,
     opening::{Found, find},
-    row_file::{Flushes, Header, Lookup, NotCached, ReadFrom, RowFile, RowsWriter, Written},
+    row_file::{Flushes, Header, Lookup, NotCached, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     window::{Window, WindowKey, expires_at, window_slots},
@@ -128,6 +128,14 @@ impl Points {
             let grown = self.window_or_new(key).append(rows, newest, now, recoder);
             self.unsynced.fetch_add(grown, Relaxed);
         }
+    }
+
+    /// Lays a stored row over what is there, in memory. For a conversion of an older folder.
+    pub(crate) fn restore(&self, window: WindowKey, key: RowKey, row: &[u8]) {
+        let now = self.shared.clock.instant();
+        let rows = std::iter::once((key, row));
+        let grown = self.window_or_new(window).append(rows, newest_slot(key, row), now, &mut Recoder::default());
+        self.unsynced.fetch_add(grown, Relaxed);
     }
 
     /// Reads slots. Each answer is at the place of its fetch. `is_cancelled` ends the work early.

@@ -21,7 +21,7 @@ use metric::MetricId;
 use parking_lot::Mutex;
 use store::{Identity, Incarnation, StoreError};
 
-use crate::{folder::io_error, row_key::GROUP_SLOTS};
+use crate::{damage::Reporter, folder::io_error, row_key::GROUP_SLOTS, survey::survey};
 
 /// The layout of keys, values and folders. A change of layout changes the number.
 const LAYOUT: u32 = 2;
@@ -79,28 +79,54 @@ pub(crate) struct Spec {
 
 impl Spec {
     /// Reads the file, and writes it where the folder is new. The caller holds the folder's lock.
-    pub(crate) fn open(host: &Host, dir: &Path) -> Result<Spec, StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError::Spec`] for a folder of another layout, and for one whose spec is damaged or missing while its files do
+    /// not agree on a store. Nothing is changed then.
+    pub(crate) fn open(host: &Host, dir: &Path, reporter: &Reporter) -> Result<Spec, StoreError> {
         let path = dir.join("spec");
-        let spec = |identity| Spec { host: host.clone(), path: path.clone(), identity: Mutex::new(identity) };
         let found = match host.disk.read(&path) {
-            Ok(found) => String::from_utf8_lossy(&found).into_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => expected(),
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(io_error(format!("reading {}", path.display()))(error)),
         };
-        if found == expected() {
-            // New, or from a version without identities.
-            let new = spec(Identity { store: host.random.bits_128().max(1), chain: Vec::new() });
-            new.write(&new.identity.lock())?;
-            return Ok(new);
-        }
-        if let Some(identity) = parse_identity(&found) {
+        let spec = |identity| Spec { host: host.clone(), path: path.clone(), identity: Mutex::new(identity) };
+        let text = found.as_deref().map(String::from_utf8_lossy);
+        if let Some(identity) = text.as_deref().and_then(parse_identity) {
             return Ok(spec(identity));
         }
-        let one_line = |text: &str| text.trim_end().replace('\n', ", ");
-        Err(StoreError::Spec {
-            found: format!("in {}: {}", path.display(), one_line(&found)),
-            expected: one_line(&expected()),
-        })
+        if let Some(text) = &text
+            && is_whole(text)
+        {
+            return Err(other_layout(&path, text));
+        }
+        let survey = survey(&*host.disk, dir).map_err(io_error(format!("reading {}", dir.display())))?;
+        let mut stores = survey.stores.iter();
+        let identity = match (stores.next(), stores.next()) {
+            (Some(&store), None) => Identity { store, chain: Vec::new() },
+            (None, _) if found.is_none() && survey.files == 0 => {
+                Identity { store: host.random.bits_128().max(1), chain: Vec::new() }
+            }
+            _ => return Err(not_rebuilt(&path, text.as_deref(), survey.stores.len())),
+        };
+        match &found {
+            Some(bytes) => {
+                reporter.bytes("spec", &path, 0, bytes, "the file is damaged; it was made from the other files")
+            }
+            None if survey.files == 0 => {}
+            None => reporter.missing("spec", &path, "the file is missing; it was made from the other files"),
+        }
+        let spec = spec(identity);
+        spec.write(&spec.identity.lock())?;
+        Ok(spec)
+    }
+
+    /// Takes the openings that the log of names knows, where a spec that was damaged lost them.
+    pub(crate) fn restore_chain(&self, openings: &[Incarnation]) {
+        let mut identity = self.identity.lock();
+        if identity.chain.is_empty() {
+            identity.chain = openings.to_vec();
+        }
     }
 
     pub(crate) fn identity(&self) -> Identity {
@@ -121,6 +147,41 @@ impl Spec {
     fn write(&self, identity: &Identity) -> Result<(), StoreError> {
         let written = host::replace_file(&*self.host.disk, &self.path, text_of(identity).as_bytes());
         written.map_err(io_error(format!("writing {}", self.path.display())))
+    }
+}
+
+/// Whether a text that this program does not know is as it was written: its checksum is right, or it has none.
+fn is_whole(text: &str) -> bool {
+    let Some((lines, check)) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')) else { return false };
+    let Some(check) = check.strip_prefix("check ") else {
+        return lines.starts_with("plumbago embedded store") && !text.contains("\nopening ");
+    };
+    u32::from_str_radix(check, 16).is_ok_and(|crc| crc32fast::hash(text[..=lines.len()].as_bytes()) == crc)
+}
+
+fn one_line(text: &str) -> String {
+    text.trim_end().replace('\n', ", ")
+}
+
+fn other_layout(path: &Path, text: &str) -> StoreError {
+    let first: String = text.lines().take(4).collect::<Vec<_>>().join(", ");
+    StoreError::Spec {
+        found: format!("in {}: {first}", path.display()),
+        expected: format!(
+            "{}; nothing was changed: start the version of the program that wrote the folder, or restore a backup",
+            one_line(&expected())
+        ),
+    }
+}
+
+fn not_rebuilt(path: &Path, text: Option<&str>, stores: usize) -> StoreError {
+    let state = text.map_or("is missing".to_owned(), |text| format!("is damaged ({})", one_line(text)));
+    StoreError::Spec {
+        found: format!("nothing: {} {state}, and the files next to it are of {stores} stores", path.display()),
+        expected: format!(
+            "{}; nothing was changed: put back the spec file, or restore a backup into another data folder",
+            one_line(&expected())
+        ),
     }
 }
 

@@ -1,80 +1,127 @@
 //! What is in the folder of a store: points, metrics and events.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use host::{DiskFile, Trash};
-use lsm_tree::{Cache, DescriptorTable};
-use store::{StoreError, Usage};
+use metric::MetricId;
+use store::{Identity, StoreError, Usage};
 
 use crate::{
     cache,
-    events::EventsTable,
+    damage::Reporter,
+    events::EventsLog,
     folder::{self, io_error},
-    metrics::MetricsTable,
+    layout1::{Layout1, NewTables},
+    names::Names,
     options::EmbeddedOptions,
     points::Points,
-    spec::Spec,
-    tree::{Shared, Tree},
+    record_log::LogFolder,
+    spec::{self, Spec},
 };
-
-/// Bytes of memory for blocks of the trees. Names are read once, events rarely.
-const TREE_CACHE: u64 = 1 << 20;
 
 /// The tables of a store.
 pub(crate) struct Tables {
     pub(crate) options: EmbeddedOptions,
     pub(crate) spec: Spec,
-    pub(crate) metrics: MetricsTable,
-    pub(crate) events: EventsTable,
+    pub(crate) names: Names,
+    pub(crate) events: EventsLog,
     pub(crate) points: Points,
     /// Held until the last call has ended, also one whose caller is gone.
     _lock: Box<dyn DiskFile>,
 }
 
 impl Tables {
-    /// Locks the folder and opens what is in it.
+    /// Locks the folder, converts it if it is of an older layout, and opens what is in it.
     pub(crate) fn open(dir: &Path, options: EmbeddedOptions) -> Result<Tables, StoreError> {
         let host = &options.host;
         let lock = folder::open(&*host.disk, dir)?;
-        let spec = Spec::open(host, dir)?;
-        let shared = Shared {
-            cache: Arc::new(Cache::with_capacity_bytes(TREE_CACHE)),
-            descriptors: Arc::new(DescriptorTable::new(64)),
-            disk: host.disk.clone(),
-        };
-        let metrics = MetricsTable::open(Tree::open(&dir.join("metrics"), &shared)?)?;
-        let events = EventsTable::open(Tree::open(&dir.join("events"), &shared)?)?;
         let data = options.data.as_deref().unwrap_or(dir);
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
-        let shared = cache::Shared::new(host, data, options.damage.clone(), Arc::new(trash), options.cache_bytes);
-        let points = Points::open(dir, Arc::new(shared), spec.identity().store)?;
-        Ok(Tables { options, spec, metrics, events, points, _lock: lock })
+        let trash = Arc::new(trash);
+        let reporter = Reporter::new(host, &options.damage, data);
+        let open = |dir: &Path, identity: &Identity| open_in(dir, identity, &options, &trash, &reporter);
+        Layout1 { host, dir, reporter: &reporter, trash: &trash }.convert(open)?;
+        let spec = Spec::open(host, dir, &reporter)?;
+        let NewTables { names, events, points } = open(dir, &spec.identity())?;
+        spec.restore_chain(&names.openings());
+        Ok(Tables { options, spec, names, events, points, _lock: lock })
+    }
+
+    /// Above every id that the store has seen.
+    pub(crate) fn next_id(&self) -> MetricId {
+        let above_rows = self.points.highest_metric().map_or(MetricId(0), |id| MetricId(id.0.saturating_add(1)));
+        above_rows.max(self.names.next_id()).max(self.spec.identity().first_id())
+    }
+
+    /// Records an opening, durably. The log of names has it too, so that the chain outlives a damaged spec.
+    pub(crate) fn begin(&self, first_id: MetricId) -> Result<Identity, StoreError> {
+        let identity = self.spec.begin(first_id)?;
+        if let Some(opening) = identity.chain.last()
+            && let Err(error) = self.names.begin(*opening)
+        {
+            tracing::warn!(%error, "cannot note the opening in the log of names; the spec has it");
+        }
+        Ok(identity)
     }
 
     /// Writes everything to files.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
-        self.points.flush()?;
-        self.flush_others()
+        self.names.sync()?;
+        self.points.flush()
     }
 
-    /// Writes names, policies and events to files. Events are there already, unless the disk was full when they came.
-    pub(crate) fn flush_others(&self) -> Result<(), StoreError> {
-        self.other_trees().into_iter().try_for_each(Tree::flush)
-    }
-
-    /// The trees that hold no points.
-    pub(crate) fn other_trees(&self) -> [&Tree; 2] {
-        [&self.metrics.tree, &self.events.tree]
+    /// Copies the logs and the spec into a folder, durably. Returns the files.
+    pub(crate) fn copy_logs(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        let disk = &*self.options.host.disk;
+        let folder = |name: &str| -> Result<PathBuf, StoreError> {
+            let dir = into.join(name);
+            disk.create_dir_all(&dir).map_err(io_error(format!("making the folder {}", dir.display())))?;
+            Ok(dir)
+        };
+        let mut files = self.names.copy_into(&folder("names")?)?;
+        files.extend(self.events.copy_into(&folder("events")?)?);
+        let spec = into.join("spec");
+        let written = host::replace_file(disk, &spec, spec::text_of(&self.spec.identity()).as_bytes());
+        written.map_err(io_error(format!("writing {}", spec.display())))?;
+        files.push(spec);
+        Ok(files)
     }
 
     /// The size of the store.
     pub(crate) fn usage(&self) -> Usage {
         let points = self.points.usage();
-        let trees = self.other_trees();
         Usage {
-            disk_bytes: points.disk_bytes + trees.iter().map(|tree| tree.disk_bytes()).sum::<u64>(),
-            memory_bytes: points.memory_bytes + trees.iter().map(|tree| tree.unsynced_bytes()).sum::<u64>(),
+            disk_bytes: points.disk_bytes + self.names.disk_bytes() + self.events.disk_bytes(),
+            memory_bytes: points.memory_bytes + self.names.unsynced_bytes(),
             tables: points.tables,
         }
     }
+}
+
+/// Opens the tables of a folder.
+fn open_in(
+    dir: &Path,
+    identity: &Identity,
+    options: &EmbeddedOptions,
+    trash: &Arc<Trash>,
+    reporter: &Reporter,
+) -> Result<NewTables, StoreError> {
+    let host = &options.host;
+    let folder = |name: &str, table, what| LogFolder {
+        host: host.clone(),
+        dir: dir.join(name),
+        table,
+        what,
+        store: identity.store,
+        reporter: reporter.clone(),
+    };
+    let names = Names::open(folder("names", *b"name", "names record"))?;
+    let events = EventsLog::open(folder("events", *b"evnt", "event"))?;
+    let data = options.data.as_deref().unwrap_or(dir);
+    let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
+    let points = Points::open(dir, Arc::new(shared), identity.store)?;
+    Ok(NewTables { names, events, points })
 }

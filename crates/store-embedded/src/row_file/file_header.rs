@@ -96,6 +96,11 @@ impl Header {
     }
 }
 
+/// The store that a file with this header is of. `None` if it is not the header of a file of rows.
+pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
+    Header::parse(bytes.first_chunk()?).ok().map(|header| header.store)
+}
+
 /// Why a header is not one of this version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HeaderError {

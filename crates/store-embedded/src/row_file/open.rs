@@ -150,7 +150,7 @@ fn summarise(block: &[u8], summary: &mut Summary) {
 }
 
 /// The newest slot of a row.
-pub(super) fn newest_slot(key: RowKey, row: &[u8]) -> Slot {
+pub(crate) fn newest_slot(key: RowKey, row: &[u8]) -> Slot {
     let ends = codec::segments(row).map_while(Result::ok).map(|segment| segment.slots.end as u32);
     let first = key.group.saturating_mul(GROUP_SLOTS);
     first.saturating_add(ends.max().unwrap_or(1).saturating_sub(1))

@@ -1,0 +1,202 @@
+//! What is in the names log: which ids it has, which of their records is the last, and what a rewrite keeps.
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+};
+
+use metric::{MetricId, Policy};
+use parking_lot::RwLock;
+use store::{Incarnation, StoreError};
+
+use super::record::{
+    DELETED, METRIC, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy, decode_seen, encode_deleted,
+    encode_opening, encode_policy, encode_seen, id_of,
+};
+use crate::{
+    id_set::IdSet,
+    record_log::{LogFiles, LogFolder, Place, RecordLog},
+};
+
+/// A smaller log is not rewritten for what is obsolete in it.
+const SMALL_BYTES: u64 = 1 << 20;
+
+/// Bytes of a deleted metric's record, about.
+const DELETED_BYTES: u64 = 80;
+
+/// Openings that a rewrite keeps.
+const MOST_OPENINGS: usize = 512;
+
+/// The log, and what of it is in memory.
+#[derive(Debug)]
+pub(super) struct Logged {
+    log: RecordLog,
+    /// Ids that have a record and are not deleted.
+    known: IdSet,
+    /// The last record of each id that has several.
+    last: HashMap<MetricId, Place>,
+    pub(super) policies: HashMap<u16, Policy>,
+    pub(super) openings: Vec<Incarnation>,
+    pub(super) next: MetricId,
+    /// Bytes of records that are obsolete, about.
+    stale: u64,
+    /// Bytes of the log below which a rewrite waits, after one that failed.
+    rewrite_from: u64,
+}
+
+impl Logged {
+    /// Reads the log; deleted ids go to `deleted`.
+    pub(super) fn open(folder: LogFolder, deleted: &mut IdSet) -> Result<Logged, StoreError> {
+        let mut read = Read::default();
+        let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
+        let Read { known, last, policies, openings, next, stale } = read;
+        let next = MetricId(next);
+        Ok(Logged { log, known, last, policies, openings, next, stale, rewrite_from: 0 })
+    }
+
+    /// Calls `each` with the last record of every id.
+    pub(super) fn scan(&self, mut each: impl FnMut(MetricId, &[u8])) {
+        self.log.files().scan(|place, kind, payload| {
+            if kind == METRIC
+                && let Some(id) = id_of(payload)
+                && self.known.contains(id)
+                && self.last.get(&id).is_none_or(|last| *last == place)
+            {
+                each(id, payload);
+            }
+        });
+    }
+
+    /// Writes records, durably. `deleted` has what they delete.
+    pub(super) fn write(&mut self, records: &[(u8, Vec<u8>)]) -> Result<(), StoreError> {
+        let places = self.log.write(records)?;
+        for (place, (kind, payload)) in places.into_iter().zip(records) {
+            match *kind {
+                METRIC => {
+                    if let Some(id) = id_of(payload)
+                        && !self.known.insert(id)
+                    {
+                        self.stale += place.bytes();
+                        self.last.insert(id, place);
+                    }
+                }
+                DELETED => {
+                    for id in decode_deleted(payload) {
+                        if self.known.remove(id) {
+                            self.last.remove(&id);
+                            self.stale += DELETED_BYTES;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the log again without what is obsolete or damaged, where that is worth it. Records are durable already,
+    /// so that an error is only logged.
+    pub(super) fn rewrite_if_stale(&mut self, deleted: &RwLock<IdSet>) {
+        let bytes = self.log.files().bytes();
+        let is_stale = SMALL_BYTES < bytes && bytes < 2 * self.stale;
+        if bytes < self.rewrite_from || !is_stale && !self.log.wants_rewrite() {
+            return;
+        }
+        match self.rewrite(&deleted.read().runs()) {
+            Ok(()) => (self.stale, self.rewrite_from) = (0, 0),
+            Err(error) => {
+                tracing::warn!(%error, "cannot rewrite the log of names; it stays larger than it needs to be");
+                self.rewrite_from = bytes + bytes / 10 + SMALL_BYTES / 16;
+            }
+        }
+    }
+
+    fn rewrite(&mut self, deleted: &[(MetricId, u32)]) -> Result<(), StoreError> {
+        let first_opening = self.openings.len().saturating_sub(MOST_OPENINGS);
+        let files = self.log.files();
+        self.log.rewrite(|draft| {
+            draft.put(SEEN, &encode_seen(self.next))?;
+            for opening in &self.openings[first_opening..] {
+                draft.put(OPENING, &encode_opening(opening))?;
+            }
+            for (id, policy) in &self.policies {
+                draft.put(POLICY, &encode_policy(*id, policy))?;
+            }
+            for runs in deleted.chunks(4096) {
+                draft.put(DELETED, &encode_deleted(runs))?;
+            }
+            let mut put = Ok(());
+            files.scan(|place, kind, payload| {
+                if kind == METRIC
+                    && let Some(id) = id_of(payload)
+                    && self.known.contains(id)
+                    && self.last.get(&id).is_none_or(|last| *last == place)
+                    && put.is_ok()
+                {
+                    put = draft.put(kind, payload).map(|_| ());
+                }
+            });
+            put
+        })?;
+        self.last = HashMap::new();
+        Ok(())
+    }
+
+    pub(super) fn files(&self) -> LogFiles {
+        self.log.files()
+    }
+
+    pub(super) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        self.log.copy_into(into)
+    }
+}
+
+/// What reading the log has found.
+#[derive(Default)]
+struct Read {
+    known: IdSet,
+    last: HashMap<MetricId, Place>,
+    policies: HashMap<u16, Policy>,
+    openings: Vec<Incarnation>,
+    next: u32,
+    stale: u64,
+}
+
+impl Read {
+    fn take(&mut self, place: Place, kind: u8, payload: &[u8], deleted: &mut IdSet) {
+        match kind {
+            METRIC => {
+                let Some(id) = id_of(payload) else { return };
+                self.saw(id);
+                if deleted.contains(id) {
+                    self.stale += place.bytes();
+                } else if !self.known.insert(id) {
+                    self.stale += place.bytes();
+                    self.last.insert(id, place);
+                }
+            }
+            DELETED => {
+                for id in decode_deleted(payload) {
+                    self.saw(id);
+                    deleted.insert(id);
+                    if self.known.remove(id) {
+                        self.last.remove(&id);
+                        self.stale += DELETED_BYTES;
+                    }
+                }
+            }
+            POLICY => self.policies.extend(decode_policy(payload)),
+            OPENING => {
+                let opening = decode_opening(payload);
+                let is_new = |opening: &Incarnation| self.openings.iter().all(|known| known.id != opening.id);
+                self.openings.extend(opening.filter(is_new));
+            }
+            SEEN => self.next = self.next.max(decode_seen(payload).map_or(0, |next| next.0)),
+            _ => {}
+        }
+    }
+
+    fn saw(&mut self, id: MetricId) {
+        self.next = self.next.max(id.0.saturating_add(1));
+    }
+}

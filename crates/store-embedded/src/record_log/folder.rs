@@ -1,0 +1,174 @@
+//! The folder of a record log: its files by number, and drafts.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, SeekFrom},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use host::{DiskFile, Host, Open};
+use store::StoreError;
+
+use super::{
+    draft::file_name,
+    frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION},
+    walk::{Part, walk},
+};
+use crate::{damage::Reporter, folder::io_error};
+
+/// Where a log is, and which.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFolder {
+    pub(crate) host: Host,
+    pub(crate) dir: PathBuf,
+    pub(crate) table: TableTag,
+    /// The kind of thing that is damaged, for operators.
+    pub(crate) what: &'static str,
+    pub(crate) store: u128,
+    pub(crate) reporter: Reporter,
+}
+
+/// The files of a folder.
+pub(super) struct Found {
+    /// By number; without those that others replace.
+    pub(super) headers: BTreeMap<u64, Header>,
+    /// The highest number that was seen.
+    pub(super) highest: u64,
+}
+
+impl LogFolder {
+    pub(super) fn path(&self, number: u64) -> PathBuf {
+        self.dir.join(file_name(number))
+    }
+
+    /// Makes the folder if it is missing, reads the headers, and removes what is obsolete.
+    pub(super) fn find(&self) -> Result<Found, StoreError> {
+        let disk = &*self.host.disk;
+        let failed = |source| StoreError::Io { what: format!("opening {}", self.dir.display()), source };
+        if !disk.exists(&self.dir) {
+            disk.create_dir_all(&self.dir).map_err(failed)?;
+            disk.sync_dir(self.dir.parent().unwrap_or(Path::new("."))).map_err(failed)?;
+        }
+        let mut headers = BTreeMap::new();
+        let (mut drafts, mut highest) = (Vec::new(), 0);
+        for entry in disk.read_dir(&self.dir).map_err(failed)? {
+            let name = entry.name.to_string_lossy().into_owned();
+            let number = |suffix: &str| name.strip_suffix(suffix)?.parse::<u64>().ok();
+            if let Some(number) = number(".log").filter(|number| self.path(*number) == entry.path) {
+                headers.insert(number, entry.len);
+            } else if number(".new").is_some() {
+                drafts.push(entry.path);
+            } else {
+                self.reporter.missing("stray file", &entry.path, "the store did not write it; it is left alone");
+            }
+        }
+        // All are read before the first is touched: a later format means that nothing is changed.
+        let read: Vec<(u64, u64, HeaderRead)> = headers
+            .into_iter()
+            .map(|(number, len)| Ok((number, len, self.read_header(number)?)))
+            .collect::<Result<_, StoreError>>()?;
+        let mut headers = BTreeMap::new();
+        for (number, len, header) in read {
+            highest = highest.max(number);
+            if let Some(header) = self.judge(number, len, header) {
+                headers.insert(number, header);
+            }
+        }
+        for draft in drafts {
+            let removed = disk.remove_file(&draft);
+            removed.unwrap_or_else(|error| cannot_remove(&draft, &error));
+        }
+        let replaced = headers.values().map(|header| header.replaces).max().unwrap_or(0);
+        let obsolete: Vec<u64> = headers.range(..=replaced).map(|(number, _)| *number).collect();
+        self.remove(&obsolete);
+        headers.retain(|number, _| replaced < *number);
+        for header in headers.values() {
+            if replaced < header.previous && !headers.contains_key(&header.previous) {
+                self.reporter.missing(self.what, &self.path(header.previous), "the file is missing");
+            }
+        }
+        Ok(Found { headers, highest })
+    }
+
+    fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {
+        let path = self.path(number);
+        let mut bytes = [0; HEADER];
+        let file = self.host.disk.open(&path, Open::Read).map_err(io_error(format!("opening {}", path.display())))?;
+        // One that cannot be read is damaged; so is a shorter file.
+        let header = file.read_exact_at(&mut bytes, 0).map_or(HeaderRead::Damaged, |()| Header::read(&bytes));
+        match header {
+            HeaderRead::Newer(version) => Err(StoreError::Spec {
+                found: format!(
+                    "{} is of format {version}, which a later version of this program wrote",
+                    path.display()
+                ),
+                expected: format!("format {VERSION}; use the later version, or restore a backup"),
+            }),
+            header => Ok(header),
+        }
+    }
+
+    /// The header by which a file is read. A file that is not this log's is put aside.
+    fn judge(&self, number: u64, len: u64, read: HeaderRead) -> Option<Header> {
+        let path = self.path(number);
+        let from_name =
+            Header { table: self.table, store: self.store, number, replaces: 0, previous: 0, previous_len: 0 };
+        match read {
+            HeaderRead::Good(header)
+                if (header.table, header.store, header.number) == (self.table, self.store, number) =>
+            {
+                return Some(header);
+            }
+            HeaderRead::Good(_) => {
+                self.reporter.file(self.what, &path, len, "the file is of another store, table or number");
+            }
+            // Records have checksums of their own, so that they can be trusted without the header.
+            _ if self.has_records(number) => {
+                self.reporter.missing(self.what, &path, "the header is damaged; the records are read without it");
+                return Some(from_name);
+            }
+            _ => _ = self.reporter.file(self.what, &path, len, "neither header nor records can be read"),
+        }
+        None
+    }
+
+    fn has_records(&self, number: u64) -> bool {
+        let Ok(file) = self.host.disk.open(&self.path(number), Open::Read) else { return false };
+        let mut any = false;
+        let seal = Seal::new(self.store, number);
+        walk(&*file, file.len().unwrap_or(0), &seal, |part| any |= matches!(part, Part::Record(..)));
+        any
+    }
+
+    /// A file of the log, to read it and to write at its cursor.
+    pub(super) fn open_to_append(&self, number: u64) -> Result<Box<dyn DiskFile>, StoreError> {
+        let path = self.path(number);
+        self.host.disk.open(&path, Open::ReadWrite).map_err(io_error(format!("opening {}", path.display())))
+    }
+
+    /// As [`LogFolder::open_to_append`], with the cursor at a place.
+    pub(super) fn open_at(&self, number: u64, len: u64) -> io::Result<Arc<dyn DiskFile>> {
+        let mut file = self.host.disk.open(&self.path(number), Open::ReadWrite)?;
+        file.seek(SeekFrom::Start(len))?;
+        Ok(Arc::from(file))
+    }
+
+    /// Removes files that others replace. One that stays is removed by the next start.
+    pub(super) fn remove(&self, numbers: &[u64]) {
+        if numbers.is_empty() {
+            return;
+        }
+        for path in numbers.iter().map(|number| self.path(*number)) {
+            if let Err(error) = self.host.disk.remove_file(&path) {
+                cannot_remove(&path, &error);
+            }
+        }
+        // Files that come back after a crash are obsolete still.
+        let _ = self.host.disk.sync_dir(&self.dir);
+    }
+}
+
+fn cannot_remove(path: &Path, error: &io::Error) {
+    tracing::warn!(%error, file = %path.display(), "cannot remove an obsolete file; the next start tries again");
+}

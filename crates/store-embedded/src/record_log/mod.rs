@@ -1,0 +1,311 @@
+//! A log of small records: what is appended last counts.
+//!
+//! Files are numbered from 1 on and read in order. A write is on the disk when it returns:
+//!
+//! 1. The records go to the end of the last file, and the file is synced.
+//! 2. After a write that failed, what it left is cut off.
+//! 3. After a sync that failed, the file is not used again: which of its pages are on the disk is not known, and a second
+//!    sync would not say. The next file gets the records, and names the length up to which the file before it counts.
+//!
+//! A file that replaces the others is written whole, synced and renamed before the others go. Damage costs the records
+//! that it touches: reading goes on at the next whole record.
+
+mod draft;
+mod folder;
+mod frame;
+mod place;
+mod walk;
+
+use std::{
+    collections::BTreeMap,
+    io::{self, SeekFrom},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use host::{DiskFile, Open};
+use parking_lot::RwLock;
+use store::StoreError;
+
+pub(crate) use self::place::Place;
+use self::{
+    draft::{Draft, write_draft},
+    folder::Found,
+    frame::{FRAME, HEADER, Header, Seal},
+    walk::{Part, walk},
+};
+pub(crate) use self::{
+    folder::LogFolder,
+    frame::{LONGEST_PAYLOAD, store_of},
+};
+use crate::folder::io_error;
+
+/// Bytes that are copied at once.
+const COPY_BYTES: usize = 1 << 20;
+
+/// A file that can be read, and the length up to which it counts.
+#[derive(Debug, Clone)]
+struct LogFile {
+    file: Arc<dyn DiskFile>,
+    seal: Seal,
+    len: u64,
+}
+
+/// The files of a log, for readers. A clone is the same files.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LogFiles(Arc<RwLock<BTreeMap<u64, LogFile>>>);
+
+impl LogFiles {
+    /// Kind and payload of a record. `None` if it is damaged, or was replaced.
+    pub(crate) fn read(&self, place: Place) -> io::Result<Option<(u8, Vec<u8>)>> {
+        let Some(LogFile { file, seal, .. }) = self.0.read().get(&place.file).cloned() else { return Ok(None) };
+        let mut bytes = vec![0; FRAME + place.len as usize];
+        file.read_exact_at(&mut bytes, place.offset)?;
+        Ok(seal.open(place.offset, &bytes).map(|(kind, payload)| (kind, payload.to_vec())))
+    }
+
+    /// Calls `each` with every record, in order. Damage was reported when the log was opened.
+    pub(crate) fn scan(&self, mut each: impl FnMut(Place, u8, &[u8])) {
+        let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
+        for (number, LogFile { file, seal, len }) in files {
+            walk(&*file, len, &seal, |part| {
+                if let Part::Record(offset, kind, payload) = part {
+                    each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
+                }
+            });
+        }
+    }
+
+    /// Bytes of all files.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.read().values().map(|file| file.len).sum()
+    }
+}
+
+/// A log that is written to.
+#[derive(Debug)]
+pub(crate) struct RecordLog {
+    folder: LogFolder,
+    files: LogFiles,
+    /// The number of the file that is appended to. `None` where the next write begins one.
+    tail: Option<u64>,
+    next_number: u64,
+    /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
+    wants_rewrite: bool,
+}
+
+impl RecordLog {
+    /// Opens the files of a folder, and calls `each` with every record, in order.
+    ///
+    /// # Errors
+    /// [`StoreError::Spec`] for a file of a later format; nothing is changed then.
+    pub(crate) fn open(folder: LogFolder, mut each: impl FnMut(Place, u8, &[u8])) -> Result<RecordLog, StoreError> {
+        let Found { headers, highest } = folder.find()?;
+        let mut log = RecordLog {
+            files: LogFiles::default(),
+            tail: None,
+            next_number: highest + 1,
+            wants_rewrite: false,
+            folder,
+        };
+        let numbers: Vec<u64> = headers.keys().copied().collect();
+        for &number in &numbers {
+            let next = headers.values().find(|header| header.previous == number);
+            log.read_file(number, next.map(|next| next.previous_len), &mut each)?;
+        }
+        if log.wants_rewrite {
+            log.tail = None;
+        }
+        Ok(log)
+    }
+
+    /// The folder and files, for readers.
+    pub(crate) fn files(&self) -> LogFiles {
+        self.files.clone()
+    }
+
+    /// Copies the files into a folder, each up to the length that is on the disk, and syncs them. The folder must be there.
+    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+        let files: Vec<(u64, LogFile)> = self.files.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
+        let mut copied = Vec::new();
+        for (number, LogFile { file, len, .. }) in files {
+            let path = into.join(self.folder.path(number).file_name().expect("a file of the log has a name"));
+            let copy = || -> io::Result<()> {
+                let mut copy = self.folder.host.disk.open(&path, Open::Create)?;
+                let (mut offset, mut bytes) = (0, Vec::new());
+                while offset < len {
+                    bytes.resize(COPY_BYTES.min((len - offset) as usize), 0);
+                    file.read_exact_at(&mut bytes, offset)?;
+                    copy.write_all(&bytes)?;
+                    offset += bytes.len() as u64;
+                }
+                copy.sync_all()
+            };
+            copy().map_err(io_error(format!(
+                "copying {} to {}",
+                self.folder.path(number).display(),
+                path.display()
+            )))?;
+            copied.push(path);
+        }
+        self.folder.host.disk.sync_dir(into).map_err(io_error(format!("syncing {}", into.display())))?;
+        Ok(copied)
+    }
+
+    /// Whether a rewrite would leave out damaged bytes.
+    pub(crate) fn wants_rewrite(&self) -> bool {
+        self.wants_rewrite
+    }
+
+    /// Reads a file up to `end`, or to its own end if it is the last one.
+    fn read_file(
+        &mut self,
+        number: u64,
+        end: Option<u64>,
+        each: &mut dyn FnMut(Place, u8, &[u8]),
+    ) -> Result<(), StoreError> {
+        let path = self.folder.path(number);
+        let mut file = self.folder.open_to_append(number)?;
+        let found = file.len().map_err(io_error(format!("reading {}", path.display())))?;
+        let wanted = end.unwrap_or(found);
+        let (what, reporter) = (self.folder.what, &self.folder.reporter);
+        if found < wanted {
+            let how = format!("the file has {found} bytes instead of {wanted}");
+            reporter.missing(what, &path, &how);
+            self.wants_rewrite = true;
+        }
+        let seal = Seal::new(self.folder.store, number);
+        let (mut good_until, mut is_damaged) = (HEADER as u64, false);
+        walk(&*file, found.min(wanted), &seal, |part| match part {
+            Part::Record(offset, kind, payload) => {
+                let place = Place { file: number, offset, len: payload.len() as u32 };
+                each(place, kind, payload);
+                good_until = offset + place.bytes();
+            }
+            Part::Damaged(offset, bytes) => {
+                reporter.bytes(what, &path, offset, bytes, "the bytes are not a record");
+                good_until = offset + bytes.len() as u64;
+                is_damaged = true;
+            }
+            Part::Torn(offset) => {
+                if end.is_some() {
+                    reporter.missing(what, &path, &format!("the record at byte {offset} is cut off"));
+                    is_damaged = true;
+                } else {
+                    tracing::info!(file = %path.display(), offset, "the last write of the file was cut off before it was complete");
+                }
+            }
+        });
+        if end.is_none() {
+            // What a killed process wrote may be in memory only.
+            let settled = if good_until < found { file.set_len(good_until) } else { Ok(()) };
+            let settled = settled.and_then(|()| file.sync_data());
+            match settled.and_then(|()| file.seek(SeekFrom::Start(good_until))) {
+                Ok(_) => self.tail = Some(number),
+                Err(error) => {
+                    tracing::error!(%error, file = %path.display(), "cannot sync a file of the store; its records are written to another one");
+                    is_damaged = true;
+                }
+            }
+        }
+        self.wants_rewrite |= is_damaged;
+        let len = if end.is_some() { found.min(wanted) } else { good_until };
+        self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len });
+        Ok(())
+    }
+
+    /// Writes records, durably. After an error none of them counts, though the next start may find some.
+    pub(crate) fn write(&mut self, records: &[(u8, Vec<u8>)]) -> Result<Vec<Place>, StoreError> {
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut has_failed = false;
+        loop {
+            let number = match self.tail {
+                Some(number) => number,
+                None => self.begin_file()?,
+            };
+            match self.append(number, records) {
+                Ok(places) => return Ok(places),
+                Err(AppendError::Sync(_)) if !has_failed => has_failed = true,
+                Err(AppendError::Write(source) | AppendError::Sync(source)) => {
+                    let what = format!("writing {}", self.folder.path(number).display());
+                    return Err(StoreError::Io { what, source });
+                }
+            }
+        }
+    }
+
+    fn append(&mut self, number: u64, records: &[(u8, Vec<u8>)]) -> Result<Vec<Place>, AppendError> {
+        let LogFile { file, seal, len } = self.files.0.read()[&number].clone();
+        let mut bytes = Vec::with_capacity(records.iter().map(|(_, payload)| FRAME + payload.len()).sum());
+        let mut places = Vec::with_capacity(records.len());
+        for (kind, payload) in records {
+            let offset = len + bytes.len() as u64;
+            seal.append(offset, *kind, payload, &mut bytes);
+            places.push(Place { file: number, offset, len: payload.len() as u32 });
+        }
+        if let Err(error) = file.write_shared(&bytes) {
+            // Nothing may be between the records before and those after.
+            let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
+            match is_cut {
+                Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len }),
+                Err(_) => self.tail = None,
+            }
+            return Err(AppendError::Write(error));
+        }
+        if let Err(error) = file.sync_data() {
+            self.tail = None;
+            return Err(AppendError::Sync(error));
+        }
+        let len = len + bytes.len() as u64;
+        self.files.0.write().insert(number, LogFile { file, seal, len });
+        Ok(places)
+    }
+
+    /// The number of a new file behind the others.
+    fn begin_file(&mut self) -> Result<u64, StoreError> {
+        let last = self.files.0.read().last_key_value().map(|(number, file)| (*number, file.len));
+        let (previous, previous_len) = last.unwrap_or_default();
+        self.add_file(0, (previous, previous_len), |_| Ok(()))
+    }
+
+    /// Writes a file that replaces all others. `fill` puts everything that counts into it. After an error the others
+    /// still count.
+    pub(crate) fn rewrite(&mut self, fill: impl FnOnce(&mut Draft) -> io::Result<()>) -> Result<(), StoreError> {
+        let replaces = self.next_number - 1;
+        let number = self.add_file(replaces, (0, 0), fill)?;
+        let old: Vec<u64> = self.files.0.read().range(..number).map(|(number, _)| *number).collect();
+        self.files.0.write().retain(|known, _| *known == number);
+        self.wants_rewrite = false;
+        self.folder.remove(&old);
+        Ok(())
+    }
+
+    fn add_file(
+        &mut self,
+        replaces: u64,
+        (previous, previous_len): (u64, u64),
+        fill: impl FnOnce(&mut Draft) -> io::Result<()>,
+    ) -> Result<u64, StoreError> {
+        let number = self.next_number;
+        // A number is used once: a rename that failed half may still be there after a crash.
+        self.next_number += 1;
+        self.tail = None;
+        let header =
+            Header { table: self.folder.table, store: self.folder.store, number, replaces, previous, previous_len };
+        let path = self.folder.path(number);
+        let failed = || io_error(format!("writing {}", path.display()));
+        let len = write_draft(&*self.folder.host.disk, &self.folder.dir, &header, fill).map_err(failed())?;
+        let file = self.folder.open_at(number, len).map_err(failed())?;
+        let seal = Seal::new(header.store, number);
+        self.files.0.write().insert(number, LogFile { file, seal, len });
+        self.tail = Some(number);
+        Ok(number)
+    }
+}
+
+enum AppendError {
+    Write(io::Error),
+    Sync(io::Error),
+}

@@ -1,0 +1,140 @@
+//! Reading a file of a record log from its first record to its last, around what is damaged.
+
+use host::DiskFile;
+
+use super::frame::{FRAME, HEADER, MARK, Seal};
+
+/// Bytes that are read at once.
+const CHUNK: usize = 256 << 10;
+/// Damaged bytes that are handed out at once.
+const DAMAGE: usize = 1 << 20;
+/// Bytes that are read one by one where a larger read failed.
+const PAGE: usize = 4096;
+
+/// A part of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Part<'a> {
+    /// A whole record at an offset.
+    Record(u64, u8, &'a [u8]),
+    /// Bytes that are not a record. Many are handed out in pieces.
+    Damaged(u64, &'a [u8]),
+    /// The beginning of a record, or zeros, up to the end of the file: a write that was cut off.
+    Torn(u64),
+}
+
+/// Bytes of a file from an offset on.
+struct View<'a> {
+    file: &'a dyn DiskFile,
+    len: u64,
+    start: u64,
+    bytes: Vec<u8>,
+    /// Whether some bytes could not be read; they are zeros here.
+    has_holes: bool,
+}
+
+impl<'a> View<'a> {
+    fn new(file: &'a dyn DiskFile, len: u64, start: u64) -> View<'a> {
+        View { file, len, start, bytes: Vec::new(), has_holes: false }
+    }
+
+    /// Up to `len` bytes from `offset` on, fewer only at the end of the file. Offsets only rise.
+    fn at(&mut self, offset: u64, len: usize) -> &[u8] {
+        debug_assert!(self.start <= offset, "offsets rise");
+        let len = len.min((self.len.saturating_sub(offset)) as usize);
+        let mut skip = (offset - self.start) as usize;
+        if self.bytes.len() < skip + len {
+            self.bytes.drain(..skip.min(self.bytes.len()));
+            (self.start, skip) = (offset, 0);
+            let have = self.bytes.len();
+            let wanted = len.max(CHUNK).min((self.len - offset) as usize);
+            self.bytes.resize(wanted.max(have), 0);
+            self.fill(have);
+        }
+        &self.bytes[skip..skip + len]
+    }
+
+    /// Reads the bytes behind the first `have`.
+    fn fill(&mut self, have: usize) {
+        let at = self.start + have as u64;
+        if self.file.read_exact_at(&mut self.bytes[have..], at).is_ok() {
+            return;
+        }
+        // A second attempt, page by page: the rest of the file is good where a page is not.
+        for (place, page) in self.bytes[have..].chunks_mut(PAGE).enumerate() {
+            if self.file.read_exact_at(page, at + (place * PAGE) as u64).is_err() {
+                page.fill(0);
+                self.has_holes = true;
+            }
+        }
+    }
+}
+
+/// Calls `each` with every part of a file behind its header, in order, up to a length.
+pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl FnMut(Part<'_>)) {
+    let mut view = View::new(file, len, HEADER as u64);
+    let mut offset = HEADER as u64;
+    while offset < view.len {
+        if let Some((kind, payload)) = record(&mut view, seal, offset) {
+            let end = offset + (FRAME + payload.len()) as u64;
+            each(Part::Record(offset, kind, payload));
+            offset = end;
+            continue;
+        }
+        let next = next_record(&mut View::new(file, view.len, offset), seal, offset + 1);
+        let end = next.unwrap_or(view.len);
+        view = View::new(file, view.len, offset);
+        if next.is_none() && is_torn(&mut view, seal, offset) {
+            return each(Part::Torn(offset));
+        }
+        view = View::new(file, view.len, offset);
+        while offset < end {
+            let bytes = view.at(offset, DAMAGE.min((end - offset) as usize));
+            let len = bytes.len() as u64;
+            each(Part::Damaged(offset, bytes));
+            offset += len;
+        }
+    }
+}
+
+/// Kind and payload of the record at an offset, if a whole one is there.
+fn record<'a>(view: &'a mut View<'_>, seal: &Seal, offset: u64) -> Option<(u8, &'a [u8])> {
+    let head = seal.head(offset, view.at(offset, FRAME))?;
+    let (kind, len) = (head.kind, FRAME + head.payload_len);
+    let payload = view.at(offset, len).get(FRAME..len)?;
+    head.fits(payload).then_some((kind, payload))
+}
+
+/// The offset of the first whole record from an offset on.
+fn next_record(view: &mut View<'_>, seal: &Seal, mut offset: u64) -> Option<u64> {
+    while offset < view.len {
+        let bytes = view.at(offset, PAGE);
+        let skip = bytes.iter().position(|&byte| byte == MARK[0]);
+        offset += skip.unwrap_or(bytes.len()) as u64;
+        if skip.is_some() {
+            if record(view, seal, offset).is_some() {
+                return Some(offset);
+            }
+            offset += 1;
+        }
+    }
+    None
+}
+
+/// Whether the bytes up to the end of the file look like a write that a power cut ended: a record that is cut off, or
+/// zeros.
+fn is_torn(view: &mut View<'_>, seal: &Seal, mut offset: u64) -> bool {
+    let left = view.len - offset;
+    let head = seal.head(offset, view.at(offset, FRAME)).map(|head| head.payload_len);
+    let is_cut_off = left < FRAME as u64 || head.is_some_and(|payload| left < (FRAME + payload) as u64);
+    if is_cut_off {
+        return !view.has_holes;
+    }
+    while offset < view.len {
+        let bytes = view.at(offset, PAGE);
+        if bytes.iter().any(|&byte| byte != 0) {
+            return false;
+        }
+        offset += bytes.len() as u64;
+    }
+    !view.has_holes
+}

@@ -1,0 +1,48 @@
+//! Which store the files of a folder say that they are of, for a folder whose spec is missing or damaged.
+
+use std::{collections::BTreeSet, io, path::Path};
+
+use host::{Disk, Open};
+
+use crate::{record_log, row_file};
+
+/// Bytes of the longest header.
+const LONGEST_HEADER: usize = 128;
+
+/// The ids of all stores that files in a folder are of, and whether there are files at all.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Survey {
+    pub(crate) stores: BTreeSet<u128>,
+    pub(crate) files: u64,
+}
+
+/// Reads the headers of the names log, the events log and the files of rows.
+pub(crate) fn survey(disk: &dyn Disk, dir: &Path) -> io::Result<Survey> {
+    let mut found = Survey::default();
+    for entry in disk.read_dir(dir)? {
+        let name = entry.name.to_string_lossy().into_owned();
+        if entry.is_dir && (name == "names" || name == "events" || name.starts_with("datapoints_")) {
+            found.read_folder(disk, &entry.path)?;
+        }
+    }
+    Ok(found)
+}
+
+impl Survey {
+    fn read_folder(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
+        for entry in disk.read_dir(dir)? {
+            let name = entry.name.to_string_lossy();
+            if entry.is_dir {
+                self.read_folder(disk, &entry.path)?;
+            } else if name.ends_with(".log") || name.ends_with(".rows") {
+                self.files += 1;
+                let mut bytes = vec![0; LONGEST_HEADER.min(entry.len as usize)];
+                let file = disk.open(&entry.path, Open::Read)?;
+                if file.read_exact_at(&mut bytes, 0).is_ok() {
+                    self.stores.extend(record_log::store_of(&bytes).or_else(|| row_file::store_of(&bytes)));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! Folders that earlier versions wrote are opened with everything that is in them. `make-folder` made them, with a binary
+//! of the commit that is named by the folder, and wrote down what that binary answered over HTTP.
+
+use std::{collections::BTreeMap, path::Path};
+
+use metric::{Aggregation, MetricId, Stage, Table};
+use store::{Events, Fetch, MetricRecord, NameStore, PointStore};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+/// The metrics and events of the folder; every point of `expected.json` is checked on the way.
+fn check(driver: &EmbeddedDriver, expected: &serde_json::Value) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut metrics: BTreeMap<String, MetricRecord> = BTreeMap::new();
+        let mut each = |records: Vec<MetricRecord>| {
+            metrics.extend(records.into_iter().map(|record| (record.name.clone(), record)));
+        };
+        driver.scan_metrics(&mut each).await.unwrap();
+        let points = expected["points"].as_object().unwrap();
+        assert!(metrics.keys().eq(points.keys()), "{:?}", metrics.keys());
+        for (name, points) in points {
+            let policies = &metrics[name].policies;
+            let retentions: Vec<String> = policies.iter().map(|change| change.policy.retention.to_string()).collect();
+            assert_eq!(retentions.last().unwrap(), "20160*60s:8640*600s:43800*3600s");
+            check_points(driver, &metrics[name], points.as_array().unwrap()).await;
+        }
+        let events = driver.events((0, 0), i64::MAX, 100).await.unwrap();
+        let expected = expected["events"].as_array().unwrap();
+        assert_eq!(events.len(), expected.len());
+        for (event, expected) in events.iter().zip(expected) {
+            assert_eq!(event.id, expected["id"].as_u64().unwrap());
+            assert_eq!(event.content.when, expected["when"].as_i64().unwrap());
+            assert_eq!(event.content.what, expected["what"].as_str().unwrap());
+            assert_eq!(event.content.data, expected["data"].as_str().unwrap());
+            assert_eq!(driver.event(event.id).await.unwrap().as_ref(), Some(event));
+        }
+        let above: MetricId = driver.next_id();
+        assert!(metrics.values().all(|record| record.id < above), "no id is given again");
+    });
+}
+
+async fn check_points(driver: &EmbeddedDriver, record: &MetricRecord, points: &[serde_json::Value]) {
+    let fetch = |stage: Stage, slot: u32| Fetch {
+        metric: record.id,
+        name: record.name.clone(),
+        table: Table { stage, aggregated: false },
+        first_slot: slot,
+        end_slot: slot + 1,
+        aggregation: Aggregation::Average,
+    };
+    for point in points {
+        let (time, value) = (point[0].as_i64().unwrap(), point[1].as_f64().unwrap());
+        let stages = record.policies.iter().map(|change| change.policy.retention.finest());
+        let fetches = stages.map(|stage| fetch(stage, stage.slot(time).unwrap())).collect();
+        let cells = driver.fetch(fetches).await.unwrap();
+        assert!(cells.iter().any(|cells| cells.values == [value]), "{} at {time}: {cells:?}", record.name);
+    }
+}
+
+fn folder(name: &str) -> (tempfile::TempDir, serde_json::Value) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/folders").join(name);
+    let expected = std::fs::read(from.join("expected.json")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    copy(&from.join("store"), &dir.path().join("store"));
+    (dir, serde_json::from_slice(&expected).unwrap())
+}
+
+fn open(data: &Path) -> EmbeddedDriver {
+    let options = EmbeddedOptions { data: Some(data.to_owned()), ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(&data.join("store"), options.clone()).unwrap();
+    assert_eq!(options.damage.totals(), (0, 0), "{:?}", options.damage.examples());
+    driver
+}
+
+#[test]
+fn a_folder_of_layout_1_is_converted_with_everything_in_it() {
+    let (dir, expected) = folder("layout1");
+    check(&open(dir.path()), &expected);
+    let trash: Vec<_> = std::fs::read_dir(dir.path().join("trash")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(trash.iter().any(|entry| entry.join("metrics/current").exists()), "the old files are in the trash: {trash:?}");
+    check(&open(dir.path()), &expected);
+}
