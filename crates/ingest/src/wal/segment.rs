@@ -38,9 +38,10 @@ impl Folder {
         &self.dir
     }
 
-    /// Makes the folder and those above it.
+    /// Makes the folder and those above it. Its own name is on the disk when this returns.
     pub(super) fn make(&self) -> io::Result<()> {
-        self.disk.create_dir_all(&self.dir)
+        self.disk.create_dir_all(&self.dir)?;
+        self.dir.parent().map_or(Ok(()), |above| self.disk.sync_dir(above))
     }
 
     /// The segments, oldest first; none where there is no folder. Other files are left alone.
