@@ -89,9 +89,9 @@ impl SimulatedDisk {
         self.state().changes
     }
 
-    /// Calls that failed by a plan.
-    pub fn faults(&self) -> u64 {
-        self.state().faults
+    /// Calls that failed by a plan, and their paths.
+    pub fn faults(&self) -> Vec<(Call, PathBuf)> {
+        self.state().faults.clone()
     }
 
     /// Bounds the bytes of all files together; `u64::MAX` for none.

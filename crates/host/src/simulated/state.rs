@@ -2,7 +2,7 @@
 
 use std::{
     fmt, io,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -79,7 +79,9 @@ impl Shared {
         }
         let fault = plan.fault_at(state.planned);
         state.planned += 1;
-        state.faults += u64::from(fault.is_some());
+        if fault.is_some() {
+            state.faults.push((call, path.to_owned()));
+        }
         Ok((state, fault))
     }
 }
@@ -95,14 +97,15 @@ pub(super) struct State {
     pub(super) plan: Option<FaultPlan>,
     /// Calls that the plan has counted.
     pub(super) planned: u64,
-    pub(super) faults: u64,
+    /// Calls that failed by the plan, and their paths.
+    pub(super) faults: Vec<(Call, PathBuf)>,
     pub(super) is_dead: bool,
 }
 
 impl Default for State {
     fn default() -> State {
         let (capacity, tree) = (u64::MAX, Tree::default());
-        State { tree, capacity, changes: 0, plan: None, planned: 0, faults: 0, is_dead: false }
+        State { tree, capacity, changes: 0, plan: None, planned: 0, faults: Vec::new(), is_dead: false }
     }
 }
 

@@ -1,0 +1,176 @@
+//! Whether a node serves what the model says, and nothing else.
+
+use std::collections::BTreeSet;
+
+use metric::{Policy, Timestamp, Window};
+use store::{Event, FetchedSeries, SeriesRequest};
+
+use crate::{
+    machine::Life,
+    model::{Floor, Metric, Model, is_same},
+    node::Node,
+};
+
+/// What a check forgives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fidelity {
+    /// Points below this floor may be missing; every value that is served was sent.
+    From(Floor),
+    /// Bytes rotted: stored points may be missing. Every value that is served was sent.
+    Damaged,
+}
+
+/// What a node does not serve, though it was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Losses {
+    /// Slots of stage 0 that are missing.
+    pub slots: u64,
+    /// Coarse slots that are missing or made of fewer points.
+    pub coarse: u64,
+    /// Metrics that are missing.
+    pub metrics: u64,
+    /// Events that are missing.
+    pub events: u64,
+}
+
+/// Seconds between a stage's oldest slot and the oldest that a check reads.
+const MARGIN: i64 = 70;
+
+/// Compares everything that a node serves with the model, which learns what was uncertain. Returns what is missing.
+pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity) -> Result<Losses, String> {
+    let mut losses = Losses::default();
+    check_names(&life.node, model, fidelity, &mut losses)?;
+    let now = life.now();
+    for stage in 0..3 {
+        let (names, requests) = requests(&life.node, model, stage, now);
+        let fetch = life.node.ingest.series().fetch(requests);
+        let Some(answer) = life.run("a query", fetch) else { return Err("the process died in a check".to_owned()) };
+        let answers = answer.map_err(|error| format!("a query fails: {error}"))?;
+        for (name, series) in names.iter().zip(answers) {
+            let metric = model.metrics.get_mut(name).expect("its name was listed");
+            check_series(name, metric, (stage, now), series, fidelity, &mut losses)?;
+        }
+    }
+    check_events(life, model, fidelity, &mut losses)?;
+    Ok(losses)
+}
+
+/// Names, their policies, and the ids of each.
+fn check_names(node: &Node, model: &Model, fidelity: Fidelity, losses: &mut Losses) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    let end = node.registry.read().end();
+    for id in (0..end.0).map(metric::MetricId) {
+        let name = node.registry.read().name(id).to_owned();
+        if name.is_empty() {
+            continue;
+        }
+        if !seen.insert(name.clone()) {
+            return Err(format!("two metrics have the name {name}"));
+        }
+        if model.deleted.contains(&name) {
+            return Err(format!("{name} was deleted, and is there again"));
+        }
+        let Some(metric) = model.metrics.get(&name) else { return Err(format!("no client sent {name}")) };
+        let policy = node.registry.policy(node.registry.read().policy_id(id));
+        if !is_policy(&policy, &metric.policy) && fidelity != Fidelity::Damaged {
+            return Err(format!("{name} has the policy {policy:?}, expected {:?}", metric.policy));
+        }
+    }
+    for (name, metric) in model.metrics.iter().filter(|(name, _)| !seen.contains(*name)) {
+        let is_lost = match fidelity {
+            Fidelity::From(floor) => metric.is_certain(floor),
+            Fidelity::Damaged => false,
+        };
+        if is_lost {
+            return Err(format!("{name} is lost"));
+        }
+        losses.metrics += 1;
+    }
+    Ok(())
+}
+
+fn is_policy(found: &Policy, expected: &Policy) -> bool {
+    found.is_same(expected)
+}
+
+/// What to ask to read a stage of every metric that has it.
+fn requests(node: &Node, model: &Model, stage: usize, now: Timestamp) -> (Vec<String>, Vec<SeriesRequest>) {
+    let (mut names, mut requests) = (Vec::new(), Vec::new());
+    for (name, metric) in model.metrics.iter().filter(|(_, metric)| stage < metric.policy.retention.stages().len()) {
+        let found = node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
+        let Some(id) = found else { continue };
+        let from = now - metric.policy.retention.stages()[stage].duration() + MARGIN;
+        let window = Window::between(from, now);
+        names.push(name.clone());
+        requests.push(SeriesRequest { metric: id, window, now, max_points: 1 << 20 });
+    }
+    (names, requests)
+}
+
+fn check_series(
+    name: &str,
+    metric: &mut Metric,
+    (stage, now): (usize, Timestamp),
+    series: Option<FetchedSeries>,
+    fidelity: Fidelity,
+    losses: &mut Losses,
+) -> Result<(), String> {
+    let Some(series) = series else { return Err(format!("{name} has no stage {stage}")) };
+    let step = metric.policy.retention.stages()[stage].resolution();
+    if series.step != step {
+        return Err(format!("stage {stage} of {name} is served in steps of {}, expected {step}", series.step));
+    }
+    let floor = if let Fidelity::From(floor) = fidelity { floor } else { Floor::Durable };
+    for (i, &seen) in series.values.iter().enumerate() {
+        let slot = series.start + i as i64 * i64::from(step);
+        let possible = metric.possible(stage, slot, floor);
+        if possible.is_empty() {
+            continue;
+        }
+        let is_empty = possible.iter().any(|&partial| metric.shown(stage, partial).is_nan());
+        let may_be_filled = metric.has_changed && (is_empty || stage > 0);
+        let is_right = may_be_filled || possible.iter().any(|&partial| is_same(metric.shown(stage, partial), seen));
+        if !is_right {
+            if fidelity == Fidelity::Damaged && (seen.is_nan() || stage > 0 || metric.was_sent(slot, seen)) {
+                *(if stage == 0 { &mut losses.slots } else { &mut losses.coarse }) += 1;
+            } else {
+                let expected: Vec<f64> = possible.iter().map(|&partial| metric.shown(stage, partial)).collect();
+                return Err(format!(
+                    "{name} at {slot} ({step} s, {} s old): {seen}, expected one of {expected:?}; sent: {:?}",
+                    now - slot,
+                    metric.sent_to(slot)
+                ));
+            }
+        }
+        metric.settle(stage, slot, seen, Floor::Acknowledged);
+    }
+    Ok(())
+}
+
+fn check_events(life: &Life, model: &mut Model, fidelity: Fidelity, losses: &mut Losses) -> Result<(), String> {
+    let read = life.node.events.events((0, 0), Timestamp::MAX, usize::MAX);
+    let Some(found) = life.run("reading events", read) else { return Err("the process died in a check".to_owned()) };
+    let found: Vec<Event> = found.map_err(|error| format!("events cannot be read: {error}"))?;
+    let mut ids = BTreeSet::new();
+    let mut seen = BTreeSet::new();
+    for event in &found {
+        if !ids.insert(event.id) {
+            return Err(format!("two events have the id {}", event.id));
+        }
+        if !model.events.contains_key(&event.content.what) {
+            return Err(format!("no client sent the event {:?}", event.content));
+        }
+        seen.insert(event.content.what.clone());
+    }
+    for (what, floor) in std::mem::take(&mut model.events) {
+        if seen.contains(&what) {
+            model.events.insert(what, floor.max(Floor::Acknowledged));
+            continue;
+        }
+        match fidelity {
+            Fidelity::From(least) if floor >= least => return Err(format!("the event {what} is lost")),
+            _ => losses.events += 1,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! The naive model: every point in a map, every coarse slot computed from all finer ones when it is asked for.
+//!
+//! The rule is that of `tests/e2e/naive.py`: within a slot of stage 0 the last write wins; a coarse slot is an aggregate of
+//! the slots of stage 0; a point too old for stage 0 is written to the finest stage that still holds its time, and stands
+//! there for a whole slot; xFilesFactor applies when reading.
+//!
+//! The model also knows what was promised of each point: it was sent, acknowledged, or is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use metric::{Aggregation, Partial, Policy, Timestamp};
+
+/// Most combinations of uncertain slots that a check compares with one coarse slot.
+const MOST_COMBINATIONS: usize = 64;
+
+/// What a node has promised of a point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Floor {
+    /// It was sent. It may be served or not.
+    Sent,
+    /// It was acknowledged. The death of the process does not lose it.
+    Acknowledged,
+    /// The failure of the machine does not lose it.
+    Durable,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    value: f64,
+    /// Points of one rank came at the same time; any of them may be the last.
+    rank: u64,
+    floor: Floor,
+}
+
+type Slots = BTreeMap<Timestamp, Vec<Entry>>;
+
+/// A metric as it should be.
+#[derive(Debug, Clone)]
+pub struct Metric {
+    pub(crate) policy: Policy,
+    /// Of each stage, the slots that points were written to.
+    written: Vec<Slots>,
+    /// Whether it was kept by another policy before. Values of the older policy's coarse stages then fill empty slots, at
+    /// their own time.
+    pub(crate) has_changed: bool,
+    /// Every value that was sent to a slot of stage 0.
+    history: BTreeMap<Timestamp, Vec<f64>>,
+}
+
+/// Where a point went: metric, stage, slot, rank.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    name: String,
+    stage: usize,
+    slot: Timestamp,
+    rank: u64,
+}
+
+/// Everything that was sent, by metric, and the events.
+#[derive(Debug, Clone, Default)]
+pub struct Model {
+    pub(crate) metrics: BTreeMap<String, Metric>,
+    pub(crate) events: BTreeMap<String, Floor>,
+    /// Names that were deleted and not sent again.
+    pub(crate) deleted: BTreeSet<String>,
+    rank: u64,
+}
+
+impl Model {
+    /// Begins a group of points that come at the same time.
+    pub(crate) fn next_rank(&mut self) {
+        self.rank += 1;
+    }
+
+    /// A point is sent. `None` where no stage holds its time.
+    pub(crate) fn send(
+        &mut self,
+        policy: &Policy,
+        now: Timestamp,
+        (name, time, value): (&str, Timestamp, f64),
+    ) -> Option<Ticket> {
+        let stage = policy.retention.stage_holding(time, now)?;
+        let slot = time - time.rem_euclid(i64::from(policy.retention.stages()[stage].resolution()));
+        let stages = policy.retention.stages().len();
+        let metric = self.metrics.entry(name.to_owned()).or_insert_with(|| Metric {
+            policy: policy.clone(),
+            written: vec![Slots::new(); stages],
+            has_changed: false,
+            history: BTreeMap::new(),
+        });
+        let entry = Entry { value, rank: self.rank, floor: Floor::Sent };
+        metric.written[stage].entry(slot).or_default().push(entry);
+        if stage == 0 {
+            metric.history.entry(slot).or_default().push(value);
+        }
+        Some(Ticket { name: name.to_owned(), stage, slot, rank: self.rank })
+    }
+
+    /// These points are acknowledged.
+    pub(crate) fn acknowledge(&mut self, tickets: &[Ticket], floor: Floor) {
+        for ticket in tickets {
+            let Some(metric) = self.metrics.get_mut(&ticket.name) else { continue };
+            let Some(entries) = metric.written[ticket.stage].get_mut(&ticket.slot) else { continue };
+            for entry in entries.iter_mut().filter(|entry| entry.rank == ticket.rank) {
+                entry.floor = entry.floor.max(floor);
+            }
+        }
+    }
+
+    /// Everything that is acknowledged is durable.
+    pub(crate) fn sync(&mut self) {
+        for entry in self.entries() {
+            if entry.floor == Floor::Acknowledged {
+                entry.floor = Floor::Durable;
+            }
+        }
+        for floor in self.events.values_mut().filter(|floor| **floor == Floor::Acknowledged) {
+            *floor = Floor::Durable;
+        }
+    }
+
+    fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+        let metrics = self.metrics.values_mut().flat_map(|metric| &mut metric.written);
+        metrics.flat_map(|slots| slots.values_mut().flatten())
+    }
+
+    /// The rules give a metric another policy. Its finest step stays; what was written to coarse stages stays where the
+    /// step is the same.
+    pub(crate) fn set_policies(&mut self, policy_of: impl Fn(&str) -> Policy) {
+        for (name, metric) in &mut self.metrics {
+            let policy = policy_of(name);
+            metric.written.resize(policy.retention.stages().len(), Slots::new());
+            metric.has_changed |= !metric.policy.is_same(&policy);
+            metric.policy = policy;
+        }
+    }
+}
+
+/// The values that a slot may have; `None` is absent.
+pub(crate) type Possible = Vec<Option<Partial>>;
+
+impl Metric {
+    pub(crate) fn method(&self) -> Aggregation {
+        self.policy.aggregation
+    }
+
+    /// Whether some point of it is certain.
+    pub(crate) fn is_certain(&self, floor: Floor) -> bool {
+        self.written.iter().flat_map(|slots| slots.values().flatten()).any(|entry| entry.floor >= floor)
+    }
+
+    /// Every value that was sent to a slot of stage 0, oldest first.
+    pub(crate) fn sent_to(&self, slot: Timestamp) -> &[f64] {
+        self.history.get(&slot).map_or(&[], |values| values)
+    }
+
+    /// Whether a value was ever sent to a slot of stage 0 and not replaced with certainty.
+    pub(crate) fn was_sent(&self, slot: Timestamp, value: f64) -> bool {
+        let history = self.history.get(&slot);
+        history.is_some_and(|values| values.iter().any(|&sent| is_same(sent, value)))
+    }
+
+    /// The values that a slot may have when points below `floor` may be lost. Empty when there are too many.
+    pub(crate) fn possible(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
+        let entries = self.written[stage].get(&slot).map_or(&[][..], |entries| entries);
+        let certain = entries.iter().filter(|entry| entry.floor >= floor).map(|entry| entry.rank).max();
+        let whole = self.expected(stage);
+        let may_be = entries.iter().filter(|entry| certain.is_none_or(|rank| entry.rank >= rank));
+        let may_be = may_be.map(|entry| {
+            Some(if stage == 0 { Partial::point(entry.value) } else { self.method().whole(entry.value, whole) })
+        });
+        let mut possible: Possible = may_be.collect();
+        if certain.is_some() {
+            return possible;
+        }
+        if stage == 0 {
+            possible.push(None);
+            return possible;
+        }
+        let made = self.made(stage, slot, floor);
+        if made.is_empty() {
+            return made;
+        }
+        possible.extend(made);
+        possible
+    }
+
+    /// The values that a coarse slot may have, made of the finer slots under it.
+    fn made(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
+        let stages = self.policy.retention.stages();
+        let step = i64::from(stages[stage].resolution());
+        if self.written[..stage].iter().all(|slots| slots.range(slot..slot + step).next().is_none()) {
+            return vec![None];
+        }
+        let (step, finer) = (i64::from(stages[stage].resolution()), i64::from(stages[stage - 1].resolution()));
+        let mut possible: Possible = vec![None];
+        for child in (slot..slot + step).step_by(finer as usize) {
+            let children = self.possible(stage - 1, child, floor);
+            if children.is_empty() || possible.len() * children.len() > MOST_COMBINATIONS {
+                return Vec::new();
+            }
+            let both = |earlier: Option<Partial>, later: Option<Partial>| match (earlier, later) {
+                (Some(earlier), Some(later)) => Some(self.method().merge(earlier, later)),
+                (earlier, later) => earlier.or(later),
+            };
+            possible =
+                children.iter().flat_map(|&later| possible.iter().map(move |&earlier| both(earlier, later))).collect();
+        }
+        possible
+    }
+
+    /// Slots of stage 0 under a slot.
+    fn expected(&self, stage: usize) -> u32 {
+        let stages = self.policy.retention.stages();
+        stages[stage].resolution() / stages[0].resolution()
+    }
+
+    /// The value that a reader sees.
+    pub(crate) fn shown(&self, stage: usize, partial: Option<Partial>) -> f64 {
+        match partial {
+            None => f64::NAN,
+            Some(partial) if stage == 0 => partial.value,
+            Some(partial) => self.method().finish(partial, self.expected(stage), self.policy.x_files_factor),
+        }
+    }
+
+    /// A reader has seen this value: what was uncertain is certain now.
+    pub(crate) fn settle(&mut self, stage: usize, slot: Timestamp, seen: f64, floor: Floor) {
+        let method = self.method();
+        let (whole, policy) = (self.expected(stage), self.policy.clone());
+        let Some(entries) = self.written[stage].get_mut(&slot) else { return };
+        let shown = |entry: &Entry| match stage {
+            0 => entry.value,
+            _ => method.finish(method.whole(entry.value, whole), whole, policy.x_files_factor),
+        };
+        let last = entries.iter().rev().find(|entry| is_same(shown(entry), seen)).copied();
+        match last {
+            Some(entry) => *entries = vec![Entry { rank: 0, floor: entry.floor.max(floor), ..entry }],
+            None => _ = self.written[stage].remove(&slot),
+        }
+    }
+}
+
+/// Equal to within what sums in another order may differ by.
+pub(crate) fn is_same(a: f64, b: f64) -> bool {
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
+}

@@ -1,0 +1,115 @@
+//! A node as the server wires it: store, names, journal. Kept in step with `server/node.rs` and `server/data_folder.rs`.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use carbon::Rules;
+use host::{Disk, Host, JudgingTime, SystemDisk};
+use ingest::{Ingest, IngestOptions};
+use metadata::Registry;
+use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+
+/// The saved names of a clean stop.
+const SAVED: &str = "names";
+
+/// Bytes of rows in memory: few, so that a workload of seconds has them written early.
+const UNSYNCED_BYTES: u64 = 256 << 10;
+
+/// How a node is opened.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeOptions {
+    pub(crate) data: PathBuf,
+    pub(crate) host: Host,
+    pub(crate) sync: ingest::Sync,
+    pub(crate) memory_limit_bytes: u64,
+    pub(crate) rules: Rules,
+    pub(crate) names: Arc<MemoryDriver>,
+    /// The driver, where it is not the embedded one.
+    pub(crate) memory: Option<Arc<MemoryDriver>>,
+}
+
+/// A node that runs.
+pub(crate) struct Node {
+    pub(crate) data: PathBuf,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) points: Arc<dyn PointStore>,
+    pub(crate) events: Arc<dyn Events>,
+    pub(crate) damage: DamageLog,
+}
+
+impl Node {
+    /// Opens the data folder.
+    pub(crate) async fn open(options: NodeOptions) -> Result<Node, String> {
+        let (disk, data) = (&options.host.disk, &*options.data);
+        let damage = DamageLog::new();
+        disk.create_dir_all(data).map_err(|error| error.to_string())?;
+        let time = JudgingTime::open(&options.host, data).map_err(|error| error.to_string())?;
+        let time = Arc::new(time);
+        let (store, events): (Store, Arc<dyn Events>) = match &options.memory {
+            Some(driver) => (Store::of(driver.clone()), driver.clone()),
+            None => {
+                let driver = open_embedded(data, &options.host, &damage)?;
+                // Names and events are in trees that go around the disk; until they do not, memory has them.
+                let names = options.names.clone();
+                (Store { points: driver.clone(), names: names.clone(), shared: None }, names)
+            }
+        };
+        let registry = Arc::new(open_registry(data, &*store.names, &**disk).await?);
+        let ingest_options = IngestOptions {
+            host: options.host.clone(),
+            time: Some(time),
+            damage: damage.clone(),
+            journal_dir: data.join("journal"),
+            sync: options.sync,
+            memory_limit_bytes: options.memory_limit_bytes,
+            flush_after: Duration::from_secs(600),
+            ..IngestOptions::default()
+        };
+        let points = store.points.clone();
+        // In a task, as in the server.
+        let opening = tokio::spawn(Ingest::open(ingest_options, store, registry.clone(), options.rules));
+        let ingest = opening.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        Ok(Node { data: data.to_owned(), ingest, registry, points, events, damage })
+    }
+
+    /// Writes everything to the store and saves the names.
+    pub(crate) async fn stop(&self, disk: &dyn Disk) -> Result<(), String> {
+        self.ingest.release_receivers();
+        self.ingest.close_patiently(Duration::from_secs(3)).await.map_err(|error| error.to_string())?;
+        self.registry.save(disk, &self.data.join(SAVED)).map_err(|error| error.to_string())
+    }
+}
+
+fn open_embedded(data: &Path, host: &Host, damage: &DamageLog) -> Result<Arc<EmbeddedDriver>, String> {
+    // Trees of names and events, which nothing is put into here: the names are in the in-memory driver.
+    let _ = SystemDisk.remove_dir_all(data);
+    SystemDisk.create_dir_all(&data.join("store")).map_err(|error| error.to_string())?;
+    let options = EmbeddedOptions {
+        host: host.clone(),
+        damage: damage.clone(),
+        data: Some(data.to_owned()),
+        unsynced_bytes: UNSYNCED_BYTES,
+        ..EmbeddedOptions::default()
+    };
+    EmbeddedDriver::open(&data.join("store"), options).map(Arc::new).map_err(|error| error.to_string())
+}
+
+async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> Result<Registry, String> {
+    let saved = data.join(SAVED);
+    if disk.exists(&saved) {
+        let opened = Registry::open(disk, &saved);
+        let gone = disk.remove_file(&saved).and_then(|()| disk.sync_dir(data));
+        gone.map_err(|error| error.to_string())?;
+        if let Ok(registry) = opened {
+            return Ok(registry);
+        }
+    }
+    let registry = Registry::new();
+    names.scan_metrics(&mut |records| _ = registry.restore(records)).await.map_err(|error| error.to_string())?;
+    Ok(registry)
+}

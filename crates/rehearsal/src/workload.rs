@@ -1,0 +1,77 @@
+//! The fixed workload: what nodes live through, in a few hundred calls of the disk.
+
+use std::time::Duration;
+
+use host::{Random, SeededRandom};
+
+use crate::{Sent, Step};
+
+/// Metrics of each method.
+const KINDS: [&str; 3] = ["a", "strict", "steady"];
+
+/// Points of metrics of every method: `seconds` of them, the newest `newest` seconds old.
+pub(crate) fn points(random: &SeededRandom, newest: i64, seconds: i64, one_in: u64) -> Vec<Sent> {
+    let mut points = Vec::new();
+    for method in metric::Aggregation::ALL {
+        for kind in KINDS {
+            if random.below(one_in) > 0 {
+                continue;
+            }
+            for age in (newest..newest + seconds).rev() {
+                if random.below(3) > 0 {
+                    let value = random.below(2001) as f64 / 8.0 - 125.0;
+                    points.push(Sent { name: format!("{}.{kind}", method.name()), age, value });
+                }
+            }
+        }
+    }
+    points
+}
+
+fn brief(random: &SeededRandom) -> Vec<Sent> {
+    (0..30).map(|age| Sent { name: "brief.a".to_owned(), age, value: random.below(100) as f64 }).collect()
+}
+
+/// Ingestion, late and old points, flushes, merges, policy changes, expiry, events, clean stops.
+pub fn workload() -> Vec<Step> {
+    let random = SeededRandom::new(1);
+    let send = |newest, seconds, one_in| Step::Send(vec![points(&random, newest, seconds, one_in)]);
+    let pass = |seconds| Step::Pass(Duration::from_secs(seconds));
+    vec![
+        send(0, 40, 1),
+        Step::Send(vec![brief(&random)]),
+        Step::Event("first".to_owned()),
+        pass(3),
+        // Two connections write the same slots.
+        Step::Send(vec![points(&random, 0, 10, 2), points(&random, 0, 10, 2)]),
+        Step::Flush,
+        pass(30),
+        // Late, within stage 0; and so old that only a coarse stage holds them.
+        send(20, 60, 2),
+        send(1500, 30, 4),
+        Step::Flush,
+        Step::Rules(1),
+        send(0, 20, 2),
+        Step::Event("second".to_owned()),
+        Step::Restart,
+        pass(60),
+        send(0, 40, 2),
+        Step::Flush,
+        send(0, 5, 2),
+        send(1200, 30, 4),
+        Step::Flush,
+        pass(30),
+        send(0, 20, 3),
+        Step::Flush,
+        Step::Expire,
+        pass(1500),
+        send(0, 20, 2),
+        Step::Expire,
+        Step::Flush,
+        pass(7200),
+        Step::Expire,
+        send(0, 20, 3),
+        Step::Restart,
+        send(0, 20, 3),
+    ]
+}
