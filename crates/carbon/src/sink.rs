@@ -86,6 +86,12 @@ reasons! {
     Blacklisted, "blacklisted", "the metric name matches blacklist.conf";
     /// A name that no line of `whitelist.conf` matches.
     NotWhitelisted, "not_whitelisted", "the metric name matches no line of whitelist.conf";
+    /// A new metric beyond the limit on metrics, in all or of a prefix.
+    TooManyMetrics, "too_many_metrics", "the metric is new, and there are as many metrics as the limits allow";
+    /// A new metric beyond the limit on new metrics a minute, in all or of a prefix.
+    TooManyNewMetrics, "too_many_new_metrics", "the metric is new, and as many were created in this minute as the limits allow";
+    /// A new metric beyond the memory for names.
+    NamesFull, "names_full", "the metric is new, and the memory for names is full (ingest.names_limit)";
 }
 
 impl std::fmt::Display for RejectReason {

@@ -21,7 +21,7 @@ use metadata::Registry;
 use metric::MetricId;
 use store::StoreError;
 
-use crate::{memtable::Memtable, registration::Registration, wal::Journal};
+use crate::{accept::NewMetrics, memtable::Memtable, registration::Registration, wal::Journal};
 
 /// Metrics deleted together: senders wait for as long.
 const GROUP: usize = 4096;
@@ -71,6 +71,7 @@ pub(crate) struct Deletion {
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) new_metrics: Arc<NewMetrics>,
     pub(crate) counters: DeletionCounters,
 }
 
@@ -110,6 +111,9 @@ impl Deletion {
         }
         asked.fetch_sub(metrics.len() as u64, Relaxed);
         done.fetch_sub(counted, Relaxed);
+        let new_metrics = self.new_metrics.clone();
+        // Reads all names, where there are limits by prefix.
+        let _ = tokio::task::spawn_blocking(move || new_metrics.count_again()).await;
         ended.map(|()| deleted)
     }
 

@@ -53,7 +53,7 @@ mod ingest;
 mod opening;
 mod options;
 
-pub use accept::{Acceptor, BATCH_POINTS, Batch, RejectExample, Sync, Tally};
+pub use accept::{Acceptor, BATCH_POINTS, Batch, NameLimits, PrefixLimit, RejectExample, Sync, Tally};
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};

@@ -8,7 +8,7 @@ use metadata::Registry;
 use store::Store;
 
 use crate::{
-    accept::{Acceptor, AcceptorParts, NewMetrics, Resolver, Sync},
+    accept::{Acceptor, AcceptorParts, NameLimits, NewMetrics, Resolver, Sync},
     active_rules::ActiveRules,
     back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
@@ -148,7 +148,7 @@ impl Owners {
         Owners { journal, health, spill, rules, registration, writer, memory }
     }
 
-    fn acceptor(&self, sync: Sync) -> (Acceptor, Arc<NewMetrics>) {
+    fn acceptor(&self, sync: Sync, limits: NameLimits) -> (Acceptor, Arc<NewMetrics>) {
         let Memory { registry, back_pressure, memtable, clock, time, .. } = &self.memory;
         let new_metrics = Arc::new(NewMetrics::new(
             registry.clone(),
@@ -156,6 +156,7 @@ impl Owners {
             self.journal.clone(),
             memtable.clone(),
             self.registration.clone(),
+            limits,
         ));
         let acceptor = Acceptor::new(AcceptorParts {
             resolver: Resolver::new(registry.clone(), self.rules.clone(), new_metrics.clone()),
@@ -215,7 +216,7 @@ impl Owners {
 
     /// Makes the owners that points come and go by, and spawns every task.
     fn start(self, options: &IngestOptions, recovered: Recovered) -> Arc<Ingest> {
-        let (acceptor, new_metrics) = self.acceptor(options.sync);
+        let (acceptor, new_metrics) = self.acceptor(options.sync, options.name_limits.clone());
         let policy_changes = Arc::new(self.policy_changes());
         let cycle = Arc::new(self.cycle(policy_changes.clone()));
         let read_back = Arc::new(self.read_back(recovered.ids));
@@ -259,6 +260,7 @@ impl Owners {
             memtable: memtable.clone(),
             registration: registration.clone(),
             clock: clock.clone(),
+            new_metrics: new_metrics.clone(),
             counters: DeletionCounters::default(),
         };
         let stats = Stats {

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 use host::{Host, JudgingTime};
 use store::{DamageLog, StoreError};
 
-use crate::accept::Sync;
+use crate::accept::{NameLimits, Sync};
 
 /// Settings of the pipeline.
 #[derive(Debug, Clone)]
@@ -25,6 +25,8 @@ pub struct IngestOptions {
     /// How long points wait in memory at most. Longer means fuller rows and less work; it also means a
     /// larger journal and a longer replay.
     pub flush_after: Duration,
+    /// Limits on metrics.
+    pub name_limits: NameLimits,
     /// Where damage of the journal is reported.
     pub damage: DamageLog,
 }
@@ -39,6 +41,7 @@ impl Default for IngestOptions {
             journal_limit_bytes: 4 << 30,
             memory_limit_bytes: 1 << 30,
             flush_after: Duration::from_secs(3600),
+            name_limits: NameLimits::default(),
             damage: DamageLog::new(),
         }
     }

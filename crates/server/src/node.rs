@@ -7,7 +7,7 @@ use anyhow::Context;
 use cluster::{Cluster, Connection, IndexReadiness};
 use futures::future::BoxFuture;
 use host::{Host, JudgingTime, SteadyClock};
-use ingest::{Ingest, IngestOptions};
+use ingest::{Ingest, IngestOptions, NameLimits};
 use metadata::{Finder, Registry};
 use store::{DamageLog, Events, PointStore, Store};
 use store_embedded::EmbeddedDriver;
@@ -168,6 +168,12 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> Ingest
         journal_limit_bytes: settings.ingest.journal_limit.0,
         memory_limit_bytes: settings.ingest.memory_limit.0,
         flush_after: settings.ingest.flush_after,
+        name_limits: NameLimits {
+            metrics: settings.limits.metrics as u64,
+            creations_per_minute: settings.limits.creations_per_minute as u64,
+            names_bytes: settings.ingest.names_limit.0,
+            prefixes: settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0),
+        },
         damage,
     }
 }

@@ -89,7 +89,11 @@ fn open(data: &Path) -> EmbeddedDriver {
 fn a_folder_of_layout_1_is_converted_with_everything_in_it() {
     let (dir, expected) = folder("layout1");
     check(&open(dir.path()), &expected);
-    let trash: Vec<_> = std::fs::read_dir(dir.path().join("trash")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert!(trash.iter().any(|entry| entry.join("metrics/current").exists()), "the old files are in the trash: {trash:?}");
+    let trash: Vec<_> =
+        std::fs::read_dir(dir.path().join("trash")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(
+        trash.iter().any(|entry| entry.join("metrics/current").exists()),
+        "the old files are in the trash: {trash:?}"
+    );
     check(&open(dir.path()), &expected);
 }

@@ -2,6 +2,7 @@
 
 mod acceptor;
 mod batch;
+mod name_limits;
 mod new_metrics;
 mod rejects;
 mod resolve;
@@ -10,6 +11,7 @@ mod tally;
 pub(crate) use acceptor::AcceptorParts;
 pub use acceptor::{Acceptor, Sync};
 pub use batch::{BATCH_POINTS, Batch};
+pub use name_limits::{NameLimits, PrefixLimit};
 pub(crate) use new_metrics::NewMetrics;
 pub use rejects::RejectExample;
 pub(crate) use resolve::Resolver;

@@ -10,10 +10,13 @@ use std::{
     },
 };
 
+use carbon::RejectReason;
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
+use parking_lot::Mutex;
 use store::MetricRecord;
 
+use super::name_limits::{Admission, NameLimits};
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
 
 /// A name that no metric has, and how its points are to be kept.
@@ -30,6 +33,8 @@ pub(crate) struct NewMetrics {
     journal: Arc<Journal>,
     memtable: Arc<Memtable>,
     registration: Arc<Registration>,
+    // Locked before the memtable.
+    admission: Mutex<Admission>,
     created: AtomicU64,
 }
 
@@ -40,26 +45,43 @@ impl NewMetrics {
         journal: Arc<Journal>,
         memtable: Arc<Memtable>,
         registration: Arc<Registration>,
+        limits: NameLimits,
     ) -> NewMetrics {
-        NewMetrics { registry, rules, journal, memtable, registration, created: AtomicU64::new(0) }
+        let admission = Mutex::new(Admission::new(limits, &registry));
+        NewMetrics { registry, rules, journal, memtable, registration, admission, created: AtomicU64::new(0) }
     }
 
-    /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each.
+    /// Metrics were deleted: counts again what limits by prefix need.
+    pub(crate) fn count_again(&self) {
+        self.admission.lock().count_prefixes(&self.registry);
+    }
+
+    /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each. Returns the places of
+    /// those that a limit forbids, and why.
     pub(super) fn create(
         &self,
         new: &[(usize, NewMetric<'_>)],
         now: Timestamp,
         mut id_of: impl FnMut(usize, MetricId),
-    ) {
+    ) -> Vec<(RejectReason, usize)> {
         if new.is_empty() {
-            return;
+            return Vec::new();
         }
-        let mut created = Vec::new();
+        let (mut created, mut rejected) = (Vec::new(), Vec::new());
+        let mut admission = self.admission.lock();
         // Before the names: a point for a name must find the slot of its metric.
         let mut memtable = self.memtable.lock();
         let mut names = self.registry.write();
+        admission.begin(&names, now);
         for (place, NewMetric { name, hash, policy }) in new {
-            let metric = names.find(*hash, name.as_bytes()).unwrap_or_else(|| {
+            let known = names.find(*hash, name.as_bytes());
+            if known.is_none()
+                && let Err(reason) = admission.admit(&names, name)
+            {
+                rejected.push((reason, *place));
+                continue;
+            }
+            let metric = known.unwrap_or_else(|| {
                 let metric = names.create(*hash, name, *policy, now);
                 // Under the lock of the names: points that find the metric are appended after this.
                 self.journal.name_metric(metric, *policy, name, now);
@@ -74,6 +96,13 @@ impl NewMetrics {
         // Under the lock of the names, too: another connection may find the metric and have its record written to a
         // segment that a cycle deletes, and by then the cycle must know that it is to be registered.
         self.registration.add(created);
+        drop(names);
+        drop(memtable);
+        if let Some(&(_, first)) = rejected.first() {
+            let example = new.iter().find(|(place, _)| *place == first).map_or("", |(_, metric)| &metric.name);
+            admission.report(&rejected, example);
+        }
+        rejected
     }
 
     /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`].

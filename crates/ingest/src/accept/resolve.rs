@@ -100,7 +100,8 @@ impl Resolver {
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
         }
-        self.new_metrics.create(&new, time.reached(), |i, metric| resolved[i].metric = metric);
+        let refused = self.new_metrics.create(&new, time.reached(), |i, metric| resolved[i].metric = metric);
+        rejected.extend(refused);
         drop(new);
         for (reason, i) in rejected {
             let sample = batch.name(&batch.sent[i]).to_vec();

@@ -3,6 +3,7 @@
 mod cluster_kinds;
 mod kinds;
 mod load;
+mod prefix_limits;
 mod show;
 mod table;
 

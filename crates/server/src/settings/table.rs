@@ -11,6 +11,7 @@ use store_cassandra::{Consistency, Indexes};
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
     kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
+    prefix_limits::PrefixLimits,
 };
 
 /// One setting, as documentation and loaders see it.
@@ -177,9 +178,22 @@ settings! {
         journal_limit: Bytes = "4GiB";
         /// Memory for points that are not in the store yet. When it is full, points are written early and receivers wait.
         memory_limit: Bytes = "1GiB";
+        /// Memory for names of metrics and their index. When it is full, points of unknown metrics are rejected.
+        names_limit: Bytes = "4GiB";
         /// How long a metric's points may wait in memory before they are written to the store together. A longer time makes
         /// fuller rows, a smaller disk and less work, but a longer replay after a crash.
         flush_after: Duration = "1h";
+    }
+
+    /// Limits on metrics. Beyond them, points of unknown metrics are rejected and counted; known metrics are accepted.
+    limits: Limits {
+        /// Metrics in all.
+        metrics: usize = "10000000";
+        /// New metrics a minute, in all.
+        creations_per_minute: usize = "10000000";
+        /// Further limits by the beginning of untagged names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
+        /// thousand new ones a minute.
+        prefixes: Option<PrefixLimits> = "off";
     }
 
     /// Apache Cassandra or ScyllaDB, in BigGraphite's tables, in place of the embedded store. The journal and the metric ids

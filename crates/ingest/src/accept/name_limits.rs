@@ -1,0 +1,163 @@
+//! Limits on new metrics: in all, by the minute, by prefix, and by the memory of names. Known names pass without a look.
+
+use std::str::FromStr;
+
+use carbon::RejectReason;
+use metadata::{NamesMut, Registry};
+use metric::Timestamp;
+
+/// Memory of a metric besides its name and the index of its name.
+const BYTES_BESIDES: u64 = 128;
+
+/// Limits on the metrics whose names begin with a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrefixLimit {
+    /// The first bytes of the names.
+    pub prefix: String,
+    /// Metrics.
+    pub metrics: u64,
+    /// New metrics a minute.
+    pub creations_per_minute: u64,
+}
+
+/// `PREFIX=METRICS/NEW`, where `NEW` is the number of new metrics a minute.
+impl FromStr for PrefixLimit {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<PrefixLimit, ()> {
+        let (prefix, numbers) = text.trim().rsplit_once('=').ok_or(())?;
+        let (metrics, creations) = numbers.split_once('/').ok_or(())?;
+        let (metrics, creations_per_minute) = (metrics.trim().parse(), creations.trim().parse());
+        match (metrics, creations_per_minute) {
+            (Ok(metrics), Ok(creations_per_minute)) if !prefix.is_empty() => {
+                Ok(PrefixLimit { prefix: prefix.to_owned(), metrics, creations_per_minute })
+            }
+            _ => Err(()),
+        }
+    }
+}
+
+/// Limits on metrics. Beyond them a point of an unknown name is rejected; known metrics go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameLimits {
+    /// Metrics in all.
+    pub metrics: u64,
+    /// New metrics a minute.
+    pub creations_per_minute: u64,
+    /// Bytes of memory for names and their index.
+    pub names_bytes: u64,
+    /// Further limits by prefix; all that match hold.
+    pub prefixes: Vec<PrefixLimit>,
+}
+
+impl Default for NameLimits {
+    fn default() -> NameLimits {
+        NameLimits { metrics: 10_000_000, creations_per_minute: 10_000_000, names_bytes: 4 << 30, prefixes: Vec::new() }
+    }
+}
+
+/// The use of one limit.
+#[derive(Debug, Clone, Copy, Default)]
+struct Used {
+    metrics: u64,
+    /// In the current minute.
+    created: u64,
+}
+
+/// The limits, and how much of them is used.
+#[derive(Debug)]
+pub(super) struct Admission {
+    limits: NameLimits,
+    minute: Timestamp,
+    created: u64,
+    // One for each prefix.
+    prefixes: Vec<Used>,
+    /// Bytes left for names, as of the beginning of a batch.
+    bytes_left: u64,
+    /// The minute of the last log line, and inputs rejected since.
+    logged: Timestamp,
+    suppressed: u64,
+}
+
+impl Admission {
+    pub(super) fn new(limits: NameLimits, registry: &Registry) -> Admission {
+        let prefixes = vec![Used::default(); limits.prefixes.len()];
+        let mut admission =
+            Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, logged: Timestamp::MIN, suppressed: 0 };
+        admission.count_prefixes(registry);
+        admission
+    }
+
+    /// Counts the metrics of each prefix, which takes as long as reading all names. Untagged names only.
+    pub(super) fn count_prefixes(&mut self, registry: &Registry) {
+        if self.limits.prefixes.is_empty() {
+            return;
+        }
+        self.prefixes.iter_mut().for_each(|used| used.metrics = 0);
+        registry.all(|_, name| {
+            for (limit, used) in self.limits.prefixes.iter().zip(&mut self.prefixes) {
+                used.metrics += u64::from(name.starts_with(&limit.prefix));
+            }
+            true
+        });
+    }
+
+    /// Begins a batch of new names at `now`.
+    pub(super) fn begin(&mut self, names: &NamesMut<'_>, now: Timestamp) {
+        let minute = now.div_euclid(60);
+        if minute != self.minute {
+            self.minute = minute;
+            self.created = 0;
+            self.prefixes.iter_mut().for_each(|used| used.created = 0);
+        }
+        self.bytes_left = self.limits.names_bytes.saturating_sub(names.memory_bytes() as u64);
+    }
+
+    /// Counts one more metric, unless a limit forbids it.
+    pub(super) fn admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), RejectReason> {
+        // The name in the arena, the same in the index.
+        let bytes = 2 * name.len() as u64 + BYTES_BESIDES;
+        if names.count() as u64 >= self.limits.metrics || names.end().0 >= u32::MAX - 1 {
+            return Err(RejectReason::TooManyMetrics);
+        }
+        if bytes > self.bytes_left {
+            return Err(RejectReason::NamesFull);
+        }
+        if self.created >= self.limits.creations_per_minute {
+            return Err(RejectReason::TooManyNewMetrics);
+        }
+        let of_prefix = |(limit, _): &(&PrefixLimit, &mut Used)| name.starts_with(&limit.prefix);
+        for (limit, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
+            if used.metrics >= limit.metrics {
+                return Err(RejectReason::TooManyMetrics);
+            }
+            if used.created >= limit.creations_per_minute {
+                return Err(RejectReason::TooManyNewMetrics);
+            }
+        }
+        for (_, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
+            used.metrics += 1;
+            used.created += 1;
+        }
+        self.created += 1;
+        self.bytes_left -= bytes;
+        Ok(())
+    }
+
+    /// Logs rejected names, once a minute.
+    pub(super) fn report(&mut self, rejected: &[(RejectReason, usize)], example: &str) {
+        self.suppressed += rejected.len() as u64;
+        if self.logged == self.minute {
+            return;
+        }
+        self.logged = self.minute;
+        let inputs = std::mem::take(&mut self.suppressed);
+        tracing::warn!(
+            reason = rejected[0].0.name(),
+            inputs,
+            example,
+            "points of unknown metrics are rejected by a limit on metrics (limits, ingest.names_limit); \
+             known metrics are accepted; delete metrics or raise the limit"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! Limits on metrics: new names beyond them are rejected and counted, and known names go on.
+
+mod support;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use carbon::{RejectReason, Sink};
+use ingest::{Ingest, IngestOptions, NameLimits, PrefixLimit, Protocol};
+use metadata::Registry;
+use store::{MemoryDriver, Store};
+use support::{THREE_STAGES, now, options, rules};
+
+async fn open(dir: &Path, name_limits: NameLimits) -> Arc<Ingest> {
+    let driver = Arc::new(MemoryDriver::new());
+    let options = IngestOptions { name_limits, ..options(dir, Duration::from_secs(3600)) };
+    Ingest::open(options, Store::of(driver), Arc::new(Registry::new()), rules(THREE_STAGES)).await.unwrap()
+}
+
+async fn send(ingest: &Ingest, names: impl Iterator<Item = String>) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    for name in names {
+        batch.point(name.as_bytes(), now(), 1.0);
+        if batch.len() == 1024 {
+            ingest.accept(&mut batch).await;
+        }
+    }
+    ingest.accept(&mut batch).await;
+}
+
+fn rejected(ingest: &Ingest, reason: RejectReason) -> u64 {
+    ingest.counters().rejects[reason as usize].1
+}
+
+#[tokio::test]
+async fn three_hundred_thousand_long_names_stay_within_the_memory_for_names() {
+    const LIMIT: u64 = 8 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = open(dir.path(), NameLimits { names_bytes: LIMIT, ..NameLimits::default() }).await;
+    // The end differs, so that the index cannot share it.
+    let name =
+        |i: u64| format!("{:x<880}.{:x}", i.wrapping_mul(0x9E37_79B9_7F4A_7C15), i.wrapping_mul(0xD6E8_FEB8_6659_FD93));
+    send(&ingest, (0..300_000).map(name)).await;
+    while ingest.registry().compact() {}
+    ingest.registry().compact_fully();
+    let (metrics, bytes) = (ingest.registry().len() as u64, ingest.registry().memory_bytes() as u64);
+    println!("{metrics} metrics, {bytes} bytes");
+    assert!(2000 < metrics && bytes <= LIMIT, "{metrics} metrics, {bytes} bytes");
+    assert_eq!(rejected(&ingest, RejectReason::NamesFull), 300_000 - metrics);
+    let reject = &ingest.rejects()[0];
+    assert_eq!(reject.reason, RejectReason::NamesFull);
+    send(&ingest, (0..1000).map(name)).await;
+    assert_eq!(ingest.registry().len() as u64, metrics, "known names go on");
+    assert_eq!(rejected(&ingest, RejectReason::NamesFull), 300_000 - metrics);
+}
+
+#[tokio::test]
+async fn metrics_are_limited_in_all_and_by_prefix_and_deletions_make_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefixes = vec![PrefixLimit { prefix: "dev.".to_owned(), metrics: 10, creations_per_minute: 1000 }];
+    let ingest = open(dir.path(), NameLimits { metrics: 30, prefixes, ..NameLimits::default() }).await;
+    send(&ingest, (0..20).map(|i| format!("dev.n{i}"))).await;
+    assert_eq!((ingest.registry().len(), rejected(&ingest, RejectReason::TooManyMetrics)), (10, 10));
+    send(&ingest, (0..30).map(|i| format!("prod.n{i}"))).await;
+    assert_eq!((ingest.registry().len(), rejected(&ingest, RejectReason::TooManyMetrics)), (30, 20));
+    let found = ingest.registry().leaves("dev.n[0-4]", &metadata::FindLimits::default()).unwrap();
+    ingest.delete(&found.leaves().map(|(id, _)| id).collect::<Vec<_>>()).await.unwrap();
+    send(&ingest, (20..30).map(|i| format!("dev.n{i}"))).await;
+    assert_eq!((ingest.registry().len(), rejected(&ingest, RejectReason::TooManyMetrics)), (30, 25));
+}
+
+#[tokio::test]
+async fn creations_are_limited_by_the_minute() {
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = open(dir.path(), NameLimits { creations_per_minute: 100, ..NameLimits::default() }).await;
+    send(&ingest, (0..150).map(|i| format!("a.n{i}"))).await;
+    let created = ingest.registry().len() as u64;
+    // A minute may have begun in between.
+    assert!((100..=150).contains(&created));
+    assert_eq!(rejected(&ingest, RejectReason::TooManyNewMetrics), 150 - created);
+}
