@@ -59,6 +59,11 @@ impl EmbeddedDriver {
         self.merges.run_fully(&self.tables)
     }
 
+    /// Merges files as the background thread does, until nothing is due. Blocks the thread.
+    pub fn merge(&self) {
+        self.merges.run(&self.tables, &|| false);
+    }
+
     /// The highest metric that a row was ever of: no metric may get this id or a lower one for another name.
     pub fn highest_id(&self) -> Option<MetricId> {
         self.tables.points.highest_metric()

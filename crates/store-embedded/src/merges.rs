@@ -150,7 +150,12 @@ fn due(tables: &Tables, window: &Window) -> Option<Range<usize>> {
     let idle = clock.instant().saturating_duration_since(window.last_flush(clock.instant()));
     let (table, number) = window.key;
     let end = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) * i64::from(table.stage.resolution());
-    choose(&WindowForMerge { bytes: &bytes, is_quiet: quiet < idle, is_past: end < clock.now() })
+    choose(&WindowForMerge {
+        bytes: &bytes,
+        is_quiet: quiet < idle,
+        is_past: end < clock.now(),
+        is_coarse: table.aggregated,
+    })
 }
 
 /// Bytes that merges have to write until every window is one file.

@@ -10,8 +10,9 @@ use std::ops::Range;
 const FEWEST: usize = 4;
 
 /// A quiet window that is not past is merged when the files besides its largest have at least one byte for so many of the
-/// largest.
-const QUIET_SHARE: u64 = 4;
+/// largest. Rows of coarse stages are short: joining them saves more, and there are few of them to code again.
+const SHARE: u64 = 2;
+const SHARE_OF_COARSE: u64 = 8;
 
 /// What the choice depends on.
 #[derive(Debug, Clone)]
@@ -22,18 +23,21 @@ pub(crate) struct Window<'a> {
     pub(crate) is_quiet: bool,
     /// Whether all its slots are past.
     pub(crate) is_past: bool,
+    /// Whether it is of a coarse stage.
+    pub(crate) is_coarse: bool,
 }
 
 /// The files to merge now, if any: a range of at least two.
 pub(crate) fn choose(window: &Window<'_>) -> Option<Range<usize>> {
-    let Window { bytes, is_quiet, is_past } = window;
+    let Window { bytes, is_quiet, is_past, is_coarse } = window;
     if bytes.len() < 2 {
         return None;
     }
     if *is_quiet {
         let largest = bytes.iter().copied().max().unwrap_or(0);
         let rest = bytes.iter().sum::<u64>() - largest;
-        if *is_past || largest <= rest.saturating_mul(QUIET_SHARE) {
+        let share = if *is_coarse { SHARE_OF_COARSE } else { SHARE };
+        if *is_past || largest <= rest.saturating_mul(share) {
             return Some(0..bytes.len());
         }
     }
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     fn current(bytes: &[u64]) -> Option<Range<usize>> {
-        choose(&Window { bytes, is_quiet: false, is_past: false })
+        choose(&Window { bytes, is_quiet: false, is_past: false, is_coarse: false })
     }
 
     #[test]
@@ -82,9 +86,10 @@ mod tests {
 
     #[test]
     fn a_quiet_window_becomes_one_file() {
-        let quiet = |bytes: &[u64], is_past| choose(&Window { bytes, is_quiet: true, is_past });
+        let quiet = |bytes: &[u64], is_past| choose(&Window { bytes, is_quiet: true, is_past, is_coarse: false });
         assert_eq!(quiet(&[100, 1], false), None);
-        assert_eq!(quiet(&[100, 25], false), Some(0..2));
+        assert_eq!(quiet(&[100, 49], false), None);
+        assert_eq!(quiet(&[100, 50], false), Some(0..2));
         assert_eq!(quiet(&[100, 1], true), Some(0..2));
         assert_eq!(quiet(&[100], true), None);
     }
