@@ -76,6 +76,6 @@ fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
         if stop.is_stopped() {
             return;
         }
-        merges.run(tables, &|| stop.is_stopped());
+        tables.with_merging(&|| stop.is_stopped(), |with| merges.run(with));
     }
 }

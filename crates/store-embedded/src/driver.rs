@@ -56,12 +56,12 @@ impl EmbeddedDriver {
     /// after a quiet time. Takes as long as reading and writing the whole store.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.tables.flush()?;
-        self.merges.run_fully(&self.tables)
+        self.tables.with_merging(&|| false, |with| self.merges.run_fully(with))
     }
 
     /// Merges files as the background thread does, until nothing is due. Blocks the thread.
     pub fn merge(&self) {
-        self.merges.run(&self.tables, &|| false);
+        self.tables.with_merging(&|| false, |with| self.merges.run(with));
     }
 
     /// The highest metric that a row was ever of: no metric may get this id or a lower one for another name.

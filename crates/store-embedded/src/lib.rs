@@ -66,6 +66,9 @@ mod record_log;
 mod spec;
 mod survey;
 
+#[cfg(test)]
+mod rehearsal;
+
 pub use driver::EmbeddedDriver;
 pub use options::EmbeddedOptions;
 pub use row_file::{DamagedPart, FileReport, check_file};

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use host::Clock;
 use metric::MetricId;
 use parking_lot::Mutex;
 use store::StoreError;
@@ -18,7 +19,6 @@ use crate::{
     merge::{MergeError, Merging, WindowForMerge, choose, debt},
     points::Points,
     row_file::{Flushes, RowFile},
-    tables::Tables,
     window::{Window, window_slots},
 };
 
@@ -28,6 +28,17 @@ const QUIET_FOR_EACH_MIB: Duration = Duration::from_millis(500);
 
 /// Time without merges after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
+
+/// What merges work with.
+pub(crate) struct MergeWith<'a> {
+    pub(crate) points: &'a Points,
+    /// Bytes of the disk that stay free.
+    pub(crate) reserve_bytes: u64,
+    /// Whether a metric was deleted: its rows are left out.
+    pub(crate) is_deleted: &'a (dyn Fn(MetricId) -> bool + Send + Sync),
+    /// Ends a merge early.
+    pub(crate) is_stopped: &'a dyn Fn() -> bool,
+}
 
 /// Merges of a store, and their counters.
 #[derive(Debug, Default)]
@@ -42,10 +53,11 @@ pub(crate) struct Merges {
 }
 
 impl Merges {
-    /// Merges files until there is nothing to merge, or until `is_stopped`.
-    pub(crate) fn run(&self, tables: &Tables, is_stopped: &dyn Fn() -> bool) {
+    /// Merges files until there is nothing to merge, or until it is stopped.
+    pub(crate) fn run(&self, with: &MergeWith<'_>) {
         let mut retry_at = self.running.lock();
-        let now = tables.options.host.clock.instant();
+        let clock = &with.points.shared.clock;
+        let now = clock.instant();
         if retry_at.is_some_and(|at| now < at) {
             return;
         }
@@ -54,16 +66,16 @@ impl Merges {
         let mut is_any = true;
         while is_any {
             is_any = false;
-            for window in tables.points.windows() {
-                if is_stopped() {
+            for window in with.points.windows() {
+                if (with.is_stopped)() {
                     return;
                 }
-                let Some(range) = due(tables, &window) else { continue };
-                match self.merge(tables, &window, range, is_stopped) {
+                let Some(range) = due(&**clock, &window) else { continue };
+                match self.merge(with, &window, range) {
                     Ok(merged) => is_any |= merged,
                     Err(error) => {
                         self.failed.fetch_add(1, Relaxed);
-                        *retry_at = Some(tables.options.host.clock.instant() + AFTER_FAILURE);
+                        *retry_at = Some(clock.instant() + AFTER_FAILURE);
                         tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
                         return;
                     }
@@ -73,37 +85,28 @@ impl Merges {
     }
 
     /// Merges every window into one file.
-    pub(crate) fn run_fully(&self, tables: &Tables) -> Result<(), StoreError> {
+    pub(crate) fn run_fully(&self, with: &MergeWith<'_>) -> Result<(), StoreError> {
         let _running = self.running.lock();
-        for window in tables.points.windows() {
+        for window in with.points.windows() {
             let files = window.files().len();
             if files > 1 {
-                self.merge(tables, &window, 0..files, &|| false)?;
+                self.merge(with, &window, 0..files)?;
             }
         }
         Ok(())
     }
 
     /// Merges some files of a window. False when there was no room, or the merge was stopped.
-    fn merge(
-        &self,
-        tables: &Tables,
-        window: &Window,
-        range: Range<usize>,
-        is_stopped: &dyn Fn() -> bool,
-    ) -> Result<bool, StoreError> {
-        let (points, options) = (&tables.points, &tables.options);
+    fn merge(&self, with: &MergeWith<'_>, window: &Window, range: Range<usize>) -> Result<bool, StoreError> {
         let files = window.files();
         let files = &files[range];
         let bytes: u64 = files.iter().map(|file| file.len()).sum();
-        let free = options.host.disk.free_bytes(&window.dir);
-        if free.is_ok_and(|free| free < bytes.saturating_add(options.reserve_bytes)) {
+        let free = with.points.shared.disk.free_bytes(&window.dir);
+        if free.is_ok_and(|free| free < bytes.saturating_add(with.reserve_bytes)) {
             self.is_short_of_disk.store(true, Relaxed);
             return Ok(false);
         }
-        let is_deleted = |metric| tables.names.is_deleted(metric);
-        let written = merge_files(points, window, files, &is_deleted, is_stopped);
-        match written {
+        match merge_files(with, window, files) {
             Ok(true) => {
                 self.merged.fetch_add(1, Relaxed);
                 self.written_bytes.fetch_add(bytes, Relaxed);
@@ -117,13 +120,8 @@ impl Merges {
     }
 }
 
-fn merge_files(
-    points: &Points,
-    window: &Window,
-    files: &[Arc<RowFile>],
-    is_deleted: &(dyn Fn(MetricId) -> bool + Send + Sync),
-    is_stopped: &dyn Fn() -> bool,
-) -> Result<bool, StoreError> {
+fn merge_files(with: &MergeWith<'_>, window: &Window, files: &[Arc<RowFile>]) -> Result<bool, StoreError> {
+    let points = with.points;
     let failed = || io_error(format!("merging files in {}", window.dir.display()));
     let flushes = |file: &RowFile| file.header().flushes;
     let flushes = Flushes { first: flushes(&files[0]).first, last: flushes(&files[files.len() - 1]).last };
@@ -131,8 +129,8 @@ fn merge_files(
     let merging = Merging {
         shared: &points.shared,
         is_aggregated: window.is_aggregated(),
-        is_deleted,
-        is_stopped: &|| is_stopped() || window.is_expired(),
+        is_deleted: with.is_deleted,
+        is_stopped: &|| (with.is_stopped)() || window.is_expired(),
     };
     match merging.run(files, &mut writer) {
         Ok(()) => points.merged(window, files, writer),
@@ -142,9 +140,8 @@ fn merge_files(
 }
 
 /// The files of a window that are to be merged now.
-fn due(tables: &Tables, window: &Window) -> Option<Range<usize>> {
+fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
     let bytes = window.file_bytes();
-    let clock = &tables.options.host.clock;
     let mib = (bytes.iter().sum::<u64>() >> 20) as u32;
     let quiet = QUIET + QUIET_FOR_EACH_MIB * mib;
     let idle = clock.instant().saturating_duration_since(window.last_flush(clock.instant()));

@@ -15,6 +15,7 @@ use crate::{
     events::EventsLog,
     folder::{self, io_error},
     layout1::{Layout1, NewTables},
+    merges::MergeWith,
     names::Names,
     options::EmbeddedOptions,
     points::Points,
@@ -88,6 +89,16 @@ impl Tables {
         written.map_err(io_error(format!("writing {}", spec.display())))?;
         files.push(spec);
         Ok(files)
+    }
+
+    /// Calls `merge` with what merges of points work with.
+    pub(crate) fn with_merging<T>(&self, is_stopped: &dyn Fn() -> bool, merge: impl FnOnce(&MergeWith<'_>) -> T) -> T {
+        merge(&MergeWith {
+            points: &self.points,
+            reserve_bytes: self.options.reserve_bytes,
+            is_deleted: &|metric| self.names.is_deleted(metric),
+            is_stopped,
+        })
     }
 
     /// The size of the store.

@@ -1,0 +1,222 @@
+//! Damaged bytes: each fault is noticed, costs the rows of its block, and makes no answer wrong.
+
+use std::path::{Path, PathBuf};
+
+use host::{Disk, Random, SeededRandom};
+use metric::Table;
+
+use super::node::{Node, run, table};
+use crate::row_file::check_file;
+
+const METRICS: u32 = 400;
+const FIRST: u32 = 28_000_100;
+const SLOTS: u32 = 90;
+
+fn value(metric: u32, slot: u32) -> f64 {
+    f64::from(metric) + f64::from(slot.wrapping_mul(2_654_435_761) % 1000) / 100.0
+}
+
+/// Three flushes of 30 slots of every metric, in three files of some blocks.
+fn node() -> (Node, Table) {
+    let (mut node, table) = (Node::new(), table(60, 10_080, false));
+    node.cache_bytes = 0;
+    node.restart_on(node.disk.kill());
+    for flush in 0..3 {
+        let first = FIRST + flush * 30;
+        let values = |metric| (first..first + 30).map(|slot| value(metric, slot)).collect();
+        let runs: Vec<_> = (0..METRICS).map(|metric| run(table, metric, first, values(metric))).collect();
+        node.write(&runs);
+        node.points().flush().unwrap();
+    }
+    (node, table)
+}
+
+/// Slots that are missing, all of which belong to fetches with damage; no value is wrong.
+fn missing(node: &Node, table: Table) -> usize {
+    let mut missing = 0;
+    for (metric, cells) in (0..).zip(node.fetch_all(table, METRICS, FIRST..FIRST + SLOTS)) {
+        let mut of_metric = 0;
+        for place in 0..SLOTS {
+            match cells.values.get(place as usize) {
+                Some(got) if !got.is_nan() => assert_eq!(*got, value(metric, FIRST + place), "metric {metric}"),
+                _ => of_metric += 1,
+            }
+        }
+        assert!(of_metric == 0 || cells.is_damaged, "{of_metric} slots of {metric} are missing silently");
+        missing += of_metric;
+    }
+    missing
+}
+
+#[test]
+fn a_flipped_bit_costs_at_most_the_rows_of_its_block_and_is_reported() {
+    let (whole, table) = node();
+    assert_eq!(missing(&whole, table), 0);
+    let files = whole.row_files();
+    assert_eq!(files.len(), 3);
+    let random = SeededRandom::new(5);
+    for flip in 0..60 {
+        let (path, len) = &files[random.index(files.len())];
+        let bit = random.below(len * 8);
+        let mut node = Node::new();
+        node.cache_bytes = 0;
+        let disk = whole.disk.kill();
+        disk.rot(path, |bytes| bytes[bit as usize / 8] ^= 1 << (bit % 8)).unwrap();
+        node.restart_on(disk);
+        let lost = missing(&node, table);
+        // A block has at most 16 KiB of rows with 30 slots; the rows of this load have at least 25 bytes.
+        assert!(lost <= 30 * (16 << 10) / 25, "flip {flip} of bit {bit} costs {lost} slots");
+        assert!(lost < 30 * METRICS as usize, "flip {flip} of bit {bit} costs a whole file");
+        let found = node.damage.examples();
+        let checked = check_file(&node.disk, path).unwrap();
+        assert_eq!(checked.damaged.len(), 1, "{:?}", checked.damaged);
+        if checked.damaged[0].what == "index of a file of rows" || lost > 0 || found.len() == 1 {
+            assert_eq!(found.len(), 1, "bit {bit}: {found:?}");
+        }
+        // A merge leaves out what cannot be read, and keeps the bytes.
+        node.merge_fully().unwrap();
+        let cells = node.fetch_all(table, METRICS, FIRST..FIRST + SLOTS);
+        assert!(cells.iter().all(|cells| !cells.is_damaged));
+        let values = cells.iter().flat_map(|cells| &cells.values);
+        let cells = values.filter(|value| !value.is_nan()).count();
+        assert_eq!(cells + lost, (SLOTS * METRICS) as usize);
+        let kept = node.disk.files(Path::new("/data/damaged"));
+        assert_eq!(kept.iter().any(|(path, _)| path.file_name().is_some_and(|name| name != "list")), 0 < lost);
+    }
+}
+
+#[test]
+fn a_block_that_the_disk_does_not_return_is_not_left_out_of_merges() {
+    use host::{Call, Fault, FaultPlan};
+    let (node, table) = node();
+    let fails = || FaultPlan { kinds: vec![Call::Read], at: 4, times: 1000, fault: Fault::EIO };
+    node.disk.set_plan(Some(fails()));
+    assert!(0 < missing(&node, table));
+    node.disk.set_plan(Some(fails()));
+    assert!(node.merge_fully().is_err());
+    node.disk.set_plan(None);
+    assert_eq!(missing(&node, table), 0, "the next read works");
+    node.merge_fully().unwrap();
+    assert_eq!(missing(&node, table), 0);
+    assert_eq!(node.disk.files(Path::new("/data/damaged")), []);
+}
+
+fn manifest() -> PathBuf {
+    PathBuf::from("/data/store/manifest")
+}
+
+#[test]
+fn a_missing_file_is_reported_and_the_others_are_read() {
+    let (mut node, table) = node();
+    let (path, _) = node.row_files().remove(1);
+    let disk = node.disk.kill();
+    disk.remove_file(&path).unwrap();
+    node.restart_on(disk);
+    let found = node.damage.examples();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((found[0].what, &*found[0].how), ("file of rows", "it is missing"));
+    assert_eq!(found[0].metrics.map(|(first, last)| (first.0, last.0)), Some((0, METRICS - 1)));
+    let stored = node.fetch(table, 7, FIRST..FIRST + SLOTS).values;
+    assert_eq!(stored.iter().filter(|value| !value.is_nan()).count(), 60);
+}
+
+#[test]
+fn all_files_of_a_window_that_are_missing_are_reported() {
+    let (mut node, _) = node();
+    let disk = node.disk.kill();
+    for (path, _) in node.row_files() {
+        disk.remove_file(&path).unwrap();
+    }
+    disk.remove_dir_all(node.row_files()[0].0.parent().unwrap()).unwrap();
+    node.restart_on(disk);
+    assert_eq!(node.damage.examples().len(), 3);
+}
+
+#[test]
+fn a_damaged_or_missing_manifest_is_made_again_of_the_files() {
+    for is_missing in [false, true] {
+        let (mut node, table) = node();
+        let disk = node.disk.kill();
+        if is_missing {
+            disk.remove_file(&manifest()).unwrap();
+        } else {
+            disk.rot(&manifest(), |bytes| bytes[40] ^= 1).unwrap();
+        }
+        node.restart_on(disk);
+        assert_eq!(missing(&node, table), 0);
+        let found = node.damage.examples();
+        assert!(!found.is_empty() && found.iter().all(|damage| damage.what == "manifest"), "{found:?}");
+        node.damage = store::DamageLog::new();
+        node.restart_on(node.disk.kill());
+        assert_eq!(node.damage.examples(), [], "reported once");
+        assert_eq!(missing(&node, table), 0);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_file_of_rows_moves_to_damaged() {
+    let (mut node, table) = node();
+    let (path, _) = node.row_files().remove(0);
+    let disk = node.disk.kill();
+    disk.rot(&path, |bytes| bytes.fill(7)).unwrap();
+    node.restart_on(disk);
+    let found = node.damage.examples();
+    assert!(found.iter().any(|damage| damage.moved_to.is_some()), "{found:?}");
+    assert!(!node.disk.exists(&path));
+    let stored = node.fetch(table, 7, FIRST..FIRST + SLOTS).values;
+    assert_eq!(stored.iter().filter(|value| !value.is_nan()).count(), 60);
+}
+
+#[test]
+fn any_bytes_and_any_part_of_a_file_are_opened_without_a_panic() {
+    let (whole, table) = node();
+    let (path, len) = whole.row_files().remove(1);
+    let bytes = whole.disk.read(&path).unwrap();
+    let random = SeededRandom::new(9);
+    for round in 0..45 {
+        let mut bytes = bytes.clone();
+        match round % 3 {
+            0 => bytes.truncate(random.index(len as usize)),
+            1 => {
+                let (from, to) = (random.index(bytes.len()), random.index(bytes.len()));
+                bytes[from.min(to)..from.max(to)].iter_mut().for_each(|byte| *byte = random.bits() as u8);
+            }
+            _ => {
+                let at = random.index(bytes.len());
+                bytes.splice(at..at, b"PLBkPLBi\xff\xff\xff\xff".iter().copied().chain(std::iter::repeat_n(0, 40)));
+            }
+        }
+        let disk = whole.disk.kill();
+        disk.rot(&path, |file| file.clone_from(&bytes)).unwrap();
+        if let Ok(report) = check_file(&disk, &path) {
+            assert!(report.rows <= u64::from(METRICS) && !report.damaged.is_empty(), "{report:?}");
+        }
+        let mut node = Node::new();
+        node.cache_bytes = 0;
+        node.restart_on(disk);
+        for (metric, cells) in (0..).zip(node.fetch_all(table, METRICS, FIRST..FIRST + SLOTS)) {
+            for (place, got) in cells.values.iter().enumerate().filter(|(_, got)| !got.is_nan()) {
+                assert_eq!(*got, value(metric, FIRST + place as u32), "metric {metric}");
+            }
+        }
+        assert!(node.damage.totals().0 > 0);
+    }
+}
+
+#[test]
+fn a_snapshot_is_a_store_of_its_own() {
+    let (node, table) = node();
+    let into = PathBuf::from("/data/backup");
+    let linked = node.points().snapshot(&into).unwrap();
+    assert_eq!(linked.len(), 3);
+    node.merge_fully().unwrap();
+    node.write(&[run(table, 7, FIRST, vec![-1.0])]);
+    node.points().flush().unwrap();
+    let mut copy = Node::new();
+    let disk = node.disk.kill();
+    disk.rename(Path::new("/data/store"), Path::new("/data/other")).unwrap();
+    disk.rename(&into, Path::new("/data/store")).unwrap();
+    copy.restart_on(disk);
+    assert_eq!(missing(&copy, table), 0);
+    assert_eq!(copy.damage.examples(), []);
+}

@@ -1,0 +1,5 @@
+//! Points on a disk in memory, whose calls fail, whose power is cut, and whose bytes rot.
+
+mod damage;
+mod model;
+mod node;
