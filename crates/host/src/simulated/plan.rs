@@ -8,8 +8,8 @@ use crate::Call;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails with this error number, such as `libc`'s `EIO` (5), `EINTR` (4) or `ENOSPC` (28). Half of a
-    /// write reaches the file before it fails, as when a disk fills up. The changes before a sync that fails are never
-    /// durable.
+    /// write reaches the file before it fails, as when a disk fills up; nothing of one that a signal interrupts. The
+    /// changes before a sync that fails are never durable.
     Error(i32),
     /// A write takes half of its bytes and says so. Other calls succeed.
     ShortWrite,

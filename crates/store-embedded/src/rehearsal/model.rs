@@ -87,7 +87,7 @@ impl Model {
             // A file could not be opened.
             return;
         }
-        assert!(!cells.is_damaged, "{}", self.what);
+        assert!(!cells.is_damaged, "{:?}; {}", self.node.damage.examples(), self.what);
         for (place, slot) in slots.enumerate() {
             let wanted =
                 self.slots.get(&(table, metric, slot)).and_then(|slot| slot.later.last().copied().or(slot.synced));
@@ -118,7 +118,7 @@ impl Model {
             let first = self.first_slot(table);
             for metric in 0..METRICS {
                 let cells = self.node.fetch(table, metric, first..first + SLOTS);
-                assert!(!cells.is_damaged, "{}", self.what);
+                assert!(!cells.is_damaged, "{:?}; {}", self.node.damage.examples(), self.what);
                 for slot in first..first + SLOTS {
                     let value = cells.values.get((slot - first) as usize).filter(|value| !value.is_nan());
                     let got = value.map(|value| value.to_bits());
