@@ -52,7 +52,7 @@ pub(crate) fn text_of(identity: &Identity) -> String {
 fn parse_identity(text: &str) -> Option<Identity> {
     let (lines, check) = text.strip_suffix('\n')?.rsplit_once('\n')?;
     let crc = u32::from_str_radix(check.strip_prefix("check ")?, 16).ok()?;
-    if crc32fast::hash(text[..=lines.len()].as_bytes()) != crc {
+    if crc32fast::hash(&text.as_bytes()[..=lines.len()]) != crc {
         return None;
     }
     let mut identity = Identity::default();

@@ -31,7 +31,7 @@ fn node() -> (Node, Table) {
     (node, table)
 }
 
-/// Slots that are missing, all of which belong to fetches with damage; no value is wrong.
+/// Slots that are missing. Their fetches say that they are damaged; no value is wrong.
 fn missing(node: &Node, table: Table) -> usize {
     let mut missing = 0;
     for (metric, cells) in (0..).zip(node.fetch_all(table, METRICS, FIRST..FIRST + SLOTS)) {
@@ -154,7 +154,7 @@ fn a_damaged_or_missing_manifest_is_made_again_of_the_files() {
 }
 
 #[test]
-fn a_file_that_is_no_file_of_rows_moves_to_damaged() {
+fn a_file_without_any_readable_block_moves_to_damaged() {
     let (mut node, table) = node();
     let (path, _) = node.row_files().remove(0);
     let disk = node.disk.kill();
