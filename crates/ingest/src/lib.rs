@@ -28,6 +28,7 @@ pub mod wal;
 
 mod back_pressure;
 mod memtable;
+mod older_cells;
 mod policy_table;
 mod spill;
 mod wait_time;

@@ -169,10 +169,7 @@ impl Policies {
         // A clock that went back must not put the spans out of order.
         let since = spans.last().map_or(since, |last| since.max(last.since));
         spans.push(PolicySpan { since, policy: new });
-        // A policy changed twice in a second kept nothing.
-        while spans.len() > 1 && spans[spans.len() - 2].since == since {
-            spans.remove(spans.len() - 2);
-        }
+        // A policy that held for less than a second stays: points may have come in it.
         // What the oldest policy kept is gone once its longest stage has passed since it ended.
         while spans.len() > 1 {
             let kept = self.get(spans[0].policy).map_or(0, |policy| policy.retention.longest().duration());

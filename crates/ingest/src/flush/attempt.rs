@@ -1,14 +1,18 @@
 //! One attempt to write the rows of a group of jobs, in steps whose slots in memory are bounded.
 
-use std::ops::Range;
+use std::{collections::HashMap, ops::Range};
 
 use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
 use metadata::Registry;
-use metric::Timestamp;
-use store::{Store, StoreError};
+use metric::{MetricId, Timestamp};
+use store::{Run, Store, StoreError};
 
 use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
+use crate::{
+    older_cells::{OlderPolicies, fetch_filled, mirrored},
+    policy_table::PolicyTable,
+};
 
 /// Slots that a step keeps in memory: some megabytes. One slot of the coarsest stage may have more under it.
 pub(super) const STEP_SLOTS: usize = 256 << 10;
@@ -17,6 +21,7 @@ pub(super) const STEP_SLOTS: usize = 256 << 10;
 pub(super) struct Attempt<'a> {
     pub(super) store: &'a Store,
     pub(super) registry: &'a Registry,
+    pub(super) policies: &'a PolicyTable,
     pub(super) time: &'a JudgingTime,
 }
 
@@ -59,7 +64,14 @@ impl Attempt<'_> {
                 fetched.push(before..fetches.len());
             }
         }
-        let cells = if fetches.is_empty() { Vec::new() } else { self.store.points.fetch(fetches).await? };
+        let of_piece = |(piece, plan): (&Piece<'_>, &FlushPlan<'_>)| match plan {
+            FlushPlan::Extend(..) => None,
+            FlushPlan::Derive(_) | FlushPlan::Rows(_) => self.older_policies(piece),
+        };
+        let older: Vec<Option<OlderPolicies>> = pieces.iter().zip(&plans).map(of_piece).collect();
+        let of_fetches =
+            older.iter().zip(&fetched).flat_map(|(older, range)| range.clone().map(move |_| older.as_ref()));
+        let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>()).await?;
         let mut group = GroupRows::default();
         {
             let names = self.registry.read();
@@ -77,10 +89,50 @@ impl Attempt<'_> {
         written.doubtful += group.doubtful;
         let partials = group.partials(pieces, &own);
         rows.extend(own);
+        self.mirror(pieces, &older, &mut rows).await?;
         self.store.points.write(rows).await?;
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
         written.partials.extend(of_jobs.map(|(_, partials)| partials));
         Ok(())
+    }
+
+    /// Adds what rows replace in the tables of older policies.
+    async fn mirror(
+        &self,
+        pieces: &[Piece<'_>],
+        older: &[Option<OlderPolicies>],
+        rows: &mut Vec<Run>,
+    ) -> Result<(), StoreError> {
+        let of_metric =
+            pieces.iter().zip(older).filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?)));
+        let of_metric: HashMap<MetricId, &OlderPolicies> = of_metric.collect();
+        let (mut fetches, mut mirrors) = (Vec::new(), Vec::new());
+        for (place, row) in rows.iter().enumerate() {
+            let Some(older) = of_metric.get(&row.metric) else { continue };
+            // Which part of another table's coarse row is this writer's is not known.
+            if row.table.aggregated && self.store.shared.is_some() {
+                continue;
+            }
+            for mirror in older.mirrors(row) {
+                fetches.push(mirror.clone());
+                mirrors.push((place, mirror));
+            }
+        }
+        if fetches.is_empty() {
+            return Ok(());
+        }
+        let cells = self.store.points.fetch(fetches).await?;
+        let more =
+            mirrors.iter().zip(&cells).filter_map(|((place, mirror), cells)| mirrored(&rows[*place], mirror, cells));
+        let more: Vec<Run> = more.collect();
+        rows.extend(more);
+        Ok(())
+    }
+
+    /// The policies that a piece's metric had before, where its rows are derived.
+    fn older_policies(&self, piece: &Piece<'_>) -> Option<OlderPolicies> {
+        let history = self.registry.policies(piece.of.job.metric).filter(|history| history.len() > 1)?;
+        OlderPolicies::of(&history, piece.of.job.policy, self.policies)
     }
 
     /// How far the rows in the store reach.

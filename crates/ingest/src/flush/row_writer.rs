@@ -1,6 +1,6 @@
 //! Jobs to rows in the store, however often the store fails first.
 //!
-//! A failure that may pass is retried until it does. One that cannot (damage, rejected rows, a panic) is tried on ever
+//! A failure that may pass is retried until it does. One that cannot (damage, rejected rows, a panic) is retried on ever
 //! smaller parts of the group, until only the jobs that cannot be stored are left. Once the store has taken others, so
 //! that it is not the store as a whole that fails, the points of these jobs are set aside (`set_aside.rs`).
 
@@ -37,7 +37,7 @@ use crate::{
 /// A store that does not answer for this long does not take points: they spill rather than keep senders waiting.
 const SLOW: Duration = Duration::from_secs(5);
 
-/// Slots of points that are sorted and written together: few enough to be small beside the points in memory.
+/// Slots of points that are sorted and written together: few enough to be small compared with the points in memory.
 const GROUP_SLOTS: u64 = 256 << 10;
 
 /// Jobs that cannot be stored, while no other can: more than these, and the store as a whole fails.
@@ -272,7 +272,8 @@ impl RowWriter {
     /// Writes once. Points begin to spill, if memory is full, while the store does not answer.
     async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Written, CallError> {
         let RowWriterParts { store, registry, time, .. } = &self.with;
-        let once = Attempt { store, registry, time };
+        let policies = self.with.memtable.policies();
+        let once = Attempt { store, registry, policies: &policies, time };
         let mut attempt = pin!(NoPanic::new(once.write(jobs)));
         match tokio::time::timeout(SLOW, &mut attempt).await {
             Ok(answer) => answer,

@@ -1,6 +1,6 @@
 //! Points that the store can never take, put into a file of their own, so that all others go on.
 //!
-//! The file is in the folder `damaged` beside the journal, in the journal's format. It is never deleted by the program.
+//! The file is in the folder `damaged` next to the journal, in the journal's format. It is never deleted by the program.
 
 use std::{
     io,
@@ -29,7 +29,7 @@ pub(crate) struct Aside {
 }
 
 impl Aside {
-    /// Files go to the folder `damaged` beside the journal's.
+    /// Files go to the folder `damaged` next to the journal's.
     pub(crate) fn new(host: Host, journal_dir: &Path, damage: DamageLog) -> Aside {
         let dir = journal_dir.parent().unwrap_or(Path::new("")).join("damaged");
         Aside { host, dir, damage, points: AtomicU64::new(0), files: AtomicU64::new(0) }

@@ -23,7 +23,8 @@ pub(super) fn older_parts(place: usize, reading: &Reading, table: &PolicyTable) 
     let from = stage.time(reading.choice.slots.start);
     let until = stage.time(reading.choice.slots.end);
     let mut parts = Vec::new();
-    for spans in reading.history.windows(2) {
+    // The latest first: its slots over a change have the points of those before it.
+    for spans in reading.history.windows(2).rev() {
         let (began, ended) = (spans[0].since, spans[1].since);
         let Some(policy) = table.all.get(usize::from(spans[0].policy)) else { continue };
         // Late points of that time may have come after the change, under the newer policy; so the older one

@@ -25,7 +25,13 @@ use super::{
     older_policies::{OlderPart, fill_from_older, older_parts},
     reading::Reading,
 };
-use crate::{counters::Durations, memtable::Memtable, policy_table::PolicyTable, store_health::StoreHealth};
+use crate::{
+    counters::Durations,
+    memtable::Memtable,
+    older_cells::{OlderPolicies, fetch_filled},
+    policy_table::PolicyTable,
+    store_health::StoreHealth,
+};
 
 /// Series whose points are copied under one lock.
 const GROUP: usize = 64;
@@ -54,6 +60,8 @@ struct Fetches<'a> {
     /// In this order: for each reading its own slots and what its plan needs; then the older parts.
     fetches: Vec<Fetch>,
     plans: Vec<Option<ReadPlan<'a>>>,
+    /// For each of the first fetches, the older policies that fill its absent slots: a plan's slots have both.
+    filled: Vec<Option<Arc<OlderPolicies>>>,
     older: Vec<OlderPart>,
 }
 
@@ -101,10 +109,10 @@ impl Reader {
         readings: &[Option<Reading>],
         table: &PolicyTable,
     ) -> Result<Vec<Option<FetchedSeries>>, FetchError> {
-        let Fetches { fetches, plans, older } = self.fetches(readings, table);
+        let Fetches { fetches, plans, filled, older } = self.fetches(readings, table);
         // While the store is away, the points of other writers are not known; those that came here are the answer.
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
-        let cells = self.fetch_cells(fetches, is_in_memory).await?;
+        let cells = self.fetch_cells(fetches, &filled, is_in_memory).await?;
         let mut cells = cells.into_iter();
         let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
@@ -120,6 +128,7 @@ impl Reader {
 
     fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable) -> Fetches<'a> {
         let (mut fetches, mut plans, mut older) = (Vec::new(), Vec::with_capacity(readings.len()), Vec::new());
+        let mut filled = Vec::new();
         let names = self.registry.read();
         let fetch = |reading: &Reading, policy: &Policy, table: Table, slots: &Range<Slot>| Fetch {
             metric: reading.metric,
@@ -137,10 +146,15 @@ impl Reader {
             if !reading.stored.is_empty() {
                 fetches.push(fetch(reading, &reading.policy, reading.table(), &reading.stored));
             }
+            filled.resize(fetches.len(), None);
             let plan = reading.plan();
             for need in plan.iter().flat_map(|plan| plan.needs()) {
                 let from = reading.policy.retention.table(need.stage);
                 fetches.push(fetch(reading, &reading.policy, from, &need.slots));
+            }
+            if plan.is_some() && reading.history.len() > 1 {
+                let older = OlderPolicies::of(&reading.history, reading.history.current(), table);
+                filled.resize(fetches.len(), older.map(Arc::new));
             }
             plans.push(plan);
         }
@@ -151,11 +165,16 @@ impl Reader {
                 older.push(part);
             }
         }
-        Fetches { fetches, plans, older }
+        Fetches { fetches, plans, filled, older }
     }
 
     /// Reads from the store. While it is away, `or_empty` makes every answer empty rather than an error.
-    async fn fetch_cells(&self, fetches: Vec<Fetch>, or_empty: bool) -> Result<Vec<Cells>, FetchError> {
+    async fn fetch_cells(
+        &self,
+        fetches: Vec<Fetch>,
+        filled: &[Option<Arc<OlderPolicies>>],
+        or_empty: bool,
+    ) -> Result<Vec<Cells>, FetchError> {
         let count = fetches.len();
         if count == 0 {
             return Ok(Vec::new());
@@ -163,7 +182,8 @@ impl Reader {
         if or_empty && self.health.is_away() {
             return Ok(vec![Cells::default(); count]);
         }
-        match self.store.fetch(fetches).await {
+        let filled: Vec<Option<&OlderPolicies>> = filled.iter().map(Option::as_deref).collect();
+        match fetch_filled(&*self.store, fetches, &filled).await {
             Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(vec![Cells::default(); count]),
             cells => Ok(cells?),
         }

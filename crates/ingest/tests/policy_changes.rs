@@ -1,0 +1,152 @@
+//! A change of policy in the middle of coarse slots: a slot has the aggregate of the points of both, in memory, when they
+//! are stored, and after a crash.
+
+mod support;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use ingest::{Ingest, Protocol};
+use metric::{Aggregation, Timestamp, Window};
+use store::{MemoryDriver, SeriesRequest};
+use support::{now, options, registry_of, runtime};
+
+fn rules(retentions: &str, method: Aggregation) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+    let aggregation = format!("[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = {method}\n");
+    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+async fn open(dir: &Path, driver: &Arc<MemoryDriver>, rules: Rules) -> Arc<Ingest> {
+    let options = options(dir, Duration::from_millis(20));
+    Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules).await.unwrap()
+}
+
+async fn send(ingest: &Ingest, points: &[(Timestamp, f64)]) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    points.iter().for_each(|&(time, value)| batch.point(b"m", time, value));
+    ingest.accept(&mut batch).await;
+}
+
+/// The value of the slot of `step` seconds around `time`.
+async fn read(ingest: &Ingest, age: i64, step: u32, time: Timestamp) -> f64 {
+    let registry = ingest.registry();
+    let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
+    let now = now();
+    let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+    let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+    assert_eq!(series.step, step);
+    series.values[((time - series.start) / i64::from(step)) as usize]
+}
+
+/// Points of a minute by `before`, then by `after`, and the minute that they make.
+struct Change {
+    before: &'static str,
+    after: &'static str,
+    /// An age that the minutes of `after` answer.
+    age: i64,
+    points: [Vec<(Timestamp, f64)>; 2],
+}
+
+/// The aggregate of the values, in the order of time; `expected` is how many fit.
+fn aggregate(values: &[f64], method: Aggregation, expected: u32) -> f64 {
+    let all = values.iter().fold(metric::Partial::NONE, |all, &value| method.merge(all, metric::Partial::point(value)));
+    method.finish(all, expected, 0.0)
+}
+
+#[test]
+fn a_coarse_slot_over_a_change_has_the_points_of_both_policies() {
+    let value = |i: i64| ((i * 37) % 19 - 9) as f64 / 4.0;
+    let seconds = |range: std::ops::Range<i64>| range.map(|i| (i, value(i))).collect::<Vec<_>>();
+    let changes = [
+        // The finest stage is kept longer.
+        Change {
+            before: "1s:2h,60s:1d",
+            after: "1s:3h,60s:1d",
+            age: 20 * 3600,
+            points: [seconds(0..25), seconds(25..60)],
+        },
+        // Another coarse stage.
+        Change {
+            before: "1s:2h,30s:1d",
+            after: "1s:2h,60s:2d",
+            age: 20 * 3600,
+            points: [seconds(0..25), seconds(25..60)],
+        },
+        Change { before: "1s:2h", after: "1s:3h,60s:2d", age: 20 * 3600, points: [seconds(0..25), seconds(25..60)] },
+        // A finer step: the point of a minute is one point of ten seconds.
+        Change {
+            before: "60s:1d",
+            after: "10s:2h,60s:1d",
+            age: 20 * 3600,
+            points: [vec![(0, 1.5)], vec![(20, 2.0), (30, -3.0), (50, 0.25)]],
+        },
+    ];
+    let base = (now() - 1800) / 60 * 60;
+    for change in &changes {
+        for method in Aggregation::ALL {
+            for (flush_before, crash) in [(false, false), (true, false), (false, true), (true, true)] {
+                let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+                let what = format!("{} to {}, {method}, {flush_before}, {crash}", change.before, change.after);
+                let at = |points: &[(i64, f64)]| points.iter().map(|&(i, value)| (base + i, value)).collect::<Vec<_>>();
+                let all: Vec<f64> = change.points.iter().flatten().map(|&(_, value)| value).collect();
+                let step = if change.after.starts_with("10s") { 10 } else { 1 };
+                let want = aggregate(&all, method, 60 / step);
+                let is_same = |is: f64| (is - want).abs() < 1e-9;
+                let run = runtime(1);
+                let ingest = run.block_on(async {
+                    let ingest = open(dir.path(), &driver, rules(change.before, method)).await;
+                    send(&ingest, &at(&change.points[0])).await;
+                    if flush_before {
+                        ingest.flush().await.unwrap();
+                    }
+                    ingest.set_rules(rules(change.after, method)).await;
+                    send(&ingest, &at(&change.points[1])).await;
+                    let is = read(&ingest, change.age, 60, base).await;
+                    assert!(is_same(is), "in memory: {is}, expected {want}: {what}");
+                    if !crash {
+                        ingest.flush().await.unwrap();
+                        let is = read(&ingest, change.age, 60, base).await;
+                        assert!(is_same(is), "stored: {is}, expected {want}: {what}");
+                    }
+                    ingest
+                });
+                drop((ingest, run));
+                runtime(1).block_on(async {
+                    let ingest = open(dir.path(), &driver, rules(change.after, method)).await;
+                    let is = read(&ingest, change.age, 60, base).await;
+                    assert!(is_same(is), "after a restart: {is}, expected {want}: {what}");
+                    ingest.flush().await.unwrap();
+                    let is = read(&ingest, change.age, 60, base).await;
+                    assert!(is_same(is), "stored after a restart: {is}, expected {want}: {what}");
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_point_that_another_policy_wrote_again_stays_when_the_policy_changes_back() {
+    let base = (now() - 500) / 60 * 60;
+    let first = "1s:10m,10s:1h,60s:6h";
+    for (second, third) in [("1s:15m,10s:1h,60s:6h", "1s:10m,10s:2h,60s:12h"), ("1s:15m,10s:2h,60s:12h", first)] {
+        for method in [Aggregation::Sum, Aggregation::AbsMin, Aggregation::Last] {
+            let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+            runtime(1).block_on(async {
+                let ingest = open(dir.path(), &driver, rules(first, method)).await;
+                send(&ingest, &[(base, -119.25), (base + 1, 200.0)]).await;
+                ingest.set_rules(rules(second, method)).await;
+                send(&ingest, &[(base, -19.75)]).await;
+                ingest.set_rules(rules(third, method)).await;
+                let want = aggregate(&[-19.75, 200.0], method, 60);
+                for what in ["as it came", "stored"] {
+                    let is = [read(&ingest, 590, 1, base).await, read(&ingest, 3500, 10, base).await];
+                    assert_eq!(is, [-19.75, want], "{second}, {third}, {method}, {what}");
+                    assert_eq!(read(&ingest, 5 * 3600, 60, base).await, want, "{second}, {third}, {method}, {what}");
+                    ingest.flush().await.unwrap();
+                }
+            });
+        }
+    }
+}
