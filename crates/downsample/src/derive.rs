@@ -22,7 +22,7 @@ pub(crate) struct DerivedStage {
     rows: Vec<(Slot, Partial)>,
     /// The touched slots whose stored row stays, sorted.
     pub(crate) kept: Vec<Slot>,
-    /// Those of the kept slots of which finer slots are damaged, sorted.
+    /// The kept slots whose finer slots are damaged, sorted.
     pub(crate) doubtful: Vec<Slot>,
 }
 
@@ -158,7 +158,7 @@ impl ReadPlan<'_> {
         DerivedStage { stretches, ..derived }
     }
 
-    /// Whether one of these slots, the first of which is `first`, could not be read, or depends on such a slot.
+    /// Whether one of these slots, from `first` on, could not be read, or depends on such a slot.
     fn has_damage(&self, stage: usize, first: Slot, cells: &[Partial], derived: &DerivedStage) -> bool {
         let end = first.saturating_add(cells.len() as u32);
         let is_in = |slot: &Slot| (first..end).contains(slot);

@@ -209,3 +209,33 @@ fn from_totals(job: &JobPoints<'_>, next: NextPartials, own: &[Run]) -> Option<W
     let rows: Vec<Partial> = next.open_slots(retention).map(row).collect();
     next.with_rows(rows.into_iter())
 }
+
+#[cfg(test)]
+mod tests {
+    use downsample::{PendingPoints, Stored};
+    use metric::MetricId;
+
+    use super::*;
+
+    #[test]
+    fn late_points_of_years_are_derived_a_few_slots_at_a_time() {
+        let retention = "2592000*1s:1825*86400s".parse().unwrap();
+        let policy = Policy { retention, ..Policy::default() };
+        let mut points = PendingPoints::default();
+        let today = 20_000;
+        // 1,795 days that only the coarse stage keeps, and points in each of the last thirty.
+        (0..1795).for_each(|day| _ = points.push_coarse(1, today - 30 - day, 1.0));
+        (0..3805).for_each(|i| _ = points.push((today - i % 30) * 86_400 + i, 1.0));
+        let job = FlushJob { metric: MetricId(0), policy: 0, points, partials: None, is_latest: true };
+        let job = JobPoints::of(&job, &policy);
+        let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
+        let now = i64::from(today) * 86_400;
+        let coverage = Coverage { all_writers, this_writer, now, policy_since: 0, is_alone: true };
+        let most = 256 << 10;
+        let pieces = job.pieces(coverage, most);
+        assert_eq!(pieces.iter().map(|piece| piece.points.len()).sum::<usize>(), 1795 + 3805);
+        assert!(pieces.iter().all(|piece| piece.cost <= most), "{:?}", pieces.iter().map(|p| p.cost).max());
+        assert_eq!(pieces.iter().filter(|piece| piece.is_last).count(), 1);
+        assert!(pieces.len() < 100);
+    }
+}

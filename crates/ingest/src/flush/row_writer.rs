@@ -5,6 +5,7 @@
 //! that it is not the store as a whole that fails, the points of these jobs are set aside (`set_aside.rs`).
 
 use std::{
+    ops::Range,
     pin::pin,
     sync::{
         Arc,
@@ -220,7 +221,8 @@ impl RowWriter {
 
     /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone.
     async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>]) -> Vec<Refused> {
-        let (mut parts, mut refused, mut backoff) = (vec![0..sorted.len()], Vec::new(), store_backoff());
+        let mut parts: Vec<Range<usize>> = std::iter::once(0..sorted.len()).collect();
+        let (mut refused, mut backoff) = (Vec::new(), store_backoff());
         let mut is_any_stored = false;
         while let Some(part) = parts.pop() {
             match self.write_or_spill(&sorted[part.clone()]).await {

@@ -22,6 +22,9 @@ use crate::{
 /// came before its metric was deleted, and are dropped.
 pub(super) const NO_POLICY: PolicyId = PolicyId::MAX;
 
+/// Room for jobs that is kept while there are none: a group of a cycle.
+const JOBS_KEPT: usize = 512;
+
 /// One metric. A million metrics have a million of these: forty-eight bytes.
 #[derive(Debug)]
 struct MetricSlots {
@@ -255,6 +258,10 @@ impl Slots {
     /// Lets go of a job: it is stored, and this writer's partials are these.
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
         self.jobs.remove(&job.metric);
+        if self.jobs.is_empty() {
+            // The room that a burst of jobs took.
+            self.jobs.shrink_to(JOBS_KEPT);
+        }
         let Some(slots) = self.metrics.get_mut(job.metric) else { return };
         // If the policy changed meanwhile, or the metric was deleted, the stored partials were forgotten already.
         if slots.policy == job.policy {
