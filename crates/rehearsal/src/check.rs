@@ -56,7 +56,7 @@ pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity) -> Resul
 }
 
 /// Names, their policies, and the ids of each.
-fn check_names(node: &Node, model: &Model, fidelity: Fidelity, losses: &mut Losses) -> Result<(), String> {
+fn check_names(node: &Node, model: &mut Model, fidelity: Fidelity, losses: &mut Losses) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     let end = node.registry.read().end();
     for id in (0..end.0).map(metric::MetricId) {
@@ -76,7 +76,10 @@ fn check_names(node: &Node, model: &Model, fidelity: Fidelity, losses: &mut Loss
             return Err(format!("{name} has the policy {policy:?}, expected {:?}", metric.policy));
         }
     }
-    for (name, metric) in model.metrics.iter().filter(|(name, _)| !seen.contains(*name)) {
+    let missing: Vec<String> = model.metrics.keys().filter(|name| !seen.contains(*name)).cloned().collect();
+    for name in missing {
+        // A later point begins it again.
+        let metric = model.metrics.remove(&name).expect("its name was listed");
         let is_lost = match fidelity {
             Fidelity::From(floor) => metric.is_certain(floor),
             Fidelity::Damaged => false,

@@ -7,6 +7,7 @@
 //! step ─── workload              what is done to a node, and the fixed sequence of it
 //! run                            steps performed on a machine, through stops and deaths
 //! faults                         every call fails, or is the last before a kill or a power cut
+//! rot                            bits that flip in the files of a node
 //! ```
 
 mod clock;
@@ -22,12 +23,14 @@ mod workload;
 mod run;
 
 mod faults;
+mod rot;
 
-pub use check::Fidelity;
+pub use check::{Fidelity, Losses};
 pub use clock::SimulatedClock;
 pub use faults::{Rehearsal, What, calls};
 pub use machine::{Life, Machine, StoreKind};
 pub use model::{Floor, Model};
+pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use step::{Sent, Step};
 pub use workload::workload;

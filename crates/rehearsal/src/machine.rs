@@ -1,16 +1,9 @@
 //! A machine: what outlives a process. Its disk, its time, and the rules of its operator.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use carbon::{RuleFiles, Rules};
-use host::{Clock as _, Disk as _, Host, SeededRandom, SimulatedDisk, SystemDisk};
+use host::{Clock as _, Disk as _, Host, SeededRandom, SimulatedDisk};
 use store::MemoryDriver;
 use tokio::runtime::{Builder, Runtime};
 
@@ -37,7 +30,7 @@ pub enum StoreKind {
 /// A machine without a process.
 #[derive(Debug)]
 pub struct Machine {
-    /// Its data folder. The trees of names and events make files below this path of the real disk, which stay empty.
+    /// Its data folder.
     pub(crate) data: PathBuf,
     /// Its disk.
     pub disk: SimulatedDisk,
@@ -49,7 +42,6 @@ pub struct Machine {
     pub memory_limit_bytes: u64,
     /// Which of the rules are in force.
     pub rules: usize,
-    pub(crate) names: Arc<MemoryDriver>,
     pub(crate) memory: Option<Arc<MemoryDriver>>,
     pub(crate) seed: u64,
 }
@@ -62,20 +54,6 @@ pub struct Life {
     pub(crate) disk: SimulatedDisk,
 }
 
-/// A data folder that no other machine has.
-fn folder() -> PathBuf {
-    static MACHINES: AtomicU64 = AtomicU64::new(0);
-    let memory = Path::new("/dev/shm");
-    let base = if SystemDisk.exists(memory) { memory.to_owned() } else { std::env::temp_dir() };
-    base.join(format!("rehearsal-{}-{}", std::process::id(), MACHINES.fetch_add(1, Relaxed)))
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = SystemDisk.remove_dir_all(&self.data);
-    }
-}
-
 impl Machine {
     /// A new machine, whose random numbers come from `seed`.
     pub fn new(store: StoreKind, seed: u64) -> Machine {
@@ -84,7 +62,7 @@ impl Machine {
 
     /// As [`Machine::new`], with this empty disk.
     pub fn with_disk(disk: SimulatedDisk, store: StoreKind, seed: u64) -> Machine {
-        let data = folder();
+        let data = PathBuf::from("/data");
         // The operator made the data folder long ago.
         disk.create_dir_all(&data).expect("an empty disk takes a folder");
         data.ancestors().for_each(|folder| disk.sync_dir(folder).expect("it was made"));
@@ -95,7 +73,6 @@ impl Machine {
             sync: ingest::Sync::Always,
             memory_limit_bytes: 1 << 30,
             rules: 0,
-            names: Arc::default(),
             memory: (store == StoreKind::Memory).then(Arc::default),
             seed,
         }
@@ -117,7 +94,6 @@ impl Machine {
                 sync: self.sync,
                 memory_limit_bytes: self.memory_limit_bytes,
                 rules: rules(self.rules),
-                names: self.names.clone(),
                 memory: self.memory.clone(),
             };
             let opened = tokio::time::timeout(Duration::from_secs(3600), Node::open(options)).await;

@@ -7,7 +7,7 @@ use std::{
 };
 
 use carbon::Rules;
-use host::{Disk, Host, JudgingTime, SystemDisk};
+use host::{Disk, Host, JudgingTime};
 use ingest::{Ingest, IngestOptions};
 use metadata::Registry;
 use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
@@ -27,7 +27,6 @@ pub(crate) struct NodeOptions {
     pub(crate) sync: ingest::Sync,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) rules: Rules,
-    pub(crate) names: Arc<MemoryDriver>,
     /// The driver, where it is not the embedded one.
     pub(crate) memory: Option<Arc<MemoryDriver>>,
 }
@@ -54,9 +53,7 @@ impl Node {
             Some(driver) => (Store::of(driver.clone()), driver.clone()),
             None => {
                 let driver = open_embedded(data, &options.host, &damage)?;
-                // Names and events are in trees that go around the disk; until they do not, memory has them.
-                let names = options.names.clone();
-                (Store { points: driver.clone(), names: names.clone(), shared: None }, names)
+                (Store::of(driver.clone()), driver)
             }
         };
         let registry = Arc::new(open_registry(data, &*store.names, &**disk).await?);
@@ -86,9 +83,6 @@ impl Node {
 }
 
 fn open_embedded(data: &Path, host: &Host, damage: &DamageLog) -> Result<Arc<EmbeddedDriver>, String> {
-    // Trees of names and events, which nothing is put into here: the names are in the in-memory driver.
-    let _ = SystemDisk.remove_dir_all(data);
-    SystemDisk.create_dir_all(&data.join("store")).map_err(|error| error.to_string())?;
     let options = EmbeddedOptions {
         host: host.clone(),
         damage: damage.clone(),

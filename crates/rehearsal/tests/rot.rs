@@ -1,0 +1,33 @@
+//! Flipped bits in the files of a stopped and of a killed node.
+
+use rehearsal::{Cost, Flip};
+
+#[test]
+fn a_flipped_bit_costs_what_it_hit_and_is_reported() {
+    let is_full = std::env::var_os("REHEARSAL").is_some_and(|value| value == "full");
+    let (mut refused, mut harmless, mut lost, mut wrong) = (0, 0, 0, Vec::new());
+    let flips = if is_full { 1000 } else { 20 };
+    for seed in 0..flips {
+        let flip = Flip { seed, is_killed: seed % 2 == 0 };
+        match flip.run() {
+            Ok((place, Cost::Refused(why))) => {
+                println!("{flip:?}: {place}: {why}");
+                refused += 1;
+            }
+            Ok((_, Cost::Lost(losses, _))) if losses == Default::default() => harmless += 1,
+            Ok((place, cost)) => {
+                println!("{flip:?}: {place}: {cost:?}");
+                lost += 1;
+            }
+            Err(error) => {
+                println!("{flip:?}: {error}");
+                wrong.push(format!("{flip:?}: {error}"));
+            }
+        }
+    }
+    println!(
+        "| flips | {flips} | {harmless} harmless | {lost} lost rows | {refused} refused | {} exceptions |",
+        wrong.len()
+    );
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
