@@ -51,3 +51,24 @@ def test_senders_wait_while_less_of_the_disk_is_free_than_the_reserve(make_serve
     answer = server.post("/ingest", data=f"second.one 1 {start}\n".encode())
     assert answer.status_code == 503
     assert answer.json()["points"] == 0 and "data.reserve" in answer.json()["error"], answer.text
+
+
+def test_senders_without_end_leave_descriptors_for_http_and_files(make_server):
+    limited = ["sh", "-c", 'ulimit -n 160; ulimit -Sn 100; exec "$@"', "sh"]
+    server = make_server(wrapper=limited)
+    connections = []
+    try:
+        for _ in range(300):
+            connections.append(server.connect())
+        wait_until(lambda: server.counter("plumbago_connections_refused_total") > 0, 10, "no connection was refused")
+        # The limit was raised from 100 to 160: 40 are for files, 30 for HTTP, 90 for receivers.
+        assert 60 < server.counter("plumbago_connections") <= 90
+        assert server.get("/healthy").status_code == 200
+        start = aligned_now() - 60
+        assert server.post("/ingest", data=f"second.one 1 {start}\n".encode()).json()["points"] == 1
+        assert server.post("/admin/flush").status_code == 200
+    finally:
+        for connection in connections:
+            connection.close()
+    eventually(lambda: server.counter("plumbago_connections"), 0)
+    server.send([("second.two", aligned_now() - 60, 1.0)])

@@ -8,6 +8,7 @@
 mod backoff;
 mod clock;
 mod damaged_folder;
+mod descriptors;
 mod disk;
 mod failing;
 mod judging;
@@ -20,6 +21,7 @@ use std::sync::Arc;
 pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use damaged_folder::DamagedFolder;
+pub use descriptors::{open_files_limit, raise_open_files};
 pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
 pub use failing::{Call, FailingDisk};
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE};

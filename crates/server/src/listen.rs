@@ -6,7 +6,10 @@ use anyhow::Context;
 use api::Api;
 use ingest::{
     Ingest,
-    receivers::{Connections, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams, serve_frames, serve_lines},
+    receivers::{
+        ConnectionCap, Connections, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams, serve_frames,
+        serve_lines,
+    },
 };
 use tokio::{
     net::{TcpListener, UdpSocket},
@@ -15,6 +18,7 @@ use tokio::{
 };
 
 use crate::{
+    descriptors::Descriptors,
     metrics::Metrics,
     output::print,
     settings::{Address, Settings},
@@ -40,8 +44,10 @@ impl Listeners {
         settings: &Settings,
         ingest: &Arc<Ingest>,
         budget: &ReceiveBudget,
+        descriptors: Descriptors,
         metrics: &Metrics,
     ) -> anyhow::Result<()> {
+        let cap = Arc::new(ConnectionCap::new(descriptors.receivers));
         let limits = ReceiverLimits {
             connections: settings.receive.max_connections,
             idle: settings.receive.idle_timeout,
@@ -55,7 +61,7 @@ impl Listeners {
                 let socket = socket.with_context(|| cannot_listen(address, "listen.udp", "--line"))?;
                 self.tasks.spawn(serve_datagrams(ingest.acceptor(), socket, self.stop.subscribe()));
             }
-            let counts = connections(metrics, "line");
+            let counts = connections(metrics, "line", &cap);
             self.tasks.spawn(serve_lines(
                 ingest.acceptor(),
                 listener,
@@ -72,7 +78,7 @@ impl Listeners {
         for (address, name, format) in frames {
             let Some(address) = address else { continue };
             let listener = self.bind(name, address).await?;
-            let counts = connections(metrics, name);
+            let counts = connections(metrics, name, &cap);
             self.tasks.spawn(serve_frames(
                 ingest.acceptor(),
                 format,
@@ -154,8 +160,8 @@ impl Listeners {
     }
 }
 
-fn connections(metrics: &Metrics, receiver: &'static str) -> Arc<Connections> {
-    let connections = Arc::new(Connections::default());
+fn connections(metrics: &Metrics, receiver: &'static str, cap: &Arc<ConnectionCap>) -> Arc<Connections> {
+    let connections = Arc::new(Connections::within(cap.clone()));
     metrics.count_connections(receiver, connections.clone());
     connections
 }

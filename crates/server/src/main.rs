@@ -10,6 +10,7 @@ mod commands;
 mod config;
 mod data_folder;
 mod deletion;
+mod descriptors;
 mod health;
 mod listen;
 mod log;

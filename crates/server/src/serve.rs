@@ -19,6 +19,7 @@ use crate::{
     carbon_files::CarbonFiles,
     cli::ServeOptions,
     clock, config,
+    descriptors::Descriptors,
     health::{Health, Watched},
     listen::Listeners,
     log,
@@ -49,6 +50,8 @@ pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
 async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Result<()> {
     // Before anything slow, so that a signal during the start is a clean stop.
     let mut signals = Signals::new()?;
+    // Before the store opens its files.
+    let descriptors = Descriptors::of_this_process(settings.data.reserved_files, settings.http.max_connections);
     let (rules, warnings) = files.rules()?;
     warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
@@ -74,7 +77,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
-    let mut listeners = listen(&settings, &node, &budget, &metrics, &readiness, host).await?;
+    let mut listeners = listen(&settings, &node, &budget, descriptors, &metrics, &readiness, host).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -115,12 +118,13 @@ async fn listen(
     settings: &Settings,
     node: &Node,
     budget: &ReceiveBudget,
+    descriptors: Descriptors,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
     host: &Host,
 ) -> anyhow::Result<Listeners> {
     let mut listeners = Listeners::new();
-    listeners.receive(settings, &node.ingest, budget, metrics).await?;
+    listeners.receive(settings, &node.ingest, budget, descriptors, metrics).await?;
     let Some(listener) = listeners.bind_http(settings).await? else { return Ok(listeners) };
     let admin = Admin {
         ingest: node.ingest.clone(),
@@ -137,7 +141,7 @@ async fn listen(
         finder: node.finder.clone(),
         series: node.ingest.series(),
         events: node.events.clone(),
-        limits: query_limits(settings),
+        limits: api::Limits { connections: descriptors.http as usize, ..query_limits(settings) },
         clock: host.clock.clone(),
         time_zone: settings.query.time_zone.zone(),
         about: listeners.addresses(),

@@ -17,5 +17,5 @@ pub use body::{BodyFormat, TakenBody, take_body};
 pub use budget::{BudgetShare, BudgetUse, OutOfMemory, ReceiveBudget};
 pub use frames::{FrameFormat, serve_frames};
 pub use lines::serve_lines;
-pub use listener::{Connections, ReceiverLimits};
+pub use listener::{ConnectionCap, Connections, ReceiverLimits};
 pub use udp::serve_datagrams;

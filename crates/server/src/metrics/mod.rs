@@ -129,7 +129,7 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&families).unwrap_or_default()
     }
 
-    fn connection_families(&self) -> [MetricFamily; 3] {
+    fn connection_families(&self) -> [MetricFamily; 4] {
         let connections = self.connections.lock();
         let family = |name, help, kind, value: fn(&Connections) -> u64| {
             let values = connections.iter().map(|(name, connections)| (*name, value(connections) as f64)).collect();
@@ -148,6 +148,12 @@ impl Metrics {
                 "Connections closed at once because there were too many, by receiver.",
                 MetricType::COUNTER,
                 Connections::refused,
+            ),
+            family(
+                "plumbago_accept_failures_total",
+                "Connections that could not be accepted, mostly for want of descriptors, by receiver.",
+                MetricType::COUNTER,
+                Connections::failed,
             ),
         ]
     }

@@ -162,6 +162,9 @@ settings! {
         cache: Bytes = "64MiB";
         /// Free disk that is kept for merges, which make room. Below it senders wait. "auto" is 1 GiB, or 5 % of a smaller disk.
         reserve: Reserve = "auto";
+        /// Open files of the process that connections leave for the data folder, a quarter of all at most. The limit of open
+        /// files is raised at the start as far as the system allows.
+        reserved_files: usize = "1024";
         /// Interval between two searches for expired points, to free their disk space.
         expire_every: Duration = "1h";
         /// How long expired points stay in the folder trash, in time that the program runs. They go earlier, oldest first, while
