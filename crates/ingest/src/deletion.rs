@@ -32,6 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a deletion is not durable yet.
 #[derive(Debug, thiserror::Error)]
 pub enum DeletionError {
+    /// Other programs write the same tables; nothing was deleted.
+    #[error(
+        "nothing was deleted: the names are in tables that other programs share; delete them there          (bgutil delete), and this node follows within cassandra.reconcile_every"
+    )]
+    Shared,
     /// The journal.
     #[error(
         "{deleted} metrics are deleted from memory, but the journal cannot be written, so that a crash would bring \
@@ -70,6 +75,8 @@ pub(crate) struct Deletion {
     pub(crate) journal: Arc<Journal>,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) registration: Arc<Registration>,
+    /// Whether others write the store too. They would bring a name back that is deleted only here.
+    pub(crate) is_shared: bool,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) new_metrics: Arc<NewMetrics>,
     pub(crate) counters: DeletionCounters,
@@ -97,6 +104,9 @@ impl Deletion {
 
     /// Deletes metrics; returns how many there were.
     pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition) -> Result<usize, DeletionError> {
+        if self.is_shared {
+            return Err(DeletionError::Shared);
+        }
         let DeletionCounters { asked, done, .. } = &self.counters;
         asked.fetch_add(metrics.len() as u64, Relaxed);
         let (mut deleted, mut counted) = (0, 0);

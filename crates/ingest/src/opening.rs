@@ -222,6 +222,7 @@ impl Owners {
         let read_back = Arc::new(self.read_back(recovered.ids));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
         let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
+        let is_shared = store.shared.is_some();
         let reader = Arc::new(Reader::new(
             store.points,
             registry.clone(),
@@ -260,6 +261,7 @@ impl Owners {
             memtable: memtable.clone(),
             registration: registration.clone(),
             clock: clock.clone(),
+            is_shared,
             new_metrics: new_metrics.clone(),
             counters: DeletionCounters::default(),
         };

@@ -180,3 +180,13 @@ async fn policies_beyond_the_limit_are_left_out() {
     assert_eq!(resolution(&ingest, numbers[5_999]), 60);
     ingest.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_metric_of_shared_tables_is_not_deleted_by_one_node_alone() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, "ours", 1.0).await;
+    let error = ingest.delete(&[MetricId(0)]).await.unwrap_err();
+    assert!(error.to_string().starts_with("nothing was deleted"), "{error}");
+    assert_eq!(ingest.registry().len(), 1);
+}
