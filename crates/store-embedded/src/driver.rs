@@ -19,7 +19,7 @@ use crate::{
     compaction::Compaction,
     merges::Merges,
     options::EmbeddedOptions,
-    row_file::ReadFrom,
+    row_file::{Missed, ReadFrom},
     rows::Recoder,
     status::{StoreStatus, StoredFile, status},
     tables::Tables,
@@ -162,13 +162,18 @@ impl PointStore for EmbeddedDriver {
                         let is_cancelled = || cancelled.load(Relaxed);
                         let cells =
                             tables.points.fetch(&fetches, ReadFrom::Disk, &mut Recoder::default(), is_cancelled);
-                        let cells = cells.expect("what is not in the cache is read");
-                        chunk.iter().map(|(number, _)| *number).zip(cells).collect::<Vec<(usize, Cells)>>()
+                        let cells = cells.map_err(|missed| match missed {
+                            Missed::Io(path, source) => {
+                                StoreError::Io { what: format!("opening {}", path.display()), source }
+                            }
+                            Missed::NotCached => unreachable!("what is not in the cache is read"),
+                        })?;
+                        Ok(chunk.iter().map(|(number, _)| *number).zip(cells).collect::<Vec<(usize, Cells)>>())
                     })
                 })
                 .collect();
             for task in tasks {
-                for (number, cells) in joined(task).await? {
+                for (number, cells) in joined(task).await?? {
                     answers[number] = cells;
                 }
             }

@@ -89,7 +89,7 @@ impl Merges {
         let _running = self.running.lock();
         for window in with.points.windows() {
             let files = window.files().len();
-            if files > 1 {
+            if files > 1 && !window.is_incomplete.load(Relaxed) {
                 self.merge(with, &window, 0..files)?;
             }
         }
@@ -141,6 +141,9 @@ fn merge_files(with: &MergeWith<'_>, window: &Window, files: &[Arc<RowFile>]) ->
 
 /// The files of a window that are to be merged now.
 fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
+    if window.is_incomplete.load(Relaxed) {
+        return None;
+    }
     let bytes = window.file_bytes();
     let mib = (bytes.iter().sum::<u64>() >> 20) as u32;
     let quiet = QUIET + QUIET_FOR_EACH_MIB * mib;

@@ -6,7 +6,12 @@
 //!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
 //! 4. A file that the manifest has and that is missing is reported; so is a file that neither of these explains.
 
-use std::{collections::BTreeMap, io, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use host::DirEntry;
 use metric::Stage;
@@ -251,6 +256,7 @@ impl Opening<'_> {
             }
             Err(OpenError::Io(error)) => {
                 report(error.to_string(), None);
+                window.is_incomplete.store(true, Relaxed);
                 commits.unreadable.extend(known);
                 Ok(None)
             }

@@ -20,7 +20,7 @@ use crate::{
     folder::io_error,
     manifest::ManifestFile,
     opening::{Found, find},
-    row_file::{Flushes, Header, Lookup, NotCached, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
+    row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     window::{Window, WindowKey, expires_at, window_slots},
@@ -145,7 +145,7 @@ impl Points {
         from: ReadFrom,
         recoder: &mut Recoder,
         is_cancelled: impl Fn() -> bool,
-    ) -> Result<Vec<Cells>, NotCached> {
+    ) -> Result<Vec<Cells>, Missed> {
         let mut answers = vec![Cells::default(); fetches.len()];
         let mut wanted = wanted(fetches);
         wanted.sort_unstable_by_key(|wanted| (wanted.window, wanted.key, wanted.fetch));

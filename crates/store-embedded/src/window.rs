@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 
 use crate::{
     buffer::Buffer,
-    row_file::{Lookup, NotCached, ReadFrom, RowFile},
+    row_file::{Lookup, Missed, ReadFrom, RowFile},
     row_key::RowKey,
     rows::Recoder,
 };
@@ -65,6 +65,8 @@ pub(crate) struct Window {
     pub(crate) dir: PathBuf,
     /// Set when the window expires, with every file of it.
     pub(crate) is_expired: Arc<AtomicBool>,
+    /// Set when the start could not read a file: a merge of its neighbours would take its place.
+    pub(crate) is_incomplete: AtomicBool,
     /// Whether the folder is on the disk for good.
     has_folder: AtomicBool,
     state: RwLock<State>,
@@ -76,6 +78,7 @@ impl Window {
             key,
             dir: store.join(folder(key)),
             is_expired: Arc::default(),
+            is_incomplete: AtomicBool::new(false),
             has_folder: AtomicBool::new(false),
             state: RwLock::default(),
         }
@@ -223,7 +226,7 @@ impl Window {
         keys: &[RowKey],
         from: ReadFrom,
         mut each: impl FnMut(usize, Lookup<'_>),
-    ) -> Result<(), NotCached> {
+    ) -> Result<(), Missed> {
         let (mut copied, mut places) = (Vec::new(), Vec::new());
         let (files, frozen) = {
             let state = self.state.read();

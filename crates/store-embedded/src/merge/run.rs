@@ -16,7 +16,7 @@ use store::Damage;
 
 use crate::{
     cache::Shared,
-    row_file::{BlockError, Index, ReadFrom, RowFile, RowsOfBlock, RowsWriter},
+    row_file::{BlockError, Index, Missed, ReadFrom, RowFile, RowsOfBlock, RowsWriter},
     row_key::RowKey,
     rows::Recoder,
 };
@@ -177,7 +177,8 @@ impl Cursor {
     fn new(file: &Arc<RowFile>) -> Result<Cursor, MergeError> {
         let index = match file.index(ReadFrom::Disk) {
             Ok(index) => index?,
-            Err(_) => unreachable!("the disk may be read"),
+            Err(Missed::Io(_, error)) => return Err(MergeError::Io(error)),
+            Err(Missed::NotCached) => unreachable!("the disk may be read"),
         };
         Ok(Cursor { file: file.clone(), index, next_block: 0, block: Vec::new(), rows: Vec::new(), next: 0 })
     }

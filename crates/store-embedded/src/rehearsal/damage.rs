@@ -101,6 +101,17 @@ fn a_block_that_the_disk_does_not_return_is_not_left_out_of_merges() {
     assert_eq!(node.disk.files(Path::new("/data/damaged")), []);
 }
 
+#[test]
+fn a_file_that_cannot_be_opened_fails_the_fetch() {
+    use host::{Call, Fault, FaultPlan};
+    let (mut node, table) = node();
+    node.restart_on(node.disk.kill());
+    node.disk.set_plan(Some(FaultPlan { kinds: vec![Call::Open], at: 0, times: 1, fault: Fault::Error(24) }));
+    assert!(node.is_unreadable(table, 7, FIRST..FIRST + SLOTS), "too many open files");
+    assert!(!node.is_unreadable(table, 7, FIRST..FIRST + SLOTS));
+    assert_eq!(node.damage.examples(), []);
+}
+
 fn manifest() -> PathBuf {
     PathBuf::from("/data/store/manifest")
 }

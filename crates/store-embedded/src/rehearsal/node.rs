@@ -10,7 +10,7 @@ use crate::{
     cache::Shared,
     merges::{MergeWith, Merges},
     points::Points,
-    row_file::ReadFrom,
+    row_file::{Missed, ReadFrom},
     rows::Recoder,
 };
 
@@ -103,11 +103,20 @@ impl Node {
         self.points().write(runs, &mut Recoder::default());
     }
 
+    /// Damaged where a file cannot be opened; the driver answers with an error then.
     pub(super) fn fetch(&self, table: Table, metric: u32, slots: std::ops::Range<Slot>) -> Cells {
-        self.points()
-            .fetch(&[&fetch(table, metric, slots)], ReadFrom::Disk, &mut Recoder::default(), || false)
-            .unwrap()
-            .remove(0)
+        let fetch = fetch(table, metric, slots);
+        match self.points().fetch(&[&fetch], ReadFrom::Disk, &mut Recoder::default(), || false) {
+            Ok(mut cells) => cells.remove(0),
+            Err(Missed::Io(..)) => Cells { is_damaged: true, ..Cells::default() },
+            Err(Missed::NotCached) => unreachable!("the disk may be read"),
+        }
+    }
+
+    /// Whether a fetch fails.
+    pub(super) fn is_unreadable(&self, table: Table, metric: u32, slots: std::ops::Range<Slot>) -> bool {
+        let fetch = fetch(table, metric, slots);
+        self.points().fetch(&[&fetch], ReadFrom::Disk, &mut Recoder::default(), || false).is_err()
     }
 
     /// The same slots of all metrics below a number.

@@ -57,7 +57,7 @@ pub struct FileReport {
 /// The reason in words, when the file cannot be read as one of rows at all.
 pub fn check_file(disk: &dyn Disk, path: &Path) -> Result<FileReport, String> {
     let opened = open(disk, path, None).map_err(|error: OpenError| error.to_string())?;
-    let (index, problem) = opened.index();
+    let (index, problem) = opened.index().map_err(|error| error.to_string())?;
     let header = opened.header;
     let Flushes { first, last } = header.flushes;
     let mut report = FileReport {

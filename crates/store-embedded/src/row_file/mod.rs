@@ -18,6 +18,6 @@ pub use check::{DamagedPart, FileReport, check_file};
 pub(crate) use file_header::{Flushes, Header, store_of};
 pub(crate) use index::Index;
 pub(crate) use open::{BlockError, OpenError, newest_slot};
-pub(crate) use reader::{Lookup, NotCached, ReadFrom, RowFile};
+pub(crate) use reader::{Lookup, Missed, ReadFrom, RowFile};
 pub(crate) use row_block::RowsOfBlock;
 pub(crate) use writer::{RowsWriter, Written};

@@ -132,7 +132,8 @@ fn open_by_walk(
     };
     let Some(header) = header.ok().or(expected) else { return Err(OpenError::Unreadable(why)) };
     let mut summary = Summary::NONE;
-    walk(&*file, header.seal(), file_header::LEN as u64, len, |block| summarise(block, &mut summary));
+    walk(&*file, header.seal(), file_header::LEN as u64, len, |block| summarise(block, &mut summary))
+        .map_err(OpenError::Io)?;
     if summary.rows == 0 {
         return Err(OpenError::Unreadable(why));
     }
@@ -158,7 +159,7 @@ pub(crate) fn newest_slot(key: RowKey, row: &[u8]) -> Slot {
 
 impl Opened {
     /// The index, or what a walk of the blocks finds. With the reason where the index cannot be read.
-    pub(super) fn index(&self) -> (Index, Option<Problem>) {
+    pub(super) fn index(&self) -> io::Result<(Index, Option<Problem>)> {
         read_index(&*self.file, &self.header, self.len, self.index_at)
     }
 }
@@ -169,17 +170,17 @@ pub(super) fn read_index(
     header: &Header,
     len: u64,
     index_at: Option<IndexAt>,
-) -> (Index, Option<Problem>) {
+) -> io::Result<(Index, Option<Problem>)> {
     let (seal, start) = (header.seal(), file_header::LEN as u64);
-    let Some(at) = index_at else { return (walk(file, seal, start, len, |_| ()), None) };
+    let Some(at) = index_at else { return Ok((walk(file, seal, start, len, |_| ())?, None)) };
     let mut bytes = vec![0; at.len as usize];
-    let read = file.read_exact_at(&mut bytes, at.offset).map_err(|error| error.to_string());
-    let parsed = read.and_then(|()| Index::parse(seal, at.offset, &bytes).map_err(|bad| bad.0.to_owned()));
-    match parsed {
-        Ok(index) => (index, None),
-        Err(how) => {
+    file.read_exact_at(&mut bytes, at.offset)?;
+    match Index::parse(seal, at.offset, &bytes) {
+        Ok(index) => Ok((index, None)),
+        Err(bad) => {
+            let how = bad.0.to_owned();
             let problem = Problem { what: "index of a file of rows", offset: at.offset, bytes: at.len, how };
-            (walk(file, seal, start, at.offset, |_| ()), Some(problem))
+            Ok((walk(file, seal, start, at.offset, |_| ())?, Some(problem)))
         }
     }
 }

@@ -40,9 +40,14 @@ pub(crate) enum ReadFrom {
     Disk,
 }
 
-/// The bytes are not in the cache.
+/// Why a file cannot answer now.
 #[derive(Debug)]
-pub(crate) struct NotCached;
+pub(crate) enum Missed {
+    /// The bytes are not in the cache.
+    NotCached,
+    /// The file cannot be opened, as when the process has too many open files. Nothing is known to be damaged.
+    Io(PathBuf, io::Error),
+}
 
 /// What a file has for a key.
 pub(crate) enum Lookup<'a> {
@@ -141,23 +146,27 @@ impl RowFile {
         self.is_obsolete.store(true, Relaxed);
     }
 
+    fn opened(&self) -> Result<Arc<dyn DiskFile>, Missed> {
+        self.file().map_err(|error| Missed::Io(self.path.clone(), error))
+    }
+
     fn file(&self) -> io::Result<Arc<dyn DiskFile>> {
         self.shared.file(self.number, &self.path)
     }
 
     /// The index, from the cache or the disk.
-    pub(crate) fn index(&self, from: ReadFrom) -> Result<io::Result<Arc<Index>>, NotCached> {
+    pub(crate) fn index(&self, from: ReadFrom) -> Result<io::Result<Arc<Index>>, Missed> {
         let place = (self.number, INDEX);
         match self.shared.cached(place) {
             Some(Cached::Index(index)) => return Ok(Ok(index)),
-            _ if from == ReadFrom::Cache => return Err(NotCached),
+            _ if from == ReadFrom::Cache => return Err(Missed::NotCached),
             _ => {}
         }
-        let file = match self.file() {
-            Ok(file) => file,
+        let file = self.opened()?;
+        let (index, problem) = match read_index(&*file, &self.header, self.len, self.index_at) {
+            Ok(read) => read,
             Err(error) => return Ok(Err(error)),
         };
-        let (index, problem) = read_index(&*file, &self.header, self.len, self.index_at);
         if let Some(problem) = problem {
             self.report_problem(&problem);
         }
@@ -166,13 +175,14 @@ impl RowFile {
         Ok(Ok(index))
     }
 
-    fn block(&self, entry: &Entry, from: ReadFrom) -> Result<Result<Arc<Vec<u8>>, BlockError>, NotCached> {
+    fn block(&self, entry: &Entry, from: ReadFrom) -> Result<Result<Arc<Vec<u8>>, BlockError>, Missed> {
         let place = (self.number, entry.offset);
         match self.shared.cached(place) {
             Some(Cached::Block(block)) => return Ok(Ok(block)),
-            _ if from == ReadFrom::Cache => return Err(NotCached),
+            _ if from == ReadFrom::Cache => return Err(Missed::NotCached),
             _ => {}
         }
+        self.opened()?;
         Ok(self.read_block(entry).map(|block| {
             let block = Arc::new(block);
             self.shared.keep(place, Cached::Block(block.clone()));
@@ -205,11 +215,24 @@ impl RowFile {
         keys: &[RowKey],
         from: ReadFrom,
         mut each: impl FnMut(usize, Lookup<'_>),
-    ) -> Result<(), NotCached> {
+    ) -> Result<(), Missed> {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return Ok(()) };
         if !self.may_have(first, last) {
             return Ok(());
         }
+        match self.rows_of_blocks(keys, from, &mut each) {
+            // The folder has moved to the trash.
+            Err(Missed::Io(..)) if self.is_expired.load(Relaxed) => Ok(()),
+            answered => answered,
+        }
+    }
+
+    fn rows_of_blocks(
+        &self,
+        keys: &[RowKey],
+        from: ReadFrom,
+        each: &mut impl FnMut(usize, Lookup<'_>),
+    ) -> Result<(), Missed> {
         let index = match self.index(from)? {
             Ok(index) => index,
             Err(error) => {
@@ -233,7 +256,7 @@ impl RowFile {
                 .blocks
                 .get(number + 1)
                 .map_or(keys.len(), |block| next + keys[next..].partition_point(|key| *key < block.first));
-            self.rows_of_block(&index, number, next, &keys[next..end], from, &mut each)?;
+            self.rows_of_block(&index, number, next, &keys[next..end], from, each)?;
             next = end;
         }
         Ok(())
@@ -247,7 +270,7 @@ impl RowFile {
         keys: &[RowKey],
         from: ReadFrom,
         each: &mut impl FnMut(usize, Lookup<'_>),
-    ) -> Result<(), NotCached> {
+    ) -> Result<(), Missed> {
         let entry = &index.blocks[number];
         // The last block ends with the file's last key.
         if number + 1 == index.blocks.len() && keys.first().is_some_and(|key| self.summary.last < *key) {
