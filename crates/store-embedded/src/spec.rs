@@ -156,7 +156,7 @@ fn is_whole(text: &str) -> bool {
     let Some(check) = check.strip_prefix("check ") else {
         return lines.starts_with("plumbago embedded store") && !text.contains("\nopening ");
     };
-    u32::from_str_radix(check, 16).is_ok_and(|crc| crc32fast::hash(text[..=lines.len()].as_bytes()) == crc)
+    u32::from_str_radix(check, 16).is_ok_and(|crc| crc32fast::hash(&text.as_bytes()[..=lines.len()]) == crc)
 }
 
 fn one_line(text: &str) -> String {
