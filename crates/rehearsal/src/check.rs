@@ -145,7 +145,8 @@ fn check_series(
                 ));
             }
         }
-        metric.settle(stage, slot, seen, Floor::Acknowledged);
+        let certain = if fidelity == Fidelity::From(Floor::Durable) { Floor::Durable } else { Floor::Acknowledged };
+        metric.settle(stage, slot, seen, certain);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! run                            steps performed on a machine, through stops and deaths
 //! faults                         every call fails, or is the last before a kill or a power cut
 //! rot                            bits that flip in the files of a node
+//! simulation                     random steps with faults, from a seed
 //! ```
 
 mod clock;
@@ -24,6 +25,7 @@ mod run;
 
 mod faults;
 mod rot;
+mod simulation;
 
 pub use check::{Fidelity, Losses};
 pub use clock::SimulatedClock;
@@ -32,5 +34,6 @@ pub use machine::{Life, Machine, StoreKind};
 pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
+pub use simulation::{Work, shrink, simulate, steps};
 pub use step::{Sent, Step};
 pub use workload::workload;

@@ -235,7 +235,13 @@ impl Metric {
         };
         let last = entries.iter().rev().find(|entry| is_same(shown(entry), seen)).copied();
         match last {
-            Some(entry) => *entries = vec![Entry { rank: 0, floor: entry.floor.max(floor), ..entry }],
+            // What a power cut left is on the disk.
+            Some(entry) if floor == Floor::Durable => *entries = vec![Entry { floor, ..entry }],
+            Some(entry) => {
+                // A power cut may still bring an older one back.
+                entries.retain(|other| other.rank < entry.rank);
+                entries.push(Entry { floor: entry.floor.max(floor), ..entry });
+            }
             None => _ = self.written[stage].remove(&slot),
         }
     }
