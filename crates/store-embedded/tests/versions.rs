@@ -97,3 +97,10 @@ fn a_folder_of_layout_1_is_converted_with_everything_in_it() {
     );
     check(&open(dir.path()), &expected);
 }
+
+#[test]
+fn a_folder_of_layout_2_is_read() {
+    let (dir, expected) = folder("layout2");
+    check(&open(dir.path()), &expected);
+    assert!(!dir.path().join("trash").exists(), "nothing was converted");
+}

@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn chains_that_part_share_the_ids_from_before() {
-        let cases: [(&[(u64, u32)], &[(u64, u32)], Option<u32>); 5] = [
+        type Chain = [(u64, u32)];
+        let cases: [(&Chain, &Chain, Option<u32>); 5] = [
             (&[(1, 0), (2, 5)], &[(1, 0), (2, 5)], Some(u32::MAX)),
             // The journal is older than the store: what the store gave out later is not in it.
             (&[(1, 0), (2, 5)], &[(1, 0)], Some(5)),

@@ -309,3 +309,6 @@ enum AppendError {
     Write(io::Error),
     Sync(io::Error),
 }
+
+#[cfg(test)]
+mod tests;

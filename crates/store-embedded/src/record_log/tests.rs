@@ -1,0 +1,170 @@
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use host::{Call, Disk, FailingDisk, Host, Random, SeededRandom, SystemDisk};
+use store::DamageLog;
+
+use super::*;
+use crate::damage::Reporter;
+
+type Records = Vec<(u8, Vec<u8>)>;
+
+fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
+    let host = Host { disk, ..Host::system() };
+    let reporter = Reporter::new(&host, damage, data);
+    LogFolder { dir: data.join("names"), table: *b"name", what: "names record", store: 7 << 90, reporter, host }
+}
+
+fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Records), StoreError> {
+    open_on(data, Arc::new(SystemDisk), damage)
+}
+
+fn open_on(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> Result<(RecordLog, Records), StoreError> {
+    let mut records = Vec::new();
+    let log = RecordLog::open(folder(data, disk, damage), |_, kind, payload| records.push((kind, payload.to_vec())))?;
+    Ok((log, records))
+}
+
+fn records(range: std::ops::Range<u32>) -> Records {
+    range.map(|i| (i as u8 % 3 + 1, format!("record {i} {}", "x".repeat(i as usize % 40)).into_bytes())).collect()
+}
+
+/// A folder with ten records, in two writes.
+fn small() -> (tempfile::TempDir, std::path::PathBuf, Vec<u8>) {
+    let data = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
+    log.write(&records(0..6)).unwrap();
+    log.write(&records(6..10)).unwrap();
+    let path = data.path().join("names/00000001.log");
+    let bytes = std::fs::read(&path).unwrap();
+    (data, path, bytes)
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_keeps_the_records_before() {
+    let (data, path, bytes) = small();
+    for len in HEADER..=bytes.len() {
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        let damage = DamageLog::new();
+        let (mut log, found) = open(data.path(), &damage).unwrap();
+        assert_eq!(found, records(0..found.len() as u32), "cut at {len}");
+        assert_eq!(damage.totals(), (0, 0), "cut at {len}: {:?}", damage.examples());
+        log.write(&records(50..51)).unwrap();
+        let (_, again) = open(data.path(), &damage).unwrap();
+        assert_eq!(again, [found, records(50..51)].concat(), "cut at {len}");
+        assert_eq!(damage.totals(), (0, 0), "cut at {len}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_one_record_and_is_reported() {
+    let (data, path, bytes) = small();
+    for bit in 0..bytes.len() * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &flipped).unwrap();
+        let damage = DamageLog::new();
+        let (_, found) = open(data.path(), &damage).unwrap();
+        let lost: Vec<_> = records(0..10).into_iter().filter(|record| !found.contains(record)).collect();
+        assert!(lost.len() <= 1 && found.len() + lost.len() == 10, "bit {bit}: {lost:?}");
+        assert!(0 < damage.totals().0, "bit {bit} of {} is not reported", bytes.len());
+    }
+}
+
+#[test]
+fn a_file_of_a_later_version_is_refused_and_left_alone() {
+    let (data, path, mut bytes) = small();
+    bytes[8] = 2;
+    let crc = crc32fast::hash(&bytes[..64]);
+    bytes[64..68].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let error = open(data.path(), &DamageLog::new()).map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("00000001.log is of format 2") && error.contains("format 1"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn bytes_from_a_seed_are_read_to_their_end() {
+    let (data, path, bytes) = small();
+    let random = SeededRandom::new(SeededRandom::test_seed(11));
+    for _ in 0..200 {
+        let mut mixed = bytes[..HEADER].to_vec();
+        for _ in 0..random.below(12) {
+            let from = random.index(bytes.len());
+            let part = &bytes[from..(from + random.index(80)).min(bytes.len())];
+            match random.below(3) {
+                0 => mixed.extend_from_slice(part),
+                1 => mixed.extend((0..random.below(60)).map(|_| random.bits() as u8)),
+                _ => mixed.extend_from_slice(&MARKS),
+            }
+        }
+        std::fs::write(&path, &mixed).unwrap();
+        let (_, found) = open(data.path(), &DamageLog::new()).unwrap();
+        assert!(found.iter().all(|record| records(0..10).contains(record)), "{found:?}");
+    }
+}
+
+const MARKS: [u8; 6] = [0xf5, 0xc3, 0xf5, 0xf5, 0xc3, 1];
+
+/// Writes, rewrites and reopenings, while calls fail: what was acknowledged is there, in its order.
+#[test]
+fn acknowledged_records_outlive_faults() {
+    let seed = SeededRandom::test_seed(5);
+    for round in 0..60 {
+        let random = SeededRandom::new(seed + round);
+        let data = tempfile::tempdir().unwrap();
+        let calls = Arc::new(AtomicU64::new(0));
+        let every = 2 + random.below(25);
+        let faulty = SeededRandom::new(seed + round + 1_000_000);
+        let fault = move |call: Call, _: &Path| {
+            let is_due =
+                matches!(call, Call::Write | Call::Sync | Call::SetLen | Call::Rename | Call::Remove | Call::Open)
+                    && calls.fetch_add(1, Relaxed) > 20
+                    && faulty.below(every) == 0;
+            is_due.then(|| io::Error::other("injected"))
+        };
+        let disk: Arc<dyn Disk> = Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault));
+        let mut kept: Vec<(u8, Vec<u8>)> = Vec::new();
+        let mut log = open(data.path(), &DamageLog::new()).unwrap().0;
+        for step in 0..40_u32 {
+            match random.below(8) {
+                0 => {
+                    drop(log);
+                    let damage = DamageLog::new();
+                    let (_, found) = open(data.path(), &damage).unwrap();
+                    let in_order = kept.iter().try_fold(0, |from, record| {
+                        found[from..].iter().position(|other| other == record).map(|place| from + place)
+                    });
+                    assert!(
+                        in_order.is_some(),
+                        "SEED={seed} round {round} step {step}: {} of {}",
+                        found.len(),
+                        kept.len()
+                    );
+                    log = match open_on(data.path(), disk.clone(), &damage) {
+                        Ok((log, _)) => log,
+                        Err(_) => open(data.path(), &damage).unwrap().0,
+                    };
+                }
+                1 => {
+                    let all = kept.clone();
+                    let _ = log.rewrite(|draft| {
+                        all.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(|_| ()))
+                    });
+                }
+                _ => {
+                    let new = records(step * 10..step * 10 + 1 + random.below(5) as u32);
+                    if log.write(&new).is_ok() {
+                        kept.extend(new);
+                    }
+                }
+            }
+        }
+    }
+}
