@@ -1,11 +1,11 @@
 //! The pipeline as the rest of the program sees it: each call goes to the owner that answers it.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use carbon::Rules;
 use host::JudgingTime;
 use metadata::Registry;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use store::{MetricRecord, SeriesSource};
 use tokio::task::JoinHandle;
@@ -182,6 +182,17 @@ impl Ingest {
     /// [`FlushError::Store`] has the store's message and what waits for it.
     pub async fn flush_patiently(&self, patience: Duration) -> Result<(), FlushError> {
         self.stats.cycle.flush_patiently(patience).await
+    }
+
+    /// One moment of everything that was accepted, without a flush: first `store` links what is stored, then the segments
+    /// of the journal that were begun before the moment are linked into `into`, which is on the same file system. A replay
+    /// of these over what is stored has all points accepted before the returned moment, and none after it.
+    pub async fn snapshot<T: Send + 'static>(
+        &self,
+        into: PathBuf,
+        store: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<(Timestamp, T)> {
+        self.stats.cycle.snapshot(into, store).await
     }
 
     /// How far a flush is, for people who wait for it.

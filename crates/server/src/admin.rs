@@ -12,7 +12,15 @@ use ingest::{
 use serde_json::{Map, Value, json};
 use store::{DamageLog, PointStore};
 
-use crate::{clock, deletion, health::Health, metrics::Metrics, points_body, readiness::Readiness, status::StatusOf};
+use crate::{
+    backups::{self, Backups},
+    clock, deletion,
+    health::Health,
+    metrics::Metrics,
+    points_body,
+    readiness::Readiness,
+    status::StatusOf,
+};
 
 /// Answers paths that are not Graphite's.
 pub struct Admin {
@@ -28,6 +36,8 @@ pub struct Admin {
     pub points: Arc<dyn PointStore>,
     /// The damage found in the data folder.
     pub damage: DamageLog,
+    /// Where backups are made.
+    pub backups: Arc<Backups>,
     /// The memory that bodies of points share with receivers.
     pub budget: ReceiveBudget,
     /// Bytes of a body of points, before and after gzip is undone.
@@ -38,7 +48,7 @@ pub struct Admin {
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 11] = [
+const PATHS: [(&str, &str); 12] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
@@ -46,6 +56,7 @@ const PATHS: [(&str, &str); 11] = [
     ("GET", "/admin/rejects"),
     ("POST", "/admin/flush"),
     ("POST", "/admin/clock"),
+    ("POST", "/admin/backup"),
     ("GET", "/admin/delete"),
     ("POST", "/admin/delete"),
     ("POST", "/tags/delSeries"),
@@ -94,6 +105,13 @@ impl Extension for Admin {
                 Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
             }),
             "/admin/flush" => Box::pin(flush(self.ingest.clone())),
+            "/admin/backup" => {
+                let backups = self.backups.clone();
+                Box::pin(async move {
+                    let (status, answer) = backups::answer(backups, request).await;
+                    json_answer(status, &answer)
+                })
+            }
             "/admin/delete" => {
                 let ingest = self.ingest.clone();
                 Box::pin(async move {

@@ -29,6 +29,12 @@ pub enum Command {
     Explain(ExplainOptions),
     /// Make a running server write all points in memory to the store, and wait for the end
     Flush(FlushOptions),
+    /// Make a running server on this machine write a backup; the next one into the same folder is incremental
+    Backup(BackupOptions),
+    /// Make a data folder of a backup, after comparing every file with its checksum
+    Restore(RestoreOptions),
+    /// Read all of a data folder that is not in use, or of a backup; exits 1 and lists what cannot be read
+    Verify(VerifyOptions),
     /// Delete metrics with all their points from a running server
     Delete(DeleteOptions),
     /// Show, apply or check the tables in Cassandra
@@ -143,6 +149,48 @@ pub struct ExplainOptions {
     /// Carbon's folder.
     #[command(flatten)]
     pub conf_dir: ConfDirOption,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `plumbago backup`.
+#[derive(Args)]
+pub struct BackupOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// HTTP address of the server [default: 0.0.0.0:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub http: Option<String>,
+    /// Folder of the backups. On the file system of the data folder, files of rows are links
+    pub dir: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BackupOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Overrides {
+        given([("listen.http", "--http", &self.http)])
+    }
+}
+
+/// Options of `plumbago restore`.
+#[derive(Args)]
+pub struct RestoreOptions {
+    /// A backup, or the folder of backups: the newest one in it
+    pub backup: PathBuf,
+    /// The data folder to make; missing or empty
+    pub data: PathBuf,
+}
+
+/// Options of `plumbago verify`.
+#[derive(Args)]
+pub struct VerifyOptions {
+    /// A data folder, a backup, or a folder of backups: the newest one in it
+    pub folder: PathBuf,
     /// Answer in JSON
     #[arg(long)]
     pub json: bool,

@@ -17,10 +17,10 @@ const FORM_BYTES: usize = 64 << 10;
 const NAMES_SHOWN: usize = 100;
 
 /// The parameters of a request: the query string's, then the form's.
-struct Asked(Vec<(String, String)>);
+pub struct Asked(Vec<(String, String)>);
 
 impl Asked {
-    async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
+    pub async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
         let mut all = request.uri.query().unwrap_or_default().as_bytes().to_vec();
         let body = request.body.read(FORM_BYTES, "a form of at most 64 KiB").await;
         let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
@@ -30,7 +30,7 @@ impl Asked {
         Ok(Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
     }
 
-    fn all(&self, name: &str) -> Vec<&str> {
+    pub fn all(&self, name: &str) -> Vec<&str> {
         self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
     }
 

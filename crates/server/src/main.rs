@@ -2,6 +2,7 @@
 
 mod admin;
 mod allocator;
+mod backups;
 mod carbon_files;
 mod cassandra_options;
 mod cli;
@@ -46,6 +47,9 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => commands::check_config(&options, &*host.disk),
         Command::Explain(options) => commands::explain(&options, &*host.disk),
         Command::Flush(options) => commands::flush(&options, &*host.disk),
+        Command::Backup(options) => commands::backup(&options, &host),
+        Command::Restore(options) => commands::restore(&options, &host),
+        Command::Verify(options) => commands::verify(&options, &host),
         Command::Delete(options) => commands::delete(&options, &*host.disk),
         Command::Schema(options) => commands::schema(&options, &host),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     admin::Admin,
+    backups::{Backups, Scrub},
     carbon_files::CarbonFiles,
     cli::ServeOptions,
     clock, config,
@@ -128,6 +129,13 @@ async fn listen(
     let Some(listener) = listeners.bind_http(settings).await? else { return Ok(listeners) };
     let admin = Admin {
         ingest: node.ingest.clone(),
+        backups: Arc::new(Backups {
+            ingest: node.ingest.clone(),
+            embedded: node.embedded.clone(),
+            disk: host.disk.clone(),
+            data: settings.data.dir.clone(),
+            turn: tokio::sync::Mutex::default(),
+        }),
         metrics: metrics.clone(),
         readiness: readiness.clone(),
         health: readiness.health().clone(),
@@ -182,6 +190,16 @@ fn background(
         data: settings.data.dir.clone(),
         keep: settings.data.trash_keep,
     };
+    let scrub = Scrub {
+        embedded: node.embedded.clone(),
+        disk: host.disk.clone(),
+        clock: host.clock.clone(),
+        damage: node.damage.clone(),
+        data: settings.data.dir.clone(),
+        bytes_per_second: settings.data.scrub_bytes_per_second.0,
+        counters: metrics.scrub.clone(),
+    };
+    background.spawn(supervisor.run("scrub", move || scrub.clone().run()));
     background.spawn(supervisor.run("trash", move || emptying.clone().run()));
     let (points, every) = (node.store.points.clone(), settings.data.expire_every);
     background

@@ -83,6 +83,19 @@ impl EmbeddedDriver {
         Ok(self.tables.points.snapshot(into)?.iter().map(StoredFile::of).collect())
     }
 
+    /// As [`EmbeddedDriver::snapshot`], with names, events and the identity of the store: all that a backup has of it. Files
+    /// that may change are copied. Writes of names wait meanwhile.
+    ///
+    /// # Errors
+    /// Whatever the disk says. Part of the files may be there.
+    pub fn snapshot_all(&self, into: &Path) -> Result<Vec<StoredFile>, StoreError> {
+        let _one = self.writing.blocking_lock();
+        self.tables.names.sync()?;
+        let rows = self.snapshot(into)?;
+        self.tables.copy_logs(into)?;
+        Ok(rows)
+    }
+
     /// Where expired rows go.
     pub fn trash(&self) -> &Arc<Trash> {
         &self.tables.points.shared.trash

@@ -11,7 +11,7 @@ pub(crate) fn io_error(what: String) -> impl FnOnce(io::Error) -> StoreError {
 
 /// Creates the folder if it is missing, and locks it. The lock lasts as long as the file; the system
 /// releases it when the process dies, however it dies.
-pub(crate) fn open(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskFile>, StoreError> {
+pub fn open(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskFile>, StoreError> {
     disk.create_dir_all(dir).map_err(io_error(format!("making the folder {}", dir.display())))?;
     // Without this a power cut loses the folder with everything in it.
     if let Some(above) = dir.parent() {

@@ -70,6 +70,7 @@ mod survey;
 mod rehearsal;
 
 pub use driver::EmbeddedDriver;
+pub use folder::open as lock;
 pub use options::EmbeddedOptions;
 pub use row_file::{DamagedPart, FileReport, check_file};
-pub use status::{StoreStatus, StoredFile};
+pub use status::{StoreStatus, StoredFile, read_manifest};

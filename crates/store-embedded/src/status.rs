@@ -1,9 +1,15 @@
 //! What a store says about itself, for operators and for backups.
 
-use std::{path::PathBuf, sync::atomic::Ordering::Relaxed, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering::Relaxed,
+    time::Duration,
+};
+
+use host::Disk;
 
 use crate::{
-    manifest::ManifestFile,
+    manifest::{Manifest, ManifestError, ManifestFile},
     merges::{Merges, debt_of},
     points::Points,
 };
@@ -25,6 +31,19 @@ impl StoredFile {
     pub(crate) fn of(file: &ManifestFile) -> StoredFile {
         let ManifestFile { bytes, index_crc, rows, .. } = *file;
         StoredFile { path: file.path(), bytes, index_crc, rows }
+    }
+}
+
+/// The files of rows that the manifest of a store names, without opening it.
+///
+/// # Errors
+/// Why the manifest cannot be read, in words.
+pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, String> {
+    let bytes = disk.read(&store.join("manifest")).map_err(|error| error.to_string())?;
+    match Manifest::parse(&bytes) {
+        Ok(manifest) => Ok(manifest.files.iter().map(StoredFile::of).collect()),
+        Err(ManifestError::Damaged(how)) => Err(how),
+        Err(ManifestError::Version(version)) => Err(format!("a newer program wrote it: version {version}")),
     }
 }
 

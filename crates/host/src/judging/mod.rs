@@ -372,6 +372,11 @@ impl Doubt {
     }
 }
 
+/// Whether a file is a mark of how far the time had come, as [`JudgingTime::open`] reads it.
+pub fn is_mark(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
+    Ok(matches!(Mark::read(disk, path)?, Found::Mark(_)))
+}
+
 /// A clock that leaves out jumps: while the clock is in doubt, the time before the jump goes on. For what is sent to
 /// others with a time of its own.
 #[derive(Debug, Clone)]

@@ -11,6 +11,7 @@
 
 use std::{
     io,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU32, AtomicU64, Ordering::SeqCst},
@@ -19,7 +20,7 @@ use std::{
 };
 
 use host::Clock;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use store::StoreError;
 
 use super::{
@@ -78,6 +79,8 @@ pub(crate) struct CycleParts {
 pub(crate) struct FlushCycle {
     with: CycleParts,
     turn: tokio::sync::Mutex<()>,
+    /// Held while the journal is trimmed, and by what must find all of it.
+    trimming: Arc<tokio::sync::Mutex<()>>,
     /// Metrics of the current cycle, and how many of them are written out.
     metrics: AtomicU64,
     metrics_done: AtomicU64,
@@ -92,6 +95,7 @@ impl FlushCycle {
         FlushCycle {
             with,
             turn: tokio::sync::Mutex::default(),
+            trimming: Arc::default(),
             metrics: AtomicU64::new(0),
             metrics_done: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
@@ -176,6 +180,30 @@ impl FlushCycle {
         FlushError::Store { why, held_points: back_pressure.slots(), parked_points: spill.points() }
     }
 
+    /// See [`crate::Ingest::snapshot`].
+    pub(crate) async fn snapshot<T: Send + 'static>(
+        &self,
+        into: PathBuf,
+        store: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<(Timestamp, T)> {
+        let trimming = self.trimming.clone().lock_owned().await;
+        let (journal, clock) = (self.with.journal.clone(), self.with.clock.clone());
+        let link = move || {
+            let _trimming = trimming;
+            let stored = store()?;
+            // Most of it is on the disk before appends wait.
+            journal.sync()?;
+            let (moment, segment) = {
+                let exclusive = journal.exclusive();
+                (clock.now(), exclusive.begin_segment()?)
+            };
+            journal.sync()?;
+            journal.folder().link_before(segment, &into)?;
+            Ok((moment, stored))
+        };
+        tokio::task::spawn_blocking(link).await.map_err(io::Error::other)?
+    }
+
     /// How far a flush is.
     pub(crate) fn progress(&self) -> FlushProgress {
         FlushProgress {
@@ -220,7 +248,10 @@ impl FlushCycle {
         self.with.policy_changes.judge_newcomers(may_take).await;
         self.with.registration.register().await.map_err(io::Error::other)?;
         self.with.writer.sync_store().await.map_err(io::Error::other)?;
-        journal.trim(trim_to)?;
+        {
+            let _trimming = self.trimming.lock().await;
+            journal.trim(trim_to)?;
+        }
         self.with.back_pressure.trimmed();
         self.cycles.fetch_add(1, SeqCst);
         Ok(())

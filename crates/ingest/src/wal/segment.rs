@@ -79,6 +79,16 @@ impl Folder {
         Ok(file.into())
     }
 
+    /// Links the segments before number `end` into a folder of the same file system.
+    pub(crate) fn link_before(&self, end: u64, into: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(into)?;
+        for segment in self.segments()?.iter().filter(|segment| segment.number < end) {
+            let name = segment.path.file_name().expect("a segment has a name");
+            self.disk.hard_link(&segment.path, &into.join(name))?;
+        }
+        self.disk.sync_dir(into)
+    }
+
     pub(super) fn remove(&self, segment: &Segment) -> io::Result<()> {
         self.disk.remove_file(&segment.path)
     }

@@ -1,6 +1,7 @@
 //! The subcommands that do their work and exit.
 
 mod ask;
+mod backup;
 mod check_config;
 mod delete;
 mod explain;
@@ -8,6 +9,7 @@ mod flush;
 mod schema;
 mod settings;
 
+pub use backup::{backup, restore, verify};
 pub use check_config::check_config;
 pub use delete::delete;
 pub use explain::explain;

@@ -8,7 +8,7 @@ mod ingest;
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicBool, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use ::ingest::{
@@ -25,7 +25,7 @@ use prometheus::{
 };
 use store::{DamageLog, PointStore};
 
-use crate::{health::Health, process::Process};
+use crate::{backups::ScrubCounters, health::Health, process::Process};
 use families::{counter, flag, gauge, labelled};
 use http::HttpMetrics;
 
@@ -38,6 +38,8 @@ pub struct Metrics {
     budget: OnceLock<ReceiveBudget>,
     scraped: OnceLock<Scraped>,
     api: OnceLock<Weak<Api>>,
+    /// What the scrub has read.
+    pub scrub: Arc<ScrubCounters>,
     disk: Arc<dyn Disk>,
 }
 
@@ -63,6 +65,7 @@ impl Metrics {
             budget: OnceLock::new(),
             scraped: OnceLock::new(),
             api: OnceLock::new(),
+            scrub: Arc::default(),
             disk,
         })
     }
@@ -122,6 +125,15 @@ impl Metrics {
         families.extend(self.connection_families());
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = Process::read(&*self.disk);
+        let scrub = &self.scrub;
+        let read = |counter: &AtomicU64| counter.load(Relaxed) as f64;
+        families.push(counter("plumbago_scrub_bytes_total", "Bytes that the scrub has read.", read(&scrub.bytes)));
+        families.push(counter("plumbago_scrub_damage_total", "Damage that the scrub has found.", read(&scrub.faults)));
+        families.push(counter(
+            "plumbago_scrub_rounds_total",
+            "Rounds of the scrub over all files.",
+            read(&scrub.rounds),
+        ));
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
         families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));

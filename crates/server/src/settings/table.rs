@@ -170,6 +170,8 @@ settings! {
         /// How long expired points stay in the folder trash, in time that the program runs. They go earlier, oldest first, while
         /// less than 1 GiB of the disk is free.
         trash_keep: Duration = "3d";
+        /// Bytes a second that the scrub reads: it reads every file of rows again and again, to find damage before a query does.
+        scrub_bytes_per_second: Bytes = "4MiB";
     }
 
     /// Points between their arrival and the store.

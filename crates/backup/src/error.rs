@@ -1,0 +1,29 @@
+//! Why a backup cannot be made, read or restored.
+
+use std::{io, path::Path, path::PathBuf};
+
+/// Why a backup cannot be made, read or restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The system's error.
+    #[error("{what} {path}: {source}", path = path.display())]
+    Io {
+        /// The attempted step.
+        what: &'static str,
+        /// With which file or folder.
+        path: PathBuf,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The folder is not what it must be.
+    #[error("{0}")]
+    Folder(String),
+}
+
+impl BackupError {
+    /// Names the attempted step.
+    pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+        let path = path.to_owned();
+        move |source| BackupError::Io { what, path, source }
+    }
+}

@@ -1,0 +1,137 @@
+//! `backup.json`: what a backup has.
+
+use std::path::{Path, PathBuf};
+
+use host::{Disk, Open};
+use serde::{Deserialize, Serialize};
+
+use crate::error::BackupError;
+
+/// The file.
+pub(crate) const FILE: &str = "backup.json";
+
+/// The version that this program writes, and the newest that it reads.
+const VERSION: u32 = 1;
+
+/// Folders of backups are `backup-000001` and following.
+const PREFIX: &str = "backup-";
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupFile {
+    /// Its path in the data folder and in the backup, with `/`.
+    pub path: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// SHA-256, in hex.
+    pub sha256: String,
+    /// Of a file of rows: the checksum of its index. Files of the same path, length and index have the same rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index_crc: Option<u32>,
+}
+
+/// What a backup has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The version of this format.
+    pub version: u32,
+    /// The program that made the backup.
+    pub program: String,
+    /// The moment that the backup has, Unix seconds: everything that was accepted until then.
+    pub moment: i64,
+    /// The store, in hex.
+    pub store: String,
+    /// Every file, by path.
+    pub files: Vec<BackupFile>,
+    /// CRC-32 of this object without this member, as it is written.
+    #[serde(default)]
+    pub check: u32,
+}
+
+impl Manifest {
+    pub(crate) fn new(moment: i64, store: u128, files: Vec<BackupFile>) -> Manifest {
+        let program = env!("CARGO_PKG_VERSION").to_owned();
+        Manifest { version: VERSION, program, moment, store: format!("{store:032x}"), files, check: 0 }
+    }
+
+    pub(crate) fn text(mut self) -> String {
+        self.check = 0;
+        self.check = crc32fast::hash(json(&self).as_bytes());
+        json(&self)
+    }
+
+    /// Reads the manifest of a backup.
+    ///
+    /// # Errors
+    /// The folder is not a complete backup, or a newer program made it.
+    pub fn read(disk: &dyn Disk, backup: &Path) -> Result<Manifest, BackupError> {
+        let path = backup.join(FILE);
+        let text = disk.read_to_string(&path).map_err(BackupError::io("reading", &path))?;
+        let damaged = || {
+            BackupError::Folder(format!(
+                "{} is damaged; restore another backup. The files of this one may still be good",
+                path.display()
+            ))
+        };
+        let mut manifest: Manifest = serde_json::from_str(&text).map_err(|_| damaged())?;
+        if VERSION < manifest.version {
+            let version = manifest.version;
+            let text = format!(
+                "{} has version {version}, and this program reads version 1; use the program that made it",
+                path.display()
+            );
+            return Err(BackupError::Folder(text));
+        }
+        let check = std::mem::take(&mut manifest.check);
+        if crc32fast::hash(json(&manifest).as_bytes()) != check {
+            return Err(damaged());
+        }
+        manifest.check = check;
+        Ok(manifest)
+    }
+}
+
+fn json(manifest: &Manifest) -> String {
+    let mut text = serde_json::to_string_pretty(manifest).expect("the members are plain");
+    text.push('\n');
+    text
+}
+
+/// The number of a folder's backup by its name.
+pub(crate) fn number(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}
+
+/// The name of the backup with this number.
+pub(crate) fn name(number: u32) -> String {
+    format!("{PREFIX}{number:06}")
+}
+
+/// The complete backups in a folder, oldest first.
+pub(crate) fn all(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>, BackupError> {
+    let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
+    let backup = |entry: host::DirEntry| Some((number(entry.name.to_str()?)?, entry.path));
+    let mut all: Vec<_> = entries.into_iter().filter_map(backup).filter(|(_, path)| is_backup(disk, path)).collect();
+    all.sort();
+    Ok(all)
+}
+
+fn is_backup(disk: &dyn Disk, path: &Path) -> bool {
+    disk.open(&path.join(FILE), Open::Read).is_ok()
+}
+
+/// The backup that a path means: itself, or the newest one in it.
+///
+/// # Errors
+/// There is none.
+pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
+    if is_backup(disk, path) {
+        return Ok(path.to_owned());
+    }
+    all(disk, path)?.pop().map(|(_, path)| path).ok_or_else(|| {
+        BackupError::Folder(format!(
+            "{} is not a backup and has none: a complete one has a file {FILE}",
+            path.display()
+        ))
+    })
+}
