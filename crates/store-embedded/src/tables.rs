@@ -48,6 +48,11 @@ impl Tables {
         let spec = Spec::open(host, dir, &reporter)?;
         let NewTables { names, events, points } = open(dir, &spec.identity())?;
         spec.restore_chain(&names.openings());
+        let was_used = points.highest_metric().is_some() || !spec.identity().chain.is_empty();
+        if was_used && names.disk_bytes() == 0 {
+            let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
+            reporter.missing("names record", &dir.join("names"), how);
+        }
         Ok(Tables { options, spec, names, events, points, _lock: lock })
     }
 

@@ -72,3 +72,14 @@ fn a_names_file_of_another_store_is_put_aside() {
     assert_eq!(options.damage.totals().0, 1);
     assert!(dir.path().join("damaged/names_00000002.log").exists());
 }
+
+#[test]
+fn a_missing_log_of_names_is_reported_and_its_ids_are_not_given_again() {
+    let dir = small();
+    std::fs::remove_dir_all(dir.path().join("names")).unwrap();
+    let options = EmbeddedOptions::default();
+    let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+    assert_eq!(names(&driver), [""; 0]);
+    assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
+    assert_eq!(driver.next_id(), MetricId(3), "the openings of the spec know it");
+}
