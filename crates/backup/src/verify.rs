@@ -1,14 +1,15 @@
 //! Every checksum of a data folder or of a backup, read without starting anything.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     io,
     path::{Path, PathBuf},
 };
 
 use host::{Disk, DiskFile};
+use metadata::Registry;
 use metric::{MetricId, Timestamp};
-use store_embedded::{DamagedPart, check_file, read_manifest};
+use store_embedded::{DamagedPart, check_file, check_log, check_spec, read_manifest};
 
 use crate::{
     error::BackupError,
@@ -34,6 +35,21 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
+    pub fn costs(&self) -> bool {
+        !matches!(
+            self.what,
+            "spec"
+                | "manifest"
+                | "clock"
+                | "saved names"
+                | "header of a log"
+                | "header of a file of rows"
+                | "footer of a file of rows"
+                | "index of a file of rows"
+        )
+    }
+
     fn of_file(what: &'static str, bytes: u64, how: impl Into<String>) -> Fault {
         Fault { what, offset: 0, bytes, how: how.into(), metrics: None, span: None }
     }
@@ -77,9 +93,37 @@ impl Report {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
+    /// Each kind of file with its files, bytes, and what cannot be read of them.
+    pub fn kinds(&self) -> BTreeMap<&'static str, [u64; 3]> {
+        let mut kinds = BTreeMap::new();
+        for file in &self.files {
+            let [files, bytes, faults] = kinds.entry(kind(&file.path)).or_insert([0; 3]);
+            *files += 1;
+            *bytes += file.bytes;
+            *faults += file.faults.len() as u64;
+        }
+        kinds
+    }
+
     /// Files with what of them cannot be read.
     pub fn faults(&self) -> impl Iterator<Item = (&Checked, &Fault)> {
         self.files.iter().flat_map(|file| file.faults.iter().map(move |fault| (file, fault)))
+    }
+}
+
+/// What a file is by its path.
+fn kind(path: &Path) -> &'static str {
+    let text = path.to_string_lossy();
+    match &*text {
+        _ if text.ends_with(".rows") => "rows",
+        _ if text.starts_with("journal/") => "journal",
+        _ if text.starts_with("store/names/") => "names",
+        _ if text.starts_with("store/events/") => "events",
+        "store/manifest" => "manifest",
+        "store/spec" => "spec",
+        "names" => "saved names",
+        "clock" => "clock",
+        _ => "other",
     }
 }
 
@@ -99,11 +143,12 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupErr
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     let mut report = Report::default();
+    let store = check_spec(disk, &data.join("store")).ok();
     for path in below(disk, data).map_err(BackupError::io("reading", data))? {
         let first = path.iter().next().and_then(|first| first.to_str()).unwrap_or_default();
         if !matches!(first, "damaged" | "trash") && !first.starts_with('.') && path.file_name() != Some("lock".as_ref())
         {
-            report.files.push(check(disk, data, path));
+            report.files.push(check(disk, data, store, path));
         }
     }
     compare_with_manifest(disk, data, &mut report);
@@ -135,13 +180,22 @@ pub fn verify_backup(disk: &dyn Disk, backup: &Path) -> Result<(Manifest, Report
     Ok((manifest, report))
 }
 
-fn check(disk: &dyn Disk, data: &Path, path: PathBuf) -> Checked {
+/// Reads a file as what it is by its path. `store` is that of the spec.
+fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: PathBuf) -> Checked {
     let mut checked = Checked { bytes: 0, records: 0, faults: Vec::new(), path };
     let full = data.join(&checked.path);
     let text = checked.path.to_string_lossy().into_owned();
     let read = match () {
         () if text.ends_with(".rows") => check_rows(disk, &full, &mut checked),
         () if text.starts_with("journal/") && text.ends_with(".journal") => check_journal(disk, &full, &mut checked),
+        () if text.starts_with("store/names/") && text.ends_with(".log") => {
+            check_records(disk, &full, "names record", store, &mut checked)
+        }
+        () if text.starts_with("store/events/") && text.ends_with(".log") => {
+            check_records(disk, &full, "event", store, &mut checked)
+        }
+        () if text == "store/spec" => check_store(disk, data, &mut checked),
+        () if text == "names" => check_saved_names(disk, &full, &mut checked),
         () if text == "clock" => check_clock(disk, &full, &mut checked),
         () => read_whole(disk, &full, &mut checked),
     };
@@ -171,6 +225,41 @@ fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Res
     if 0 < found.damaged_bytes {
         let how = "not whole records. At the end of the last segment this is normal after a crash";
         checked.faults.push(Fault::of_file("journal record", found.damaged_bytes, how));
+    }
+    Ok(())
+}
+
+fn check_records(
+    disk: &dyn Disk,
+    path: &Path,
+    what: &'static str,
+    store: Option<u128>,
+    checked: &mut Checked,
+) -> io::Result<()> {
+    checked.bytes = disk.open(path, host::Open::Read)?.len()?;
+    match check_log(disk, path, what, store) {
+        Ok(report) => {
+            checked.records = report.records;
+            checked.faults.extend(report.damaged.into_iter().map(Fault::from));
+        }
+        Err(how) => checked.faults.push(Fault::of_file("log", checked.bytes, how)),
+    }
+    Ok(())
+}
+
+fn check_store(disk: &dyn Disk, data: &Path, checked: &mut Checked) -> io::Result<()> {
+    let store = data.join("store");
+    read_whole(disk, &store.join("spec"), checked)?;
+    if let Err(how) = check_spec(disk, &store) {
+        checked.faults.push(Fault::of_file("spec", checked.bytes, how));
+    }
+    Ok(())
+}
+
+fn check_saved_names(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
+    read_whole(disk, path, checked)?;
+    if let Err(how) = Registry::open(disk, path) {
+        checked.faults.push(Fault::of_file("saved names", checked.bytes, how.to_string()));
     }
     Ok(())
 }

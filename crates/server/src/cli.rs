@@ -35,6 +35,8 @@ pub enum Command {
     Restore(RestoreOptions),
     /// Read all of a data folder that is not in use, or of a backup; exits 1 and lists what cannot be read
     Verify(VerifyOptions),
+    /// Write a data folder that is not in use again without what is damaged in it; exits 3 and lists what is not kept
+    Repair(RepairOptions),
     /// Delete metrics with all their points from a running server
     Delete(DeleteOptions),
     /// Show, apply or check the tables in Cassandra
@@ -191,6 +193,19 @@ pub struct RestoreOptions {
 pub struct VerifyOptions {
     /// A data folder, a backup, or a folder of backups: the newest one in it
     pub folder: PathBuf,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `plumbago repair`.
+#[derive(Args)]
+pub struct RepairOptions {
+    /// A data folder
+    pub data: PathBuf,
+    /// Only list what would not be kept
+    #[arg(long)]
+    pub dry_run: bool,
     /// Answer in JSON
     #[arg(long)]
     pub json: bool,

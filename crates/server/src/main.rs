@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Backup(options) => commands::backup(&options, &host),
         Command::Restore(options) => commands::restore(&options, &host),
         Command::Verify(options) => commands::verify(&options, &host),
+        Command::Repair(options) => commands::repair(&options, &host),
         Command::Delete(options) => commands::delete(&options, &*host.disk),
         Command::Schema(options) => commands::schema(&options, &host),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -59,6 +59,11 @@ impl EmbeddedDriver {
         self.tables.with_merging(&|| false, |with| self.merges.run_fully(with))
     }
 
+    /// Writes the logs of names and events again without what is damaged, for a repair.
+    pub(crate) fn write_logs_again(&self) -> Result<(), StoreError> {
+        self.tables.write_again()
+    }
+
     /// Merges files as the background thread does, until nothing is due. Blocks the thread.
     pub fn merge(&self) {
         self.tables.with_merging(&|| false, |with| self.merges.run(with));

@@ -176,6 +176,11 @@ impl EventsLog {
     }
 
     /// Writes the log again without what is deleted or damaged.
+    pub(crate) fn write_again(&self) -> Result<(), StoreError> {
+        self.rewrite(&mut self.log.lock())
+    }
+
+    /// As [`EventsLog::write_again`], with the log at hand.
     fn rewrite(&self, log: &mut RecordLog) -> Result<(), StoreError> {
         let last_id = self.queue.lock().last_id;
         let old: Vec<_> = self.index.read().places.iter().map(|(key, place)| (*key, *place)).collect();

@@ -66,11 +66,16 @@ mod record_log;
 mod spec;
 mod survey;
 
+mod inspect;
+mod repair;
+
 #[cfg(test)]
 mod rehearsal;
 
 pub use driver::EmbeddedDriver;
 pub use folder::open as lock;
+pub use inspect::{LogReport, check_log, check_spec, names_of};
 pub use options::EmbeddedOptions;
+pub use repair::repair;
 pub use row_file::{DamagedPart, FileReport, check_file};
 pub use status::{StoreStatus, StoredFile, read_manifest};

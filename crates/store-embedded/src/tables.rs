@@ -79,6 +79,13 @@ impl Tables {
         self.points.flush()
     }
 
+    /// Writes both logs again without what is damaged, and everything else to files.
+    pub(crate) fn write_again(&self) -> Result<(), StoreError> {
+        self.flush()?;
+        self.names.rewrite()?;
+        self.events.write_again()
+    }
+
     /// Copies the logs and the spec into a folder, durably. Returns the files.
     pub(crate) fn copy_logs(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
         let disk = &*self.options.host.disk;

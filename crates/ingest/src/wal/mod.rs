@@ -12,6 +12,7 @@
 //!
 //! Nothing here knows where points go afterwards.
 
+mod cut;
 mod fsync;
 mod journal;
 mod loose_segment;
@@ -20,6 +21,7 @@ mod record;
 mod segment;
 mod writer;
 
+pub use cut::without_damage;
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalSize, Journalled, NamesOnDisk};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub(crate) use record::RECORD_POINTS;

@@ -89,7 +89,13 @@ fn as_json(report: &Report) -> Value {
         })
     };
     let faults: Vec<Value> = report.faults().map(|(file, found)| fault((&file.path, found))).collect();
-    json!({"good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "damage": faults})
+    let kind = |(kind, [files, bytes, faults]): (&'static str, [u64; 3])| {
+        (kind.to_owned(), json!({"files": files, "bytes": bytes, "damaged_places": faults}))
+    };
+    let kinds: serde_json::Map<String, Value> = report.kinds().into_iter().map(kind).collect();
+    json!({
+        "good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "kinds": kinds, "damage": faults,
+    })
 }
 
 fn table(report: &Report) -> String {
@@ -104,6 +110,9 @@ fn table(report: &Report) -> String {
             text += &format!("; points from {from} to {until}");
         }
         text.push('\n');
+    }
+    for (kind, [files, bytes, faults]) in report.kinds() {
+        text += &format!("{kind:<12} {files:>8} files {bytes:>15} bytes {faults:>6} damaged places\n");
     }
     let (files, bytes) = (report.files.len(), report.bytes());
     text += &match report.is_good() {

@@ -6,6 +6,7 @@ mod check_config;
 mod delete;
 mod explain;
 mod flush;
+mod repair;
 mod schema;
 mod settings;
 
@@ -14,5 +15,6 @@ pub use check_config::check_config;
 pub use delete::delete;
 pub use explain::explain;
 pub use flush::flush;
+pub use repair::repair;
 pub use schema::schema;
 pub use settings::settings;

@@ -111,7 +111,8 @@ impl Logged {
         }
     }
 
-    fn rewrite(&mut self, deleted: &[(MetricId, u32)]) -> Result<(), StoreError> {
+    /// Writes the log again without what is obsolete or damaged.
+    pub(super) fn rewrite(&mut self, deleted: &[(MetricId, u32)]) -> Result<(), StoreError> {
         let first_opening = self.openings.len().saturating_sub(MOST_OPENINGS);
         let files = self.log.files();
         self.log.rewrite(|draft| {

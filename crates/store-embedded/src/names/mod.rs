@@ -94,6 +94,12 @@ impl Pending {
     }
 }
 
+/// The metric and name of a record, if it is of that kind.
+pub(crate) fn name_of(kind: u8, payload: &[u8]) -> Option<(MetricId, String)> {
+    let record = (kind == METRIC).then(|| decode_metric(payload, |_| Policy::default())).flatten()?;
+    Some((record.id, record.name))
+}
+
 impl Names {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder) -> Result<Names, StoreError> {
@@ -214,6 +220,12 @@ impl Names {
         drop(pending);
         logged.rewrite_if_stale(&self.deleted);
         Ok(())
+    }
+
+    /// Writes the log again without what is obsolete or damaged.
+    pub(crate) fn rewrite(&self) -> Result<(), StoreError> {
+        let mut logged = self.logged.lock();
+        logged.rewrite(&self.deleted.read().runs())
     }
 
     /// Hands out every metric, with those that wait for a sync.

@@ -10,6 +10,7 @@
 //! A file that replaces the others is written whole, synced and renamed before the others go. Damage costs the records
 //! that it touches: reading goes on at the next whole record.
 
+mod check;
 mod draft;
 mod folder;
 mod frame;
@@ -27,16 +28,18 @@ use host::{DiskFile, Open};
 use parking_lot::RwLock;
 use store::StoreError;
 
+pub use self::check::LogReport;
 pub(crate) use self::place::Place;
+pub(crate) use self::{
+    check::check_file,
+    folder::LogFolder,
+    frame::{LONGEST_PAYLOAD, store_of},
+};
 use self::{
     draft::{Draft, write_draft},
     folder::Found,
     frame::{FRAME, HEADER, Header, Seal},
     walk::{Part, walk},
-};
-pub(crate) use self::{
-    folder::LogFolder,
-    frame::{LONGEST_PAYLOAD, store_of},
 };
 use crate::folder::io_error;
 

@@ -76,6 +76,11 @@ impl<'a> RowsWriter<'a> {
         if self.block.is_full() { self.end_block() } else { Ok(()) }
     }
 
+    /// Whether it has no row yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.summary.rows == 0
+    }
+
     fn offset(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }

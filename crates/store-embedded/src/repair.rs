@@ -1,0 +1,163 @@
+//! A store that is not in use, written again without what is damaged in it.
+//!
+//! 1. The spec is made again, if it is damaged.
+//! 2. Every damaged file of rows is replaced by one with the blocks that can be read. A file without any goes to
+//!    `damaged/`. Then the manifest names the new files.
+//! 3. The store is opened: a damaged manifest is made of the files, and logs are read around their damage. Both logs are
+//!    written again.
+//!
+//! Damaged bytes are in `damaged/` before a file without them is in place.
+
+use std::{
+    io,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use host::{DirEntry, Trash};
+use store::StoreError;
+
+use crate::{
+    EmbeddedDriver, EmbeddedOptions,
+    cache::Shared,
+    commits::MANIFEST,
+    damage::Reporter,
+    folder::{self, io_error},
+    manifest::{Manifest, ManifestFile, table_of},
+    merge::{MergeError, Merging},
+    row_file::{Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
+    spec::Spec,
+    window::WindowKey,
+};
+
+/// Bytes of memory for blocks; each is read once.
+const CACHE_BYTES: u64 = 1 << 20;
+
+/// Repairs the store in `dir`, which no process may use. What is found is in the log of damage of the options.
+///
+/// # Errors
+/// Whatever the disk says, and what keeps a server from starting, as a store of a later program. What was repaired until
+/// then stays.
+pub fn repair(dir: &Path, options: &EmbeddedOptions) -> Result<(), StoreError> {
+    let host = &options.host;
+    {
+        let _lock = folder::open(&*host.disk, dir)?;
+        let data = options.data.as_deref().unwrap_or(dir);
+        let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
+        let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
+        let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
+        let rows = RowRepair { shared: &shared, dir, store: spec.identity().store, attempt: host.random.bits() };
+        rows.run()?;
+    }
+    let options = EmbeddedOptions { merges: false, ..options.clone() };
+    EmbeddedDriver::open(dir, options)?.write_logs_again()
+}
+
+/// A file of rows that was replaced, and the file in its place.
+type Replaced = ((WindowKey, Flushes), Option<ManifestFile>);
+
+struct RowRepair<'a> {
+    shared: &'a Arc<Shared>,
+    dir: &'a Path,
+    store: u128,
+    /// Drafts have a number that no other draft has.
+    attempt: u64,
+}
+
+impl RowRepair<'_> {
+    fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, StoreError> {
+        self.shared.disk.read_dir(dir).map_err(io_error(format!("listing {}", dir.display())))
+    }
+
+    fn run(&self) -> Result<(), StoreError> {
+        let mut replaced = Vec::new();
+        for of_table in self.list(self.dir)? {
+            let Some(table) = of_table.name.to_str().and_then(table_of) else { continue };
+            for of_window in self.list(&of_table.path)? {
+                let Some(window) = of_window.name.to_str().and_then(|name| name.parse().ok()) else { continue };
+                for file in self.list(&of_window.path)? {
+                    let Some(flushes) = file.name.to_str().and_then(Flushes::of_file_name) else { continue };
+                    let expected = Header { store: self.store, table, window, flushes };
+                    replaced.extend(self.file(&file.path, expected)?);
+                }
+            }
+        }
+        if !replaced.is_empty() {
+            self.name_in_manifest(&replaced)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a file if part of it is damaged.
+    fn file(&self, path: &Path, expected: Header) -> Result<Option<Replaced>, StoreError> {
+        if check_file(&*self.shared.disk, path).is_ok_and(|report| report.damaged.is_empty()) {
+            return Ok(None);
+        }
+        let failed = || io_error(format!("repairing {}", path.display()));
+        let key = ((expected.table, expected.window), expected.flushes);
+        let is_expired = Arc::new(AtomicBool::new(false));
+        let file = match RowFile::open(self.shared, path, expected, &is_expired) {
+            Ok(file) if *file.header() == expected => file,
+            // The next start says so, and leaves it alone.
+            Ok(_) => return Ok(None),
+            Err(OpenError::Io(error)) => return Err(failed()(error)),
+            Err(OpenError::Unreadable(how)) => {
+                self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;
+                return Ok(Some((key, None)));
+            }
+            Err(error @ OpenError::Version(_)) => {
+                return Err(StoreError::Spec {
+                    found: format!("{}: {error}", path.display()),
+                    expected: "files of version 1; repair with the later program".to_owned(),
+                });
+            }
+        };
+        let written = self.write_again(Arc::new(file), path, expected).map_err(failed())?;
+        if written.is_none() {
+            let why = "no row of it can be read";
+            self.shared.damaged_folder.move_in(path, why).map_err(failed())?;
+        }
+        Ok(Some((key, written)))
+    }
+
+    /// Writes the rows that can be read in place of the file. `None` if there are none.
+    fn write_again(&self, file: Arc<RowFile>, path: &Path, header: Header) -> io::Result<Option<ManifestFile>> {
+        let disk = &*self.shared.disk;
+        let dir = path.parent().expect("a file of rows is in a folder");
+        let mut writer = RowsWriter::create(disk, dir, header, self.attempt)?;
+        let merging = Merging {
+            shared: self.shared,
+            is_aggregated: header.table.aggregated,
+            is_deleted: &|_| false,
+            is_stopped: &|| false,
+        };
+        match merging.run(&[file], &mut writer) {
+            Ok(()) => {}
+            Err(MergeError::Io(error)) => return Err(error),
+            Err(MergeError::Stopped) => unreachable!("nothing stops a repair"),
+        }
+        if writer.is_empty() {
+            return Ok(None);
+        }
+        let written = RowFile::of_written(self.shared, writer.finish()?, &Arc::new(AtomicBool::new(false)));
+        Ok(Some(ManifestFile::of(&written)))
+    }
+
+    /// Where the manifest can be read: otherwise the next start makes one of the files.
+    fn name_in_manifest(&self, replaced: &[Replaced]) -> Result<(), StoreError> {
+        let (disk, path) = (&*self.shared.disk, self.dir.join(MANIFEST));
+        let Some(mut manifest) = disk.read(&path).ok().and_then(|bytes| Manifest::parse(&bytes).ok()) else {
+            return Ok(());
+        };
+        for (key, by) in replaced {
+            if let Some(place) = manifest.files.iter().position(|file| (file.window, file.flushes) == *key) {
+                match by {
+                    Some(file) => manifest.files[place] = *file,
+                    None => _ = manifest.files.remove(place),
+                }
+            }
+        }
+        let written = host::replace_file(disk, &path, manifest.encode().as_bytes());
+        written.map_err(io_error(format!("writing {}", path.display())))
+    }
+}

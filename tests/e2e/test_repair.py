@@ -1,0 +1,132 @@
+"""Damage in every kind of file of a data folder: verify names the file, and repair keeps everything else."""
+
+import json
+import random
+import shutil
+import time
+
+from plumbago import run
+
+METRICS = 300
+STORED = 60
+
+
+def fill(server):
+    """Metrics with stored points, an event, and points of one metric that are in the journal alone."""
+    now = int(time.time())
+    values = random.Random(12)
+    expected = {
+        f"m.{n:03}": {now - 1000 - 10 * i: values.random() for i in range(STORED)} for n in range(METRICS)
+    }
+    server.send([(name, at, value) for name, points in expected.items() for at, value in points.items()])
+    assert server.post("/events/", json={"what": "deploy", "tags": ["a"], "data": "first"}).status_code == 200
+    assert server.post("/admin/flush").status_code == 200
+    server.send([("journalled.a", now - 50, 1.0)])
+    server.send([("journalled.b", now - 50, 2.0)])
+    return expected, now
+
+
+def flip(path, place=0.5):
+    damaged = bytearray(path.read_bytes())
+    damaged[int(len(damaged) * place)] ^= 4
+    path.write_bytes(damaged)
+
+
+def verify(data):
+    done = run("verify", str(data), "--json")
+    return done.returncode, json.loads(done.stdout) if done.stdout else done.stderr
+
+
+def test_one_flipped_bit_in_each_kind_of_file_is_found(make_server, tmp_path):
+    server = make_server()
+    fill(server)
+    time.sleep(1)
+    server.kill()
+    killed = tmp_path / "killed"
+    shutil.copytree(server.data, killed)
+    server.start()
+    assert server.stop() == 0
+    status, report = verify(server.data)
+    assert status == 0, report
+    assert {"rows", "names", "events", "manifest", "spec", "clock", "saved names"} <= set(report["kinds"]), report
+
+    kinds = [
+        (killed, "journal/*.journal"),
+        (server.data, "store/datapoints_*/*/*.rows"),
+        (server.data, "store/names/*.log"),
+        (server.data, "store/events/*.log"),
+        (server.data, "store/manifest"),
+        (server.data, "store/spec"),
+        (server.data, "clock"),
+        (server.data, "names"),
+    ]
+    for data, pattern in kinds:
+        path = max(data.glob(pattern), key=lambda file: file.stat().st_size)
+        whole = path.read_bytes()
+        for place in [0, 0.1, 0.5, 0.9]:
+            flip(path, place)
+            status, report = verify(data)
+            assert status == 1 and str(path.relative_to(data)) in [found["file"] for found in report["damage"]], (
+                pattern, place, report,
+            )
+            path.write_bytes(whole)
+
+
+def test_a_repair_keeps_all_that_can_be_read(make_server):
+    server = make_server()
+    expected, now = fill(server)
+    time.sleep(1)
+    server.kill()
+    data = server.data
+    (rows,) = [file for file in data.glob("store/datapoints_*/*/*.rows") if file.stat().st_size > 100_000]
+    journal = max(data.glob("journal/*.journal"), key=lambda file: file.stat().st_size)
+    (names,) = data.glob("store/names/*.log")
+    flip(rows)
+    # The last record of the journal; its beginning tells it from a torn write.
+    flip(journal, 0.999)
+    # A name in the middle of the log.
+    record = bytearray(names.read_bytes())
+    record[record.index(b"m.150")] ^= 1
+    names.write_bytes(record)
+    for path in ["store/manifest", "store/spec", "clock"]:
+        flip(data / path)
+
+    planned = run("repair", str(data), "--dry-run", "--json")
+    assert planned.returncode == 3, planned.stderr
+    planned = json.loads(planned.stdout)
+    assert not planned["repaired"] and not (data / "damaged").exists()
+    files = {found["file"]: found for found in planned["damage"]}
+    assert len(files) == 6, files
+    lost = files[str(rows.relative_to(data))]
+    assert 0 < lost["metrics"] < METRICS / 2 and lost["names"][0].startswith("m."), lost
+
+    done = run("repair", str(data), "--json")
+    assert done.returncode == 3, done.stderr
+    repaired = json.loads(done.stdout)
+    assert repaired["repaired"] and repaired["good"] and repaired["damage"] == planned["damage"]
+    status, report = verify(data)
+    assert status == 0, report
+    kept = [file.name for file in (data / "damaged").iterdir()]
+    for path in [rows, journal, names, data / "store/manifest", data / "store/spec", data / "clock"]:
+        flat = "_".join(path.relative_to(data).parts)
+        assert any(name.startswith(flat) for name in kept), (flat, kept)
+    again = run("repair", str(data))
+    assert again.returncode == 0 and "nothing is damaged" in again.stdout
+
+    server.start()
+    first, last = lost["metric_ids"]
+    whole = 0
+    for name, points in server.columns("m.*", now - 2000, now).items():
+        assert points.items() <= expected[name].items(), name
+        whole += points == expected[name]
+    assert METRICS - (last - first + 1) - 1 <= whole < METRICS
+    found = [server.points(name, **{"from": "-1h"}) for name in ["journalled.a", "journalled.b"]]
+    assert found == [{now - 50: 1.0}, {}]
+    events = server.get("/events/get_data").json()
+    assert [event["what"] for event in events] == ["deploy"]
+
+
+def test_a_folder_in_use_is_not_repaired(make_server):
+    server = make_server()
+    done = run("repair", str(server.data))
+    assert done.returncode == 1 and "another process uses" in done.stderr, done.stderr
