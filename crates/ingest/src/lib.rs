@@ -27,6 +27,7 @@ mod registration;
 pub mod wal;
 
 mod back_pressure;
+mod coming_rows;
 mod memtable;
 mod older_cells;
 mod policy_table;

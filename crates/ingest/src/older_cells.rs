@@ -12,7 +12,7 @@ use metadata::PolicyHistory;
 use metric::{Aggregation, Partial, Policy, Slot, Stage};
 use store::{Cells, Fetch, PointStore, Run, StoreError};
 
-use crate::policy_table::PolicyTable;
+use crate::{coming_rows::ComingRows, policy_table::PolicyTable};
 
 /// A longer range of one stage is not read to fill slots of another.
 const MOST_SLOTS: usize = 256 << 10;
@@ -150,11 +150,13 @@ impl OlderPolicies {
     }
 }
 
-/// Reads from the store, and fills absent slots from the older policies of each fetch, where there are any.
+/// Reads from the store, lays the rows that are on their way there over the answers, and fills absent slots from the older
+/// policies of each fetch, where there are any.
 pub(crate) async fn fetch_filled(
     store: &dyn PointStore,
     mut fetches: Vec<Fetch>,
     older: &[Option<&OlderPolicies>],
+    coming: &ComingRows,
 ) -> Result<Vec<Cells>, StoreError> {
     if fetches.is_empty() {
         return Ok(Vec::new());
@@ -167,7 +169,9 @@ pub(crate) async fn fetch_filled(
         filled.push((place, fetch, older, more.len()));
         fetches.extend(more);
     }
+    let asked = if coming.is_empty() { Vec::new() } else { fetches.clone() };
     let mut cells = store.fetch(fetches).await?;
+    asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
     let mut answers = cells.split_off(count).into_iter();
     for (place, fetch, older, count) in filled {
         older.fill(&fetch, &mut cells[place], answers.by_ref().take(count));

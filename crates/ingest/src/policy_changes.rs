@@ -137,9 +137,11 @@ impl PolicyChanges {
                 self.journal.name_metric(metric, policy, names.name(metric), now);
                 changed.push((metric, policy));
             }
-        }
-        for &(metric, policy) in &changed {
-            self.registry.set_policy(metric, policy, now);
+            drop(names);
+            // Under the lock, too: a query reads points by the policy that they came under.
+            for &(metric, policy) in &changed {
+                self.registry.set_policy(metric, policy, now);
+            }
         }
         if !changed.is_empty() {
             self.registration.add(changed.into_iter().map(|(metric, _)| metric));

@@ -21,8 +21,8 @@ use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
 use store::{
-    DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest, SharedPoints,
-    Store, StoreError, Usage,
+    DriverFuture, Fetch, FetchedSeries, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run,
+    SeriesRequest, SharedPoints, Store, StoreError, Usage,
 };
 use support::{now, options, rules_by_method};
 
@@ -306,20 +306,17 @@ impl Life {
         while self.runtime.block_on(self.ingest.flush()).is_err() {}
     }
 
-    /// Waits until metrics are kept by the rules in force; some are not before points of theirs come, where others write
-    /// the store too, so it does not wait for long. What it held before cannot be read while it is on its
-    /// way to the store under its former policy.
-    fn settle(&self, x_files_factor: f64) {
-        let is_kept = |number| {
-            let policies = self.registry.policies(number);
-            policies.is_none_or(|all| self.registry.policy(all.current()).x_files_factor == x_files_factor)
-        };
-        let began = std::time::Instant::now();
-        let end = self.registry.read().end();
-        while began.elapsed() < Duration::from_millis(700) && !(0..end.0).map(MetricId).all(is_kept)
-            || self.ingest.counters().flushing_metrics > 0
-        {
-            std::thread::sleep(Duration::from_millis(2));
+    /// A series, and the part of its slots that must be known: of the policy that it was read by, which may change
+    /// meanwhile.
+    fn read(&self, metric: MetricId, age: i64, now: Timestamp) -> (f64, FetchedSeries) {
+        let current = || self.registry.policies(metric).unwrap().current();
+        loop {
+            let policy = current();
+            let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+            let series = self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+            if policy == current() {
+                return (self.registry.policy(policy).x_files_factor, series);
+            }
         }
     }
 
@@ -330,15 +327,10 @@ impl Life {
             let number =
                 self.registry.read().find(hash, name.as_bytes()).unwrap_or_else(|| panic!("{name} is lost {what}"));
             let method = METHODS.iter().find(|(method, _)| name.starts_with(&format!("{method}."))).unwrap().1;
-            let policy = self.registry.policy(self.registry.policies(number).unwrap().current());
-            let x_files_factor = policy.x_files_factor;
             let none = BTreeMap::new();
             let old = old.get(name).unwrap_or(&none);
             for (step, age) in STAGES {
-                let request =
-                    SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
-                let series =
-                    self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+                let (x_files_factor, series) = self.read(number, age, now);
                 assert_eq!(series.step, step);
                 for (i, &value) in series.values.iter().enumerate() {
                     let slot = series.start + i as i64 * i64::from(step);
@@ -427,7 +419,6 @@ fn run(seed: u64, steps: usize) -> u64 {
                 if life.ingest.restored().parked_points > 0 {
                     life.flush();
                 }
-                life.settle(x_files_factor);
                 driver.fails.store(0, SeqCst);
                 life.check(&model, &old, &format!("after restart, step {step}, clean: {clean}"));
             }
@@ -458,7 +449,6 @@ fn run(seed: u64, steps: usize) -> u64 {
                     model = all;
                 }
                 life.flush();
-                life.settle(x_files_factor);
                 driver.fails.store(0, SeqCst);
                 life.check(&model, &old, &format!("after an outage, step {step}"));
             }

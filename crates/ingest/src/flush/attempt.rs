@@ -10,6 +10,7 @@ use store::{Run, Store, StoreError};
 
 use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
 use crate::{
+    coming_rows::ComingRows,
     older_cells::{OlderPolicies, fetch_filled, mirrored},
     policy_table::PolicyTable,
 };
@@ -71,7 +72,9 @@ impl Attempt<'_> {
         let older: Vec<Option<OlderPolicies>> = pieces.iter().zip(&plans).map(of_piece).collect();
         let of_fetches =
             older.iter().zip(&fetched).flat_map(|(older, range)| range.clone().map(move |_| older.as_ref()));
-        let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>()).await?;
+        // Older jobs of these metrics are stored.
+        let coming = ComingRows::default();
+        let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
         let mut group = GroupRows::default();
         {
             let names = self.registry.read();

@@ -249,6 +249,11 @@ impl LockedMemtable<'_> {
         self.slots.set_policy(metric, policy, &self.table);
     }
 
+    /// Jobs of a metric that came under other policies than this one, in the order in which they are stored.
+    pub(crate) fn older_jobs(&self, metric: MetricId, policy: PolicyId) -> Vec<Arc<FlushJob>> {
+        self.slots.older_jobs(metric, policy)
+    }
+
     /// The points of a metric that came under this policy.
     pub(crate) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
         self.slots.view(metric, policy)

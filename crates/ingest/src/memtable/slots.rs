@@ -79,6 +79,8 @@ pub(super) struct Slots {
     metrics: Column<MetricSlots>,
     partials: PartialsArena,
     jobs: HashMap<MetricId, Arc<FlushJob>>,
+    /// Jobs that a recovery took, in their order: they are stored before all others.
+    jobs_aside: HashMap<MetricId, Vec<Arc<FlushJob>>>,
     /// Where others write too: metrics that were received for the first time, to be judged by the rules.
     newcomers: Vec<MetricId>,
 }
@@ -90,6 +92,7 @@ impl Slots {
             metrics: Column::new(MetricSlots::vacant),
             partials: PartialsArena::default(),
             jobs: HashMap::new(),
+            jobs_aside: HashMap::new(),
             newcomers: Vec::new(),
         }
     }
@@ -244,19 +247,24 @@ impl Slots {
         Some(job)
     }
 
-    /// Takes out the points of a metric without noting the job: the caller stores it before anything that is taken
-    /// later.
+    /// Takes out the points of a metric for a recovery: the caller stores the job before anything that is taken later.
     pub(super) fn take_aside(&mut self, metric: MetricId) -> Option<Arc<FlushJob>> {
         let slots = self.metrics.get_mut(metric)?;
         if slots.pending.is_empty() {
             return None;
         }
         let points = std::mem::take(&mut slots.pending);
-        Some(Arc::new(FlushJob { metric, policy: slots.policy, points, partials: None, is_latest: false }))
+        let job = Arc::new(FlushJob { metric, policy: slots.policy, points, partials: None, is_latest: false });
+        self.jobs_aside.entry(metric).or_default().push(job.clone());
+        Some(job)
     }
 
     /// Lets go of a job: it is stored, and this writer's partials are these.
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
+        if !job.is_latest {
+            self.stored_aside(job);
+            return;
+        }
         self.jobs.remove(&job.metric);
         if self.jobs.is_empty() {
             // The room that a burst of jobs took.
@@ -266,8 +274,26 @@ impl Slots {
         // If the policy changed meanwhile, or the metric was deleted, the stored partials were forgotten already.
         if slots.policy == job.policy {
             let coarse = table.all[usize::from(job.policy)].retention.stages().len() - 1;
-            slots.partials = self.partials.set(slots.partials, partials.filter(|_| job.is_latest), coarse);
+            slots.partials = self.partials.set(slots.partials, partials, coarse);
         }
+    }
+
+    /// Lets go of a job that a recovery took. This writer's partials stay unknown: other jobs may follow.
+    fn stored_aside(&mut self, job: &FlushJob) {
+        let Some(jobs) = self.jobs_aside.get_mut(&job.metric) else { return };
+        jobs.retain(|other| !std::ptr::eq(&**other, job));
+        if jobs.is_empty() {
+            self.jobs_aside.remove(&job.metric);
+        }
+        if self.jobs_aside.is_empty() {
+            self.jobs_aside = HashMap::new();
+        }
+    }
+
+    /// Jobs of a metric that [`Slots::view`] does not show for this policy, in the order in which they are stored.
+    pub(super) fn older_jobs(&self, metric: MetricId, policy: PolicyId) -> Vec<Arc<FlushJob>> {
+        let aside = self.jobs_aside.get(&metric).into_iter().flatten();
+        aside.chain(self.jobs.get(&metric).filter(|job| job.policy != policy)).cloned().collect()
     }
 
     /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
@@ -301,8 +327,8 @@ impl Slots {
         slots.partials = PartialsRef::UNKNOWN;
     }
 
-    /// The points of a metric that came under this policy. Those that came under another are counted in other slots:
-    /// they are visible again once they are stored.
+    /// The points of a metric that came under this policy. Those that came under another are counted in other slots; see
+    /// [`Slots::older_jobs`].
     pub(super) fn view(&self, metric: MetricId, policy: PolicyId) -> PointsView<'_> {
         // Only the store knows what another writer has stored.
         let of_all = |this_writer| if self.is_alone { this_writer } else { Stored::Unknown };

@@ -17,12 +17,19 @@ pub(super) struct OlderPart {
     pub(super) slots: Range<Slot>,
 }
 
+impl OlderPart {
+    /// Whether its slots are points rather than aggregates.
+    fn has_points(&self) -> bool {
+        self.stage == 0
+    }
+}
+
 /// The parts of a window that older policies kept, in tables that the current policy's stage does not read anyway.
 pub(super) fn older_parts(place: usize, reading: &Reading, table: &PolicyTable) -> Vec<OlderPart> {
     let stage = reading.stage();
     let from = stage.time(reading.choice.slots.start);
     let until = stage.time(reading.choice.slots.end);
-    let mut parts = Vec::new();
+    let (mut parts, mut coarser) = (Vec::new(), Vec::new());
     // The latest first: its slots over a change have the points of those before it.
     for spans in reading.history.windows(2).rev() {
         let (began, ended) = (spans[0].since, spans[1].since);
@@ -45,14 +52,22 @@ pub(super) fn older_parts(place: usize, reading: &Reading, table: &PolicyTable) 
         for index in order {
             let older = stages[index];
             let (Some(first), Some(last)) = (older.slot(from), older.slot(until - 1)) else { continue };
-            parts.push(OlderPart { reading: place, policy: policy.clone(), stage: index, slots: first..last + 1 });
+            let part = OlderPart { reading: place, policy: policy.clone(), stage: index, slots: first..last + 1 };
+            if part.has_points() || older.resolution() <= stage.resolution() {
+                parts.push(part);
+            } else {
+                coarser.push((older.resolution(), part));
+            }
         }
     }
+    // A table that several policies share has the points of all: aggregates come behind everything finer.
+    coarser.sort_by_key(|&(resolution, _)| resolution);
+    parts.extend(coarser.into_iter().map(|(_, part)| part));
     parts
 }
 
-/// Fills empty values from what an older policy's stage had: a value of a coarser step at its own time, the
-/// values of a finer step aggregated by the older policy's method.
+/// Fills empty values from what an older policy's stage had: a point of a coarser step at its own time, an aggregate of a
+/// coarser step where its whole slot is empty, the values of a finer step aggregated by the older policy's method.
 pub(super) fn fill_from_older(reading: &Reading, part: &OlderPart, cells: &Cells, values: &mut [f64]) {
     let (older, stage) = (part.policy.retention.stages()[part.stage], reading.stage());
     let finest = part.policy.retention.finest().resolution();
@@ -65,6 +80,7 @@ pub(super) fn fill_from_older(reading: &Reading, part: &OlderPart, cells: &Cells
     };
     let mut folded: Option<(usize, Partial)> = None;
     let mut fills: Vec<(usize, f64)> = Vec::new();
+    let span = if part.has_points() { 1 } else { (older.resolution() / stage.resolution()).max(1) as usize };
     let wanted = (stage.resolution() / finest).max(1);
     for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
         let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
@@ -83,7 +99,8 @@ pub(super) fn fill_from_older(reading: &Reading, part: &OlderPart, cells: &Cells
     }
     fills.extend(folded.map(|(at, all)| (at, method.finish(all, wanted, x_files_factor))));
     for (place, value) in fills {
-        if values[place].is_nan() {
+        let end = values.len().min(place + span);
+        if values[place..end].iter().all(|value| value.is_nan()) {
             values[place] = value;
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! 1. Choose the stage and the slots, as whisper chooses an archive (`Retention::choose`).
 //! 2. Under the memtable's lock, copy the points in memory (`reading.rs`).
-//! 3. Read everything that is needed of the store, for all series at once.
-//! 4. Lay one over the other. Slots from before a change of policy come from the older policy's stages
+//! 3. Derive what points under an older policy, on their way to the store, will have stored (`older_jobs.rs`).
+//! 4. Read everything that is needed of the store, for all series at once.
+//! 5. Lay one over the other. Slots from before a change of policy come from the older policy's stages
 //!    (`older_policies.rs`).
 
 use std::{
@@ -18,14 +19,16 @@ use std::{
 use downsample::ReadPlan;
 use host::{Clock, JudgingTime};
 use metadata::Registry;
-use metric::{Policy, Slot, Table};
+use metric::{Policy, Slot, Table, Timestamp};
 use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, SeriesSource, StoreError};
 
 use super::{
+    older_jobs::OlderJobs,
     older_policies::{OlderPart, fill_from_older, older_parts},
     reading::Reading,
 };
 use crate::{
+    coming_rows::ComingRows,
     counters::Durations,
     memtable::Memtable,
     older_cells::{OlderPolicies, fetch_filled},
@@ -80,7 +83,7 @@ impl SeriesSource for Reader {
                 let memtable = self.memtable.lock();
                 group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
             }
-            let series = self.read(&readings, &table).await?;
+            let series = self.read(&readings, &table, reached).await?;
             self.counters.series.fetch_add(requests.len() as u64, Relaxed);
             self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));
             Ok(series)
@@ -108,11 +111,14 @@ impl Reader {
         &self,
         readings: &[Option<Reading>],
         table: &PolicyTable,
+        reached: Timestamp,
     ) -> Result<Vec<Option<FetchedSeries>>, FetchError> {
+        let older_jobs = OlderJobs { store: &*self.store, registry: &self.registry, table, reached };
+        let coming = older_jobs.rows(readings).await?;
         let Fetches { fetches, plans, filled, older } = self.fetches(readings, table);
         // While the store is away, the points of other writers are not known; those that came here are the answer.
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
-        let cells = self.fetch_cells(fetches, &filled, is_in_memory).await?;
+        let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
         let mut cells = cells.into_iter();
         let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
@@ -173,6 +179,7 @@ impl Reader {
         &self,
         fetches: Vec<Fetch>,
         filled: &[Option<Arc<OlderPolicies>>],
+        coming: &ComingRows,
         or_empty: bool,
     ) -> Result<Vec<Cells>, FetchError> {
         let count = fetches.len();
@@ -183,7 +190,7 @@ impl Reader {
             return Ok(vec![Cells::default(); count]);
         }
         let filled: Vec<Option<&OlderPolicies>> = filled.iter().map(Option::as_deref).collect();
-        match fetch_filled(&*self.store, fetches, &filled).await {
+        match fetch_filled(&*self.store, fetches, &filled, coming).await {
             Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(vec![Cells::default(); count]),
             cells => Ok(cells?),
         }

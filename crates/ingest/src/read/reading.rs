@@ -7,7 +7,10 @@ use metadata::{PolicyHistory, Registry};
 use metric::{MetricId, Partial, Policy, Slot, Stage, StageChoice, Table, Timestamp};
 use store::{Cells, FetchedSeries, SeriesRequest};
 
-use crate::{memtable::LockedMemtable, policy_table::PolicyTable};
+use crate::{
+    memtable::{FlushJob, LockedMemtable},
+    policy_table::PolicyTable,
+};
 
 /// A series being read.
 pub(super) struct Reading {
@@ -19,6 +22,9 @@ pub(super) struct Reading {
     in_memory: Option<Vec<f64>>,
     /// A coarser stage: the points in memory.
     pending: SortedPoints,
+    /// Points that came under older policies and are on their way to the store, in the order in which they get there.
+    pub(super) older_jobs: Vec<Arc<FlushJob>>,
+    pub(super) is_alone: bool,
     /// The part of `choice.slots` that may be stored.
     pub(super) stored: Range<Slot>,
     coverage: Coverage,
@@ -50,6 +56,8 @@ impl Reading {
             in_memory: None,
             choice,
             pending: SortedPoints::default(),
+            older_jobs: Vec::new(),
+            is_alone: false,
             stored,
             coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false },
             is_in_memory: false,
@@ -67,6 +75,10 @@ impl Reading {
     /// Copies the points in memory: for stage 0 as values, for a coarser stage as the points it is derived from.
     pub(super) fn copy_from(&mut self, memtable: &LockedMemtable<'_>) {
         let view = memtable.view(self.metric, self.history.current());
+        self.is_alone = view.is_alone;
+        if self.history.len() > 1 {
+            self.older_jobs = memtable.older_jobs(self.metric, self.history.current());
+        }
         let finest = i64::from(self.policy.retention.finest().resolution());
         let begin = self.stage().time(self.choice.slots.start) / finest;
         self.is_in_memory = !view.is_empty() && view.this_writer.end().is_some_and(|end| i64::from(end) <= begin);

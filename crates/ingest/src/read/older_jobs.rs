@@ -1,0 +1,141 @@
+//! Points that came under an older policy and are on their way to the store: a read answers as if they were stored.
+//!
+//! Their rows are derived as the flush derives them, and laid over what the store answers. The jobs of one metric go in
+//! their order, a round of reads each.
+
+use std::{ops::Range, sync::Arc};
+
+use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
+use metadata::Registry;
+use metric::{Policy, Slot, Timestamp};
+use store::{Fetch, PointStore, Run, StoreError};
+
+use super::reading::Reading;
+use crate::{
+    coming_rows::ComingRows,
+    memtable::FlushJob,
+    older_cells::{OlderPolicies, fetch_filled, mirrored},
+    policy_table::PolicyTable,
+};
+
+/// Where the rows of jobs are derived from.
+pub(super) struct OlderJobs<'a> {
+    pub(super) store: &'a dyn PointStore,
+    pub(super) registry: &'a Registry,
+    pub(super) table: &'a PolicyTable,
+    pub(super) reached: Timestamp,
+}
+
+/// The points of a job around the window of a reading.
+struct JobPoints<'a> {
+    job: &'a FlushJob,
+    policy: &'a Arc<Policy>,
+    points: SortedPoints,
+    coverage: Coverage,
+    older: Option<OlderPolicies>,
+    name: String,
+}
+
+impl OlderJobs<'_> {
+    /// The rows that the older jobs of the readings are about to write, as far as the windows need them.
+    pub(super) async fn rows(&self, readings: &[Option<Reading>]) -> Result<ComingRows, StoreError> {
+        let mut coming = ComingRows::default();
+        let rounds = readings.iter().flatten().map(|reading| reading.older_jobs.len()).max().unwrap_or(0);
+        for round in 0..rounds {
+            let jobs: Vec<JobPoints<'_>> =
+                readings.iter().flatten().filter_map(|reading| self.points(reading, round)).collect();
+            self.add_rows(&jobs, &mut coming).await?;
+        }
+        Ok(coming)
+    }
+
+    fn points<'a>(&'a self, reading: &'a Reading, round: usize) -> Option<JobPoints<'a>> {
+        let job = &**reading.older_jobs.get(round)?;
+        let policy = self.table.all.get(usize::from(job.policy))?;
+        let points = SortedPoints::of(&[&job.points]).within(self.span(reading), &policy.retention);
+        if points.is_empty() {
+            return None;
+        }
+        let all_writers = if reading.is_alone { job.stored_before() } else { Stored::Unknown };
+        let coverage = Coverage {
+            all_writers,
+            this_writer: Stored::Unknown,
+            now: self.reached,
+            policy_since: Timestamp::MAX,
+            is_alone: reading.is_alone,
+        };
+        let older = OlderPolicies::of(&reading.history, job.policy, self.table);
+        let name = self.registry.read().name(job.metric).to_owned();
+        Some(JobPoints { job, policy, points, coverage, older, name })
+    }
+
+    /// The span of the points that a window can show: its slots, slots around them, and the finer slots of both.
+    fn span(&self, reading: &Reading) -> Range<Timestamp> {
+        let policies = reading.history.iter().filter_map(|span| self.table.all.get(usize::from(span.policy)));
+        let steps = policies.map(|policy| i64::from(policy.retention.longest().resolution()));
+        let around = 3 * steps.max().unwrap_or(0).max(i64::from(reading.stage().resolution()));
+        let (stage, slots) = (reading.stage(), &reading.choice.slots);
+        stage.time(slots.start) - around..stage.time(slots.end) + around
+    }
+
+    async fn add_rows(&self, jobs: &[JobPoints<'_>], coming: &mut ComingRows) -> Result<(), StoreError> {
+        let last_stage = |of: &JobPoints<'_>| of.policy.retention.stages().len() - 1;
+        let mut plans: Vec<ReadPlan<'_>> =
+            jobs.iter().map(|of| ReadPlan::new(of.policy, &of.points, of.coverage, last_stage(of))).collect();
+        let (mut fetches, mut filled) = (Vec::new(), Vec::new());
+        for (of, plan) in jobs.iter().zip(&plans) {
+            fetches.extend(plan.needs().iter().map(|need| of.fetch(need.stage, &need.slots)));
+            filled.resize(fetches.len(), of.older.as_ref());
+        }
+        let cells = fetch_filled(self.store, fetches, &filled, coming).await?;
+        let mut cells = cells.as_slice();
+        let (mut rows, mut mirrors) = (Vec::new(), Vec::new());
+        for (of, plan) in jobs.iter().zip(&mut plans) {
+            let (own, rest) = cells.split_at(plan.needs().len().min(cells.len()));
+            cells = rest;
+            (0..own.len()).filter(|&need| own[need].is_damaged).for_each(|need| plan.note_damage(need));
+            let stored: Vec<_> = own.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
+            let derived = plan.derive(&stored);
+            for (stage, slot) in derived.doubtful {
+                coming.add_doubtful(of.job.metric, of.policy.retention.table(stage), slot);
+            }
+            for row in derived.rows {
+                let run = Run {
+                    metric: of.job.metric,
+                    name: of.name.clone(),
+                    table: of.policy.retention.table(row.stage),
+                    first_slot: row.first_slot,
+                    values: row.values,
+                    counts: row.counts,
+                    aggregation: of.policy.aggregation,
+                };
+                // As a flush does; see there.
+                let is_mirrored = !run.table.aggregated || of.coverage.is_alone;
+                let older = of.older.iter().filter(|_| is_mirrored).flat_map(|older| older.mirrors(&run));
+                mirrors.extend(older.map(|mirror| (rows.len(), mirror)));
+                rows.push(run);
+            }
+        }
+        let fetches: Vec<Fetch> = mirrors.iter().map(|(_, mirror)| mirror.clone()).collect();
+        let nothing_older = vec![None; fetches.len()];
+        let cells = fetch_filled(self.store, fetches, &nothing_older, coming).await?;
+        let replaced = mirrors.iter().zip(&cells);
+        let replaced: Vec<Run> =
+            replaced.filter_map(|((row, mirror), cells)| mirrored(&rows[*row], mirror, cells)).collect();
+        coming.add(rows.into_iter().chain(replaced));
+        Ok(())
+    }
+}
+
+impl JobPoints<'_> {
+    fn fetch(&self, stage: usize, slots: &Range<Slot>) -> Fetch {
+        Fetch {
+            metric: self.job.metric,
+            name: self.name.clone(),
+            table: self.policy.retention.table(stage),
+            first_slot: slots.start,
+            end_slot: slots.end,
+            aggregation: self.policy.aggregation,
+        }
+    }
+}
