@@ -44,6 +44,7 @@ mod read;
 mod backoff;
 mod call_health;
 mod counters;
+mod long_work;
 mod no_panic;
 mod outage_log;
 mod protocol;

@@ -11,6 +11,7 @@ use ingest::{
 };
 use serde_json::{Map, Value, json};
 use store::{DamageLog, PointStore};
+use store_embedded::EmbeddedDriver;
 
 use crate::{
     backups::{self, Backups},
@@ -34,6 +35,8 @@ pub struct Admin {
     pub health: Arc<Health>,
     /// The store.
     pub points: Arc<dyn PointStore>,
+    /// The store in the data folder.
+    pub embedded: Arc<EmbeddedDriver>,
     /// The damage found in the data folder.
     pub damage: DamageLog,
     /// Where backups are made.
@@ -95,6 +98,8 @@ impl Extension for Admin {
                     damage: self.damage.clone(),
                     health: self.health.clone(),
                     points: self.points.clone(),
+                    embedded: self.embedded.clone(),
+                    scrub: self.metrics.scrub.clone(),
                     budget: self.budget.clone(),
                 };
                 blocking(move || json_answer(StatusCode::OK, &of.status()))

@@ -19,8 +19,10 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     host.disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
+    let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
+        reserve_bytes,
         host: host.clone(),
         damage: damage.clone(),
         data: Some(data.clone()),

@@ -1,14 +1,15 @@
 //! What `/admin/status` answers: the state of this node in numbers and names, for operators and scripts.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use ingest::{Ingest, receivers::ReceiveBudget};
 use metadata::Registry;
 use metric::MetricId;
 use serde_json::{Map, Value, json};
 use store::{Damage, DamageLog, PointStore};
+use store_embedded::{EmbeddedDriver, StoreStatus};
 
-use crate::{clock, health::Health};
+use crate::{backups::ScrubCounters, clock, health::Health};
 
 /// Names of metrics that one finding of damage lists; a longer range is given by its first ones and its count.
 const DAMAGED_NAMES: u32 = 10;
@@ -19,6 +20,9 @@ pub struct StatusOf {
     pub damage: DamageLog,
     pub health: Arc<Health>,
     pub points: Arc<dyn PointStore>,
+    /// The store in the data folder.
+    pub embedded: Arc<EmbeddedDriver>,
+    pub scrub: Arc<ScrubCounters>,
     pub budget: ReceiveBudget,
 }
 
@@ -28,7 +32,8 @@ impl StatusOf {
         let mut status = counted(&self.ingest);
         status["damage"] = damage_status(&self.damage, self.ingest.registry());
         status["health"] = health_status(&self.ingest, &self.health);
-        status["store"] = store_status(&*self.points);
+        status["store"] = store_status(&*self.points, &self.embedded.status());
+        status["scrub"] = scrub_status(&self.scrub);
         let receive = self.budget.usage();
         status["receive"] = json!({
             "bytes": receive.used,
@@ -59,12 +64,30 @@ fn health_status(ingest: &Ingest, health: &Health) -> Value {
     })
 }
 
-fn store_status(points: &dyn PointStore) -> Value {
+fn store_status(points: &dyn PointStore, files: &StoreStatus) -> Value {
     let usage = points.usage();
     json!({
         "disk_bytes": usage.disk_bytes,
         "memory_bytes": usage.memory_bytes,
         "tables": usage.tables,
+        "files": files.files,
+        "most_files_of_a_window": files.most_files,
+        "merge_debt_bytes": files.merge_debt_bytes,
+        "merges": files.merges,
+        "merges_failed": files.merges_failed,
+        "merges_wait_for_disk": files.is_short_of_disk,
+        "quarantined_bytes": files.quarantined_bytes,
+        "unsynced_bytes": files.unsynced_bytes,
+        "oldest_unsynced_seconds": files.oldest_unsynced.map(|age| age.as_secs()),
+        "manifest_behind": files.is_manifest_behind,
+    })
+}
+
+fn scrub_status(scrub: &ScrubCounters) -> Value {
+    json!({
+        "bytes": scrub.bytes.load(Relaxed),
+        "damage": scrub.faults.load(Relaxed),
+        "rounds": scrub.rounds.load(Relaxed),
     })
 }
 
@@ -86,6 +109,10 @@ fn counted(ingest: &Ingest) -> Value {
         "rejected": rejected,
         "held_slots": counts.held_slots,
         "journal_bytes": counts.journal_bytes,
+        "journal_damaged_bytes": counts.damaged_bytes,
+        "nameless_points": ingest.restored().nameless_points,
+        "created": counts.created,
+        "deleted": counts.deleted,
         "journal_failing": counts.journal_failing,
         "stalled": counts.stalled,
         "stalled_seconds": counts.stalled_seconds,

@@ -28,6 +28,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The number of open connections changed.
     fn connections(&self, open: usize);
 
+    /// A connection could not be accepted.
+    fn accept_failed(&self) {}
+
     /// A graphite-web in front of this server received an empty list where other clients receive a rejection. A
     /// rejection would make it skip this server for a minute, for all its users.
     fn withheld(&self, path: &'static str) {

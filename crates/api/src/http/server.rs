@@ -1,7 +1,8 @@
 //! Connections: accepts them up to a limit, and lets them finish when the server stops.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
+use host::Backoff;
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
@@ -15,6 +16,10 @@ use super::{body::Response, limits::Limits, observation::Observer};
 
 /// Time for unfinished answers once the server stops.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// Pauses after a connection that cannot be accepted: they double while that lasts.
+const FIRST_RETRY: Duration = Duration::from_millis(20);
+const LAST_RETRY: Duration = Duration::from_secs(1);
 
 /// Answers one request.
 pub(crate) trait Handle: Send + Sync + 'static {
@@ -39,6 +44,7 @@ pub(crate) async fn serve(
     let permits = Arc::new(Semaphore::new(limits.connections));
     let (stop, stopped) = watch::channel(());
     let mut open = JoinSet::new();
+    let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
         // Without a free permit, clients wait in the queue of the operating system.
         let accepted = async {
@@ -55,6 +61,10 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
+                if backoff.peek() != FIRST_RETRY {
+                    tracing::info!("HTTP connections are accepted again");
+                    backoff.reset();
+                }
                 let connection = serve_connection(stream, peer, limits.clone(), handler.clone(), stopped.clone());
                 open.spawn(async move {
                     connection.await;
@@ -62,10 +72,21 @@ pub(crate) async fn serve(
                 });
                 observer.connections(open.len());
             }
-            // Usually the process is out of file descriptors: another connection must close first.
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection; retrying");
-                tokio::time::sleep(Duration::from_millis(50)).await;
+                observer.accept_failed();
+                // A client that gave up before it was accepted has others behind it.
+                if error.kind() == io::ErrorKind::ConnectionAborted {
+                    continue;
+                }
+                // Usually the process is out of file descriptors: a connection must close first. Logged once, until one
+                // is accepted.
+                if backoff.peek() == FIRST_RETRY {
+                    tracing::error!(%error, "cannot accept HTTP connections; retrying; clients wait");
+                }
+                tokio::select! {
+                    () = &mut shutdown => break,
+                    () = tokio::time::sleep(backoff.next_wait()) => {}
+                }
             }
         }
     }

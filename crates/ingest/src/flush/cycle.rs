@@ -283,7 +283,12 @@ impl FlushCycle {
     ) -> Result<(), StoreError> {
         loop {
             while self.with.writer.doubtful() < self.with.memtable.lock().jobs() {
-                tokio::time::sleep(POLL_JOBS).await;
+                // A panic of their writer costs nothing: they are written again.
+                let abandoned = self.with.memtable.lock().abandoned();
+                match abandoned.is_empty() {
+                    true => tokio::time::sleep(POLL_JOBS).await,
+                    false => self.with.writer.write(abandoned, names).await,
+                }
             }
             self.with.writer.write_doubtful(names).await?;
             if late.is_empty() {
@@ -346,5 +351,46 @@ struct Waiting<'a>(&'a AtomicU32);
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carbon::{RuleFiles, Rules, Sink as _};
+    use metadata::Registry;
+    use store::MemoryDriver;
+
+    use super::*;
+    use crate::{Ingest, IngestOptions, Protocol};
+
+    /// Longer than the test takes.
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[tokio::test]
+    async fn points_that_a_writer_dropped_in_a_panic_are_stored_by_the_next_cycle() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = IngestOptions { journal_dir: dir.path().to_owned(), ..IngestOptions::default() };
+        let schemas = "[all]\npattern = .*\nretentions = 1s:1h\n";
+        let rules = Rules::parse(RuleFiles { schemas: Some(schemas), ..RuleFiles::default() }).unwrap().0;
+        let (driver, registry) = (Arc::new(MemoryDriver::new()), Arc::new(Registry::new()));
+        let ingest = Ingest::open(options, driver, registry, rules).await.unwrap();
+        let send = async |name: &[u8]| {
+            let mut batch = ingest.batch(Protocol::LineTcp);
+            batch.point(name, ingest.acceptor().now(), 1.0);
+            ingest.accept(&mut batch).await;
+        };
+        send(b"a.dropped").await;
+        send(b"a.other").await;
+        let memtable = ingest.stats.memtable.clone();
+        let may_take = memtable.may_take().await;
+        let job = memtable.lock().take(MetricId(0), may_take);
+        assert!(job.is_some() && memtable.lock().abandoned().is_empty());
+        drop(job);
+        // Later points of the same metric wait for it.
+        send(b"a.dropped").await;
+        tokio::time::timeout(PATIENCE, ingest.flush()).await.expect("a flush ends").unwrap();
+        assert_eq!((ingest.counters().flushed_metrics, memtable.lock().jobs()), (3, 0));
+        assert_eq!(ingest.counters().held_slots, 0);
+        ingest.close().await.unwrap();
     }
 }

@@ -214,6 +214,11 @@ impl LockedMemtable<'_> {
         self.slots.stored(job, partials, &self.table);
     }
 
+    /// Jobs that no task writes any more, because their writer panicked: the caller writes them.
+    pub(crate) fn abandoned(&self) -> Vec<Arc<FlushJob>> {
+        self.slots.abandoned()
+    }
+
     /// Jobs that are not stored yet.
     pub(crate) fn jobs(&self) -> usize {
         self.slots.jobs()

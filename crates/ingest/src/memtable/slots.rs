@@ -259,6 +259,12 @@ impl Slots {
         Some(job)
     }
 
+    /// Jobs that no task writes any more: their writer panicked. Who writes a job holds it, and so does the list of
+    /// doubtful ones.
+    pub(super) fn abandoned(&self) -> Vec<Arc<FlushJob>> {
+        self.jobs.values().filter(|job| Arc::strong_count(job) == 1).cloned().collect()
+    }
+
     /// Lets go of a job: it is stored, and this writer's partials are these.
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
         if !job.is_latest {

@@ -11,7 +11,7 @@ use metric::Timestamp;
 use tokio::{net::TcpStream, sync::watch};
 
 use super::budget::{Asked, BudgetShare, OutOfMemory, ReceiveBudget, Stage};
-use crate::{Acceptor, Batch, Protocol};
+use crate::{Acceptor, Batch, Protocol, long_work::do_work};
 
 /// Bytes read from a socket at once, at most: about a thousand lines.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -21,6 +21,9 @@ const FIRST_BYTES: usize = 4 << 10;
 
 /// Bytes that a buffer grows by at once, at most.
 const LARGEST_STEP: usize = 8 << 20;
+
+/// Bytes of a message that takes milliseconds to decode.
+const LONG_MESSAGE: usize = 1 << 20;
 
 /// Bytes that a batch keeps between two reads, at most. One frame may need many times more.
 const BATCH_BYTES: usize = 1 << 20;
@@ -141,7 +144,7 @@ impl Connection {
                 Ok(Some(read)) => self.buffer.filled += read,
             }
             let was_full = self.buffer.is_full();
-            let consumed = decoder.decode(self.buffer.filled(), self.acceptor.now(), &mut self.batch);
+            let consumed = self.decode(decoder);
             self.buffer.consume(consumed);
             self.acceptor.accept(&mut self.batch).await;
             self.fit(was_full);
@@ -154,6 +157,14 @@ impl Connection {
             // A sender that never pauses would keep this thread from queries and from other senders.
             tokio::task::yield_now().await;
         }
+    }
+
+    /// Decodes what is there. A long message takes longer than queries and other senders on this thread should wait:
+    /// they move to another.
+    fn decode(&mut self, decoder: &mut impl Decode) -> usize {
+        let (bytes, now) = (self.buffer.filled(), self.acceptor.now());
+        let is_long = LONG_MESSAGE < bytes.len() && decoder.missing(bytes) == 0;
+        do_work(is_long, || decoder.decode(bytes, now, &mut self.batch))
     }
 
     /// Makes room for a read, where the buffer has none: a message is longer. Waits for the budget.

@@ -1,5 +1,7 @@
 //! Metrics of the HTTP API.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use api::Answered;
 use prometheus::{HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry, core::Collector};
 
@@ -15,6 +17,7 @@ pub(super) struct HttpMetrics {
     series: IntCounter,
     points: IntCounter,
     open: IntGauge,
+    accept_failures: AtomicU64,
 }
 
 impl HttpMetrics {
@@ -34,6 +37,7 @@ impl HttpMetrics {
             series: IntCounter::new("plumbago_http_series_total", "Series read for HTTP requests.")?,
             points: IntCounter::new("plumbago_http_points_total", "Points read for HTTP requests.")?,
             open: IntGauge::new("plumbago_http_connections", "Open HTTP connections.")?,
+            accept_failures: AtomicU64::new(0),
         };
         let all: [Box<dyn Collector>; 7] = [
             Box::new(metrics.requests.clone()),
@@ -60,6 +64,15 @@ impl HttpMetrics {
     /// Connections open now.
     pub(super) fn open_connections(&self) -> u64 {
         self.open.get() as u64
+    }
+
+    /// Connections that could not be accepted.
+    pub(super) fn accept_failures(&self) -> u64 {
+        self.accept_failures.load(Relaxed)
+    }
+
+    pub(super) fn accept_failed(&self) {
+        self.accept_failures.fetch_add(1, Relaxed);
     }
 
     pub(super) fn answered(&self, answered: &Answered) {

@@ -3,12 +3,13 @@
 //! Other crates count in atomics of their own; each scrape turns them into metric families.
 
 mod families;
+mod files;
 mod http;
 mod ingest;
 
 use std::sync::{
     Arc, OnceLock, Weak,
-    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use ::ingest::{
@@ -24,6 +25,7 @@ use prometheus::{
     proto::{MetricFamily, MetricType},
 };
 use store::{DamageLog, PointStore};
+use store_embedded::EmbeddedDriver;
 
 use crate::{backups::ScrubCounters, health::Health, process::Process};
 use families::{counter, flag, gauge, labelled};
@@ -48,6 +50,8 @@ pub struct Scraped {
     pub ingest: Arc<Ingest>,
     pub health: Arc<Health>,
     pub points: Arc<dyn PointStore>,
+    /// The store in the data folder.
+    pub embedded: Arc<EmbeddedDriver>,
     pub damage: DamageLog,
     /// Whether carbon's current files are not in force.
     pub rules_rejected: Arc<AtomicBool>,
@@ -114,6 +118,7 @@ impl Metrics {
         if let Some(scraped) = self.scraped.get() {
             families.extend(ingest::ingest_families(&scraped.ingest.counters()));
             families.extend(scraped.families());
+            families.extend(files::file_families(&scraped.embedded.status()));
             families.extend(health_families(&scraped.health));
             families.push(panics(&scraped.ingest.supervisor().health()));
         }
@@ -125,15 +130,7 @@ impl Metrics {
         families.extend(self.connection_families());
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = Process::read(&*self.disk);
-        let scrub = &self.scrub;
-        let read = |counter: &AtomicU64| counter.load(Relaxed) as f64;
-        families.push(counter("plumbago_scrub_bytes_total", "Bytes that the scrub has read.", read(&scrub.bytes)));
-        families.push(counter("plumbago_scrub_damage_total", "Damage that the scrub has found.", read(&scrub.faults)));
-        families.push(counter(
-            "plumbago_scrub_rounds_total",
-            "Rounds of the scrub over all files.",
-            read(&scrub.rounds),
-        ));
+        families.extend(files::scrub_families(&self.scrub));
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
         families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));
@@ -143,30 +140,21 @@ impl Metrics {
 
     fn connection_families(&self) -> [MetricFamily; 4] {
         let connections = self.connections.lock();
-        let family = |name, help, kind, value: fn(&Connections) -> u64| {
-            let values = connections.iter().map(|(name, connections)| (*name, value(connections) as f64)).collect();
-            labelled(name, help, kind, "receiver", values)
+        let values = |value: fn(&Connections) -> u64| -> Vec<(&'static str, f64)> {
+            connections.iter().map(|(name, connections)| (*name, value(connections) as f64)).collect()
         };
+        let family = |name, help, kind, values| labelled(name, help, kind, "receiver", values);
+        let (active, refused) = (values(Connections::active), values(Connections::refused));
+        let mut failed = values(Connections::failed);
+        failed.push(("http", self.http.accept_failures() as f64));
+        let (total, accepted) = (MetricType::COUNTER, values(Connections::accepted));
+        let help_refused = "Connections closed at once because there were too many, by receiver.";
+        let help_failed = "Connections that could not be accepted, mostly for want of descriptors, by receiver.";
         [
-            family("plumbago_connections", "Open connections, by receiver.", MetricType::GAUGE, Connections::active),
-            family(
-                "plumbago_connections_total",
-                "Connections accepted, by receiver.",
-                MetricType::COUNTER,
-                Connections::accepted,
-            ),
-            family(
-                "plumbago_connections_refused_total",
-                "Connections closed at once because there were too many, by receiver.",
-                MetricType::COUNTER,
-                Connections::refused,
-            ),
-            family(
-                "plumbago_accept_failures_total",
-                "Connections that could not be accepted, mostly for want of descriptors, by receiver.",
-                MetricType::COUNTER,
-                Connections::failed,
-            ),
+            family("plumbago_connections", "Open connections, by receiver.", MetricType::GAUGE, active),
+            family("plumbago_connections_total", "Connections accepted, by receiver.", total, accepted),
+            family("plumbago_connections_refused_total", help_refused, total, refused),
+            family("plumbago_accept_failures_total", help_failed, total, failed),
         ]
     }
 }
@@ -267,5 +255,9 @@ impl Observer for Metrics {
 
     fn connections(&self, open: usize) {
         self.http.connections(open);
+    }
+
+    fn accept_failed(&self) {
+        self.http.accept_failed();
     }
 }

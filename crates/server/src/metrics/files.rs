@@ -1,0 +1,38 @@
+//! The files of the embedded store and the scrub over them, as metric families.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use prometheus::proto::MetricFamily;
+use store_embedded::StoreStatus;
+
+use super::families::{counter, flag, gauge};
+use crate::backups::ScrubCounters;
+
+/// The state of the files.
+pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 8] {
+    let debt = "Bytes that merges still have to write: how far they are behind.";
+    let most = "The most files of one window: a read of a row looks at each.";
+    let short = "1 while merges wait because they would leave less of the disk free than data.reserve.";
+    let behind = "1 while the list of files could not be written; the next sync tries again.";
+    let quarantined = "Bytes of damaged rows that merges copied to the folder damaged.";
+    [
+        gauge("plumbago_store_files", "Files of rows.", files.files as f64),
+        gauge("plumbago_store_window_files", most, files.most_files as f64),
+        gauge("plumbago_merge_debt_bytes", debt, files.merge_debt_bytes as f64),
+        counter("plumbago_merges_total", "Merges of files of rows.", files.merges as f64),
+        counter("plumbago_merges_failed_total", "Merges that failed and are retried.", files.merges_failed as f64),
+        gauge("plumbago_merges_wait", short, flag(files.is_short_of_disk)),
+        counter("plumbago_quarantined_bytes_total", quarantined, files.quarantined_bytes as f64),
+        gauge("plumbago_manifest_behind", behind, flag(files.is_manifest_behind)),
+    ]
+}
+
+/// What the scrub has read.
+pub(super) fn scrub_families(scrub: &ScrubCounters) -> [MetricFamily; 3] {
+    let read = |counter: &AtomicU64| counter.load(Relaxed) as f64;
+    [
+        counter("plumbago_scrub_bytes_total", "Bytes that the scrub has read.", read(&scrub.bytes)),
+        counter("plumbago_scrub_damage_total", "Damage that the scrub has found.", read(&scrub.faults)),
+        counter("plumbago_scrub_rounds_total", "Rounds of the scrub over all files.", read(&scrub.rounds)),
+    ]
+}
