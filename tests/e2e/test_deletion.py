@@ -147,3 +147,21 @@ def test_points_that_come_while_metrics_are_deleted_make_new_ones(make_server):
     server.kill()
     server.start()
     assert server.columns("second.on.*", now - 3001, now) == before
+
+
+def test_a_metric_without_points_for_long_expires_and_others_stay(make_server):
+    settings = '[ingest]\nflush_after = "1s"\n[data]\nexpire_every = "1s"\n[limits]\nidle_after = "8s"\n'
+    server = make_server(settings=QUIET + settings)
+    server.send([("second.dead", int(time.time()), 1), ("second.live", int(time.time()), 1)])
+    eventually(lambda: server.find("second.*"), ["second.dead", "second.live"])
+
+    def names():
+        server.send([("second.live", int(time.time()), 2)])
+        return server.find("second.*")
+
+    eventually(names, ["second.live"], 60)
+    assert (server.counter("plumbago_expired_metrics_total"), server.counter("plumbago_deleted_total")) == (1, 1)
+    eventually(lambda: "deleted metrics without points for long" in server.logs(), True)
+    server.stop()
+    server.start()
+    assert server.find("second.*") == ["second.live"]

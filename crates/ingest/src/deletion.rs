@@ -34,9 +34,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum DeletionError {
     /// Other programs write the same tables; nothing was deleted.
     #[error(
-        "nothing was deleted: the names are in tables that other programs share; delete them there          (bgutil delete), and this node follows within cassandra.reconcile_every"
+        "nothing was deleted: the names are in tables that other programs share; delete them there \
+         (bgutil delete), and this node follows within cassandra.reconcile_every"
     )]
     Shared,
+    /// The store could not be asked which metrics are idle.
+    #[error("cannot read which metrics have no points any more: {source}")]
+    Read {
+        /// The store's error.
+        source: StoreError,
+    },
     /// The journal.
     #[error(
         "{deleted} metrics are deleted from memory, but the journal cannot be written, so that a crash would bring \
@@ -86,6 +93,8 @@ pub(crate) struct Deletion {
 #[derive(Debug, Default)]
 pub(crate) struct DeletionCounters {
     deleted: AtomicU64,
+    /// Those of them that were idle.
+    idle: AtomicU64,
     /// Metrics of the deletions that have not ended.
     asked: AtomicU64,
     done: AtomicU64,
@@ -95,6 +104,11 @@ impl Deletion {
     /// Metrics deleted since the start.
     pub(crate) fn deleted(&self) -> u64 {
         self.counters.deleted.load(Relaxed)
+    }
+
+    /// Metrics deleted since the start because they had no points for long.
+    pub(crate) fn expired(&self) -> u64 {
+        self.counters.idle.load(Relaxed)
     }
 
     /// Metrics of the current deletions that are done, and all of them.
@@ -139,7 +153,7 @@ impl Deletion {
             let mut memtable = self.memtable.lock();
             let names = self.registry.read();
             let exists = |id: &MetricId| !names.name(*id).is_empty();
-            let is_meant = |id: &MetricId| condition == Condition::Always || !memtable.has_points(*id);
+            let is_meant = |id: &MetricId| condition == Condition::Always || memtable.is_idle(*id);
             let gone: Vec<MetricId> = group.iter().copied().filter(exists).filter(is_meant).collect();
             drop(names);
             let now = self.clock.now();
@@ -156,6 +170,9 @@ impl Deletion {
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
         self.counters.deleted.fetch_add(removed as u64, Relaxed);
+        if condition == Condition::WithoutPoints {
+            self.counters.idle.fetch_add(removed as u64, Relaxed);
+        }
         let in_journal = async {
             self.journal.append_names()?;
             let synced = tokio::time::timeout(PATIENCE, self.journal.synced()).await;

@@ -52,6 +52,7 @@ mod stats;
 mod store_health;
 mod supervisor;
 
+mod idle;
 mod ingest;
 mod opening;
 mod options;
@@ -60,6 +61,7 @@ pub use accept::{Acceptor, BATCH_POINTS, Batch, NameLimits, PrefixLimit, RejectE
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};
+pub use idle::{IdleMetrics, Pass};
 pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};
 pub use protocol::Protocol;

@@ -156,6 +156,8 @@ counters! {
         |stats| stats.new_metrics.created();
     deleted: u64, total "plumbago_deleted_total", "Metrics deleted, those that expired included.",
         |stats| stats.deletion.deleted();
+    expired: u64, total "plumbago_expired_metrics_total", "Metrics deleted because they had no points for long.",
+        |stats| stats.deletion.expired();
     stalled_seconds: f64, total "plumbago_stalled_seconds_total",
         "Time that receivers waited for room, all connections together.",
         |stats| stats.back_pressure.waited_seconds();

@@ -30,10 +30,10 @@ use crate::{
     readiness::Readiness,
     rules_watcher::RulesWatcher,
     self_metrics::SelfMetrics,
-    settings::{Fsync, Settings},
+    settings::{Fsync, IdleAfter, Settings},
     stop::{Running, Signals},
     trash::Emptying,
-    upkeep::{self, Newest},
+    upkeep::{self, Idle, Newest},
 };
 
 /// Runs the server until a signal stops it.
@@ -202,6 +202,10 @@ fn background(
         counters: metrics.scrub.clone(),
     };
     background.spawn(supervisor.run("scrub", move || scrub.clone().run()));
+    // The names in Cassandra's tables belong to all who write them.
+    if let Some(idle) = idle(settings, node, &newest).filter(|_| node.has_points) {
+        background.spawn(supervisor.run("expiry of metrics", move || idle.clone().run()));
+    }
     background.spawn(supervisor.run("trash", move || emptying.clone().run()));
     let (points, every) = (node.store.points.clone(), settings.data.expire_every);
     background
@@ -216,6 +220,17 @@ fn background(
         background.spawn(supervisor.run("own metrics", move || own.clone().store(every)));
     }
     background
+}
+
+/// The expiry of metrics; `None` where the settings turn it off.
+fn idle(settings: &Settings, node: &Node, newest: &Newest) -> Option<Idle> {
+    let shortest = match settings.limits.idle_after {
+        IdleAfter::Retention => None,
+        IdleAfter::Time(time) => Some(time),
+        IdleAfter::Never => return None,
+    };
+    let (ingest, newest, damage) = (node.ingest.clone(), newest.clone(), node.damage.clone());
+    Some(Idle { ingest, newest, damage, shortest, every: settings.data.expire_every })
 }
 
 fn query_limits(settings: &Settings) -> api::Limits {

@@ -3,9 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use host::JudgingTime;
+use ingest::{IdleMetrics, Ingest, Pass};
 use metadata::Registry;
 use metric::Timestamp;
-use store::PointStore;
+use store::{DamageLog, PointStore};
 
 /// Interval between two merges of new names into the path index.
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
@@ -32,5 +33,45 @@ pub async fn expire(points: Arc<dyn PointStore>, time: Arc<JudgingTime>, newest:
             tracing::error!(%error, "cannot delete expired points; retrying");
         }
         tokio::time::sleep(every.max(Duration::from_secs(1))).await;
+    }
+}
+
+/// What finding idle metrics needs.
+#[derive(Clone)]
+pub struct Idle {
+    pub ingest: Arc<Ingest>,
+    pub newest: Newest,
+    pub damage: DamageLog,
+    /// Metrics without points for this long are deleted, if that is less than their retention.
+    pub shortest: Option<Duration>,
+    pub every: Duration,
+}
+
+impl Idle {
+    /// Deletes metrics without points for long. Waits while the clock is in doubt, while nothing is stored, and from the
+    /// first damage until the next start: what is missing may have been theirs.
+    pub async fn run(self) {
+        let mut idle = IdleMetrics::new(self.ingest.clone(), self.shortest);
+        let mut is_stopped = false;
+        loop {
+            tokio::time::sleep(self.every.max(Duration::from_secs(1))).await;
+            let is_damaged = self.damage.totals().0 > 0;
+            if is_damaged && !is_stopped {
+                tracing::warn!("damage was found: until the next start, metrics without points for long are kept");
+            }
+            is_stopped = is_damaged;
+            let time = || {
+                (self.newest)()
+                    .filter(|_| self.damage.totals().0 == 0)
+                    .and_then(|at| self.ingest.time().expiry(Some(at)))
+            };
+            match idle.pass(time).await {
+                Ok(Pass { deleted: 0, damaged: 0, .. }) => {}
+                Ok(Pass { read, deleted, damaged }) => {
+                    tracing::info!(deleted, read, damaged, "deleted metrics without points for long");
+                }
+                Err(error) => tracing::error!(%error, "metrics without points for long are not all deleted; retrying"),
+            }
+        }
     }
 }

@@ -26,6 +26,8 @@ pub struct ScriptedDriver {
     pub is_down: AtomicBool,
     /// While true, the same calls panic.
     pub panics: AtomicBool,
+    /// While true, what is read is damaged.
+    pub is_damaged: AtomicBool,
     /// Where writes of points wait.
     pub writes: Gate,
     /// Where syncs and writes of metrics wait.
@@ -69,7 +71,9 @@ impl PointStore for ScriptedDriver {
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
             self.answer()?;
-            self.memory.fetch(fetches).await
+            let mut cells = self.memory.fetch(fetches).await?;
+            cells.iter_mut().for_each(|cells| cells.is_damaged |= self.is_damaged.load(SeqCst));
+            Ok(cells)
         })
     }
 

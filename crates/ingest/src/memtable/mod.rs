@@ -234,6 +234,17 @@ impl LockedMemtable<'_> {
         self.slots.is_pending(metric) || self.slots.has_job(metric)
     }
 
+    /// Whether no points of a metric are in memory, on their way to the store or in the journal alone, nor were stored
+    /// since jobs are noted.
+    pub(crate) fn is_idle(&self, metric: MetricId) -> bool {
+        !self.has_points(metric) && !self.slots.was_stored(metric) && !self.memtable.back_pressure.is_spilling()
+    }
+
+    /// Notes from now on, or no longer, which metrics' jobs are stored, for [`LockedMemtable::is_idle`].
+    pub(crate) fn note_stored(&mut self, is_noting: bool) {
+        self.slots.note_stored(is_noting);
+    }
+
     /// Whether the rules of this node say how a metric is kept.
     pub(crate) fn is_judged(&self, metric: MetricId) -> bool {
         self.slots.is_judged(metric)

@@ -1,6 +1,9 @@
 //! The slots of every metric.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use carbon::RejectReason;
 use downsample::{Growth, PendingPoints, Stored, WriterPartials};
@@ -83,6 +86,8 @@ pub(super) struct Slots {
     jobs_aside: HashMap<MetricId, Vec<Arc<FlushJob>>>,
     /// Where others write too: metrics that were received for the first time, to be judged by the rules.
     newcomers: Vec<MetricId>,
+    /// The metrics whose jobs were stored since a search for idle metrics began to read; `None` while none reads.
+    stored_lately: Option<HashSet<MetricId>>,
 }
 
 impl Slots {
@@ -94,6 +99,7 @@ impl Slots {
             jobs: HashMap::new(),
             jobs_aside: HashMap::new(),
             newcomers: Vec::new(),
+            stored_lately: None,
         }
     }
 
@@ -109,6 +115,16 @@ impl Slots {
     /// Whether points of a metric are on their way to the store.
     pub(super) fn has_job(&self, metric: MetricId) -> bool {
         self.jobs.contains_key(&metric)
+    }
+
+    /// Notes from now on, or no longer, which metrics' jobs are stored.
+    pub(super) fn note_stored(&mut self, is_noting: bool) {
+        self.stored_lately = is_noting.then(HashSet::new);
+    }
+
+    /// Whether a job of a metric was stored since they are noted.
+    pub(super) fn was_stored(&self, metric: MetricId) -> bool {
+        self.stored_lately.as_ref().is_some_and(|stored| stored.contains(&metric))
     }
 
     pub(super) fn newcomers(&mut self) -> &mut Vec<MetricId> {
@@ -272,6 +288,9 @@ impl Slots {
             return;
         }
         self.jobs.remove(&job.metric);
+        if let Some(stored) = &mut self.stored_lately {
+            stored.insert(job.metric);
+        }
         if self.jobs.is_empty() {
             // The room that a burst of jobs took.
             self.jobs.shrink_to(JOBS_KEPT);

@@ -103,6 +103,10 @@ impl Reader {
         Reader { store, registry, memtable, health, clock, time, counters: ReadCounters::default() }
     }
 
+    pub(crate) fn store(&self) -> &Arc<dyn PointStore> {
+        &self.store
+    }
+
     pub(crate) fn counters(&self) -> &ReadCounters {
         &self.counters
     }

@@ -1,6 +1,7 @@
 //! The program's settings.
 
 mod cluster_kinds;
+mod idle_after;
 mod kinds;
 mod load;
 mod prefix_limits;
@@ -8,6 +9,7 @@ mod show;
 mod table;
 
 pub use cluster_kinds::Hosts;
+pub use idle_after::IdleAfter;
 pub use kinds::{Address, Fsync, Kind, LogFormat, Reserve};
 pub use load::{Overrides, Problem, Sources, load};
 pub use show::{documented_toml, markdown};

@@ -10,6 +10,7 @@ use store_cassandra::{Consistency, Indexes};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
+    idle_after::IdleAfter,
     kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
     prefix_limits::PrefixLimits,
 };
@@ -199,6 +200,10 @@ settings! {
         /// Further limits by the beginning of untagged names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
         /// thousand new ones a minute.
         prefixes: Option<PrefixLimits> = "off";
+        /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
+        /// that, "never" keeps them. Found in the embedded store every data.expire_every, at most a tenth of the time reading;
+        /// not while the clock is in doubt or damage was found since the start. Metrics in Cassandra's tables do not expire here.
+        idle_after: IdleAfter = "retention";
     }
 
     /// Apache Cassandra or ScyllaDB, in BigGraphite's tables, in place of the embedded store. The journal and the metric ids
