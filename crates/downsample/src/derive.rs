@@ -9,7 +9,7 @@ use metric::{Partial, Slot};
 
 use crate::{
     DerivedRow, ReadPlan, StagePoint,
-    rollup::{CoarseStage, PendingSlot, SlotCoverage, rollup},
+    rollup::{CoarseStage, PendingSlot, SlotCoverage, rollup, with_points},
     rows,
 };
 
@@ -135,7 +135,7 @@ impl ReadPlan<'_> {
                     || !is_complete && known.count == 0 && self.is_damaged(index, slot));
             let row = if is_doubtful {
                 // What is stored is right, and so are points that no row counts yet.
-                unwritten.filter(|_| known.count > 0).map(|points| stage.method.merge(*known, points))
+                unwritten.filter(|_| known.count > 0).map(|points| with_points(stage.method, *known, points))
             } else {
                 let coverage = if is_complete { SlotCoverage::Complete } else { SlotCoverage::Expiring(*known) };
                 rollup(&stage, children.iter().copied(), pending, coverage)

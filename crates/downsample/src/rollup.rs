@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use metric::{Aggregation, Partial, Policy, Slot};
+use metric::{Aggregation, Partial, Policy, SATURATED_COUNT, Slot};
 
 /// A stage after the first, and how its slots divide.
 #[derive(Debug, Clone, Copy)]
@@ -75,13 +75,25 @@ pub(crate) fn rollup(
             Some(points) => {
                 let all = fold(Partial::NONE);
                 let is_all = row.count.saturating_add(points.count) <= all.count;
-                Some(if is_all { all } else { stage.method.merge(row, points) })
+                Some(if is_all { all } else { with_points(stage.method, row, points) })
             }
             // A row that counts more than its children has more points: the children have expired, or a point was
             // written to the slot directly. (In a complete slot, several writers counted one child.)
             None => Some(fold(Partial::NONE)).filter(|all| row.count <= all.count),
         },
     }
+}
+
+/// A stored row with later points that it does not count. A count that stands for more than itself goes on doing so, and a
+/// mean stays the same mean.
+pub(crate) fn with_points(method: Aggregation, row: Partial, points: Partial) -> Partial {
+    let all = method.merge(row, points);
+    if row.count != SATURATED_COUNT {
+        return all;
+    }
+    let is_mean = method == Aggregation::Average;
+    let value = if is_mean { all.value / f64::from(all.count) * f64::from(SATURATED_COUNT) } else { all.value };
+    Partial { value, count: SATURATED_COUNT }
 }
 
 #[cfg(test)]
@@ -113,6 +125,16 @@ mod tests {
         assert_eq!(of(&children, PendingSlot::default(), SlotCoverage::Complete), Some(children[0]));
         let pending = PendingSlot { unwritten: Some(children[0]), ..PendingSlot::default() };
         assert_eq!(of(&children, pending, SlotCoverage::Expiring(row)), Some(partial(10.0, 4)));
+    }
+
+    #[test]
+    fn points_added_to_a_saturated_row_leave_it_complete() {
+        let (row, points) = (partial(2.0 * f64::from(SATURATED_COUNT), SATURATED_COUNT), partial(20.0, 10));
+        for (method, shown) in [(Aggregation::Average, 2.0), (Aggregation::Sum, 65_554.0), (Aggregation::Last, 20.0)] {
+            let all = with_points(method, row, points);
+            assert_eq!(method.finish(all, 86_400, 0.9), shown, "{method}");
+        }
+        assert_eq!(with_points(Aggregation::Sum, partial(1.0, 9), partial(2.0, 1)), partial(3.0, 10));
     }
 
     #[test]
