@@ -1,8 +1,14 @@
 """Backups of a running server: restored, they have the moment that they name; damage is found."""
 
 import json
+import os
+import shutil
+import tempfile
+import threading
 import time
+from pathlib import Path
 
+import requests
 from plumbago import run
 
 
@@ -56,3 +62,117 @@ def test_a_flipped_bit_in_a_backup_is_found_and_not_restored(make_server, tmp_pa
     done = run("restore", made["backup"], str(tmp_path / "restored"))
     assert done.returncode == 1 and "is damaged" in done.stderr
     assert not (tmp_path / "restored").exists()
+
+
+def test_a_backup_has_one_moment_while_points_come_flush_and_are_deleted(make_server, tmp_path):
+    server = make_server()
+    now = int(time.time()) - 3000
+    server.send([("deleted.a", now, 1.0), ("kept.a", now, 1.0)])
+    stop, failures = threading.Event(), []
+    # Each value says how many points of the sender were before it.
+    sent = {"s.a": 0, "s.b": 0}
+
+    def during(work):
+        def run_it():
+            try:
+                while not stop.is_set():
+                    work()
+            except Exception as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=run_it)
+        thread.start()
+        return thread
+
+    def sender(name):
+        def work():
+            first = sent[name]
+            server.send([(name, now + n, float(n)) for n in range(first, min(first + 20, 2900))])
+            sent[name] = min(first + 20, 2900)
+            time.sleep(0.01)
+
+        return work
+
+    def flush():
+        assert requests.post(server.url("/admin/flush"), timeout=30).status_code == 200
+
+    threads = [during(sender(name)) for name in sent] + [during(flush)]
+    made = []
+    try:
+        for _ in range(3):
+            time.sleep(0.3)
+            before = dict(sent)
+            done = backup(server, tmp_path / "backups")
+            made.append((done, before, {name: count + 20 for name, count in sent.items()}))
+            if len(made) == 1:
+                deleted = run("delete", "deleted.a", "--yes", "--http", f"127.0.0.1:{server.ports['http']}")
+                assert deleted.returncode == 0, deleted.stderr
+                server.configure("storage-schemas.conf", "[default]\npattern = .*\nretentions = 1s:8h\n")
+    finally:
+        stop.set()
+        [thread.join() for thread in threads]
+    assert not failures
+    server.stop()
+
+    for number, (done, before, after) in enumerate(made):
+        assert run("verify", done["backup"]).returncode == 0
+        restored = make_server(start=False)
+        assert run("restore", done["backup"], str(restored.data)).returncode == 0
+        restored.start()
+        for name in sent:
+            points = restored.points(name, **{"from": str(now - 1), "until": str(now + 3000)})
+            count = len(points)
+            assert points == {now + n: float(n) for n in range(count)}, (number, name)
+            assert before[name] <= count <= after[name], (number, name, before, count, after)
+        for name, is_there in [("kept.a", True), ("deleted.a", number == 0)]:
+            points = restored.points(name, **{"from": str(now - 1), "until": str(now + 10)})
+            assert points == ({now: 1.0} if is_there else {}), (number, name)
+        restored.stop()
+
+
+def test_a_killed_backup_leaves_nothing_that_looks_whole_and_the_next_one_works(make_server, tmp_path):
+    server = make_server()
+    now = int(time.time())
+    folder = tmp_path / "backups"
+    server.send([(f"m.{n}", now - 100, 1.0) for n in range(200)])
+    for round_ in range(4):
+        assert server.post("/admin/flush").status_code == 200
+        asked = threading.Thread(target=run, args=("backup", folder, "--http", f"127.0.0.1:{server.ports['http']}"))
+        asked.start()
+        time.sleep(0.02 * (round_ + 1))
+        server.kill()
+        asked.join()
+        for found in folder.glob("backup-*") if folder.exists() else []:
+            whole = not found.name.endswith(".unfinished")
+            assert (run("verify", found).returncode == 0) == whole, found
+        server.start()
+    made = backup(server, folder)
+    assert run("verify", made["backup"]).returncode == 0
+    assert not list(folder.glob("*.unfinished")) and not (server.data / ".backup").exists()
+
+
+def test_backups_on_another_file_system_are_copied_once_and_restored_into_a_folder_that_exists(make_server, tmp_path):
+    elsewhere = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path))
+    try:
+        server = make_server()
+        now = int(time.time())
+        server.send([(f"m.{n}", now - i, float(i)) for n in range(50) for i in range(50)])
+        assert server.post("/admin/flush").status_code == 200
+        backup(server, elsewhere)
+        second = backup(server, elsewhere)
+        assert second["linked_files"] > 0, "its rows are those of the first"
+        expected = server.points("m.7", **{"from": "-1h"})
+        server.stop()
+        # The first can go: the second has all that it needs.
+        shutil.rmtree(elsewhere / "backup-000001")
+        restored = make_server(start=False)
+        restored.data.mkdir()
+        (restored.data / "lost+found").mkdir()
+        inode = restored.data.stat().st_ino
+        done = run("restore", elsewhere, restored.data)
+        assert done.returncode == 0, done.stderr
+        assert restored.data.stat().st_ino == inode, "a mount point cannot be replaced"
+        restored.start()
+        assert restored.points("m.7", **{"from": "-1h"}) == expected and len(expected) == 50
+    finally:
+        shutil.rmtree(elsewhere)

@@ -20,6 +20,6 @@ pub use error::BackupError;
 pub use make::{Made, make};
 pub use manifest::{BackupFile, Manifest, find};
 pub use repair::{Repaired, repair};
-pub use restore::{Restored, restore};
+pub use restore::{RESTORING, Restored, restore};
 pub use scrub::{Scrubbed, scrub_file};
 pub use verify::{Checked, Fault, Report, lock, verify, verify_backup};

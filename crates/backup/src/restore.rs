@@ -21,23 +21,17 @@ pub struct Restored {
     pub bytes: u64,
 }
 
+/// The folder in an existing data folder that has the files until all are there. No server starts while it is there.
+pub const RESTORING: &str = ".restoring";
+
 /// Copies a backup, or the newest one of a folder, to `data`, which must be missing or empty. Every file is compared with
-/// its checksum while it is copied; until all are there, the folder is not named `data`.
+/// its checksum while it is copied; until all are there, a folder that was missing has another name, and one that was
+/// there, as a mount point, has them in [`RESTORING`].
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
     let backup = find(disk, backup)?;
     let manifest = Manifest::read(disk, &backup)?;
-    match disk.read_dir(data) {
-        Ok(entries) if !entries.is_empty() => {
-            return Err(BackupError::Folder(format!(
-                "{} is not empty; name a folder that is missing or empty, and move the old one away first",
-                data.display()
-            )));
-        }
-        Ok(_) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(BackupError::io("reading", data)(error)),
-    }
-    let draft = draft_of(data);
+    let is_there = is_there(disk, data)?;
+    let draft = if is_there { data.join(RESTORING) } else { draft_of(data) };
     if disk.exists(&draft) {
         disk.remove_dir_all(&draft).map_err(BackupError::io("removing what an interrupted restore left", &draft))?;
     }
@@ -65,14 +59,43 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
     }
     let finish = || {
         sync_folders(disk, &draft)?;
-        if disk.exists(data) {
-            disk.remove_dir_all(data)?;
+        if is_there {
+            return move_contents(disk, &draft, data);
         }
         disk.rename(&draft, data)?;
-        disk.sync_dir(data.parent().unwrap_or(Path::new(".")))
+        let above = data.parent().filter(|above| !above.as_os_str().is_empty());
+        disk.sync_dir(above.unwrap_or(Path::new(".")))
     };
     finish().map_err(BackupError::io("writing", data))?;
     Ok(Restored { backup, manifest, bytes })
+}
+
+/// Whether the folder is there. It must be empty, but for what the file system or an interrupted restore put there.
+fn is_there(disk: &dyn Disk, data: &Path) -> Result<bool, BackupError> {
+    let entries = match disk.read_dir(data) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(BackupError::io("reading", data)(error)),
+    };
+    if entries.iter().all(|entry| entry.name == "lost+found" || entry.name == RESTORING) {
+        return Ok(true);
+    }
+    let what = if disk.exists(&data.join(RESTORING)) {
+        "has part of an interrupted restore; empty it and restore again"
+    } else {
+        "is not empty; name a folder that is missing or empty, and move the old one away first"
+    };
+    Err(BackupError::Folder(format!("{} {what}", data.display())))
+}
+
+/// Moves what is in a folder of `data` there, and removes the folder last.
+fn move_contents(disk: &dyn Disk, draft: &Path, data: &Path) -> std::io::Result<()> {
+    for entry in disk.read_dir(draft)? {
+        disk.rename(&entry.path, &data.join(&entry.name))?;
+    }
+    disk.sync_dir(data)?;
+    disk.remove_dir_all(draft)?;
+    disk.sync_dir(data)
 }
 
 fn draft_of(data: &Path) -> PathBuf {

@@ -152,6 +152,11 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         }
     }
     compare_with_manifest(disk, data, &mut report);
+    let spec = PathBuf::from("store/spec");
+    if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
+        let fault = Fault::of_file("spec", 0, "is missing");
+        report.files.push(Checked { path: spec, bytes: 0, records: 0, faults: vec![fault] });
+    }
     Ok(report)
 }
 

@@ -144,10 +144,14 @@ pub struct Scrub {
 /// The shortest time between the beginnings of two rounds.
 const ROUND: Duration = Duration::from_secs(3600);
 
+/// The time from the start to the first round, which the start itself has for the disk.
+const FIRST: Duration = Duration::from_secs(300);
+
 impl Scrub {
     pub async fn run(self) {
+        let mut before = FIRST;
         loop {
-            tokio::time::sleep(ROUND).await;
+            tokio::time::sleep(std::mem::replace(&mut before, ROUND)).await;
             for file in self.embedded.files() {
                 let (this, path) = (self.clone(), Path::new("store").join(file.path));
                 let read = tokio::task::spawn_blocking(move || this.read(&path)).await;

@@ -20,6 +20,12 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
     let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
+    let restoring = data.join(backup::RESTORING);
+    anyhow::ensure!(
+        !host.disk.exists(&restoring),
+        "{} is there: a restore into this folder was interrupted; empty the folder and restore again",
+        restoring.display()
+    );
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
         reserve_bytes,

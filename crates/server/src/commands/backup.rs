@@ -69,6 +69,9 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
 /// Reads all of a data folder or a backup; fails if something cannot be read.
 pub fn verify(options: &VerifyOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let disk = &*host.disk;
+    if options.folder.extension().is_some_and(|ending| ending == "unfinished") {
+        bail!("{} is of an interrupted backup or restore; the next one removes it", options.folder.display());
+    }
     let report = if disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json")) {
         let _lock = backup::lock(disk, &options.folder)
             .context("a running server reads its files itself; see damage in /admin/status")?;
