@@ -54,7 +54,7 @@ async fn measure(load: &Load) {
     let mut levels: Vec<f64> = (0..load.metrics).map(|i| f64::from(i % 10_000)).collect();
     let random = SeededRandom::new(0x5EED);
     let (mut writing, mut merging, mut of_disk, mut files, mut latency) = (0.0, 0.0, 0.0, 0.0, 0.0);
-    let mut slowest: f64 = 0.0;
+    let (mut reading, mut slowest) = (0.0, 0.0_f64);
     for flush in 0..load.flushes {
         let from = first + flush * load.slots;
         for metrics in (0..load.metrics).collect::<Vec<_>>().chunks(512) {
@@ -73,7 +73,9 @@ async fn measure(load: &Load) {
             clock.advance(Duration::from_secs(load.every) / 20);
         }
         merging += cpu_seconds() - start;
+        let start = cpu_seconds();
         let took = query(&driver, load, finest, from + load.slots).await;
+        reading += cpu_seconds() - start;
         latency += took;
         slowest = slowest.max(took);
         clock.advance(Duration::from_secs(load.every) / 2);
@@ -94,7 +96,7 @@ async fn measure(load: &Load) {
     let settled: u64 = driver.files().iter().map(|file| file.bytes).sum();
     println!(
         "{:>6}, {} stages: {:.3} B/point in the second half, {:.3} settled; CPU ns/point: {:.0} written, {:.0} merged, {:.0} settled; \
-         {:.1} files, {} merges of {:.1} MiB in all; 1000 x 1440: {:.1} ms, at most {slowest:.1}",
+         {:.1} files, {} merges of {:.1} MiB in all; 1000 x 1440: {:.1} ms, at most {slowest:.1}, {:.1} ms of CPU",
         load.name,
         load.coarse.len() + 1,
         of_disk / (flushes / 2.0),
@@ -106,6 +108,7 @@ async fn measure(load: &Load) {
         status.merges,
         status.merged_bytes as f64 / f64::from(1 << 20),
         latency / flushes,
+        reading * 1e3 / flushes,
     );
 }
 

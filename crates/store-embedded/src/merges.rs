@@ -63,25 +63,31 @@ impl Merges {
         }
         *retry_at = None;
         self.is_short_of_disk.store(false, Relaxed);
-        let mut is_any = true;
-        while is_any {
-            is_any = false;
-            for window in with.points.windows() {
-                if (with.is_stopped)() {
+        loop {
+            match self.merge_one(with) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    self.failed.fetch_add(1, Relaxed);
+                    *retry_at = Some(clock.instant() + AFTER_FAILURE);
+                    tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
                     return;
-                }
-                let Some(range) = due(&**clock, &window) else { continue };
-                match self.merge(with, &window, range) {
-                    Ok(merged) => is_any |= merged,
-                    Err(error) => {
-                        self.failed.fetch_add(1, Relaxed);
-                        *retry_at = Some(clock.instant() + AFTER_FAILURE);
-                        tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
-                        return;
-                    }
                 }
             }
         }
+    }
+
+    /// Runs the smallest merge that is due and has room. False when there is none, or when it was stopped.
+    fn merge_one(&self, with: &MergeWith<'_>) -> Result<bool, StoreError> {
+        for Due { window, range, is_last, .. } in all_due(with.points) {
+            if (with.is_stopped)() {
+                return Ok(false);
+            }
+            if self.merge(with, &window, range, is_last)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Merges every window into one file.
@@ -90,14 +96,20 @@ impl Merges {
         for window in with.points.windows() {
             let files = window.files().len();
             if files > 1 && !window.is_incomplete.load(Relaxed) {
-                self.merge(with, &window, 0..files)?;
+                self.merge(with, &window, 0..files, true)?;
             }
         }
         Ok(())
     }
 
     /// Merges some files of a window. False when there was no room, or the merge was stopped.
-    fn merge(&self, with: &MergeWith<'_>, window: &Window, range: Range<usize>) -> Result<bool, StoreError> {
+    fn merge(
+        &self,
+        with: &MergeWith<'_>,
+        window: &Window,
+        range: Range<usize>,
+        is_last: bool,
+    ) -> Result<bool, StoreError> {
         let files = window.files();
         let files = &files[range];
         let bytes: u64 = files.iter().map(|file| file.len()).sum();
@@ -106,7 +118,7 @@ impl Merges {
             self.is_short_of_disk.store(true, Relaxed);
             return Ok(false);
         }
-        match merge_files(with, window, files) {
+        match merge_files(with, window, files, is_last) {
             Ok(true) => {
                 self.merged.fetch_add(1, Relaxed);
                 self.written_bytes.fetch_add(bytes, Relaxed);
@@ -120,7 +132,12 @@ impl Merges {
     }
 }
 
-fn merge_files(with: &MergeWith<'_>, window: &Window, files: &[Arc<RowFile>]) -> Result<bool, StoreError> {
+fn merge_files(
+    with: &MergeWith<'_>,
+    window: &Window,
+    files: &[Arc<RowFile>],
+    is_last: bool,
+) -> Result<bool, StoreError> {
     let points = with.points;
     let failed = || io_error(format!("merging files in {}", window.dir.display()));
     let flushes = |file: &RowFile| file.header().flushes;
@@ -129,6 +146,7 @@ fn merge_files(with: &MergeWith<'_>, window: &Window, files: &[Arc<RowFile>]) ->
     let merging = Merging {
         shared: &points.shared,
         is_aggregated: window.is_aggregated(),
+        is_last,
         is_deleted: with.is_deleted,
         is_stopped: &|| (with.is_stopped)() || window.is_expired(),
     };
@@ -137,6 +155,27 @@ fn merge_files(with: &MergeWith<'_>, window: &Window, files: &[Arc<RowFile>]) ->
         Err(MergeError::Stopped) => Ok(false),
         Err(MergeError::Io(error)) => Err(failed()(error)),
     }
+}
+
+/// A merge that is due.
+struct Due {
+    window: Arc<Window>,
+    range: Range<usize>,
+    is_last: bool,
+    bytes: u64,
+}
+
+/// The merges that are due, those of the fewest bytes first: they keep files few while a large one would run.
+fn all_due(points: &Points) -> Vec<Due> {
+    let clock = &*points.shared.clock;
+    let of_window = |window: Arc<Window>| {
+        let range = due(clock, &window)?;
+        let bytes = window.files()[range.clone()].iter().map(|file| file.len()).sum();
+        Some(Due { is_last: is_past(clock, &window), window, range, bytes })
+    };
+    let mut due: Vec<Due> = points.windows().into_iter().filter_map(of_window).collect();
+    due.sort_by_key(|due| due.bytes);
+    due
 }
 
 /// The files of a window that are to be merged now.
@@ -148,14 +187,19 @@ fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
     let mib = (bytes.iter().sum::<u64>() >> 20) as u32;
     let quiet = QUIET + QUIET_FOR_EACH_MIB * mib;
     let idle = clock.instant().saturating_duration_since(window.last_flush(clock.instant()));
-    let (table, number) = window.key;
-    let end = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) * i64::from(table.stage.resolution());
     choose(&WindowForMerge {
         bytes: &bytes,
         is_quiet: quiet < idle,
-        is_past: end < clock.now(),
-        is_coarse: table.aggregated,
+        is_past: is_past(clock, window),
+        is_coarse: window.is_aggregated(),
     })
+}
+
+/// Whether all slots of a window are past.
+fn is_past(clock: &dyn Clock, window: &Window) -> bool {
+    let (table, number) = window.key;
+    let end = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) * i64::from(table.stage.resolution());
+    end < clock.now()
 }
 
 /// Bytes that merges have to write until every window is one file.

@@ -128,6 +128,7 @@ impl RowRepair<'_> {
         let merging = Merging {
             shared: self.shared,
             is_aggregated: header.table.aggregated,
+            is_last: false,
             is_deleted: &|_| false,
             is_stopped: &|| false,
         };

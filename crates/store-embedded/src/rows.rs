@@ -1,6 +1,6 @@
 //! Rows of points: a metric's slots of one group, coded and decoded.
 
-use codec::{Codec, Damaged};
+use codec::{Codec, Damaged, Segment, segments};
 
 use crate::row_key::GROUP_SLOTS;
 
@@ -10,6 +10,9 @@ pub(crate) struct Recoder {
     codec: Codec,
     values: Vec<f64>,
     counts: Vec<u32>,
+    /// The rows of a join, one behind the other, and their segments.
+    joined: Vec<u8>,
+    segments: Vec<Segment>,
 }
 
 impl Recoder {
@@ -36,15 +39,58 @@ impl Recoder {
         is_aggregated: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Damaged> {
-        let slots = GROUP_SLOTS as usize;
-        self.values.clear();
-        self.values.resize(slots, f64::NAN);
-        self.counts.clear();
-        self.counts.resize(if is_aggregated { slots } else { 0 }, 0);
-        for row in rows {
-            self.codec.decode(row, 0..slots, &mut self.values, &mut self.counts)?;
+        self.recode_slots(rows, 0..GROUP_SLOTS as usize, is_aggregated, out)
+    }
+
+    /// Appends the segments of all rows to `out`. `kept` says how many of them stay as they are, first to last; the
+    /// others, if there are any, become one.
+    pub(crate) fn join<'a>(
+        &mut self,
+        rows: impl IntoIterator<Item = &'a [u8]>,
+        is_aggregated: bool,
+        kept: impl FnOnce(&[Segment]) -> usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
+        let mut joined = std::mem::take(&mut self.joined);
+        joined.clear();
+        rows.into_iter().for_each(|row| joined.extend_from_slice(row));
+        self.segments.clear();
+        let mut answer = Ok(());
+        for segment in segments(&joined) {
+            match segment {
+                Ok(segment) => self.segments.push(segment),
+                Err(damaged) => answer = Err(damaged),
+            }
         }
-        self.codec.encode(0, &self.values, &self.counts, out);
+        if answer.is_ok() {
+            let tail = &self.segments[kept(&self.segments)..];
+            let start = tail.first().map_or(joined.len(), |segment| segment.bytes.start);
+            out.extend_from_slice(&joined[..start]);
+            let first = tail.iter().map(|segment| segment.slots.start).min();
+            let end = tail.iter().map(|segment| segment.slots.end).max();
+            if let (Some(first), Some(end)) = (first, end) {
+                answer = self.recode_slots([&joined[start..]], first..end, is_aggregated, out);
+            }
+        }
+        self.joined = joined;
+        answer
+    }
+
+    fn recode_slots<'a>(
+        &mut self,
+        rows: impl IntoIterator<Item = &'a [u8]>,
+        slots: std::ops::Range<usize>,
+        is_aggregated: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Damaged> {
+        self.values.clear();
+        self.values.resize(slots.len(), f64::NAN);
+        self.counts.clear();
+        self.counts.resize(if is_aggregated { slots.len() } else { 0 }, 0);
+        for row in rows {
+            self.codec.decode(row, slots.clone(), &mut self.values, &mut self.counts)?;
+        }
+        self.codec.encode(slots.start, &self.values, &self.counts, out);
         Ok(())
     }
 }
@@ -92,6 +138,30 @@ mod tests {
         let opening = store::Incarnation { id: 0x83ab_0f15_77c2_9d04, first_id: MetricId(0) };
         let identity = store::Identity { store: 0x5f0c_e2d1_94a7_3b68_5f0c_e2d1_94a7_3b68, chain: vec![opening] };
         assert_eq!(block("spec"), crate::spec::text_of(&identity));
+    }
+
+    #[test]
+    fn joined_rows_keep_their_first_segments_and_all_slots() {
+        let mut recoder = Recoder::default();
+        let rows: Vec<Vec<u8>> = (0..4)
+            .map(|i| {
+                let (mut row, from) = (Vec::new(), 10.0 * f64::from(i));
+                recoder.append(10 * i as usize, &[from, f64::NAN, from + 2.5], &[1, 0, 3], &mut row);
+                row
+            })
+            .collect();
+        let mut all = Vec::new();
+        recoder.recode(rows.iter().map(Vec::as_slice), true, &mut all).unwrap();
+        for kept in 0..=4 {
+            let mut row = Vec::new();
+            recoder.join(rows.iter().map(Vec::as_slice), true, |_| kept, &mut row).unwrap();
+            assert_eq!(codec::segments(&row).count(), 4.min(kept + 1));
+            assert!(row.starts_with(&rows[..kept].concat()));
+            let mut one = Vec::new();
+            recoder.recode([&row[..]], true, &mut one).unwrap();
+            assert_eq!(one, all);
+        }
+        assert!(recoder.join([&[0xff_u8; 3][..]], true, |_| 0, &mut Vec::new()).is_err());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod policy;
 mod run;
+mod tail;
 
 pub(crate) use policy::{Window as WindowForMerge, choose, debt};
 pub(crate) use run::{MergeError, Merging};

@@ -1,8 +1,9 @@
-//! One merge: the rows of some files, each key once, coded as one segment.
+//! One merge: the rows of some files, each key once.
 //!
 //! 1. Each file has a cursor at its next row. The lowest key of all cursors is next.
-//! 2. A row that one file has is copied. One that several files have is coded again: later flushes win, and a slot
-//!    without a value leaves what is below it.
+//! 2. A row that one file has is copied. Of one that several files have, the tail is coded again (see `tail`): later
+//!    flushes win, and a slot without a value leaves what is below it. The last merge of a window codes each row as one
+//!    segment.
 //! 3. A block that cannot be read is copied to `damaged/` as it is, reported, and left out. A disk that fails to read
 //!    ends the merge: it may work later.
 
@@ -11,6 +12,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use codec::Segment;
 use metric::MetricId;
 use store::Damage;
 
@@ -20,6 +22,8 @@ use crate::{
     row_key::RowKey,
     rows::Recoder,
 };
+
+use super::tail::kept;
 
 /// Bytes that are copied to `damaged/` at once, at most.
 const MOST_DAMAGED: u64 = 64 << 20;
@@ -43,6 +47,8 @@ impl From<std::io::Error> for MergeError {
 pub(crate) struct Merging<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) is_aggregated: bool,
+    /// Whether the window is past: each row becomes one segment.
+    pub(crate) is_last: bool,
     /// Whether a metric was deleted: its rows are left out.
     pub(crate) is_deleted: &'a (dyn Fn(MetricId) -> bool + Send + Sync),
     /// Called for each block; ends the merge when it returns true.
@@ -82,11 +88,14 @@ impl Merging<'_> {
     ) -> Result<(), MergeError> {
         let at_key = || cursors.iter().filter(|cursor| cursor.key() == Some(key));
         let mut rows = at_key().map(Cursor::row);
-        if let (Some(row), None) = (rows.next(), rows.next()) {
+        if let (Some(row), None) = (rows.next(), rows.next())
+            && (!self.is_last || codec::segments(row).nth(1).is_none())
+        {
             return Ok(writer.push(key, row)?);
         }
         one.clear();
-        if recoder.recode(at_key().map(Cursor::row), self.is_aggregated, one).is_err() {
+        let kept = |segments: &[Segment]| if self.is_last { 0 } else { kept(segments, self.is_aggregated) };
+        if recoder.join(at_key().map(Cursor::row), self.is_aggregated, kept, one).is_err() {
             let mut readable = Vec::new();
             for cursor in at_key() {
                 let mut alone = Vec::new();

@@ -41,7 +41,24 @@ impl<'a> Bytes<'a> {
     }
 
     /// Unsigned LEB128.
+    #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, Bad> {
+        // Nearly all have one or two bytes, and a search of a block reads hundreds.
+        match *self.0 {
+            [byte @ ..0x80, ref left @ ..] => {
+                self.0 = left;
+                Ok(u64::from(byte))
+            }
+            [low, high @ ..0x80, ref left @ ..] => {
+                self.0 = left;
+                Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    #[cold]
+    fn long_varint(&mut self) -> Result<u64, Bad> {
         let mut n = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
