@@ -1,6 +1,7 @@
 //! The journal: any segment is read without harm, and damage loses no record but its own.
 #![no_main]
 
+use host::Now;
 use ingest::wal::{Record, RecordWriter, ResolvedPoint, replay};
 use libfuzzer_sys::fuzz_target;
 use metric::MetricId;
@@ -31,15 +32,15 @@ fuzz_target!(|input: &[u8]| {
     let segment: Vec<u8> = input
         .split(|&byte| byte == b'\n')
         .enumerate()
-        .flat_map(|(i, payload)| record(1 + (i % 3) as u8, payload))
+        .flat_map(|(i, payload)| record(1 + (i % 5) as u8, payload))
         .collect();
     read(&segment);
 
     // The input as damage between two good records: both are read.
     let point = |metric| ResolvedPoint { metric: MetricId(metric), time: 1_700_000_000, value: 1.5 };
     let (first, last) = (
-        RecordWriter::default().points(1, &[point(1)]).to_vec(),
-        RecordWriter::default().points(2, &[point(2)]).to_vec(),
+        RecordWriter::default().points(Now::at(1), &[point(1)]).to_vec(),
+        RecordWriter::default().points(Now::at(2), &[point(2)]).to_vec(),
     );
     let (_, _, between) = read(&[&first[..], input, &last].concat());
     let expected = |metric: u32| vec![(metric, 1_700_000_000, 1.5f64.to_bits())];

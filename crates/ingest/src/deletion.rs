@@ -174,7 +174,7 @@ impl Deletion {
             self.counters.idle.fetch_add(removed as u64, Relaxed);
         }
         let in_journal = async {
-            self.journal.append_names()?;
+            self.journal.append_names().await?;
             let synced = tokio::time::timeout(PATIENCE, self.journal.synced()).await;
             synced.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
         };

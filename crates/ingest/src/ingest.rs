@@ -212,18 +212,25 @@ impl Ingest {
         self.end_tasks().await;
         // The jobs of a cycle that was cut off are still being written; this one waits for them.
         self.stats.cycle.run_once().await?;
-        self.stats.journal.sync()
+        self.stats.journal.elsewhere(|journal| journal.sync()).await?
     }
 
     /// As [`Ingest::close`], for as long as the store takes points: when it has taken none for `patience`, points in
     /// memory stay in the journal, which is on the disk when this returns, and the next start replays them.
     ///
     /// # Errors
-    /// [`FlushError::Store`] has the store's message and what stays.
+    /// [`FlushError::Store`] has the store's message and what stays; [`FlushError::JournalStuck`] says that even this is not
+    /// promised.
     pub async fn close_patiently(&self, patience: Duration) -> Result<(), FlushError> {
         self.end_tasks().await;
         let written = self.stats.cycle.run_once_patiently(patience).await;
-        self.stats.journal.sync().map_err(FlushError::Journal)?;
+        let journal = &self.stats.journal;
+        tokio::select! {
+            synced = journal.elsewhere(|journal| journal.sync()) => {
+                synced.and_then(|synced| synced).map_err(FlushError::Journal)?;
+            }
+            () = journal.given_up(patience) => return Err(FlushError::JournalStuck { patience }),
+        }
         written
     }
 

@@ -34,6 +34,8 @@ mod policy_table;
 mod spill;
 mod wait_time;
 
+mod journal_ids;
+
 mod deletion;
 mod flush;
 mod policy_changes;

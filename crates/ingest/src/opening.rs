@@ -1,33 +1,33 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use carbon::Rules;
-use host::{Clock, JudgingTime};
+use host::{Clock, DamagedFolder, JudgingTime};
 use metadata::Registry;
-use store::Store;
+use store::{Identity, Store};
 
 use crate::{
-    accept::{Acceptor, AcceptorParts, NameLimits, NewMetrics, Resolver, Sync},
+    accept::{Acceptor, AcceptorParts, AppendQueue, AppendQueueParts, NameLimits, NewMetrics, Resolver, Sync},
     active_rules::ActiveRules,
     back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
     deletion::{Deletion, DeletionCounters},
-    flush::{Aside, CycleParts, FlushCycle, ReadBack, ReadBackParts, RowWriter, RowWriterParts},
+    flush::{Aside, CycleParts, FlushCycle, ReadBack, ReadBackParts, ReadFrom, RowWriter, RowWriterParts},
     ingest::Ingest,
     memtable::Memtable,
     options::{IngestError, IngestOptions},
     outage_log::OutageLog,
     policy_changes::PolicyChanges,
-    policy_table::{JournalPolicyIds, Policies},
+    policy_table::Policies,
     read::Reader,
-    recovery::{self, Recovered},
+    recovery::{self, Recovered, Recovery},
     registration::Registration,
     spill::Spill,
     stats::Stats,
     store_health::StoreHealth,
     supervisor::Supervisor,
-    wal::{Folder, Journal, JournalSize},
+    wal::{Folder, Journal, JournalDamage, JournalOptions, JournalSize, WriterIdentity},
 };
 
 /// How long a start waits until the store has accepted the points of replaced policies.
@@ -46,12 +46,15 @@ impl Ingest {
         rules: Rules,
     ) -> Result<Arc<Ingest>, IngestError> {
         let memory = Memory::new(&options, store.into(), registry);
-        let (journal, mut recovered) = memory
-            .recover(&options)
-            .map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })?;
+        let damage = options.damaged();
+        let mut recovered = memory.recover(&options, &damage)?;
+        let identity = memory.begin().await?;
+        let journal = memory.open_journal(&options, identity.clone())?;
+        recovery::count(&recovered.restored, &journal);
+        let from = recovered.reading(identity);
         let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
         let jobs = std::mem::take(&mut recovered.jobs);
-        let ingest = owners.start(&options, recovered);
+        let ingest = owners.start(&options, recovered, from, damage);
         if !jobs.is_empty() {
             let Stats { writer, journal, memtable, .. } = &ingest.stats;
             let write = recovery::write_jobs(jobs, writer.clone(), journal.clone(), memtable.clone());
@@ -91,14 +94,49 @@ impl Memory {
         Memory { clock, time, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
     }
 
-    /// Reads the existing segments, and opens the journal after them.
-    fn recover(&self, options: &IngestOptions) -> io::Result<(Arc<Journal>, Recovered)> {
-        let folder = Folder::new(options.host.disk.clone(), &options.journal_dir);
-        let limit = options.memory_limit_bytes;
-        let recovered = recovery::recover(&folder, &self.registry, &self.policies, &self.memtable, limit)?;
-        let journal = Journal::open(options.host.clone(), &options.journal_dir, self.journal_size.clone())?;
-        recovery::count(&recovered.restored, &journal);
-        Ok((Arc::new(journal), recovered))
+    /// Reads the existing segments.
+    fn recover(&self, options: &IngestOptions, damage: &JournalDamage) -> Result<Recovered, IngestError> {
+        self.registry.never_give_below(self.store.names.next_id());
+        recovery::recover(Recovery {
+            folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
+            damage,
+            identity: self.store.names.identity(),
+            registry: &self.registry,
+            policies: &self.policies,
+            memtable: &self.memtable,
+            memory_limit: options.memory_limit_bytes,
+        })
+    }
+
+    /// Begins an opening of the store. It distinguishes the ids from here on from those of a copy that goes on elsewhere.
+    async fn begin(&self) -> Result<Identity, IngestError> {
+        let end = self.registry.read().end();
+        let identity = self.store.names.begin(end).await?;
+        if let Some(opening) = identity.chain.last() {
+            self.registry.never_give_below(opening.first_id);
+        }
+        Ok(identity)
+    }
+
+    /// Opens the journal behind the existing segments.
+    fn open_journal(&self, options: &IngestOptions, identity: Identity) -> Result<Arc<Journal>, IngestError> {
+        let registry = self.registry.clone();
+        let next_id = Box::new(move || registry.read().end());
+        let journal = JournalOptions {
+            identity: WriterIdentity { identity, next_id },
+            memory_limit: options.memory_limit_bytes,
+            size: self.journal_size.clone(),
+        };
+        let journal = Journal::open(options.host.clone(), &options.journal_dir, journal);
+        journal.map(Arc::new).map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
+    }
+}
+
+impl IngestOptions {
+    /// Where bytes of the journal go that cannot be used.
+    fn damaged(&self) -> JournalDamage {
+        let data = self.data_dir.as_deref().unwrap_or(&self.journal_dir);
+        JournalDamage::new(DamagedFolder::new(&self.host, data), self.host.clock.clone(), self.damage.clone())
     }
 }
 
@@ -158,10 +196,16 @@ impl Owners {
             self.registration.clone(),
             limits,
         ));
-        let acceptor = Acceptor::new(AcceptorParts {
-            resolver: Resolver::new(registry.clone(), self.rules.clone(), new_metrics.clone()),
+        let queue = AppendQueue::new(AppendQueueParts {
             journal: self.journal.clone(),
             memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            spill: self.spill.clone(),
+        });
+        let acceptor = Acceptor::new(AcceptorParts {
+            queue: Arc::new(queue),
+            resolver: Resolver::new(registry.clone(), self.rules.clone(), new_metrics.clone()),
+            journal: self.journal.clone(),
             back_pressure: back_pressure.clone(),
             spill: self.spill.clone(),
             clock: clock.clone(),
@@ -200,7 +244,7 @@ impl Owners {
         })
     }
 
-    fn read_back(&self, ids: JournalPolicyIds) -> ReadBack {
+    fn read_back(&self, from: ReadFrom, damage: JournalDamage) -> ReadBack {
         let Memory { registry, policies, back_pressure, memtable, .. } = &self.memory;
         let parts = ReadBackParts {
             registry: registry.clone(),
@@ -210,16 +254,24 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             spill: self.spill.clone(),
             writer: self.writer.clone(),
+            registration: self.registration.clone(),
+            damage,
         };
-        ReadBack::new(parts, ids)
+        ReadBack::new(parts, from)
     }
 
     /// Makes the owners that points come and go by, and spawns every task.
-    fn start(self, options: &IngestOptions, recovered: Recovered) -> Arc<Ingest> {
+    fn start(
+        self,
+        options: &IngestOptions,
+        recovered: Recovered,
+        from: ReadFrom,
+        damage: JournalDamage,
+    ) -> Arc<Ingest> {
         let (acceptor, new_metrics) = self.acceptor(options.sync, options.name_limits.clone());
         let policy_changes = Arc::new(self.policy_changes());
         let cycle = Arc::new(self.cycle(policy_changes.clone()));
-        let read_back = Arc::new(self.read_back(recovered.ids));
+        let read_back = Arc::new(self.read_back(from, damage));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
         let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
         let is_shared = store.shared.is_some();

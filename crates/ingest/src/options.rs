@@ -29,6 +29,9 @@ pub struct IngestOptions {
     pub name_limits: NameLimits,
     /// Where damage of the journal is reported.
     pub damage: DamageLog,
+    /// The data folder, in whose `damaged/` bytes of the journal are kept that cannot be used; without one, the journal's
+    /// folder.
+    pub data_dir: Option<PathBuf>,
 }
 
 impl Default for IngestOptions {
@@ -43,6 +46,7 @@ impl Default for IngestOptions {
             flush_after: Duration::from_secs(3600),
             name_limits: NameLimits::default(),
             damage: DamageLog::new(),
+            data_dir: None,
         }
     }
 }
@@ -57,6 +61,31 @@ pub enum IngestError {
         dir: PathBuf,
         /// The system's error.
         source: io::Error,
+    },
+    /// The journal has a segment of a later version of the format.
+    #[error(
+        "the journal segment {file} has version {version} of its format, and this program reads versions 1 and 2; \
+         nothing was changed; start the later version of the program that wrote it"
+    )]
+    NewerJournal {
+        /// The segment.
+        file: PathBuf,
+        /// Its version.
+        version: String,
+    },
+    /// The journal was written with another store.
+    #[error(
+        "the journal in {dir} belongs to the store {theirs:032x}, and the store next to it is {ours:032x}; replaying it \
+         could give points to other metrics, so nothing was changed; put the store and the journal of one data folder \
+         together, or move the journal's folder away to start without its points"
+    )]
+    OtherStore {
+        /// The folder of the journal.
+        dir: PathBuf,
+        /// The store of the journal.
+        theirs: u128,
+        /// The store next to it.
+        ours: u128,
     },
     /// The driver.
     #[error(transparent)]

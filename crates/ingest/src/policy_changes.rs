@@ -64,7 +64,7 @@ impl PolicyChanges {
     }
 
     /// Where others write the store too: judges the metrics whose first points were taken out since the last call.
-    pub(crate) async fn judge_newcomers(&self, may_take: MayTake) {
+    pub(crate) async fn judge_newcomers(self: &Arc<PolicyChanges>, may_take: MayTake) {
         let newcomers = self.memtable.lock().newcomers().clone();
         if !newcomers.is_empty() && !self.judge(newcomers.iter().copied(), may_take).await {
             // Only now: the caller may be cancelled before. Others came behind them.
@@ -73,7 +73,7 @@ impl PolicyChanges {
     }
 
     /// Judges these metrics by the rules in force. Returns whether some must be judged again.
-    async fn judge(&self, mut metrics: impl Iterator<Item = MetricId>, may_take: MayTake) -> bool {
+    async fn judge(self: &Arc<PolicyChanges>, mut metrics: impl Iterator<Item = MetricId>, may_take: MayTake) -> bool {
         if self.back_pressure.is_spilling() {
             return true;
         }
@@ -84,7 +84,7 @@ impl PolicyChanges {
             if group.is_empty() {
                 return is_any_unfinished;
             }
-            match self.judge_group(&rules, &group, may_take) {
+            match self.judge_elsewhere(&rules, group, may_take).await {
                 Judged::Postponed => return true,
                 Judged::Superseded => return false,
                 Judged::Changed { jobs, is_unfinished } => {
@@ -96,7 +96,35 @@ impl PolicyChanges {
         }
     }
 
-    fn judge_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId], may_take: MayTake) -> Judged {
+    /// Judges a group on a thread that may wait for the journal's disk.
+    async fn judge_elsewhere(
+        self: &Arc<PolicyChanges>,
+        rules: &Arc<RuleSet>,
+        metrics: Vec<MetricId>,
+        may_take: MayTake,
+    ) -> Judged {
+        let (changes, rules) = (self.clone(), rules.clone());
+        let judged = tokio::task::spawn_blocking(move || {
+            // No point is between the journal and memory: each came before the change in both, or after it in both.
+            let mut exclusive = changes.journal.exclusive();
+            let (judged, is_any_named) = changes.judge_group(&rules, &metrics, may_take);
+            if is_any_named {
+                // Not left to the next batch, which may be long in coming while millions are named. After an error it is:
+                // the names are still to be written.
+                let _ = exclusive.append_names();
+            }
+            judged
+        });
+        match judged.await {
+            Ok(judged) => judged,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is shutting down.
+            Err(_) => Judged::Superseded,
+        }
+    }
+
+    /// Judges a group. Returns also whether metrics were given other policies.
+    fn judge_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId], may_take: MayTake) -> (Judged, bool) {
         let decisions: Vec<Decision> = {
             let names = self.registry.read();
             metrics.iter().map(|&metric| rules.rules.decide(names.name(metric))).collect()
@@ -104,7 +132,7 @@ impl PolicyChanges {
         // The moment of a change says which policy's stages have a point: it must be right.
         let now = self.time.now();
         if !now.is_certain() {
-            return Judged::Postponed;
+            return (Judged::Postponed, false);
         }
         let now = now.low();
         let (mut changed, mut jobs, mut is_unfinished) = (Vec::new(), Vec::new(), false);
@@ -112,10 +140,10 @@ impl PolicyChanges {
             let mut memtable = self.memtable.lock();
             // Spilled points keep the policy under which they were accepted.
             if self.back_pressure.is_spilling() {
-                return Judged::Postponed;
+                return (Judged::Postponed, false);
             }
             if !self.rules.is_current(rules) {
-                return Judged::Superseded;
+                return (Judged::Superseded, false);
             }
             let names = self.registry.read();
             for (&metric, decision) in metrics.iter().zip(decisions) {
@@ -143,13 +171,9 @@ impl PolicyChanges {
                 self.registry.set_policy(metric, policy, now);
             }
         }
-        if !changed.is_empty() {
-            self.registration.add(changed.into_iter().map(|(metric, _)| metric));
-            // Not left to the next batch, which may be long in coming while millions are named. After an error it is:
-            // the names are still to be written.
-            let _ = self.journal.append_names();
-        }
-        Judged::Changed { jobs, is_unfinished }
+        let is_any_named = !changed.is_empty();
+        self.registration.add(changed.into_iter().map(|(metric, _)| metric));
+        (Judged::Changed { jobs, is_unfinished }, is_any_named)
     }
 }
 

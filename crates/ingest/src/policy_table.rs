@@ -66,9 +66,11 @@ impl Policies {
 
     /// Takes in every policy that the registry knows.
     pub(crate) fn refresh(&self) {
+        // Locked first, so that no other caller puts an older table in place of this one.
+        let mut table = self.table.write();
         let count = self.registry.policy_count();
         let all: Vec<Arc<Policy>> = (0..count).map(|id| self.registry.policy(id as PolicyId)).collect();
         let bounds = all.iter().map(|policy| PointBounds::of(policy)).collect();
-        *self.table.write() = Arc::new(PolicyTable { all, bounds });
+        *table = Arc::new(PolicyTable { all, bounds });
     }
 }

@@ -4,20 +4,23 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
+    ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use host::Now;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
-use store::{MetricRecord, PolicyChange};
+use store::{Identity, MetricRecord, PolicyChange};
 
 use crate::{
-    flush::RowWriter,
+    flush::{ReadFrom, RowWriter},
+    journal_ids::{JournalIds, Writer},
     memtable::{FlushJob, LockedMemtable, Memtable},
+    options::IngestError,
     policy_table::{JournalPolicyIds, Policies},
     spill::LeftInJournal,
-    wal::{self, Folder, Journal, Journalled, Points, Record, ResolvedPoint, Segment},
+    wal::{self, Folder, Journal, JournalDamage, Journalled, PlanError, Planned, Points, Record, ResolvedPoint},
 };
 
 /// Jobs written together.
@@ -36,7 +39,8 @@ pub struct Restored {
     pub metrics: u64,
     /// Bytes outside of intact records: a torn tail after a crash, or damage.
     pub damaged_bytes: u64,
-    /// Points whose metric is named nowhere, lost with the record that named it.
+    /// Points whose metric is named nowhere, because the record that named it is lost, or because the store was restored
+    /// from an earlier time: they are kept in the folder for what is damaged.
     pub nameless_points: u64,
 }
 
@@ -53,58 +57,96 @@ pub(crate) struct Recovered {
     pub(crate) jobs: Vec<Arc<FlushJob>>,
     /// The segments that memory had no room for.
     pub(crate) left: LeftInJournal,
-    /// The ids that the journal gives policies.
-    pub(crate) ids: JournalPolicyIds,
+    /// The ids that the journal gives policies, up to where points are left.
+    pub(crate) policies: JournalPolicyIds,
+    /// Whose metric an id of the journal is.
+    pub(crate) ids: JournalIds,
+}
+
+impl Recovered {
+    /// Where the reading back of the points that were left goes on, with a store of this identity.
+    pub(crate) fn reading(&mut self, identity: Identity) -> ReadFrom {
+        let mut ids = std::mem::take(&mut self.ids);
+        ids.set_ours(identity);
+        let left = self.left.segment.map(|segment| (segment, self.left.offset));
+        ReadFrom { policies: std::mem::take(&mut self.policies), ids, left }
+    }
+}
+
+/// Where a recovery reads from, and what it fills.
+pub(crate) struct Recovery<'a> {
+    pub(crate) folder: &'a Folder,
+    pub(crate) damage: &'a JournalDamage,
+    /// The store's, as it was found.
+    pub(crate) identity: Identity,
+    pub(crate) registry: &'a Registry,
+    pub(crate) policies: &'a Policies,
+    pub(crate) memtable: &'a Memtable,
+    /// Bytes of points in memory at which the rest is left.
+    pub(crate) memory_limit: u64,
 }
 
 /// Reads the segments, oldest first, into the memtable until that is full, and metrics that the registry does not have
-/// into the registry. Returns what was found and what is left to be done.
-pub(crate) fn recover(
-    folder: &Folder,
-    registry: &Registry,
-    policies: &Policies,
-    memtable: &Memtable,
-    memory_limit: u64,
-) -> io::Result<Recovered> {
+/// into the registry. Returns what was found and what is left to be done. Every segment is on the disk then.
+pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> {
+    let Recovery { folder, damage, identity, registry, policies, memtable, memory_limit } = recovery;
+    let planned = plan(folder, &identity)?;
+    let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
+    let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
+    if let Some(highest) = ids_given.chain(ids_opened).max() {
+        registry.never_give_below(highest);
+    }
     let mut replay = Replay {
+        folder,
         registry,
         policies,
         memtable: memtable.lock(),
+        ids: JournalIds::new(identity),
+        writer: 0,
         recovered: Recovered::default(),
+        left_ids: None,
+        memory_limit,
         bytes: 0,
         early: HashMap::new(),
+        left_early: HashMap::new(),
+        is_fresh_safe: false,
         points: Vec::new(),
     };
     replay.memtable.ensure_all();
-    let segments = folder.segments()?;
-    let mut segments = segments.iter();
-    for segment in segments.by_ref() {
-        replay.take_segment(folder, segment)?;
-        if replay.bytes > memory_limit {
-            break;
-        }
+    let io = |source| IngestError::Journal { dir: folder.dir().to_owned(), source };
+    for planned in &planned {
+        replay.read_segment(damage, planned).map_err(io)?;
     }
-    let ids = replay.recovered.ids.clone();
-    for segment in segments {
-        replay.leave_segment(folder, segment)?;
+    if !planned.is_empty() {
+        folder.sync_entries().map_err(io)?;
     }
-    let Replay { mut recovered, early, .. } = replay;
+    replay.keep_nameless(damage, &planned).map_err(io)?;
+    let Replay { mut recovered, ids, left_ids, .. } = replay;
+    recovered.policies = left_ids.unwrap_or(recovered.policies);
     recovered.ids = ids;
     recovered.restored.parked_points = recovered.left.points;
-    recovered.restored.nameless_points = early.values().map(|points| points.len() as u64).sum();
-    if recovered.restored.nameless_points > 0 {
-        tracing::error!(
-            points = recovered.restored.nameless_points,
-            "the journal has points of unknown metrics; dropped them"
-        );
-    }
     Ok(recovered)
+}
+
+/// The segments to read. Refuses those of a later program and those of another store.
+fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
+    let dir = || folder.dir().to_owned();
+    let planned = folder.plan().map_err(|error| match error {
+        PlanError::Disk(source) => IngestError::Journal { dir: dir(), source },
+        PlanError::Newer { segment, version } => IngestError::NewerJournal { file: segment.path, version },
+    })?;
+    let stores = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.identity.store));
+    match stores.into_iter().find(|&theirs| theirs != 0 && ours.store != 0 && theirs != ours.store) {
+        Some(theirs) => Err(IngestError::OtherStore { dir: dir(), theirs, ours: ours.store }),
+        None => Ok(planned),
+    }
 }
 
 /// Counts what was found, once the journal is open.
 pub(crate) fn count(restored: &Restored, journal: &Journal) {
     journal.counters().replayed_points.store(restored.points, Relaxed);
     journal.counters().damaged_bytes.store(restored.damaged_bytes, Relaxed);
+    journal.counters().nameless_points.store(restored.nameless_points, Relaxed);
 }
 
 /// Stores the jobs in their order: those of one metric one after the other. Others may be taken afterwards.
@@ -129,83 +171,104 @@ pub(crate) async fn write_jobs(
 }
 
 struct Replay<'a> {
+    folder: &'a Folder,
     registry: &'a Registry,
     policies: &'a Policies,
     memtable: LockedMemtable<'a>,
+    ids: JournalIds,
+    /// Who wrote the segment that is read.
+    writer: Writer,
     recovered: Recovered,
+    /// The ids of policies where points began to be left.
+    left_ids: Option<JournalPolicyIds>,
+    memory_limit: u64,
     /// Bytes of points in memory.
     bytes: u64,
-    // Points before the record of their metric; an intact journal has none.
-    early: HashMap<MetricId, Vec<(Now, ResolvedPoint)>>,
+    // Points before the record of their metric; an intact journal of this store has none.
+    early: HashMap<(Writer, MetricId), Vec<(Now, ResolvedPoint)>>,
+    /// As `early`, of points that are left: they are read back if they are named by then.
+    left_early: HashMap<(Writer, MetricId), Vec<(Now, ResolvedPoint)>>,
+    /// Whether new ids are above all that the journal has.
+    is_fresh_safe: bool,
     points: Vec<ResolvedPoint>,
 }
 
 impl Replay<'_> {
-    fn take_segment(&mut self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        let bytes = folder.read(segment)?;
-        let found = wal::replay(&bytes, |record| match record {
-            Record::Points { now, points } => self.take_points(now, points),
-            Record::Metrics { now, metrics } => self.take_metrics(now, &metrics),
-            Record::Policy { id, policy } => self.take_policy(id, &policy),
-        });
-        self.recovered.restored.segments += 1;
-        self.recovered.restored.damaged_bytes += found.damaged_bytes;
-        if found.damaged_bytes > 0 {
-            tracing::warn!(
-                file = %segment.path.display(), bytes = found.damaged_bytes, whole_records = found.records,
-                "a journal segment has damaged bytes; replayed its intact records and skipped the rest"
-            );
-        }
-        Ok(())
-    }
-
-    /// Takes only the names of a segment; its points stay there.
-    fn leave_segment(&mut self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        let bytes = folder.read(segment)?;
-        for (length, record) in wal::records(&bytes) {
-            match record {
-                Record::Points { points, .. } => {
-                    self.recovered.left.points += points.len() as u64;
-                    self.recovered.left.bytes += length as u64;
-                }
-                Record::Metrics { now, metrics } => {
-                    // A known metric gets its other policy when the points before are stored.
-                    let new: Vec<_> = {
-                        let names = self.registry.read();
-                        let is_new = |&(metric, _, name): &(MetricId, u16, &str)| {
-                            name.is_empty() || names.name(metric).is_empty()
-                        };
-                        metrics.iter().filter(|metric| is_new(metric)).copied().collect()
-                    };
-                    self.recovered.unregistered.extend(metrics.iter().map(|&(metric, ..)| metric));
-                    self.take_metrics(now, &new);
-                }
-                Record::Policy { id, policy } => self.take_policy(id, &policy),
+    fn read_segment(&mut self, damage: &JournalDamage, planned: &Planned) -> io::Result<()> {
+        let segment = &planned.segment;
+        let bytes = match self.folder.read_patiently(segment) {
+            Ok(bytes) => bytes,
+            // Its names may be lost with it. The ids stay taken: the segment behind it says how far they went.
+            Err(error) if wal::is_damage(&error) => return damage.move_segment(segment, &error),
+            Err(error) => return Err(error),
+        };
+        self.writer = self.ids.begin(planned);
+        let mut records = wal::records(planned.part(&bytes));
+        for (place, record) in records.by_ref() {
+            if self.recovered.left.segment.is_some() || self.memory_limit < self.bytes {
+                self.leave(segment.number, place, record);
+            } else {
+                self.take(record);
             }
         }
         self.recovered.restored.segments += 1;
-        self.recovered.left.segment.get_or_insert(segment.number);
-        Ok(())
+        self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
+        planned.keep_damage(damage, &bytes, &records)?;
+        self.folder.sync(segment)
+    }
+
+    fn take(&mut self, record: Record<'_>) {
+        match record {
+            Record::Points { now, points } => self.take_points(now, points),
+            Record::Metrics { now, metrics } => self.take_metrics(now, &metrics, true),
+            Record::Policy { id, policy } => self.take_policy(id, &policy),
+            Record::Segment { .. } => {}
+        }
+    }
+
+    /// Takes only the names of a record; its points stay in the journal.
+    fn leave(&mut self, segment: u64, place: Range<usize>, record: Record<'_>) {
+        let left = &mut self.recovered.left;
+        if left.segment.is_none() {
+            (left.segment, left.offset) = (Some(segment), place.start);
+            self.left_ids = Some(self.recovered.policies.clone());
+        }
+        match record {
+            Record::Points { now, points } => {
+                left.points += points.len() as u64;
+                left.bytes += place.len() as u64;
+                self.look_for_names(now, points);
+            }
+            // A known metric gets its other policy when the points before are stored.
+            Record::Metrics { now, metrics } => self.take_metrics(now, &metrics, false),
+            Record::Policy { id, policy } => self.take_policy(id, &policy),
+            Record::Segment { .. } => {}
+        }
     }
 
     fn take_policy(&mut self, id: u16, policy: &metric::Policy) {
-        self.recovered.ids.insert(id, self.policies.intern(policy));
+        self.recovered.policies.insert(id, self.policies.intern(policy));
         self.memtable.refresh_policies();
     }
 
-    fn take_metrics(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)]) {
-        self.take_deletions(metrics);
+    fn take_metrics(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)], with_changes: bool) {
         let mut records = Vec::new();
         for &(metric, policy, name) in metrics {
-            if self.recovered.deleted.contains(&metric) {
+            if name.is_empty() {
+                self.restore(std::mem::take(&mut records));
+                self.take_deletion(metric);
                 continue;
             }
+            if self.ids.of(self.writer).resolve(metric).is_some_and(|id| self.recovered.deleted.contains(&id)) {
+                continue;
+            }
+            let (id, is_new) = self.identify(metric, name);
             // Also metrics that the registry has: it may have them from a file of names, and the metrics table not.
-            self.recovered.unregistered.push(metric);
-            let policy = self.recovered.ids.get(&policy).copied();
-            if !self.registry.read().name(metric).is_empty() {
-                if let Some(policy) = policy {
-                    self.change_policy(metric, policy, now);
+            self.recovered.unregistered.push(id);
+            let policy = self.recovered.policies.get(&policy).copied();
+            if !is_new {
+                if let Some(policy) = policy.filter(|_| with_changes) {
+                    self.change_policy(id, policy, now);
                 }
                 continue;
             }
@@ -213,31 +276,72 @@ impl Replay<'_> {
             let policy =
                 policy.map_or_else(Default::default, |id| (*self.memtable.policies().all[usize::from(id)]).clone());
             let policies = vec![PolicyChange { since: 0, policy }];
-            records.push(MetricRecord { id: metric, name: name.to_owned(), created_on: now, policies });
+            records.push(MetricRecord { id, name: name.to_owned(), created_on: now, policies });
+            if id != metric {
+                // The next one must find it, or get another id.
+                self.restore(std::mem::take(&mut records));
+            }
         }
         self.restore(records);
         for &(metric, ..) in metrics {
-            for (now, point) in self.early.remove(&metric).unwrap_or_default() {
+            self.left_early.remove(&(self.writer, metric));
+            for (now, point) in self.early.remove(&(self.writer, metric)).unwrap_or_default() {
+                let Some(metric) = self.ids.of(self.writer).resolve(metric) else { continue };
                 self.points.clear();
-                self.points.push(point);
+                self.points.push(ResolvedPoint { metric, ..point });
                 self.apply(now);
             }
         }
     }
 
-    /// Lets go of the metrics that were deleted, the points that they had until then, and those that were on their way.
-    fn take_deletions(&mut self, metrics: &[(MetricId, u16, &str)]) {
-        let deleted = metrics.iter().filter(|(.., name)| name.is_empty()).map(|&(metric, ..)| metric);
-        let deleted: Vec<MetricId> = deleted.collect();
-        if deleted.is_empty() {
+    /// Lets go of a metric that was deleted, the points that it had until then, and those that were on their way.
+    fn take_deletion(&mut self, metric: MetricId) {
+        self.early.remove(&(self.writer, metric));
+        self.left_early.remove(&(self.writer, metric));
+        let Some(metric) = self.ids.of(self.writer).resolve(metric) else { return };
+        self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&[metric]).bytes);
+        self.registry.remove(&[metric]);
+        self.recovered.deleted.insert(metric);
+    }
+
+    /// The store's id of a metric that the journal names, and whether it is a new one.
+    fn identify(&mut self, metric: MetricId, name: &str) -> (MetricId, bool) {
+        let ids = self.ids.of_mut(self.writer);
+        {
+            let names = self.registry.read();
+            let known = names.find(self.registry.hash(name.as_bytes()), name.as_bytes());
+            // A hidden one is not found.
+            if let Some(known) = known.or_else(|| (names.name(metric) == name).then_some(metric)) {
+                ids.name(metric, known);
+                return (known, false);
+            }
+            if ids.is_common(metric) && names.name(metric).is_empty() {
+                ids.name(metric, metric);
+                return (metric, true);
+            }
+        }
+        self.make_fresh_safe();
+        let fresh = self.registry.read().end();
+        self.ids.of_mut(self.writer).name(metric, fresh);
+        (fresh, true)
+    }
+
+    /// Sees to it that a new id is above every id that the journal has, also of segments that are not read yet.
+    fn make_fresh_safe(&mut self) {
+        if std::mem::replace(&mut self.is_fresh_safe, true) {
             return;
         }
-        self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&deleted).bytes);
-        self.registry.remove(&deleted);
-        for metric in &deleted {
-            self.early.remove(metric);
+        let mut end = MetricId(0);
+        for segment in self.folder.segments().unwrap_or_default() {
+            let bytes = self.folder.read_patiently(&segment).unwrap_or_default();
+            wal::replay(&bytes, |record| match record {
+                Record::Points { points, .. } => points.for_each(|point| end = end.max(after(point.metric))),
+                Record::Metrics { metrics, .. } => metrics.iter().for_each(|&(id, ..)| end = end.max(after(id))),
+                _ => {}
+            });
         }
-        self.recovered.deleted.extend(deleted);
+        self.registry.never_give_below(end);
+        self.memtable.ensure_all();
     }
 
     /// Gives metrics that only the journal has to the registry, and slots.
@@ -270,11 +374,14 @@ impl Replay<'_> {
 
     fn take_points(&mut self, now: Now, points: Points<'_>) {
         self.points.clear();
+        let ids = self.ids.of(self.writer);
         for point in points {
-            if self.memtable.policy(point.metric).is_some() {
-                self.points.push(point);
-            } else if !self.recovered.deleted.contains(&point.metric) {
-                self.early.entry(point.metric).or_default().push((now, point));
+            let id = ids.resolve(point.metric);
+            match id.filter(|&metric| self.memtable.policy(metric).is_some()) {
+                Some(metric) => self.points.push(ResolvedPoint { metric, ..point }),
+                // Of a metric that was deleted.
+                None if id.is_some_and(|id| self.recovered.deleted.contains(&id)) => {}
+                None => self.early.entry((self.writer, point.metric)).or_default().push((now, point)),
             }
         }
         self.apply(now);
@@ -284,4 +391,35 @@ impl Replay<'_> {
         self.bytes += u64::from(self.memtable.apply_recovered(Journalled::read_back(&self.points, now)).bytes);
         self.recovered.restored.points += self.points.len() as u64;
     }
+
+    /// Takes note of left points that nothing names so far.
+    fn look_for_names(&mut self, now: Now, points: Points<'_>) {
+        let ids = self.ids.of(self.writer);
+        for point in points {
+            let id = ids.resolve(point.metric);
+            let is_known = |id| self.memtable.policy(id).is_some() || self.recovered.deleted.contains(&id);
+            if !id.is_some_and(is_known) {
+                self.left_early.entry((self.writer, point.metric)).or_default().push((now, point));
+            }
+        }
+    }
+
+    /// Keeps the points whose metrics nothing named.
+    fn keep_nameless(&mut self, damage: &JournalDamage, planned: &[Planned]) -> io::Result<()> {
+        let Some(first) = planned.first() else { return Ok(()) };
+        let mut by_writer: HashMap<Writer, Vec<(Now, ResolvedPoint)>> = HashMap::new();
+        for ((writer, _), points) in self.early.drain().chain(self.left_early.drain()) {
+            by_writer.entry(writer).or_default().extend(points);
+        }
+        for (writer, mut points) in by_writer {
+            points.sort_by_key(|&(now, point)| (now.low(), now.high(), point.metric, point.time));
+            self.recovered.restored.nameless_points += points.len() as u64;
+            damage.keep_nameless(&first.segment, self.ids.header(writer), &points)?;
+        }
+        Ok(())
+    }
+}
+
+fn after(id: MetricId) -> MetricId {
+    MetricId(id.0.saturating_add(1))
 }

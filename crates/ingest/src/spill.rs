@@ -14,7 +14,6 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::SeqCst},
 };
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
@@ -28,7 +27,6 @@ use crate::{
 const NOWHERE: u64 = u64::MAX;
 
 /// Where spilled points are, and how many.
-#[derive(Debug)]
 pub(crate) struct Spill {
     journal: Arc<Journal>,
     back_pressure: Arc<BackPressure>,
@@ -36,7 +34,6 @@ pub(crate) struct Spill {
     /// The first segment that has a point that is not in memory.
     position: AtomicU64,
     counts: SpillCounts,
-    beginning: Mutex<()>,
     begun: Notify,
     /// Reading the journal while points are spilled.
     pub(crate) reading: CallHealth,
@@ -57,6 +54,8 @@ pub(crate) struct SpillCounts {
 pub(crate) struct LeftInJournal {
     /// The first segment whose points were not read.
     pub(crate) segment: Option<u64>,
+    /// Its points before this byte were read.
+    pub(crate) offset: usize,
     pub(crate) points: u64,
     /// Bytes of their records.
     pub(crate) bytes: u64,
@@ -75,7 +74,6 @@ impl Spill {
             store,
             position: AtomicU64::new(NOWHERE),
             counts: SpillCounts::default(),
-            beginning: Mutex::default(),
             begun: Notify::new(),
             reading,
         }
@@ -89,15 +87,19 @@ impl Spill {
     }
 
     /// Begins to spill if memory is full and the store takes nothing.
-    pub(crate) fn begin_if_full(&self) {
-        if !self.store.is_away() || !self.back_pressure.asks_to_spill() {
-            return;
+    pub(crate) async fn begin_if_full(self: &Arc<Spill>) {
+        if self.store.is_away() && self.back_pressure.asks_to_spill() {
+            let spill = self.clone();
+            // The journal's disk may be slow as well. A panic there has been reported.
+            let _ = tokio::task::spawn_blocking(move || spill.begin_unless_begun()).await;
         }
-        let _one = self.beginning.lock();
+    }
+
+    fn begin_unless_begun(&self) {
+        let mut exclusive = self.journal.exclusive();
         if !self.back_pressure.asks_to_spill() {
             return;
         }
-        let exclusive = self.journal.exclusive();
         match exclusive.begin_segment() {
             Ok(segment) => {
                 self.begin(segment, &exclusive);
@@ -150,6 +152,7 @@ impl Spill {
     /// Everything is read back: points go to memory from now on.
     pub(crate) fn end(&self, exclusive: &Exclusive<'_>) {
         self.position.store(NOWHERE, SeqCst);
+        self.counts.clear();
         self.back_pressure.set_spilling(false, exclusive);
     }
 
@@ -180,6 +183,12 @@ impl SpillCounts {
         self.points.fetch_add(points, SeqCst);
         self.bytes.fetch_add(bytes, SeqCst);
         self.total.fetch_add(points, SeqCst);
+    }
+
+    /// Nothing is spilled: what damage kept from being read back is not counted any more.
+    fn clear(&self) {
+        self.points.store(0, SeqCst);
+        self.bytes.store(0, SeqCst);
     }
 
     fn subtract(&self, points: u64, bytes: u64) {

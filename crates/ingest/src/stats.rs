@@ -176,6 +176,12 @@ counters! {
         |stats| stats.journal.counters().replayed_points.load(Relaxed);
     damaged_bytes: u64, now "plumbago_journal_damaged_bytes", "Bytes of the journal that the start could not read.",
         |stats| stats.journal.counters().damaged_bytes.load(Relaxed);
+    nameless_points: u64, now "plumbago_journal_nameless_points",
+        "Points of the journal whose metric nothing names, kept in the folder for what is damaged.",
+        |stats| stats.journal.counters().nameless_points.load(Relaxed);
+    repeated: u64, total "plumbago_journal_repeated_total",
+        "Segments given up after a failed fsync, whose records another segment repeats.",
+        |stats| stats.journal.counters().repeated.load(Relaxed);
     held_slots: u64, now "plumbago_held_slots", "Slots of points held in memory, not stored yet.",
         |stats| stats.back_pressure.slots();
     parked_points: u64, now "plumbago_parked_points",

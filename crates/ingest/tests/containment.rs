@@ -169,7 +169,7 @@ fn a_metric_that_cannot_be_stored_is_set_aside_and_all_others_are_stored() {
                 (10, 0, 0),
                 "{fault:?}"
             );
-            assert!(counters.journal_bytes < 100 && !counters.store_failing, "everything else is stored: {fault:?}");
+            assert!(counters.journal_bytes <= 600 && !counters.store_failing, "everything else is stored: {fault:?}");
             assert_eq!(read(&ingest, "m6", base).await, [6.0, 30.0]);
             assert_eq!(read(&ingest, "m599", base).await, [599.0, 5.0 * 599.0]);
             assert!(read(&ingest, "m7", base).await[0].is_nan());

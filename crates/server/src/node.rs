@@ -175,5 +175,6 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> Ingest
             prefixes: settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0),
         },
         damage,
+        data_dir: Some(settings.data.dir.clone()),
     }
 }

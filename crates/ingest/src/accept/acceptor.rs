@@ -3,12 +3,11 @@
 //! 1. Wait while the pipeline is full.
 //! 2. Names to metric ids, under one shared lock; names never seen get a policy and an id, under one exclusive lock
 //!    (`resolve.rs`, `new_metrics.rs`).
-//! 3. One record appended to the journal.
-//! 4. One slot store a point, under one lock of the memtable. From here on a reader sees them. While points spill, this
-//!    step is left to `flush/read_back.rs`.
+//! 3. One record appended to the journal, on a thread that may wait for the disk (`append_queue.rs`).
+//! 4. One slot store a point, there too, under one lock of the memtable. From here on a reader sees them. While points
+//!    spill, this step is left to `flush/read_back.rs`.
 
 use std::{
-    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -17,23 +16,17 @@ use std::{
 };
 
 use carbon::RejectReason;
-use host::{Clock, JudgingTime, Now};
+use host::{Clock, JudgingTime};
 use metadata::Registry;
 use metric::Timestamp;
 
 use super::{
+    append_queue::{AppendQueue, Taken},
     batch::Batch,
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
-use crate::{
-    back_pressure::BackPressure,
-    backoff::JOURNAL_RETRY,
-    memtable::Memtable,
-    protocol::Protocol,
-    spill::Spill,
-    wal::{Journal, RECORD_POINTS, ResolvedPoint},
-};
+use crate::{back_pressure::BackPressure, protocol::Protocol, spill::Spill, wal::Journal};
 
 /// When the journal is put on the disk for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,8 +71,8 @@ pub(crate) struct Refusal {
 /// The owners that an acceptor hands points to.
 pub(crate) struct AcceptorParts {
     pub(crate) resolver: Resolver,
+    pub(crate) queue: Arc<AppendQueue>,
     pub(crate) journal: Arc<Journal>,
-    pub(crate) memtable: Arc<Memtable>,
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) spill: Arc<Spill>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -136,17 +129,19 @@ impl Acceptor {
         }
         let AcceptorParts { back_pressure, spill, journal, sync, .. } = &self.to;
         if back_pressure.is_closed() {
-            spill.begin_if_full();
+            spill.begin_if_full().await;
         }
         if back_pressure.is_closed() {
             back_pressure.wait().await;
         }
-        let mut is_resolved = false;
-        // An error is counted and logged by the journal.
-        while self.try_accept(batch, &mut is_resolved).is_err() {
-            let _wait = back_pressure.count_wait();
-            tokio::time::sleep(JOURNAL_RETRY).await;
-        }
+        let now = self.to.time.now();
+        self.to.resolver.resolve(batch, &self.to.time);
+        let accepted = batch.resolved.len();
+        let taken = match accepted {
+            0 => Taken::nothing(),
+            _ => self.to.queue.take(std::mem::take(&mut batch.resolved), now).await,
+        };
+        self.count(batch, accepted, taken);
         if *sync == Sync::Always {
             journal.synced().await;
         }
@@ -182,49 +177,21 @@ impl Acceptor {
         self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
     }
 
-    /// Steps 2 to 4. After an error the batch may be given again as it is.
-    fn try_accept(&self, batch: &mut Batch, is_resolved: &mut bool) -> io::Result<()> {
-        let now = self.to.time.now();
-        if !*is_resolved {
-            self.to.resolver.resolve(batch, &self.to.time);
-            *is_resolved = true;
-        }
-        let resolved = std::mem::take(&mut batch.resolved);
-        // One frame may hold millions of points; a record has a length that a replay believes. After an error the
-        // records before it are appended again, which changes nothing.
-        let rejected = resolved.chunks(RECORD_POINTS).try_fold(0, |before, points| {
-            let rejected = self.append_and_apply(points, batch, now)?;
-            io::Result::Ok(before + rejected)
-        });
-        batch.resolved = resolved;
-        let accepted = batch.resolved.len() - rejected?;
+    /// Counts what became of a batch, and empties it.
+    fn count(&self, batch: &mut Batch, resolved: usize, taken: Taken) {
+        let accepted = resolved - taken.rejected.len();
         self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
         self.counters.batches.fetch_add(1, Relaxed);
         if let Some(tally) = &mut batch.tally {
             tally.points += accepted as u64;
         }
+        batch.resolved = taken.points;
         batch.clear();
-        self.report_rejects(batch);
-        Ok(())
-    }
-
-    /// Steps 3 and 4 for one record. Returns how many points were rejected for their time.
-    fn append_and_apply(&self, points: &[ResolvedPoint], batch: &mut Batch, now: Now) -> io::Result<usize> {
-        let AcceptorParts { journal, memtable, back_pressure, spill, .. } = &self.to;
-        let appended = journal.append(&mut batch.record, points, now)?;
-        let rejected = if back_pressure.spills(&appended) {
-            spill.count(&appended);
-            memtable.check(&appended)
-        } else {
-            memtable.apply(&appended)
-        };
-        drop(appended);
-        for &(place, reason) in &rejected {
-            let point = &points[place];
+        for (point, reason) in taken.rejected {
             let name = self.to.resolver.registry().read().name(point.metric).to_owned();
             batch.reject_sample(reason, format!("{name} {} {}", point.value, point.time).as_bytes());
         }
-        Ok(rejected.len())
+        self.report_rejects(batch);
     }
 
     /// Why points are not accepted at this moment.

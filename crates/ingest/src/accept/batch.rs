@@ -7,10 +7,7 @@ use metadata::Registry;
 use metric::Timestamp;
 
 use super::{rejects::SAMPLE_BYTES, tally::Tally};
-use crate::{
-    protocol::Protocol,
-    wal::{RecordWriter, ResolvedPoint},
-};
+use crate::{protocol::Protocol, wal::ResolvedPoint};
 
 /// A batch is worth accepting from this many points on: the locks, the append and the `write(2)` are paid
 /// once for all of them. It may hold more; a receiver should not let it hold many times more.
@@ -42,9 +39,8 @@ pub struct Batch {
     pub(super) examples: Vec<(RejectReason, Vec<u8>)>,
     /// For a sender that gets an answer.
     pub(super) tally: Option<Box<Tally>>,
-    // Filled by accept; here so that a retry after a full disk continues where it stopped.
+    // Filled and emptied by accept; here so that its memory is allocated once.
     pub(super) resolved: Vec<ResolvedPoint>,
-    pub(super) record: RecordWriter,
 }
 
 impl Batch {
@@ -59,7 +55,6 @@ impl Batch {
             examples: Vec::new(),
             tally: None,
             resolved: Vec::new(),
-            record: RecordWriter::default(),
         }
     }
 
@@ -105,14 +100,12 @@ impl Batch {
         self.text.capacity()
             + self.sent.capacity() * size_of::<Sent>()
             + self.resolved.capacity() * size_of::<ResolvedPoint>()
-            + self.record.memory_bytes()
     }
 
     /// Frees the memory of an empty batch. The next points allocate it again.
     pub(crate) fn release_memory(&mut self) {
         if self.is_empty() {
             (self.text, self.sent, self.resolved) = (Vec::new(), Vec::new(), Vec::new());
-            self.record = RecordWriter::default();
         }
     }
 

@@ -1,6 +1,7 @@
 //! Accepting points: from a batch of decoded points to the journal and the memtable.
 
 mod acceptor;
+mod append_queue;
 mod batch;
 mod name_limits;
 mod new_metrics;
@@ -10,6 +11,7 @@ mod tally;
 
 pub(crate) use acceptor::AcceptorParts;
 pub use acceptor::{Acceptor, Sync};
+pub(crate) use append_queue::{AppendQueue, AppendQueueParts};
 pub use batch::{BATCH_POINTS, Batch};
 pub use name_limits::{NameLimits, PrefixLimit};
 pub(crate) use new_metrics::NewMetrics;

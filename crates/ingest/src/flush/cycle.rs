@@ -136,7 +136,7 @@ impl FlushCycle {
         self.waiting.fetch_add(1, SeqCst);
         let _waiting = Waiting(&self.waiting);
         // All accepted points are in segments before this one.
-        let segment = self.with.journal.begin_segment()?;
+        let segment = self.with.journal.begin_segment().await?;
         while self.with.spill.position() < segment {
             self.with.back_pressure.ask_for_flush();
             tokio::time::sleep(POLL_SPILLED).await;
@@ -165,6 +165,7 @@ impl FlushCycle {
         tokio::select! {
             done = work => done.map_err(|error| self.flush_error(error)),
             why = self.with.health.given_up(patience) => Err(self.store_error(why)),
+            () = self.with.journal.given_up(patience) => Err(FlushError::JournalStuck { patience }),
         }
     }
 
@@ -194,7 +195,7 @@ impl FlushCycle {
             // Most of it is on the disk before appends wait.
             journal.sync()?;
             let (moment, segment) = {
-                let exclusive = journal.exclusive();
+                let mut exclusive = journal.exclusive();
                 (clock.now(), exclusive.begin_segment()?)
             };
             journal.sync()?;
@@ -237,7 +238,7 @@ impl FlushCycle {
     async fn cycle_alone(&self, pace: Pace) -> io::Result<()> {
         let CycleParts { journal, memtable, spill, .. } = &self.with;
         let may_take = memtable.may_take().await;
-        let segment = journal.begin_segment()?;
+        let segment = journal.begin_segment().await?;
         let trim_to = spill.trim_limit(segment);
         let count = memtable.lock().end().0;
         self.metrics_done.store(0, SeqCst);
@@ -250,7 +251,7 @@ impl FlushCycle {
         self.with.writer.sync_store().await.map_err(io::Error::other)?;
         {
             let _trimming = self.trimming.lock().await;
-            journal.trim(trim_to)?;
+            journal.trim(trim_to).await?;
         }
         self.with.back_pressure.trimmed();
         self.cycles.fetch_add(1, SeqCst);

@@ -10,6 +10,6 @@ mod set_aside;
 
 pub(crate) use cycle::{CycleParts, FlushCycle};
 pub use outcome::{FlushError, FlushProgress};
-pub(crate) use read_back::{ReadBack, ReadBackParts};
+pub(crate) use read_back::{ReadBack, ReadBackParts, ReadFrom};
 pub(crate) use row_writer::{RowWriter, RowWriterParts};
 pub(crate) use set_aside::Aside;

@@ -1,6 +1,6 @@
 //! Progress and errors of a flush, for its caller.
 
-use std::io;
+use std::{io, time::Duration};
 
 /// How far everything is written out, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,4 +38,14 @@ pub enum FlushError {
     /// The journal cannot begin a segment, or delete one.
     #[error("cannot use the journal: {0}")]
     Journal(io::Error),
+    /// The journal's disk puts nothing away.
+    #[error(
+        "the disk of the journal has put nothing away for {} s; accepted points are in the journal, but those since its \
+         last fsync are lost if the machine stops before its disk has written them",
+        patience.as_secs()
+    )]
+    JournalStuck {
+        /// How long the disk was waited for.
+        patience: Duration,
+    },
 }

@@ -5,10 +5,12 @@
 
 use std::{
     io,
+    ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
+use host::Now;
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
@@ -17,10 +19,12 @@ use super::row_writer::RowWriter;
 use crate::{
     back_pressure::BackPressure,
     backoff::store_backoff,
+    journal_ids::{JournalIds, Writer},
     memtable::{MayTake, Memtable},
     policy_table::{JournalPolicyIds, Policies},
+    registration::Registration,
     spill::Spill,
-    wal::{self, Exclusive, Journal, Journalled, Record, ResolvedPoint, Segment},
+    wal::{self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint},
 };
 
 /// So much of the journal is read back while senders wait, at the end: some milliseconds of work.
@@ -41,18 +45,38 @@ pub(crate) struct ReadBackParts {
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) spill: Arc<Spill>,
     pub(crate) writer: Arc<RowWriter>,
+    pub(crate) registration: Arc<Registration>,
+    pub(crate) damage: JournalDamage,
+}
+
+/// Where reading goes on after a recovery.
+pub(crate) struct ReadFrom {
+    /// The ids that the segments read so far gave policies.
+    pub(crate) policies: JournalPolicyIds,
+    /// Whose metrics their ids are.
+    pub(crate) ids: JournalIds,
+    /// A segment, and the byte from which on its points are left.
+    pub(crate) left: Option<(u64, usize)>,
 }
 
 /// Reads spilled points back.
 pub(crate) struct ReadBack {
     with: ReadBackParts,
-    ids: Mutex<JournalPolicyIds>,
+    from: Mutex<ReadFrom>,
+}
+
+/// A segment in memory.
+struct Loaded {
+    planned: Planned,
+    bytes: Vec<u8>,
+    /// The part before this byte was read by a recovery.
+    skip: usize,
+    writer: Writer,
 }
 
 impl ReadBack {
-    /// `ids` are those that the segments read by a recovery gave policies.
-    pub(crate) fn new(with: ReadBackParts, ids: JournalPolicyIds) -> ReadBack {
-        ReadBack { with, ids: Mutex::new(ids) }
+    pub(crate) fn new(with: ReadBackParts, from: ReadFrom) -> ReadBack {
+        ReadBack { with, from: Mutex::new(from) }
     }
 
     /// Reads points back whenever some are spilled, until the task is aborted.
@@ -77,58 +101,109 @@ impl ReadBack {
     }
 
     /// Reads every spilled point back, as there is room; at the end nothing is spilled any more.
-    async fn read_back(&self) -> io::Result<()> {
+    async fn read_back(self: &Arc<ReadBack>) -> io::Result<()> {
         let ReadBackParts { journal, memtable, spill, .. } = &self.with;
         let may_take = memtable.may_take().await;
         loop {
             let (current, length) = journal.current();
-            let is_closed = |segment: &Segment| (spill.position()..current).contains(&segment.number);
-            let closed: Vec<Segment> = journal.folder().segments()?.into_iter().filter(is_closed).collect();
-            for segment in closed {
-                self.read_back_segment(segment, may_take).await?;
+            let from = spill.position();
+            for planned in journal.elsewhere(move |journal| planned(journal, from..current)).await?? {
+                self.read_back_segment(planned, may_take).await?;
             }
             spill.set_position(current);
             self.room().await;
-            if length <= LAST_BYTES && self.end()? {
+            if length <= LAST_BYTES && self.end_elsewhere().await? {
                 return Ok(());
             }
             // Points accepted meanwhile become a closed segment.
-            journal.begin_segment()?;
+            journal.begin_segment().await?;
         }
     }
 
-    async fn read_back_segment(&self, segment: Segment, may_take: MayTake) -> io::Result<()> {
+    async fn read_back_segment(self: &Arc<ReadBack>, planned: Planned, may_take: MayTake) -> io::Result<()> {
         self.room().await;
-        let number = segment.number;
-        let journal = self.with.journal.clone();
-        let read = tokio::task::spawn_blocking(move || journal.folder().read(&segment)).await;
-        let bytes = read.map_err(io::Error::other)??;
-        let mut records = wal::records(&bytes);
-        for (length, record) in records.by_ref() {
+        let number = planned.segment.number;
+        let this = self.clone();
+        let loaded = self.with.journal.elsewhere(move |_| this.load(planned)).await??;
+        if let Some(loaded) = loaded {
+            self.apply(loaded, may_take).await?;
+        }
+        self.with.spill.set_position(number + 1);
+        Ok(())
+    }
+
+    /// Reads a segment. One that the disk lost is moved aside: the points behind it must not wait for it.
+    fn load(&self, planned: Planned) -> io::Result<Option<Loaded>> {
+        match self.with.journal.folder().read_patiently(&planned.segment) {
+            Ok(bytes) => {
+                let mut from = self.from.lock();
+                let skip = from.left.filter(|&(segment, _)| segment == planned.segment.number);
+                let writer = from.ids.begin(&planned);
+                Ok(Some(Loaded { planned, bytes, skip: skip.map_or(0, |(_, offset)| offset), writer }))
+            }
+            Err(error) if wal::is_damage(&error) => {
+                self.with.damage.move_segment(&planned.segment, &error)?;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts the points of a segment into memory, as there is room.
+    async fn apply(self: &Arc<ReadBack>, loaded: Loaded, may_take: MayTake) -> io::Result<()> {
+        let mut records = wal::records(loaded.planned.part(&loaded.bytes));
+        for (place, record) in records.by_ref().filter(|(place, _)| loaded.skip <= place.start) {
             match record {
                 Record::Points { now, points } => {
                     let points: Vec<ResolvedPoint> = points.collect();
                     for group in points.chunks(GROUP) {
                         self.room().await;
-                        self.with.memtable.apply_spilled(Journalled::read_back(group, now));
+                        self.apply_group(group, now, loaded.writer);
                         tokio::task::yield_now().await;
                     }
-                    self.with.spill.read_back(points.len() as u64, length as u64);
+                    self.with.spill.read_back(points.len() as u64, place.len() as u64);
                 }
                 Record::Metrics { now, metrics } => {
-                    for (metric, policy) in self.changed_policies(&metrics) {
+                    for (metric, policy) in self.changed_policies(&metrics, loaded.writer) {
                         self.change_policy(metric, policy, now, may_take).await;
                     }
                 }
                 Record::Policy { id, policy } => {
                     let known = self.with.policies.intern(&policy);
-                    self.ids.lock().insert(id, known);
+                    self.from.lock().policies.insert(id, known);
                 }
+                Record::Segment { .. } => {}
             }
         }
-        self.with.journal.counters().damaged_bytes.fetch_add(records.replayed.damaged_bytes, SeqCst);
-        self.with.spill.set_position(number + 1);
+        // A recovery has read all of the segments that it left.
+        let has_news = loaded.skip == 0 && 0 < records.replayed.damaged_bytes;
+        drop(records);
+        if has_news {
+            let this = self.clone();
+            self.with.journal.elsewhere(move |_| this.keep_damage(&loaded)).await??;
+        }
         Ok(())
+    }
+
+    /// Puts points of one record into memory, by the ids that the store gives their metrics. A recovery has kept aside
+    /// those that nothing names; those of metrics that were deleted are dropped.
+    fn apply_group(&self, group: &[ResolvedPoint], now: Now, writer: Writer) {
+        let points: Vec<ResolvedPoint> = {
+            let from = self.from.lock();
+            let ids = from.ids.of(writer);
+            let resolve = |point: &ResolvedPoint| Some(ResolvedPoint { metric: ids.resolve(point.metric)?, ..*point });
+            group.iter().filter_map(resolve).collect()
+        };
+        self.with.memtable.apply_spilled(Journalled::read_back(&points, now));
+    }
+
+    /// Keeps what is damaged of a segment that no recovery has read.
+    fn keep_damage(&self, loaded: &Loaded) -> io::Result<()> {
+        let Loaded { planned, bytes, .. } = loaded;
+        let mut records = wal::records(planned.part(bytes));
+        records.by_ref().for_each(drop);
+        self.with.journal.counters().damaged_bytes.fetch_add(records.replayed.damaged_bytes, SeqCst);
+        planned.keep_damage(&self.with.damage, bytes, &records)
     }
 
     /// Waits until there is room in memory.
@@ -139,38 +214,45 @@ impl ReadBack {
         }
     }
 
+    /// [`ReadBack::end`], on a thread that may wait for the disk.
+    async fn end_elsewhere(self: &Arc<ReadBack>) -> io::Result<bool> {
+        let this = self.clone();
+        self.with.journal.elsewhere(move |_| this.end()).await?
+    }
+
     /// Reads the last segment while appends wait. Returns false when it has become too long for that.
     fn end(&self) -> io::Result<bool> {
-        let ReadBackParts { journal, memtable, spill, .. } = &self.with;
+        let ReadBackParts { journal, spill, .. } = &self.with;
         let exclusive: Exclusive<'_> = journal.exclusive();
         let (current, length) = journal.current();
         if spill.position() != current || length > 2 * LAST_BYTES {
             return Ok(false);
         }
-        let segments = journal.folder().segments()?;
-        let Some(last) = segments.iter().find(|segment| segment.number == current) else {
+        let Some(last) = planned(journal, current..current + 1)?.pop() else {
             return Err(io::Error::other(format!("segment {current} of the journal is gone")));
         };
-        let bytes = journal.folder().read(last)?;
-        for (length, record) in wal::records(&bytes) {
+        let Some(loaded) = self.load(last)? else { return Ok(false) };
+        for (place, record) in wal::records(loaded.planned.part(&loaded.bytes)) {
             // Metrics that were created while points spilled have their policy; none was given another.
             if let Record::Points { now, points } = record {
                 let points: Vec<ResolvedPoint> = points.collect();
-                memtable.apply_spilled(Journalled::read_back(&points, now));
-                spill.read_back(points.len() as u64, length as u64);
+                self.apply_group(&points, now, loaded.writer);
+                spill.read_back(points.len() as u64, place.len() as u64);
             }
         }
+        self.keep_damage(&loaded)?;
         spill.end(&exclusive);
         Ok(true)
     }
 
     /// The metrics of a record that come under another policy from here on. There are none unless rules changed before
     /// a restart: while points spill, existing metrics keep their policies.
-    fn changed_policies(&self, metrics: &[(MetricId, u16, &str)]) -> Vec<(MetricId, PolicyId)> {
-        let ids = self.ids.lock();
+    fn changed_policies(&self, metrics: &[(MetricId, u16, &str)], writer: Writer) -> Vec<(MetricId, PolicyId)> {
+        let from = self.from.lock();
+        let ids = from.ids.of(writer);
         let memtable = self.with.memtable.lock();
         let changed = |&(metric, policy, _): &(MetricId, u16, &str)| {
-            let policy = *ids.get(&policy)?;
+            let (metric, policy) = (ids.resolve(metric)?, *from.policies.get(&policy)?);
             (metric < memtable.end() && memtable.policy(metric) != Some(policy)).then_some((metric, policy))
         };
         metrics.iter().filter_map(changed).collect()
@@ -194,5 +276,18 @@ impl ReadBack {
             }
         }
         self.with.registry.set_policy(metric, policy, now);
+        // The segment that says so is deleted later, and the metrics table must know by then.
+        self.with.registration.add([metric]);
     }
+}
+
+/// What to read of the segments with these numbers.
+fn planned(journal: &Journal, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
+    let planned = journal.folder().plan().map_err(|error| match error {
+        PlanError::Disk(error) => error,
+        PlanError::Newer { segment, version } => {
+            io::Error::other(format!("{} has version {version}", segment.path.display()))
+        }
+    })?;
+    Ok(planned.into_iter().filter(|planned| numbers.contains(&planned.segment.number)).collect())
 }

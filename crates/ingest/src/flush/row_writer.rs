@@ -288,7 +288,8 @@ impl RowWriter {
 
     fn note_failure(&self, error: &dyn std::fmt::Display) {
         self.with.health.writes.failed(error, FAILED);
-        self.with.spill.begin_if_full();
+        let spill = self.with.spill.clone();
+        tokio::spawn(async move { spill.begin_if_full().await });
     }
 }
 

@@ -10,6 +10,7 @@ mod writer_partials;
 
 use std::sync::Arc;
 
+use carbon::RejectReason;
 use downsample::{Growth, WriterPartials};
 use metadata::{PolicyId, Registry};
 use metric::MetricId;
@@ -52,6 +53,15 @@ impl Memtable {
     ) -> Memtable {
         let slots = Mutex::new(Slots::new(is_alone));
         Memtable { registry, policies, back_pressure, slots, is_recovered: watch::Sender::new(true) }
+    }
+
+    /// Takes out points that a list rejects, before the others are journalled.
+    pub(crate) fn take_out_listed(
+        &self,
+        points: &mut Vec<ResolvedPoint>,
+        rejected: &mut Vec<(ResolvedPoint, RejectReason)>,
+    ) {
+        self.slots.lock().take_out_listed(points, rejected);
     }
 
     /// Stores points that were appended now. Returns the rejected ones.

@@ -88,6 +88,8 @@ pub(super) struct Slots {
     newcomers: Vec<MetricId>,
     /// The metrics whose jobs were stored since a search for idle metrics began to read; `None` while none reads.
     stored_lately: Option<HashSet<MetricId>>,
+    /// Metrics that a list rejects.
+    listed: usize,
 }
 
 impl Slots {
@@ -100,7 +102,27 @@ impl Slots {
             jobs_aside: HashMap::new(),
             newcomers: Vec::new(),
             stored_lately: None,
+            listed: 0,
         }
+    }
+
+    /// Takes out the points of metrics that a list rejects. This is before they are journalled: a replay, which does not
+    /// know the lists of the time, has no such points.
+    pub(super) fn take_out_listed(
+        &self,
+        points: &mut Vec<ResolvedPoint>,
+        rejected: &mut Vec<(ResolvedPoint, RejectReason)>,
+    ) {
+        if self.listed == 0 {
+            return;
+        }
+        points.retain(|point| match self.metrics.get(point.metric).and_then(|slots| slots.rejects) {
+            Some(list) => {
+                rejected.push((*point, list.into()));
+                false
+            }
+            None => true,
+        });
     }
 
     /// Metrics below this id have slots.
@@ -203,15 +225,11 @@ impl Slots {
             let time = i64::from(point.time);
             // The future is bounded by the same length as the past.
             let is_in_bounds = low - time <= i64::from(bounds.finest) && time - high <= i64::from(bounds.longest);
-            if is_in_bounds && slots.rejects.is_none() {
+            if is_in_bounds {
                 store(&mut slots.pending, point.time / bounds.resolution, point.value);
             } else {
-                let reason = match slots.rejects {
-                    Some(list) => list.into(),
-                    None if high < time => RejectReason::TooFarAhead,
-                    // Perhaps for stage 0 only; see `place_of_old`.
-                    None => RejectReason::TooOld,
-                };
+                // Too old perhaps for stage 0 only; see `place_of_old`.
+                let reason = if high < time { RejectReason::TooFarAhead } else { RejectReason::TooOld };
                 rejects.push((place, reason));
             }
         }
@@ -240,6 +258,7 @@ impl Slots {
         let Some(policy) = self.policy(metric) else { return Held::default() };
         let slots = std::mem::replace(self.metrics.entry(metric), MetricSlots::vacant());
         self.partials.forget(slots.partials, table.all[usize::from(policy)].retention.stages().len() - 1);
+        self.listed -= usize::from(slots.rejects.is_some());
         self.metrics.free(metric, |slots| slots.policy == NO_POLICY);
         Held::from(&slots.pending)
     }
@@ -336,7 +355,9 @@ impl Slots {
     /// Sets which list rejects a metric's points from now on, if one does.
     pub(super) fn set_rejects(&mut self, metric: MetricId, rejects: Option<ListReject>) {
         if let Some(slots) = self.metrics.get_mut(metric) {
-            slots.rejects = rejects;
+            let before = std::mem::replace(&mut slots.rejects, rejects);
+            self.listed += usize::from(rejects.is_some());
+            self.listed -= usize::from(before.is_some());
         }
     }
 

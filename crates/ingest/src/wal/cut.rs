@@ -2,25 +2,26 @@
 
 use std::ops::Range;
 
-use super::record::{MAGIC, records};
+use super::{
+    reader::{Start, records, start},
+    record::MAGIC_BYTES,
+};
 
-/// The whole records of a segment as a segment, and which bytes of the old one are not in it.
+/// The whole records of a segment as a segment, and which bytes of the old one are not in it. A segment of a later version
+/// stays as it is.
 pub fn without_damage(bytes: &[u8]) -> (Vec<u8>, Vec<Range<usize>>) {
-    let mut at = if bytes.starts_with(MAGIC) { MAGIC.len() } else { 0 };
-    let (mut kept, mut cut) = (MAGIC.to_vec(), Vec::new());
-    let (mut found, mut damaged) = (records(bytes), 0);
-    while let Some((length, _)) = found.next() {
-        let skipped = (found.replayed.damaged_bytes - damaged) as usize;
-        damaged = found.replayed.damaged_bytes;
-        if 0 < skipped {
-            cut.push(at..at + skipped);
-        }
-        at += skipped;
-        kept.extend_from_slice(&bytes[at..at + length]);
-        at += length;
+    let magic = match start(bytes) {
+        Start::Old => b"PLBGJNL1",
+        Start::Known(_) | Start::Damaged => b"PLBGJNL2",
+        Start::Newer(_) => return (bytes.to_vec(), Vec::new()),
+    };
+    let (mut kept, mut found) = (magic.to_vec(), records(bytes));
+    for (place, _) in found.by_ref() {
+        kept.extend_from_slice(&bytes[place]);
     }
-    if at < bytes.len() {
-        cut.push(at..bytes.len());
+    let mut cut = found.damage;
+    if !bytes.starts_with(magic) && cut.first().is_none_or(|first| 0 < first.start) {
+        cut.insert(0, 0..MAGIC_BYTES.min(bytes.len()));
     }
     (kept, cut)
 }
@@ -31,6 +32,8 @@ mod tests {
     use metric::MetricId;
 
     use super::{super::record::RecordWriter, *};
+
+    const MAGIC: &[u8; 8] = b"PLBGJNL1";
     use crate::wal::{ResolvedPoint, replay};
 
     #[test]

@@ -1,6 +1,7 @@
 //! The open journal: appends, segments, fsyncs.
 //!
-//! Locks are taken in this order, each one optional: `gate`, `fsync`'s turn, `writer`, `names`.
+//! Everything here that waits for a disk blocks its thread: the runtime's threads call the `async` functions, which run
+//! it elsewhere. Locks are taken in this order, each one optional: `turn`, `writer`, `names`.
 
 use std::{
     io,
@@ -12,16 +13,17 @@ use std::{
     time::Duration,
 };
 
-use host::{Host, Now};
+use host::Host;
 use metric::{MetricId, Policy, Timestamp};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{
-    fsync::Fsync,
+    journalled::{Accepted, Journalled},
     names::UnwrittenNames,
-    record::{MAGIC, RecordWriter, ResolvedPoint},
+    positions::Positions,
+    record::points_record_bytes,
     segment::{Folder, Segment},
-    writer::Writer,
+    writer::{Writer, WriterIdentity},
 };
 use crate::{
     backoff::JOURNAL_RETRY,
@@ -31,20 +33,30 @@ use crate::{
 /// A segment that is longer than this is closed, so that the journal can be trimmed in parts.
 const SEGMENT_BYTES: u64 = 64 << 20;
 
+/// Bytes that wait for an fsync, at most: they are in memory too. Beyond, an append waits for the fsync.
+const UNSYNCED_BYTES: u64 = 64 << 20;
+
+/// The bytes of both for a process that has little memory.
+const LEAST_BYTES: u64 = 1 << 20;
+
 /// The open journal.
-#[derive(Debug)]
 pub(crate) struct Journal {
     folder: Folder,
     host: Host,
-    /// Shared from an append until its points are in memory, exclusive to begin a segment. Once a segment is closed,
-    /// every point in it is therefore in memory, stored or spilled.
-    gate: RwLock<()>,
+    /// Locked from an append until its points are in memory, and to begin a segment. Once a segment is closed, every
+    /// point in it is therefore in memory, stored or spilled, and the order of records is the order in memory.
     writer: Mutex<Writer>,
     names: Mutex<UnwrittenNames>,
-    fsync: Fsync,
+    /// Locked for the time of an fsync, so that callers who wait for one share it.
+    turn: Mutex<()>,
+    /// As `turn`, for callers that must not block their thread.
+    async_turn: tokio::sync::Mutex<()>,
+    positions: Positions,
+    segment_bytes: u64,
+    unsynced_bytes: u64,
     size: Arc<JournalSize>,
     counters: JournalCounters,
-    /// Whether the last append failed.
+    /// Whether the last append failed, or what an fsync failed for is not repeated yet.
     is_failing: AtomicBool,
 }
 
@@ -54,6 +66,9 @@ pub(crate) struct JournalCounters {
     pub(crate) errors: AtomicU64,
     pub(crate) replayed_points: AtomicU64,
     pub(crate) damaged_bytes: AtomicU64,
+    pub(crate) nameless_points: AtomicU64,
+    /// Segments closed because of a failed fsync whose records are safe in another.
+    pub(crate) repeated: AtomicU64,
     syncs: Durations,
 }
 
@@ -71,37 +86,34 @@ impl JournalSize {
     }
 }
 
-/// Points that are in the journal: memory takes no others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Journalled<'a> {
-    points: &'a [ResolvedPoint],
-    accepted_at: Now,
+/// How a journal is opened.
+pub(crate) struct JournalOptions {
+    /// Who writes it.
+    pub(crate) identity: WriterIdentity,
+    /// Bytes of points in memory, which segments and the bytes that wait for an fsync must be well below.
+    pub(crate) memory_limit: u64,
+    /// Kept up to date.
+    pub(crate) size: Arc<JournalSize>,
 }
 
-impl<'a> Journalled<'a> {
-    /// Points that were read from a record of the journal.
-    pub(crate) fn read_back(points: &'a [ResolvedPoint], accepted_at: Now) -> Journalled<'a> {
-        Journalled { points, accepted_at }
-    }
-
-    pub(crate) fn points(&self) -> &'a [ResolvedPoint] {
-        self.points
-    }
-
-    /// The time by which points are too old or too far ahead.
-    pub(crate) fn accepted_at(&self) -> Now {
-        self.accepted_at
-    }
-}
-
-/// Points that were appended now. No segment begins, and nothing else that asks for [`Exclusive`] happens, until this
-/// is dropped: when they are in memory.
-#[derive(Debug)]
+/// Records that were appended now. No segment begins, no other record is appended, and nothing else that asks for
+/// [`Exclusive`] happens, until this is dropped: when their points are in memory.
 #[must_use = "dropped before its points are in memory, it lets a cycle delete them"]
+pub(crate) struct Group<'a> {
+    _writer: MutexGuard<'a, Writer>,
+}
+
+impl Group<'_> {
+    /// One of the group's records.
+    pub(crate) fn record<'a>(&'a self, accepted: Accepted<'a>) -> Appended<'a> {
+        Appended { points: Journalled::appended(accepted), _group: self }
+    }
+}
+
+/// Points of a record that was appended now; see [`Group`].
 pub(crate) struct Appended<'a> {
     points: Journalled<'a>,
-    record_bytes: u64,
-    _gate: RwLockReadGuard<'a, ()>,
+    _group: &'a Group<'a>,
 }
 
 impl<'a> Appended<'a> {
@@ -111,29 +123,32 @@ impl<'a> Appended<'a> {
 
     /// Bytes of their record.
     pub(crate) fn record_bytes(&self) -> u64 {
-        self.record_bytes
+        points_record_bytes(self.points.points().len()) as u64
     }
 }
 
 /// The journal while appends wait. All points in it are in memory, stored or spilled.
-#[derive(Debug)]
 pub(crate) struct Exclusive<'a> {
     journal: &'a Journal,
-    _gate: RwLockWriteGuard<'a, ()>,
+    writer: MutexGuard<'a, Writer>,
 }
 
 impl Exclusive<'_> {
     /// Closes the current segment and begins another. Returns the new one's number; a segment without a record continues.
-    pub(crate) fn begin_segment(&self) -> io::Result<u64> {
-        let mut writer = self.journal.writer.lock();
-        if !writer.is_empty() {
-            let file = self.journal.folder.create(writer.segment() + 1)?;
-            self.journal.size.closed.fetch_add(writer.length(), Relaxed);
-            self.journal.size.open.store(MAGIC.len() as u64, Relaxed);
-            writer.begin_segment(file);
-            self.journal.names.lock().begin_segment();
+    pub(crate) fn begin_segment(&mut self) -> io::Result<u64> {
+        if !self.writer.is_empty() {
+            let begun = self.writer.begin_segment(&self.journal.names);
+            self.journal.note(&mut self.writer);
+            begun?;
         }
-        Ok(writer.segment())
+        Ok(self.writer.segment())
+    }
+
+    /// Appends what was named.
+    pub(crate) fn append_names(&mut self) -> io::Result<()> {
+        let appended = self.writer.append(&self.journal.names, &[]);
+        self.journal.note(&mut self.writer);
+        appended
     }
 }
 
@@ -143,26 +158,31 @@ impl Exclusive<'_> {
 pub(crate) struct NamesOnDisk(());
 
 impl Journal {
-    /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed.
-    /// Keeps `size` up to date.
-    pub(crate) fn open(host: Host, dir: &Path, size: Arc<JournalSize>) -> io::Result<Journal> {
+    /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed and
+    /// which the caller has synced.
+    pub(crate) fn open(host: Host, dir: &Path, options: JournalOptions) -> io::Result<Journal> {
+        let JournalOptions { identity, memory_limit, size } = options;
         let folder = Folder::new(host.disk.clone(), dir);
         folder.make()?;
         let mut old = folder.segments()?;
         let segment = old.last().map_or(1, |last| last.number + 1);
-        for empty in old.extract_if(.., |segment| segment.bytes <= MAGIC.len() as u64) {
+        for empty in old.extract_if(.., |segment| folder.is_without_records(segment)) {
             folder.remove(&empty)?;
         }
-        let writer = Mutex::new(Writer::new(folder.create(segment)?, segment));
+        let writer = Writer::new(folder.clone(), identity, segment)?;
         size.closed.store(old.iter().map(|segment| segment.bytes).sum(), Relaxed);
-        size.open.store(MAGIC.len() as u64, Relaxed);
+        size.open.store(writer.length(), Relaxed);
+        let few = (memory_limit / 4).max(LEAST_BYTES);
         Ok(Journal {
             folder,
-            fsync: Fsync::new(host.clock.clone()),
+            positions: Positions::new(host.clock.clone(), writer.segment(), writer.length()),
             host,
-            gate: RwLock::new(()),
-            writer,
+            writer: Mutex::new(writer),
             names: Mutex::default(),
+            turn: Mutex::default(),
+            async_turn: tokio::sync::Mutex::default(),
+            segment_bytes: SEGMENT_BYTES.min(few),
+            unsynced_bytes: UNSYNCED_BYTES.min(few),
             size,
             counters: JournalCounters::default(),
             is_failing: AtomicBool::new(false),
@@ -185,68 +205,75 @@ impl Journal {
         self.names.lock().name_metric(metric, u16::MAX, "", now);
     }
 
-    /// Appends one record of points, and before it what was named. On an error nothing of it is in the journal, and the
-    /// same call may be made again. Counts and logs the error.
-    pub(crate) fn append<'a>(
-        &'a self,
-        record: &mut RecordWriter,
-        points: &'a [ResolvedPoint],
-        accepted_at: Now,
-    ) -> io::Result<Appended<'a>> {
-        let record = record.points(accepted_at, points);
-        match self.append_record(record) {
-            Ok(gate) => {
-                if self.is_failing.load(Relaxed) && self.is_failing.swap(false, Relaxed) {
-                    tracing::info!("the journal can be written again");
-                }
-                let points = Journalled { points, accepted_at };
-                Ok(Appended { points, record_bytes: record.len() as u64, _gate: gate })
+    /// Appends records of points, and before them what was named, in one write. On an error nothing of it is in the
+    /// journal, and the same call may be made again. Counts and logs the error. Blocks.
+    pub(crate) fn append(&self, records: &[Accepted<'_>]) -> io::Result<Group<'_>> {
+        if self.positions.unsynced() >= self.unsynced_bytes {
+            self.sync()?;
+        }
+        let mut writer = self.writer.lock();
+        let appended = match writer.length() >= self.segment_bytes {
+            true => writer.begin_segment(&self.names),
+            false => Ok(()),
+        };
+        let appended = appended.and_then(|()| writer.append(&self.names, records));
+        self.note(&mut writer);
+        match appended {
+            Ok(()) => {
+                self.works();
+                Ok(Group { _writer: writer })
             }
             Err(error) => {
-                self.counters.errors.fetch_add(1, Relaxed);
-                // Said once, not at every attempt: on a full disk log lines are a cost of their own.
-                if !self.is_failing.swap(true, Relaxed) {
-                    tracing::error!(%error, dir = %self.folder.dir().display(),
-                        "cannot write the journal; accepting no points until a write succeeds; is the disk full?");
-                }
+                drop(writer);
+                self.failed(
+                    &error,
+                    "cannot write the journal; accepting no points until a write succeeds; is the disk full?",
+                );
                 Err(error)
             }
         }
     }
 
-    /// Appends what was named, without waiting for points.
-    pub(crate) fn append_names(&self) -> io::Result<()> {
-        self.append_record(&[]).map(drop)
-    }
-
-    fn append_record(&self, record: &[u8]) -> io::Result<RwLockReadGuard<'_, ()>> {
-        if self.writer.lock().length() >= SEGMENT_BYTES {
-            self.begin_segment()?;
-        }
-        // Not `read_recursive`: appends that overlap without end would keep a cycle from ever beginning.
-        let gate = self.gate.read();
-        let mut writer = self.writer.lock();
-        writer.append(&mut self.names.lock(), record)?;
-        self.fsync.count_append();
+    /// Takes over what the writer did. The caller has its lock.
+    fn note(&self, writer: &mut Writer) {
+        self.size.closed.fetch_add(writer.take_closed_bytes(), Relaxed);
         self.size.open.store(writer.length(), Relaxed);
-        Ok(gate)
+        self.positions.appended(writer.segment(), writer.length(), writer.appended());
     }
 
-    /// Waits for the current appends, and makes others wait.
+    fn works(&self) {
+        if self.is_failing.load(Relaxed) && self.is_failing.swap(false, Relaxed) {
+            tracing::info!("the journal can be written again");
+        }
+    }
+
+    fn failed(&self, error: &io::Error, message: &str) {
+        self.counters.errors.fetch_add(1, Relaxed);
+        // Said once, not at every attempt: on a full disk log lines are a cost of their own.
+        if !self.is_failing.swap(true, Relaxed) {
+            tracing::error!(%error, dir = %self.folder.dir().display(), "{message}");
+        }
+    }
+
+    /// Appends what was named, without waiting for points.
+    pub(crate) async fn append_names(self: &Arc<Journal>) -> io::Result<()> {
+        self.elsewhere(|journal| journal.exclusive().append_names()).await?
+    }
+
+    /// Waits for the current append until its points are in memory, and makes others wait. Blocks.
     pub(crate) fn exclusive(&self) -> Exclusive<'_> {
-        Exclusive { journal: self, _gate: self.gate.write() }
+        Exclusive { journal: self, writer: self.writer.lock() }
     }
 
     /// Closes the current segment and begins another. Returns the new one's number: once everything in memory at this
     /// moment is stored, the segments before it may be trimmed.
-    pub(crate) fn begin_segment(&self) -> io::Result<u64> {
-        self.exclusive().begin_segment()
+    pub(crate) async fn begin_segment(self: &Arc<Journal>) -> io::Result<u64> {
+        self.elsewhere(|journal| journal.exclusive().begin_segment()).await?
     }
 
     /// The number of the current segment and its length.
     pub(crate) fn current(&self) -> (u64, u64) {
-        let writer = self.writer.lock();
-        (writer.segment(), writer.length())
+        self.positions.current()
     }
 
     /// Where the segments are.
@@ -255,7 +282,11 @@ impl Journal {
     }
 
     /// Deletes the segments before `segment`.
-    pub(crate) fn trim(&self, segment: u64) -> io::Result<()> {
+    pub(crate) async fn trim(self: &Arc<Journal>, segment: u64) -> io::Result<()> {
+        self.elsewhere(move |journal| journal.trim_now(segment)).await?
+    }
+
+    fn trim_now(&self, segment: u64) -> io::Result<()> {
         let is_behind = |old: &Segment| old.number < segment;
         for old in self.folder.segments()?.into_iter().filter(is_behind) {
             self.folder.remove(&old)?;
@@ -265,29 +296,74 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns when everything appended before this call is on the disk. Counts and logs a failure.
+    /// Returns when everything appended before this call is on the disk. Callers that come while one fsync runs share
+    /// the next. Counts and logs a failure. Blocks.
     pub(crate) fn sync(&self) -> io::Result<()> {
+        let wanted = self.positions.end();
+        let _turn = match self.positions.is_synced(wanted) {
+            true => return Ok(()),
+            false => self.turn.lock(),
+        };
+        if self.positions.is_synced(wanted) {
+            return Ok(());
+        }
         let began = self.host.clock.instant();
-        let result = self.fsync.sync(&self.writer);
-        match &result {
-            Ok(()) => self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began)),
+        self.positions.syncing();
+        let to_sync = self.writer.lock().to_sync();
+        let Some(to_sync) = to_sync else { return self.repeat_unsynced() };
+        if let Err(error) = to_sync.files.iter().try_for_each(|file| file.sync_data()) {
+            self.writer.lock().sync_failed();
+            self.failed(
+                &error,
+                "cannot sync the journal to the disk; writing what is not on the disk to another segment",
+            );
+            return self.repeat_unsynced();
+        }
+        let synced = self.writer.lock().synced(&to_sync);
+        self.positions.synced(synced, began);
+        self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began));
+        Ok(())
+    }
+
+    /// Puts what a failed fsync left open on the disk elsewhere. The caller has the turn.
+    fn repeat_unsynced(&self) -> io::Result<()> {
+        let began = self.host.clock.instant();
+        let mut writer = self.writer.lock();
+        // An append may have done it.
+        let repeated = if writer.to_sync().is_none() { writer.repeat_unsynced(&self.names) } else { Ok(()) };
+        self.note(&mut writer);
+        match repeated {
+            Ok(()) => {
+                self.positions.synced(writer.appended() - writer.unsynced_bytes(), began);
+                drop(writer);
+                self.counters.repeated.fetch_add(1, Relaxed);
+                self.works();
+                Ok(())
+            }
             Err(error) => {
-                self.counters.errors.fetch_add(1, Relaxed);
-                tracing::error!(%error, dir = %self.folder.dir().display(), "cannot sync the journal to the disk; a power failure can lose points; retrying");
+                drop(writer);
+                self.failed(&error, "cannot put the journal on the disk; accepting no points; a power failure can lose the last ones; retrying");
+                Err(error)
             }
         }
-        result
     }
 
     /// Waits for an fsync that covers everything appended so far, however often it fails first.
     pub(crate) async fn synced(self: &Arc<Journal>) -> NamesOnDisk {
-        loop {
-            let journal = self.clone();
-            match tokio::task::spawn_blocking(move || journal.sync()).await {
-                Ok(Ok(())) => return NamesOnDisk(()),
-                _ => tokio::time::sleep(JOURNAL_RETRY).await,
+        let wanted = self.positions.end();
+        while !self.positions.is_synced(wanted) {
+            // One thread waits for the disk, whatever the number of callers.
+            let turn = self.async_turn.lock().await;
+            if self.positions.is_synced(wanted) {
+                break;
+            }
+            let synced = self.elsewhere(|journal| journal.sync()).await;
+            drop(turn);
+            if !matches!(synced, Ok(Ok(()))) {
+                tokio::time::sleep(JOURNAL_RETRY).await;
             }
         }
+        NamesOnDisk(())
     }
 
     /// Syncs at this interval, until the task is aborted.
@@ -296,10 +372,26 @@ impl Journal {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let journal = self.clone();
-            // A failure is counted and logged there; the next tick is the next attempt.
-            let _ = tokio::task::spawn_blocking(move || journal.sync()).await;
+            if !self.positions.is_synced(self.positions.end()) {
+                let _turn = self.async_turn.lock().await;
+                // A failure is counted and logged there; the next tick is the next attempt.
+                let _ = self.elsewhere(|journal| journal.sync()).await;
+            }
         }
+    }
+
+    /// Returns once the journal has put nothing on its disk for this long although there is something to be put there.
+    pub(crate) async fn given_up(&self, patience: Duration) {
+        self.positions.stuck_for(patience).await;
+    }
+
+    /// Runs something that waits for the disk on a thread that may.
+    pub(crate) async fn elsewhere<T: Send + 'static>(
+        self: &Arc<Journal>,
+        work: impl FnOnce(&Journal) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        let journal = self.clone();
+        tokio::task::spawn_blocking(move || work(&journal)).await.map_err(io::Error::other)
     }
 
     /// Bytes on disk.
@@ -309,7 +401,7 @@ impl Journal {
 
     /// Seconds since everything that was appended was last known to be on the disk.
     pub(crate) fn sync_age(&self) -> f64 {
-        self.fsync.age()
+        self.positions.age().as_secs_f64()
     }
 
     /// How long fsyncs took.
@@ -317,169 +409,12 @@ impl Journal {
         self.counters.syncs.snapshot()
     }
 
-    /// Whether the last append failed, so that nothing is accepted.
+    /// Whether nothing is accepted because the journal cannot be written or put on the disk.
     pub(crate) fn is_failing(&self) -> bool {
         self.is_failing.load(Relaxed)
     }
 
     pub(crate) fn counters(&self) -> &JournalCounters {
         &self.counters
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU32;
-
-    use host::{Call, FailingDisk, SystemDisk};
-
-    use super::super::record::{HEADER, POINT, Record, Replayed, replay};
-    use super::*;
-
-    fn points(n: u32) -> Vec<ResolvedPoint> {
-        (0..n).map(|i| ResolvedPoint { metric: MetricId(i), time: 1000 + i, value: f64::from(i) }).collect()
-    }
-
-    fn open(dir: &Path) -> Journal {
-        let journal = Journal::open(Host::system(), dir, Arc::default()).unwrap();
-        journal.name_policy(0, &Policy::default());
-        journal
-    }
-
-    fn append(journal: &Journal, n: u32, now: i64) -> io::Result<()> {
-        journal.append(&mut RecordWriter::default(), &points(n), Now::at(now)).map(drop)
-    }
-
-    /// The bytes of the only segment.
-    fn bytes(journal: &Journal) -> Vec<u8> {
-        let segments = journal.folder().segments().unwrap();
-        assert_eq!(segments.len(), 1);
-        journal.folder().read(&segments[0]).unwrap()
-    }
-
-    fn journal_of(batches: &[u32]) -> Vec<u8> {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = open(dir.path());
-        for &n in batches {
-            journal.name_metric(MetricId(n), 0, "a.b", 7);
-            append(&journal, n, 5).unwrap();
-        }
-        journal.sync().unwrap();
-        bytes(&journal)
-    }
-
-    fn read(bytes: &[u8]) -> (Vec<String>, Replayed) {
-        let mut seen = Vec::new();
-        let replayed = replay(bytes, |record| {
-            seen.push(match record {
-                Record::Points { now, points } => format!("{} points at {}", points.count(), now.low()),
-                Record::Metrics { metrics, .. } => format!("{metrics:?}"),
-                Record::Policy { id, policy } => format!("policy {id} {}", policy.retention),
-            });
-        });
-        (seen, replayed)
-    }
-
-    #[test]
-    fn an_append_is_read_back_after_what_it_names() {
-        let expected = [
-            "policy 0 10080*60s",
-            "[(MetricId(2), 0, \"a.b\")]",
-            "2 points at 5",
-            "[(MetricId(3), 0, \"a.b\")]",
-            "3 points at 5",
-        ];
-        let replayed = Replayed { records: 5, damaged_bytes: 0 };
-        assert_eq!(read(&journal_of(&[2, 3])), (expected.map(String::from).to_vec(), replayed));
-    }
-
-    #[test]
-    fn the_schema_page_shows_the_bytes_that_are_written() {
-        let page = include_str!("../../../../schema/journal.md");
-        let hex: String =
-            page.split("```hex").nth(1).unwrap().split("```").next().unwrap().split_whitespace().collect();
-        let point = ResolvedPoint { metric: MetricId(7), time: 1_700_000_000, value: 1.5 };
-        let mut writer = RecordWriter::default();
-        let written = writer.points(Now::at(1_700_000_001), &[point]);
-        assert_eq!(written.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), hex);
-    }
-
-    #[test]
-    fn names_are_written_again_when_the_record_behind_them_failed() {
-        // Writes: the segment's head, the policy, the metric, the points.
-        let writes = AtomicU32::new(0);
-        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
-            (call == Call::Write && writes.fetch_add(1, Relaxed) == 3).then(|| io::Error::other("no space left"))
-        });
-        let host = Host { disk: Arc::new(disk), ..Host::system() };
-        let dir = tempfile::tempdir().unwrap();
-        let journal = Journal::open(host, dir.path(), Arc::default()).unwrap();
-        journal.name_policy(0, &Policy::default());
-        journal.name_metric(MetricId(7), 0, "a.b", 7);
-        assert!(append(&journal, 1, 5).is_err());
-        assert!(journal.is_failing() && read(&bytes(&journal)).0.is_empty());
-        append(&journal, 1, 5).unwrap();
-        assert!(!journal.is_failing());
-        assert_eq!(read(&bytes(&journal)).0, ["policy 0 10080*60s", "[(MetricId(7), 0, \"a.b\")]", "1 points at 5"]);
-    }
-
-    #[test]
-    fn any_number_of_metrics_may_be_named_at_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = open(dir.path());
-        let name = "n".repeat(1000);
-        (0..70_000).for_each(|metric| journal.name_metric(MetricId(metric), 0, &name, 7));
-        journal.append_names().unwrap();
-        let mut named = 0;
-        let replayed = replay(&bytes(&journal), |record| {
-            if let Record::Metrics { metrics, .. } = record {
-                assert!(metrics.iter().map(|&(metric, ..)| metric.0).eq(named..named + metrics.len() as u32));
-                named += metrics.len() as u32;
-            }
-        });
-        assert_eq!((named, replayed.damaged_bytes), (70_000, 0));
-    }
-
-    #[test]
-    fn a_torn_tail_costs_only_the_last_record() {
-        let bytes = journal_of(&[2, 3]);
-        for cut in 1..(HEADER + 8 + 3 * POINT) {
-            let (seen, replayed) = read(&bytes[..bytes.len() - cut]);
-            assert_eq!(seen.len(), 4, "cut by {cut}");
-            assert_eq!(replayed.damaged_bytes as usize, HEADER + 8 + 3 * POINT - cut);
-        }
-    }
-
-    #[test]
-    fn damage_in_the_middle_costs_only_its_own_record() {
-        let mut bytes = journal_of(&[50, 3]);
-        bytes[200] ^= 0x10;
-        let (seen, replayed) = read(&bytes);
-        assert_eq!(seen.len(), 4);
-        assert_eq!(seen[3], "3 points at 5");
-        assert_eq!(replayed.damaged_bytes as usize, HEADER + 8 + 50 * POINT);
-    }
-
-    #[test]
-    fn garbage_and_zeroes_are_not_records() {
-        assert_eq!(read(&[0; 1000]).1, Replayed { records: 0, damaged_bytes: 1000 });
-        assert_eq!(read(b"x").1, Replayed { records: 0, damaged_bytes: 1 });
-        assert_eq!(read(b"").1, Replayed::default());
-    }
-
-    #[test]
-    fn a_new_segment_names_its_policies_again_and_old_ones_are_trimmed() {
-        let dir = tempfile::tempdir().unwrap();
-        let journal = open(dir.path());
-        append(&journal, 1, 5).unwrap();
-        let second = journal.begin_segment().unwrap();
-        append(&journal, 1, 6).unwrap();
-        let on_disk: u64 = journal.folder().segments().unwrap().iter().map(|segment| segment.bytes).sum();
-        assert_eq!(journal.bytes(), on_disk);
-        journal.trim(second).unwrap();
-        assert_eq!(read(&bytes(&journal)).0, ["policy 0 10080*60s", "1 points at 6"]);
-        assert_eq!(journal.bytes(), bytes(&journal).len() as u64);
-        assert_eq!(journal.begin_segment().unwrap(), second + 1);
-        assert_eq!(journal.begin_segment().unwrap(), second + 1, "an empty segment is not closed");
     }
 }

@@ -4,26 +4,43 @@
 //! machine at most what was appended since the last fsync.
 //!
 //! ```text
-//! journal ┬ gate      shared by appends until their points are in memory, exclusive for a change between two records
-//!         ├ writer    the current segment
-//!         ├ names     of metrics and policies that the next append writes
-//!         └ fsync     what is on the disk
+//! journal ┬ writer     the current segment; locked from an append until its points are in memory
+//!         │ └ unsynced what no fsync covers, in memory: repeated in another segment after an fsync that failed
+//!         ├ names      of metrics and policies that the next append writes
+//!         └ positions  how far it is written, and how far it is on the disk
+//! plan       the parts of segments that a replay reads; their reader finds records and damage in them
+//! damage     what cannot be read or attributed, kept for an operator
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
 
 mod cut;
-mod fsync;
+mod damage;
+mod header;
 mod journal;
+mod journalled;
 mod loose_segment;
 mod names;
+mod plan;
+mod positions;
+mod reader;
 mod record;
 mod segment;
+mod unsynced;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use cut::without_damage;
-pub(crate) use journal::{Appended, Exclusive, Journal, JournalSize, Journalled, NamesOnDisk};
+pub(crate) use damage::JournalDamage;
+pub use header::{Repeats, SegmentHeader};
+pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};
+pub(crate) use journalled::{Accepted, Journalled};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
+pub(crate) use plan::{PlanError, Planned, is_damage};
+pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::RECORD_POINTS;
-pub use record::{Points, Record, RecordWriter, Records, Replayed, ResolvedPoint, records, replay};
-pub(crate) use segment::{Folder, Segment};
+pub use record::{Points, Record, RecordWriter, ResolvedPoint};
+pub(crate) use segment::Folder;
+pub(crate) use writer::WriterIdentity;

@@ -2,22 +2,20 @@
 
 use metric::{MetricId, Policy, Timestamp};
 
-use super::record::MetricsWriter;
+use super::record::{MetricsWriter, push_policy};
 
-/// Metrics and policies that exist and are not in the current segment. The next append writes them before its own
+/// Metrics and policies that exist and may not be in the current segment. The next append writes them before its own
 /// record, so that no point is in the journal before its metric, and no metric before its policy.
 #[derive(Debug, Default)]
 pub(super) struct UnwrittenNames {
-    pub(super) metrics: MetricsWriter,
-    pub(super) policies: Vec<(u16, Policy)>,
+    metrics: MetricsWriter,
     /// Every policy there is. Each segment names them again, so that any suffix of the journal can be replayed alone.
-    all_policies: Vec<(u16, Policy)>,
+    policies: Vec<(u16, Policy)>,
 }
 
 impl UnwrittenNames {
     pub(super) fn name_policy(&mut self, id: u16, policy: &Policy) {
-        if self.all_policies.iter().all(|(known, _)| *known != id) {
-            self.all_policies.push((id, policy.clone()));
+        if self.policies.iter().all(|(known, _)| *known != id) {
             self.policies.push((id, policy.clone()));
         }
     }
@@ -26,8 +24,16 @@ impl UnwrittenNames {
         self.metrics.push(metric, policy, name, now);
     }
 
-    /// A new segment names no policy yet.
-    pub(super) fn begin_segment(&mut self) {
-        self.policies.clone_from(&self.all_policies);
+    /// Records of the policies from the `named`th on; returns how many there are in all.
+    pub(super) fn policies(&self, named: usize, records: &mut Vec<u8>) -> usize {
+        for (id, policy) in self.policies.iter().skip(named) {
+            push_policy(records, *id, policy);
+        }
+        self.policies.len()
+    }
+
+    /// Records of the metrics, which the caller writes from now on.
+    pub(super) fn take_metrics(&mut self) -> Vec<u8> {
+        self.metrics.take()
     }
 }

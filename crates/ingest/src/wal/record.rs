@@ -6,19 +6,28 @@
 //! kind 2, metrics:  now i64 │ { metric id u32 │ policy u16 │ name length u16 │ name }…
 //! kind 3, policy:   id u16 │ xFilesFactor f64 │ aggregation, blank, retention as text
 //! kind 4, points:   low i64 │ high i64 │ cells as kind 1: accepted while the clock was in doubt
+//! kind 5, segment:  see `header.rs`
 //! ```
 
 use host::Now;
 use metric::{MetricId, Policy, Timestamp};
 
-/// The first bytes of a segment.
-pub(super) const MAGIC: &[u8; 8] = b"PLBGJNL1";
+use super::header::{SegmentHeader, VERSION};
+
+/// The first bytes of a segment of any version; the version's digit is the next one.
+pub(super) const MAGIC: &[u8; 7] = b"PLBGJNL";
+/// Bytes of the magic and the digit.
+pub(super) const MAGIC_BYTES: usize = 8;
 /// Bytes before a record's payload.
 pub(super) const HEADER: usize = 9;
 /// Bytes of one point in a record of points.
 pub(super) const POINT: usize = 16;
 /// A longer record is damage.
 const LONGEST_RECORD: usize = 64 << 20;
+/// Records of policies and segments are not longer than this.
+const LONGEST_SMALL_RECORD: usize = 64 << 10;
+/// A record of a later time than this, more than thirty thousand years away, is damage.
+const LATEST: Timestamp = 1 << 40;
 /// A record of metrics that is longer than this is closed, and another begun.
 const METRICS_BYTES: usize = 1 << 20;
 /// Points of one record, at most, so that a replay never takes one for damage.
@@ -28,6 +37,7 @@ const POINTS: u8 = 1;
 const METRICS: u8 = 2;
 const POLICY: u8 = 3;
 const POINTS_IN_DOUBT: u8 = 4;
+const SEGMENT: u8 = 5;
 
 /// A point whose name is resolved to its metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,47 +57,61 @@ pub struct RecordWriter {
 }
 
 impl RecordWriter {
-    /// Bytes of its buffer.
-    pub(crate) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
-    }
-
-    fn begin(&mut self, kind: u8) {
-        self.bytes.clear();
-        self.bytes.extend_from_slice(&[0; HEADER]);
-        self.bytes[8] = kind;
-    }
-
-    fn finish(&mut self) -> &[u8] {
-        finish_record(&mut self.bytes);
-        &self.bytes
-    }
-
     /// A record of points accepted at `now`.
     pub fn points(&mut self, now: Now, points: &[ResolvedPoint]) -> &[u8] {
-        self.begin(if now.is_certain() { POINTS } else { POINTS_IN_DOUBT });
-        self.bytes.extend_from_slice(&now.low().to_le_bytes());
+        self.bytes.clear();
+        push_points(&mut self.bytes, now, points);
+        &self.bytes
+    }
+}
+
+/// Bytes of a record of so many points, at most.
+pub(super) fn points_record_bytes(points: usize) -> usize {
+    HEADER + 16 + points * POINT
+}
+
+/// Adds a record of points accepted at `now`.
+pub(super) fn push_points(bytes: &mut Vec<u8>, now: Now, points: &[ResolvedPoint]) {
+    bytes.reserve(points_record_bytes(points.len()));
+    push_record(bytes, if now.is_certain() { POINTS } else { POINTS_IN_DOUBT }, |bytes| {
+        bytes.extend_from_slice(&now.low().to_le_bytes());
         if !now.is_certain() {
-            self.bytes.extend_from_slice(&now.high().to_le_bytes());
+            bytes.extend_from_slice(&now.high().to_le_bytes());
         }
-        self.bytes.reserve(points.len() * POINT);
         for point in points {
             let mut cell = [0; POINT];
             cell[..4].copy_from_slice(&point.metric.0.to_le_bytes());
             cell[4..8].copy_from_slice(&point.time.to_le_bytes());
             cell[8..].copy_from_slice(&point.value.to_le_bytes());
-            self.bytes.extend_from_slice(&cell);
+            bytes.extend_from_slice(&cell);
         }
-        self.finish()
-    }
+    });
+}
 
-    /// A record that names a policy.
-    pub(super) fn policy(&mut self, id: u16, policy: &Policy) -> &[u8] {
-        self.begin(POLICY);
-        self.bytes.extend_from_slice(&id.to_le_bytes());
-        policy.encode(&mut self.bytes);
-        self.finish()
+/// Adds a record that names a policy.
+pub(super) fn push_policy(bytes: &mut Vec<u8>, id: u16, policy: &Policy) {
+    push_record(bytes, POLICY, |bytes| {
+        bytes.extend_from_slice(&id.to_le_bytes());
+        policy.encode(bytes);
+    });
+}
+
+/// The first bytes of a segment: the magic and two copies of one record, so that no flipped bit costs both.
+pub(super) fn segment_start(header: &SegmentHeader) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1024);
+    bytes.extend_from_slice(MAGIC);
+    bytes.push(b'0' + VERSION as u8);
+    for _ in 0..2 {
+        push_record(&mut bytes, SEGMENT, |bytes| header.encode(bytes));
     }
+    bytes
+}
+
+fn push_record(bytes: &mut Vec<u8>, kind: u8, payload: impl FnOnce(&mut Vec<u8>)) {
+    let begin = bytes.len();
+    bytes.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 0, kind]);
+    payload(bytes);
+    finish_record(&mut bytes[begin..]);
 }
 
 fn finish_record(bytes: &mut [u8]) {
@@ -123,17 +147,13 @@ impl MetricsWriter {
         bytes.extend_from_slice(name.as_bytes());
     }
 
-    /// The records; empty when no metric was pushed since `clear`. More may be pushed afterwards.
-    pub(super) fn finish(&mut self) -> &[u8] {
+    /// The records; empty when no metric was pushed since the last call.
+    pub(super) fn take(&mut self) -> Vec<u8> {
         if !self.bytes.is_empty() {
             finish_record(&mut self.bytes[self.last..]);
         }
-        &self.bytes
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.bytes.clear();
         self.last = 0;
+        std::mem::take(&mut self.bytes)
     }
 }
 
@@ -161,6 +181,13 @@ pub enum Record<'a> {
         /// The policy.
         policy: Policy,
     },
+    /// Which segment it is in.
+    Segment {
+        /// The version of the format. Of a newer one nothing else is known.
+        version: u16,
+        /// Who wrote it.
+        header: SegmentHeader,
+    },
 }
 
 /// The points of a record.
@@ -186,81 +213,63 @@ impl Iterator for Points<'_> {
     }
 }
 
-/// The result of reading a segment.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// Whole records.
-    pub records: u64,
-    /// Bytes outside of intact records: a torn tail, or damage.
-    pub damaged_bytes: u64,
+/// A record's place, before its checksum is known to be right.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Framed<'a> {
+    crc: u32,
+    checked: &'a [u8],
 }
 
-/// Reads a segment's bytes, record by record. Damage costs only itself: reading goes on with the next whole
-/// record. A torn tail is the normal end of a journal whose machine stopped.
-pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
-    let mut records = records(bytes);
-    records.by_ref().for_each(|(_, record)| each(record));
-    records.replayed
-}
-
-/// The records of a segment's bytes; see [`replay`].
-pub fn records(bytes: &[u8]) -> Records<'_> {
-    Records { rest: bytes.strip_prefix(MAGIC).unwrap_or(bytes), replayed: Replayed::default() }
-}
-
-/// Goes through a segment's bytes.
-#[derive(Debug)]
-pub struct Records<'a> {
-    rest: &'a [u8],
-    /// The result so far.
-    pub replayed: Replayed,
-}
-
-/// Each record with its length in bytes.
-impl<'a> Iterator for Records<'a> {
-    type Item = (usize, Record<'a>);
-
-    fn next(&mut self) -> Option<(usize, Record<'a>)> {
-        while !self.rest.is_empty() {
-            if let Some((length, record)) = record(self.rest) {
-                self.replayed.records += 1;
-                self.rest = &self.rest[length..];
-                return Some((length, record));
+impl<'a> Framed<'a> {
+    /// What may be a record at the beginning of `bytes`. Cheap, and false for nearly everything that is not one: damage
+    /// is searched with this, byte by byte.
+    pub(super) fn at(bytes: &'a [u8]) -> Option<Framed<'a>> {
+        let header = bytes.get(..HEADER)?;
+        let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
+        let is_plausible = match header[8] {
+            POINTS | METRICS | POINTS_IN_DOUBT => {
+                let now = Timestamp::from_le_bytes(bytes.get(HEADER..HEADER + 8)?.try_into().ok()?);
+                (8..=LONGEST_RECORD).contains(&length) && (-LATEST..LATEST).contains(&now)
             }
-            self.rest = &self.rest[1..];
-            self.replayed.damaged_bytes += 1;
+            POLICY | SEGMENT => length <= LONGEST_SMALL_RECORD,
+            _ => false,
+        };
+        if !is_plausible {
+            return None;
         }
-        None
+        let checked = bytes.get(8..HEADER + length)?;
+        Some(Framed { crc: u32::from_le_bytes(header[4..8].try_into().ok()?), checked })
     }
-}
 
-/// The complete record at the beginning of `bytes` and its length, if there is one.
-fn record(bytes: &[u8]) -> Option<(usize, Record<'_>)> {
-    let header = bytes.get(..HEADER)?;
-    let length = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;
-    let kind = header[8];
-    if length > LONGEST_RECORD || !(POINTS..=POINTS_IN_DOUBT).contains(&kind) {
-        return None;
+    /// Bytes of the whole record.
+    pub(super) fn len(&self) -> usize {
+        8 + self.checked.len()
     }
-    let payload = bytes.get(HEADER..HEADER + length)?;
-    let crc = u32::from_le_bytes(header[4..8].try_into().ok()?);
-    if crc32fast::hash(&bytes[8..HEADER + length]) != crc {
-        return None;
+
+    /// The record, if its checksum is right.
+    pub(super) fn record(&self) -> Option<Record<'a>> {
+        if crc32fast::hash(self.checked) != self.crc {
+            return None;
+        }
+        let (kind, payload) = self.checked.split_first()?;
+        Some(match *kind {
+            POINTS => {
+                let (now, points) = time(payload)?;
+                Record::Points { now: Now::at(now), points: Points(points.chunks_exact(POINT)) }
+            }
+            POINTS_IN_DOUBT => {
+                let (low, rest) = time(payload)?;
+                let (high, points) = time(rest)?;
+                Record::Points { now: Now::between(low, high), points: Points(points.chunks_exact(POINT)) }
+            }
+            METRICS => metrics(payload)?,
+            POLICY => policy(payload)?,
+            _ => {
+                let (version, header) = SegmentHeader::decode(payload)?;
+                Record::Segment { version, header }
+            }
+        })
     }
-    let record = match kind {
-        POINTS => {
-            let (now, points) = time(payload)?;
-            Record::Points { now: Now::at(now), points: Points(points.chunks_exact(POINT)) }
-        }
-        POINTS_IN_DOUBT => {
-            let (low, rest) = time(payload)?;
-            let (high, points) = time(rest)?;
-            Record::Points { now: Now::between(low, high), points: Points(points.chunks_exact(POINT)) }
-        }
-        METRICS => metrics(payload)?,
-        _ => policy(payload)?,
-    };
-    Some((HEADER + length, record))
 }
 
 /// A time and the bytes behind it.

@@ -1,14 +1,30 @@
 //! The folder of the journal's segments: `00000001.journal` and on. Only the last one grows.
 
 use std::{
-    io::{self, Read as _},
+    io::{self, ErrorKind, Read as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use host::{Disk, DiskFile, Open};
 
-use super::record::MAGIC;
+use super::{
+    header::SegmentHeader,
+    reader::records,
+    record::{Record, segment_start},
+};
+
+/// A call that the system interrupts is made again, so often.
+const INTERRUPTIONS: usize = 100;
+
+/// Numbers that a new segment tries: failed attempts may have left files that cannot be removed.
+const NUMBERS: u64 = 1000;
+
+/// A longer segment has records.
+const EMPTY_BYTES: u64 = 2048;
+
+/// Bytes that are given up together where a segment cannot be read.
+const BLOCK: u64 = 4096;
 
 /// A segment on disk.
 #[derive(Debug, Clone)]
@@ -40,14 +56,17 @@ impl Folder {
 
     /// Makes the folder and those above it. Its own name is on the disk when this returns.
     pub(super) fn make(&self) -> io::Result<()> {
-        self.disk.create_dir_all(&self.dir)?;
-        self.dir.parent().map_or(Ok(()), |above| self.disk.sync_dir(above))
+        uninterrupted(|| self.disk.create_dir_all(&self.dir))?;
+        match self.dir.parent() {
+            Some(parent) => uninterrupted(|| self.disk.sync_dir(parent)),
+            None => Ok(()),
+        }
     }
 
     /// The segments, oldest first; none where there is no folder. Other files are left alone.
     pub(crate) fn segments(&self) -> io::Result<Vec<Segment>> {
-        let entries = match self.disk.read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        let entries = match uninterrupted(|| self.disk.read_dir(&self.dir)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             entries => entries?,
         };
         let segment = |entry: host::DirEntry| {
@@ -62,21 +81,19 @@ impl Folder {
     /// Reads a complete segment; segments are bounded in size.
     pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(segment.bytes as usize);
-        self.disk.open(&segment.path, Open::Read)?.read_to_end(&mut bytes)?;
+        uninterrupted(|| {
+            bytes.clear();
+            self.disk.open(&segment.path, Open::Read)?.read_to_end(&mut bytes).map(drop)
+        })?;
         Ok(bytes)
     }
 
-    /// Begins a segment. The folder's entry for it is on the disk when this returns.
-    pub(super) fn create(&self, number: u64) -> io::Result<Arc<dyn DiskFile>> {
-        let path = self.dir.join(format!("{number:08}.journal"));
-        let file = self.disk.open(&path, Open::CreateNew)?;
-        let begun = file.write_shared(MAGIC).and_then(|()| self.disk.sync_dir(&self.dir));
-        if let Err(error) = begun {
-            // Otherwise the next attempt would find a segment of this number.
-            let _ = self.disk.remove_file(&path);
-            return Err(error);
-        }
-        Ok(file.into())
+    /// Reads the first bytes of a segment.
+    pub(super) fn read_first(&self, segment: &Segment, bytes: usize) -> io::Result<Vec<u8>> {
+        let mut first = vec![0; bytes.min(segment.bytes as usize)];
+        let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
+        uninterrupted(|| file.read_exact_at(&mut first, 0))?;
+        Ok(first)
     }
 
     /// Links the segments before number `end` into a folder of the same file system.
@@ -89,7 +106,110 @@ impl Folder {
         self.disk.sync_dir(into)
     }
 
-    pub(super) fn remove(&self, segment: &Segment) -> io::Result<()> {
-        self.disk.remove_file(&segment.path)
+    /// Reads what can be read of a segment; the blocks that cannot are zero.
+    pub(crate) fn read_in_blocks(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+        let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
+        let length = uninterrupted(|| file.len())?;
+        let mut bytes = vec![0; length as usize];
+        let mut is_any_read = length == 0;
+        for (i, block) in bytes.chunks_mut(BLOCK as usize).enumerate() {
+            match uninterrupted(|| file.read_exact_at(block, i as u64 * BLOCK)) {
+                Ok(()) => is_any_read = true,
+                Err(_) => block.fill(0),
+            }
+        }
+        if is_any_read { Ok(bytes) } else { Err(io::Error::other("no block of it can be read")) }
     }
+
+    /// Begins a segment with this number, or with a later one where a file is in the way. The folder's entry for it is
+    /// on the disk when this returns. Returns also the length of its header.
+    pub(super) fn create(&self, mut header: SegmentHeader) -> io::Result<NewSegment> {
+        let first = header.segment;
+        loop {
+            let path = self.path_of(header.segment);
+            let file = match uninterrupted(|| self.disk.open(&path, Open::CreateNew)) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && header.segment < first + NUMBERS => {
+                    header.segment += 1;
+                    continue;
+                }
+                file => file?,
+            };
+            let start = segment_start(&header);
+            let begun = file.write_shared(&start).and_then(|()| uninterrupted(|| self.disk.sync_dir(&self.dir)));
+            if let Err(error) = begun {
+                // If this fails too, the next attempt takes the next number, and a start removes the empty file.
+                let _ = self.disk.remove_file(&path);
+                return Err(error);
+            }
+            return Ok(NewSegment { number: header.segment, file: file.into(), length: start.len() as u64 });
+        }
+    }
+
+    /// Where a segment of this number is.
+    pub(super) fn path_of(&self, number: u64) -> PathBuf {
+        self.dir.join(format!("{number:08}.journal"))
+    }
+
+    /// Removes a segment, for good: after a power failure no segment that was removed is there again while a later one
+    /// is not. Replaying the earlier one alone would bring back values that were overwritten.
+    pub(super) fn remove(&self, segment: &Segment) -> io::Result<()> {
+        match uninterrupted(|| self.disk.remove_file(&segment.path)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        uninterrupted(|| self.disk.sync_dir(&self.dir))
+    }
+
+    pub(super) fn remove_number(&self, number: u64) -> io::Result<()> {
+        self.disk.remove_file(&self.path_of(number))
+    }
+
+    /// Whether a segment has nothing but its header, or the beginning of it.
+    pub(super) fn is_without_records(&self, segment: &Segment) -> bool {
+        if EMPTY_BYTES < segment.bytes {
+            return false;
+        }
+        let Ok(bytes) = self.read(segment) else { return false };
+        let mut records = records(&bytes);
+        let is_header = records.by_ref().all(|(_, record)| matches!(record, Record::Segment { .. }));
+        let damage = records.damage.len() - usize::from(records.torn_tail().is_some());
+        is_header && damage == 0
+    }
+
+    /// Puts a segment that this process did not write on the disk. Where its fsync fails, its pages count as lost: it is
+    /// written to another file that takes its place.
+    pub(crate) fn sync(&self, segment: &Segment) -> io::Result<()> {
+        let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
+        if file.sync_all().is_ok() {
+            return Ok(());
+        }
+        drop(file);
+        let bytes = self.read(segment)?;
+        host::replace_file(&*self.disk, &segment.path, &bytes)
+    }
+
+    /// Puts the folder's entries on the disk.
+    pub(crate) fn sync_entries(&self) -> io::Result<()> {
+        uninterrupted(|| self.disk.sync_dir(&self.dir))
+    }
+}
+
+/// A segment that was begun.
+#[derive(Debug)]
+pub(super) struct NewSegment {
+    pub(super) number: u64,
+    pub(super) file: Arc<dyn DiskFile>,
+    /// Bytes of its header.
+    pub(super) length: u64,
+}
+
+/// Makes a call again that the system interrupted.
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 0..INTERRUPTIONS {
+        match call() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            answer => return answer,
+        }
+    }
+    call()
 }

@@ -1,107 +1,263 @@
-//! The end of the journal: the file that records are appended to.
+//! The end of the journal: the segment that records are appended to.
+//!
+//! What an fsync does not cover yet is kept in memory. When an fsync fails, the segment gets no further record; a later
+//! segment repeats what may be lost, and goes on.
 
 use std::{io, sync::Arc};
 
 use host::DiskFile;
+use metric::MetricId;
+use parking_lot::Mutex;
+use store::Identity;
 
 use super::{
+    header::{Repeats, SegmentHeader},
+    journalled::Accepted,
     names::UnwrittenNames,
-    record::{MAGIC, RecordWriter},
+    record::{points_record_bytes, push_points},
+    segment::{Folder, NewSegment},
+    unsynced::Unsynced,
 };
 
+/// Reads the id that the next new metric gets.
+pub(crate) type NextId = Box<dyn Fn() -> MetricId + Send + Sync>;
+
+/// What a segment's header says about its writer.
+pub(crate) struct WriterIdentity {
+    /// The opening of the store.
+    pub(crate) identity: Identity,
+    /// Every id in use is below the answer.
+    pub(crate) next_id: NextId,
+}
+
 /// The current segment.
-#[derive(Debug)]
 pub(super) struct Writer {
-    file: Arc<dyn DiskFile>,
-    segment: u64,
-    length: u64,
+    folder: Folder,
+    identity: WriterIdentity,
+    current: Current,
     /// Closed segments that were not synced before they were closed.
-    unsynced: Vec<Arc<dyn DiskFile>>,
-    /// Policies that the current segment names.
-    named: Vec<u16>,
-    scratch: RecordWriter,
+    closed: Vec<Arc<dyn DiskFile>>,
+    unsynced: Unsynced,
+    /// Where the first byte of `unsynced` is: segment and offset.
+    unsynced_from: (u64, u64),
+    /// Bytes of records appended since the journal was opened, and of those that are in closed segments.
+    appended: u64,
+    closed_bytes: u64,
+    /// Records of metrics that the last append took and could not write.
+    metrics: Vec<u8>,
+    /// Why the current segment gets no further record, if it does not.
+    broken: Option<Broken>,
+}
+
+/// Where records go.
+struct Current {
+    file: Arc<dyn DiskFile>,
+    number: u64,
+    /// Bytes of the header.
+    start: u64,
+    length: u64,
+    /// Policies that it names, of those that exist.
+    named: usize,
+}
+
+impl Current {
+    fn of(new: NewSegment) -> Current {
+        let NewSegment { number, file, length } = new;
+        Current { file, number, start: length, length, named: 0 }
+    }
+}
+
+/// What happened to a segment that gets no further record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    /// An append failed, and its bytes could not be cut off.
+    Torn,
+    /// An fsync failed.
+    Unsynced,
+}
+
+/// What an fsync has to cover, and what it covers then.
+pub(super) struct ToSync {
+    pub(super) files: Vec<Arc<dyn DiskFile>>,
+    appended: u64,
+    end: (u64, u64),
 }
 
 impl Writer {
-    pub(super) fn new(file: Arc<dyn DiskFile>, segment: u64) -> Writer {
-        Writer {
-            file,
-            segment,
-            length: MAGIC.len() as u64,
-            unsynced: Vec::new(),
-            named: Vec::new(),
-            scratch: RecordWriter::default(),
-        }
+    /// Begins a segment.
+    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64) -> io::Result<Writer> {
+        let current = Current::of(begin(&folder, &identity, number, None)?);
+        Ok(Writer {
+            folder,
+            identity,
+            unsynced_from: (current.number, current.length),
+            current,
+            closed: Vec::new(),
+            unsynced: Unsynced::default(),
+            appended: 0,
+            closed_bytes: 0,
+            metrics: Vec::new(),
+            broken: None,
+        })
     }
 
+    /// The number of the current segment.
     pub(super) fn segment(&self) -> u64 {
-        self.segment
+        self.current.number
     }
 
     /// Bytes of the current segment.
     pub(super) fn length(&self) -> u64 {
-        self.length
+        self.current.length
     }
 
-    /// Whether the current segment has no record.
+    /// Bytes of records appended since the journal was opened.
+    pub(super) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Bytes that no fsync covers.
+    pub(super) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced.bytes()
+    }
+
+    /// Bytes of the segments that were closed since the last call.
+    pub(super) fn take_closed_bytes(&mut self) -> u64 {
+        std::mem::take(&mut self.closed_bytes)
+    }
+
+    /// Whether the current segment has no record, and can have one.
     pub(super) fn is_empty(&self) -> bool {
-        self.length == MAGIC.len() as u64
+        self.current.length == self.current.start && self.broken.is_none()
     }
 
-    /// Appends the names, then the record. On an error none of it is in the segment, and the names stay unwritten.
-    pub(super) fn append(&mut self, names: &mut UnwrittenNames, record: &[u8]) -> io::Result<()> {
-        let before = self.length;
-        match self.write_names(names).and_then(|()| self.write(record)) {
-            Ok(()) => {
-                // Only now: a record that fails takes the names before it back as well.
-                names.metrics.clear();
-                self.named.extend(names.policies.drain(..).map(|(id, _)| id));
-                Ok(())
-            }
-            Err(error) => {
-                // Cut the torn record off: the next one must begin where the last complete one ended.
-                let cut = self.file.set_len(before);
-                self.length = before;
-                cut.and(Err(error))
-            }
+    /// Appends the names, then the records, in one write. On an error none of it is in the segment, and the same may be
+    /// appended again.
+    pub(super) fn append(&mut self, names: &Mutex<UnwrittenNames>, records: &[Accepted<'_>]) -> io::Result<()> {
+        match self.broken {
+            Some(Broken::Torn) => self.begin_next()?,
+            Some(Broken::Unsynced) => self.repeat_unsynced(names)?,
+            None => {}
         }
-    }
-
-    fn write_names(&mut self, names: &mut UnwrittenNames) -> io::Result<()> {
-        for (id, policy) in &names.policies {
-            if !self.named.contains(id) {
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let written = self.write(scratch.policy(*id, policy));
-                self.scratch = scratch;
-                written?;
+        let mut policies = Vec::new();
+        let named = self.take_names(names, &mut policies);
+        let points: usize = records.iter().map(|record| points_record_bytes(record.points.len())).sum();
+        let buffer = self.unsynced.buffer(policies.len() + self.metrics.len() + points);
+        let begin = buffer.len();
+        buffer.extend_from_slice(&policies);
+        buffer.extend_from_slice(&self.metrics);
+        for record in records {
+            push_points(buffer, record.at, record.points);
+        }
+        let bytes = (buffer.len() - begin) as u64;
+        if bytes > 0
+            && let Err(error) = self.current.file.write_shared(&buffer[begin..])
+        {
+            buffer.truncate(begin);
+            // The next record must begin where the last whole one ended.
+            if self.current.file.set_len(self.current.length).is_err() {
+                self.broken = Some(Broken::Torn);
             }
+            return Err(error);
         }
-        self.write(names.metrics.finish())
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if !bytes.is_empty() {
-            self.file.write_shared(bytes)?;
-            self.length += bytes.len() as u64;
-        }
+        self.unsynced.added(bytes);
+        self.current.length += bytes;
+        self.current.named = named;
+        self.appended += bytes;
+        self.metrics.clear();
         Ok(())
     }
 
-    /// Goes on in `file`, which is the next segment.
-    pub(super) fn begin_segment(&mut self, file: Arc<dyn DiskFile>) {
-        self.unsynced.push(std::mem::replace(&mut self.file, file));
-        self.segment += 1;
-        self.length = MAGIC.len() as u64;
-        self.named.clear();
+    /// Takes over the metrics that are not written, and writes out the policies that this segment does not name. Returns
+    /// how many policies there are. The lock is held for no longer than that.
+    fn take_names(&mut self, names: &Mutex<UnwrittenNames>, policies: &mut Vec<u8>) -> usize {
+        let mut names = names.lock();
+        let metrics = names.take_metrics();
+        if self.metrics.is_empty() {
+            self.metrics = metrics;
+        } else {
+            self.metrics.extend_from_slice(&metrics);
+        }
+        names.policies(self.current.named, policies)
     }
 
-    /// The files that may hold bytes that are not on the disk, the current one last.
-    pub(super) fn unsynced(&self) -> Vec<Arc<dyn DiskFile>> {
-        self.unsynced.iter().chain([&self.file]).cloned().collect()
+    /// Closes the current segment and begins another.
+    pub(super) fn begin_segment(&mut self, names: &Mutex<UnwrittenNames>) -> io::Result<()> {
+        if self.broken == Some(Broken::Unsynced) {
+            self.repeat_unsynced(names)?;
+        }
+        self.begin_next()
     }
 
-    /// Forgets the first `count` closed segments: they are on the disk.
-    pub(super) fn synced(&mut self, count: usize) {
-        self.unsynced.drain(..count);
+    fn begin_next(&mut self) -> io::Result<()> {
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, None)?;
+        self.go_on_in(new);
+        Ok(())
     }
+
+    fn go_on_in(&mut self, new: NewSegment) {
+        let before = std::mem::replace(&mut self.current, Current::of(new));
+        self.closed_bytes += before.length;
+        self.closed.push(before.file);
+        if self.unsynced.bytes() == 0 {
+            self.unsynced_from = (self.current.number, self.current.length);
+        }
+        self.broken = None;
+    }
+
+    /// What an fsync has to cover now; `None` when it must be [`Writer::repeat_unsynced`].
+    pub(super) fn to_sync(&self) -> Option<ToSync> {
+        let files = self.closed.iter().chain([&self.current.file]).cloned().collect();
+        let end = (self.current.number, self.current.length);
+        (self.broken != Some(Broken::Unsynced)).then_some(ToSync { files, appended: self.appended, end })
+    }
+
+    /// These are on the disk. Returns up to where: bytes of records since the journal was opened.
+    pub(super) fn synced(&mut self, synced: &ToSync) -> u64 {
+        // Records may have been repeated elsewhere since.
+        let newer = self.appended - synced.appended;
+        if let Some(covered) = self.unsynced.bytes().checked_sub(newer) {
+            self.unsynced.forget(covered);
+            self.unsynced_from = synced.end;
+        }
+        self.closed.drain(..(synced.files.len() - 1).min(self.closed.len()));
+        synced.appended
+    }
+
+    /// An fsync failed: what it should have covered may be lost, although a later fsync of the same file succeeds. The
+    /// segment gets no further record.
+    pub(super) fn sync_failed(&mut self) {
+        self.broken = Some(Broken::Unsynced);
+    }
+
+    /// Repeats in a new segment what no fsync covers, puts that on the disk, and goes on there. The segments before stay
+    /// until they are trimmed.
+    pub(super) fn repeat_unsynced(&mut self, names: &Mutex<UnwrittenNames>) -> io::Result<()> {
+        let mut policies = Vec::new();
+        let named = names.lock().policies(0, &mut policies);
+        let (segment, offset) = self.unsynced_from;
+        let repeats = Repeats { segment, offset, bytes: policies.len() as u64 + self.unsynced.bytes() };
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, Some(repeats))?;
+        let pieces = std::iter::once(&policies[..]).chain(self.unsynced.pieces());
+        let written = pieces.filter(|piece| !piece.is_empty()).try_for_each(|piece| new.file.write_shared(piece));
+        if let Err(error) = written.and_then(|()| new.file.sync_data()) {
+            // If it stays, it is left out of a replay: it is not whole, or a later one repeats the same.
+            let _ = self.folder.remove_number(new.number);
+            return Err(error);
+        }
+        let repeated = self.unsynced.bytes();
+        self.unsynced.forget(repeated);
+        self.go_on_in(new);
+        self.current.length += repeats.bytes;
+        self.current.named = named;
+        self.unsynced_from = (self.current.number, self.current.length);
+        // A failed fsync of these is what was repeated.
+        self.closed.clear();
+        Ok(())
+    }
+}
+
+fn begin(folder: &Folder, identity: &WriterIdentity, number: u64, repeats: Option<Repeats>) -> io::Result<NewSegment> {
+    let WriterIdentity { identity, next_id } = identity;
+    folder.create(SegmentHeader { identity: identity.clone(), segment: number, next_id: next_id(), repeats })
 }

@@ -1,0 +1,118 @@
+//! Whose metric an id of the journal is.
+//!
+//! A journal and a store that were not copied at the same moment may have given one id to two names. What a segment's
+//! writer and this store have in common is known from their openings ([`Identity`]); for all other ids only a record that
+//! names them counts, and they are the ids that this store gives those names.
+
+use std::collections::HashMap;
+
+use metric::MetricId;
+use store::Identity;
+
+use crate::wal::{Planned, SegmentHeader};
+
+/// The ids of one writer, as far as its segments were read.
+#[derive(Debug, Clone)]
+pub(crate) struct WriterIds {
+    /// Ids below this are the store's own.
+    common: MetricId,
+    /// Ids that are named, and differ or are not common.
+    named: HashMap<MetricId, MetricId>,
+}
+
+impl WriterIds {
+    /// The store's id of a writer's one; `None` when nothing names it.
+    #[inline]
+    pub(crate) fn resolve(&self, id: MetricId) -> Option<MetricId> {
+        if !self.named.is_empty()
+            && let Some(&named) = self.named.get(&id)
+        {
+            return Some(named);
+        }
+        (id < self.common).then_some(id)
+    }
+
+    /// Whether an id is the same in both, unless a record says otherwise.
+    pub(crate) fn is_common(&self, id: MetricId) -> bool {
+        id < self.common
+    }
+
+    /// The writer's id is this one of the store.
+    pub(crate) fn name(&mut self, id: MetricId, ours: MetricId) {
+        if id == ours && id < self.common {
+            self.named.remove(&id);
+        } else {
+            self.named.insert(id, ours);
+        }
+    }
+}
+
+/// The key of a writer: its opening of the store; 0 for segments of version 1, 1 where the header is lost.
+pub(crate) type Writer = u64;
+
+/// The writers of a journal's segments.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct JournalIds {
+    ours: Identity,
+    writers: HashMap<Writer, (WriterIds, Option<SegmentHeader>)>,
+    /// The writer of the segment before.
+    last: Option<(Writer, Option<SegmentHeader>)>,
+}
+
+const OLD: Writer = 0;
+const UNKNOWN: Writer = 1;
+
+impl JournalIds {
+    /// For a store with this identity.
+    pub(crate) fn new(ours: Identity) -> JournalIds {
+        JournalIds { ours, ..JournalIds::default() }
+    }
+
+    /// The store was opened: segments from now on are written by this opening.
+    pub(crate) fn set_ours(&mut self, ours: Identity) {
+        self.ours = ours;
+    }
+
+    /// Returns who wrote a segment, which follows the one of the last call.
+    pub(crate) fn begin(&mut self, planned: &Planned) -> Writer {
+        let (writer, header) = match &planned.header {
+            Some(header) => (header.identity.chain.last().map_or(OLD, |opening| opening.id), Some(header.clone())),
+            None if !planned.is_header_lost => (OLD, None),
+            // Its neighbour's, most likely: less is in common with a later opening, never more.
+            None => self.last.clone().unwrap_or((UNKNOWN, None)),
+        };
+        if !self.writers.contains_key(&writer) {
+            let ids = self.new_writer(writer, header.as_ref());
+            self.writers.insert(writer, (ids, header.clone()));
+        }
+        self.last = Some((writer, header));
+        writer
+    }
+
+    fn new_writer(&self, writer: Writer, header: Option<&SegmentHeader>) -> WriterIds {
+        let common = match (writer, header) {
+            (OLD, _) => MetricId::NONE,
+            (_, Some(header)) => self.ours.common_ids(&header.identity).unwrap_or(MetricId(0)),
+            (_, None) => MetricId(0),
+        };
+        // An opening that continues an earlier one has the names that it gave.
+        let before = header.and_then(|header| header.identity.chain.iter().rev().nth(1));
+        let named = before.and_then(|before| self.writers.get(&before.id)).map(|(before, _)| before.named.clone());
+        WriterIds { common, named: named.unwrap_or_default() }
+    }
+
+    /// The ids of a writer that a segment was begun of.
+    pub(crate) fn of(&self, writer: Writer) -> &WriterIds {
+        &self.writers[&writer].0
+    }
+
+    /// The header of a writer's first segment.
+    pub(crate) fn header(&self, writer: Writer) -> Option<&SegmentHeader> {
+        self.writers[&writer].1.as_ref()
+    }
+
+    /// As [`JournalIds::of`], to name ids.
+    pub(crate) fn of_mut(&mut self, writer: Writer) -> &mut WriterIds {
+        &mut self.writers.get_mut(&writer).expect("a segment of it was begun").0
+    }
+}

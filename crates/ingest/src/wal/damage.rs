@@ -1,0 +1,105 @@
+//! Bytes of the journal that cannot be used, kept for an operator and reported.
+
+use std::{io, ops::Range, path::Path, sync::Arc};
+
+use host::{Clock, DamagedFolder, Now};
+use metric::Timestamp;
+use store::{Damage, DamageLog};
+
+use super::{
+    header::SegmentHeader,
+    record::{ResolvedPoint, push_points, segment_start},
+    segment::Segment,
+};
+
+/// The folder for what is damaged, and the log of it.
+#[derive(Clone)]
+pub(crate) struct JournalDamage {
+    folder: DamagedFolder,
+    clock: Arc<dyn Clock>,
+    log: DamageLog,
+}
+
+impl JournalDamage {
+    pub(crate) fn new(folder: DamagedFolder, clock: Arc<dyn Clock>, log: DamageLog) -> JournalDamage {
+        JournalDamage { folder, clock, log }
+    }
+
+    /// Copies a part of a segment that is not a record. `accepted` is when the points of the records around it were
+    /// accepted.
+    pub(crate) fn keep_damage(
+        &self,
+        segment: &Segment,
+        bytes: &[u8],
+        at: &Range<usize>,
+        accepted: (Option<Timestamp>, Option<Timestamp>),
+    ) -> io::Result<()> {
+        let known = |time: Option<Timestamp>| time.map_or_else(|| "?".to_owned(), |time| time.to_string());
+        let how = format!(
+            "no whole record in the bytes from {} to {}; points around it were accepted at {} and {}",
+            at.start,
+            at.end,
+            known(accepted.0),
+            known(accepted.1),
+        );
+        let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how)?;
+        self.report(Damage { moved_to: Some(kept), ..self.damage("journal record", &segment.path, how, bytes.len()) });
+        Ok(())
+    }
+
+    /// Moves a segment here that cannot be read.
+    pub(crate) fn move_segment(&self, segment: &Segment, why: &io::Error) -> io::Result<()> {
+        let how = format!("it cannot be read: {why}");
+        let kept = self.folder.move_in(&segment.path, &how)?;
+        let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to: Some(kept), ..damage });
+        Ok(())
+    }
+
+    /// Keeps points that no metric is known for, as a segment of their own. Each comes with the time at which it was
+    /// accepted; `first` is the first segment of those that they are in.
+    pub(crate) fn keep_nameless(
+        &self,
+        first: &Segment,
+        header: Option<&SegmentHeader>,
+        points: &[(Now, ResolvedPoint)],
+    ) -> io::Result<()> {
+        let Some(metrics) = ends(points.iter().map(|(_, point)| point.metric)) else { return Ok(()) };
+        let mut bytes = header.map_or_else(Vec::new, segment_start);
+        for batch in points.chunk_by(|(a, _), (b, _)| a == b) {
+            let now = batch[0].0;
+            let points: Vec<ResolvedPoint> = batch.iter().map(|&(_, point)| point).collect();
+            push_points(&mut bytes, now, &points);
+        }
+        let how = format!("{} points of metrics that nothing names", points.len());
+        let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how)?;
+        let times = ends(points.iter().map(|(_, point)| i64::from(point.time)));
+        self.report(Damage {
+            moved_to: Some(kept),
+            metrics: Some(metrics),
+            span: times.map(|(from, last)| (from, last + 1)),
+            ..self.damage("points without a name", &first.path, how, bytes.len())
+        });
+        Ok(())
+    }
+
+    fn damage(&self, what: &'static str, file: &Path, how: String, bytes: usize) -> Damage {
+        let file = file.display().to_string();
+        Damage { found_at: self.clock.now(), what, file, how, bytes: bytes as u64, ..Damage::default() }
+    }
+
+    fn report(&self, damage: Damage) {
+        let Damage { what, file, how, bytes, moved_to, .. } = damage.clone();
+        if self.log.report(damage) {
+            tracing::error!(file, bytes, kept = moved_to, "damage in the journal: {what}: {how}");
+        }
+    }
+}
+
+/// The lowest and the highest.
+fn ends<T: Ord + Copy>(all: impl Iterator<Item = T>) -> Option<(T, T)> {
+    all.fold(None, |ends, one| match ends {
+        None => Some((one, one)),
+        Some((low, high)) => Some((low.min(one), high.max(one))),
+    })
+}
