@@ -12,6 +12,7 @@ METRICS = [
     "plumbago_flush_cycles_total",
     "plumbago_hung",
     "plumbago_journal_damaged_bytes",
+    "plumbago_journal_nameless_points",
     "plumbago_journal_sync_age_seconds",
     "plumbago_manifest_behind",
     "plumbago_merge_debt_bytes",
