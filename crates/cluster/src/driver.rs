@@ -70,6 +70,10 @@ impl SharedPoints for ClusterDriver {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
     }
+
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        Box::pin(async move { self.connection.writer()?.delete_metrics(metrics).await })
+    }
 }
 
 impl NameStore for ClusterDriver {

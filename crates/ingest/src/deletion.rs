@@ -4,6 +4,8 @@
 //!    drops them, too.
 //! 2. The registry forgets the name. From here on a point for it makes another metric.
 //! 3. The journal is synced, then the store deletes the row of the name. Until it has, no segment is trimmed.
+//! 4. Where others write the same tables, names and points are deleted there. After a crash before this step, the name comes
+//!    back with the next read of the tables.
 //!
 //! A crash before the record of step 1 is written leaves every metric of a group, a crash after it none.
 
@@ -19,12 +21,19 @@ use std::{
 use host::Clock;
 use metadata::Registry;
 use metric::MetricId;
-use store::StoreError;
+use store::{MetricRecord, SharedPoints, StoreError};
 
 use crate::{accept::NewMetrics, memtable::Memtable, registration::Registration, wal::Journal};
 
 /// Metrics deleted together: senders wait for as long.
 const GROUP: usize = 4096;
+
+/// As [`GROUP`], over shared tables: a metric is dozens of statements there.
+const SHARED_GROUP: usize = 256;
+
+/// How long a deletion over shared tables waits for points on their way there, and the interval between two looks.
+const JOBS_END: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long a deletion waits for the disk of the journal.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,12 +41,26 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a deletion is not durable yet.
 #[derive(Debug, thiserror::Error)]
 pub enum DeletionError {
-    /// Other programs write the same tables; nothing was deleted.
-    #[error(
-        "nothing was deleted: the names are in tables that other programs share; delete them there \
-         (bgutil delete), and this node follows within cassandra.reconcile_every"
-    )]
+    /// Metrics of shared tables do not expire here: other programs may send points for them.
+    #[error("nothing was deleted: the names are in tables that other programs share")]
     Shared,
+    /// The tables that other programs share cannot be written.
+    #[error("nothing was deleted: {source}")]
+    Away {
+        /// The store's error.
+        source: StoreError,
+    },
+    /// The tables that other programs share still have metrics.
+    #[error(
+        "{deleted} metrics are deleted from this node, but the last of them not from the shared tables; delete them again \
+         when this node has read their names there (cassandra.reconcile_every): {source}"
+    )]
+    Tables {
+        /// Metrics deleted so far.
+        deleted: usize,
+        /// The store's error.
+        source: StoreError,
+    },
     /// The store could not be asked which metrics are idle.
     #[error("cannot read which metrics have no points any more: {source}")]
     Read {
@@ -82,8 +105,8 @@ pub(crate) struct Deletion {
     pub(crate) journal: Arc<Journal>,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) registration: Arc<Registration>,
-    /// Whether others write the store too. They would bring a name back that is deleted only here.
-    pub(crate) is_shared: bool,
+    /// The tables, where others write them too.
+    pub(crate) shared: Option<Arc<dyn SharedPoints>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) new_metrics: Arc<NewMetrics>,
     pub(crate) counters: DeletionCounters,
@@ -118,14 +141,19 @@ impl Deletion {
 
     /// Deletes metrics; returns how many there were.
     pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition) -> Result<usize, DeletionError> {
-        if self.is_shared {
-            return Err(DeletionError::Shared);
+        if let Some(shared) = &self.shared {
+            if condition == Condition::WithoutPoints {
+                return Err(DeletionError::Shared);
+            }
+            // Deletes nothing, and shows that the tables can be written.
+            shared.delete_metrics(Vec::new()).await.map_err(|source| DeletionError::Away { source })?;
         }
         let DeletionCounters { asked, done, .. } = &self.counters;
         asked.fetch_add(metrics.len() as u64, Relaxed);
         let (mut deleted, mut counted) = (0, 0);
         let mut ended = Ok(());
-        for group in metrics.chunks(GROUP) {
+        let size = if self.shared.is_some() { SHARED_GROUP } else { GROUP };
+        for group in metrics.chunks(size) {
             ended = self.delete_group(group, condition, &mut deleted).await;
             if ended.is_err() {
                 break;
@@ -165,8 +193,9 @@ impl Deletion {
             return Ok(());
         }
         self.registration.add_deleted(gone.iter().copied());
-        let registry = self.registry.clone();
-        let removed = tokio::task::spawn_blocking(move || registry.remove(&gone)).await;
+        let records = self.shared.as_ref().map(|_| self.registry.records(&gone));
+        let (registry, ids) = (self.registry.clone(), gone.clone());
+        let removed = tokio::task::spawn_blocking(move || registry.remove(&ids)).await;
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
         self.counters.deleted.fetch_add(removed as u64, Relaxed);
@@ -180,6 +209,28 @@ impl Deletion {
         };
         in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
         let in_store = self.registration.delete_queued(&turn).await;
-        in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })
+        in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
+        let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default()).await;
+        in_tables.map_err(|source| DeletionError::Tables { deleted: *deleted, source })
+    }
+
+    /// Deletes metrics for all who share the tables. Their ids are made of their names: points that are still on their way would
+    /// come back with the name.
+    async fn delete_from_tables(&self, gone: &[MetricId], records: Vec<MetricRecord>) -> Result<(), StoreError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let jobs_end = async {
+            self.memtable.may_take().await;
+            while self.has_points(gone) {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        let ended = tokio::time::timeout(JOBS_END, jobs_end).await;
+        ended.map_err(|_| StoreError::Unavailable("points of them are still on their way there".to_owned()))?;
+        shared.delete_metrics(records).await
+    }
+
+    fn has_points(&self, metrics: &[MetricId]) -> bool {
+        let memtable = self.memtable.lock();
+        metrics.iter().any(|&metric| memtable.has_points(metric))
     }
 }

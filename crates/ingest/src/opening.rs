@@ -274,7 +274,7 @@ impl Owners {
         let read_back = Arc::new(self.read_back(from, damage));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
         let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
-        let is_shared = store.shared.is_some();
+        let shared = store.shared;
         let reader = Arc::new(Reader::new(
             store.points,
             registry.clone(),
@@ -313,7 +313,7 @@ impl Owners {
             memtable: memtable.clone(),
             registration: registration.clone(),
             clock: clock.clone(),
-            is_shared,
+            shared,
             new_metrics: new_metrics.clone(),
             counters: DeletionCounters::default(),
         };

@@ -27,7 +27,17 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
     let seconds = HistogramVec::new(seconds, &["operation"])?;
     let failures = Opts::new("plumbago_store_failures_total", "Calls of the store that failed, by operation.");
     let failures = IntCounterVec::new(failures, &["operation"])?;
-    for operation in ["write", "fetch", "own_part", "sync", "expire", "put_metrics", "scan_metrics", "delete_metrics"] {
+    for operation in [
+        "write",
+        "fetch",
+        "own_part",
+        "sync",
+        "expire",
+        "put_metrics",
+        "scan_metrics",
+        "delete_metrics",
+        "delete_shared",
+    ] {
         seconds.with_label_values(&[operation]);
         failures.with_label_values(&[operation]);
     }
@@ -189,6 +199,10 @@ impl NameStore for Timed<dyn NameStore> {
 impl SharedPoints for Timed<dyn SharedPoints> {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         self.calls.timed("own_part", self.store.writer_partials(totals))
+    }
+
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.calls.timed("delete_shared", self.store.delete_metrics(metrics))
     }
 }
 

@@ -42,8 +42,8 @@ impl Points {
         );
         let failed = |error: &_| unavailable(&format!("deleting points of {table}"), &self.keyspace, error);
         let prepared = self.retry.run(|| self.session.prepare(cql.as_str())).await;
-        let mut statement =
-            prepared.map_err(|error| unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error))?;
+        let mut statement = prepared
+            .map_err(|error| unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error))?;
         statement.set_is_idempotent(true);
         statement.set_consistency(self.tables.write_consistency());
         let partitions = partitions(table.stage, self.clock.now(), longest);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use metric::Timestamp;
-use store::{Cells, DriverFuture, Fetch, PointStore, Run, SharedPoints, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, PointStore, Run, SharedPoints, Usage};
 
 use crate::{ConnectError, Options, names::Names, points::Points, session};
 
@@ -84,5 +84,15 @@ impl PointStore for CassandraDriver {
 impl SharedPoints for CassandraDriver {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         Box::pin(self.points.writer_partials(totals))
+    }
+
+    /// Points first: a name that is left is found, and deleted again.
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        let timestamp = self.points.timestamps.take(1);
+        Box::pin(async move {
+            self.points.delete(&metrics, timestamp).await?;
+            let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();
+            self.names.delete(&names).await
+        })
     }
 }

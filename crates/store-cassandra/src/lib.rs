@@ -7,6 +7,7 @@ mod ask;
 mod catalogue;
 mod claim;
 mod connect_error;
+mod deletion;
 mod driver;
 mod explain;
 mod failure;

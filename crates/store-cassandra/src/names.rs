@@ -1,6 +1,7 @@
 //! The tables of names: metrics, directories, and what each metric is kept by.
 
 mod config;
+mod delete;
 mod directories;
 mod find;
 mod paths;

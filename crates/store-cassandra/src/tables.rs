@@ -20,7 +20,7 @@ use scylla::{
 use store::StoreError;
 
 use crate::{
-    Consistencies,
+    Consistencies, Consistency,
     failure::{Classify, Failure, unavailable},
     retry::Retry,
     schema, wire,
@@ -101,6 +101,11 @@ impl Tables {
     pub(crate) fn new(session: Arc<Session>, keyspace: String, consistencies: Consistencies, retry: Retry) -> Tables {
         let (known, making) = (RwLock::default(), tokio::sync::Mutex::new(()));
         Tables { session, keyspace, consistencies, retry, known, making }
+    }
+
+    /// How many replicas must take what is written.
+    pub(crate) fn write_consistency(&self) -> Consistency {
+        self.consistencies.data_write
     }
 
     /// How many tables were used so far.

@@ -1,9 +1,9 @@
-//! Detection of deleted names, on a real Cassandra.
+//! Deletion of names and points, and detection of deleted names, on a real Cassandra.
 
 mod node;
 
-use metric::{MetricId, Policy};
-use store::{MetricRecord, PolicyChange, SharedNames};
+use metric::{Aggregation, MetricId, Policy};
+use store::{Fetch, MetricRecord, PointStore, PolicyChange, Run, SharedNames, SharedPoints};
 use store_cassandra::{
     CassandraDriver,
     schema::{self, Schema},
@@ -37,5 +37,55 @@ async fn a_name_counts_as_deleted_only_if_the_tables_can_hold_it() {
     let asked = names.iter().chain(&["never.was"]).map(|name| (*name).to_owned()).collect();
     assert_eq!(driver.deleted(asked).await.unwrap(), ["a.c", "a.d", "never.was"]);
     keyspace.run(&format!("DROP KEYSPACE {meta}")).await;
+    keyspace.drop().await;
+}
+
+#[tokio::test]
+async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
+    let Some(address) = node::address() else { return };
+    let keyspace = node::Keyspace::make(address, "delete").await;
+    let options = keyspace.options();
+    let policy = Policy { retention: "10080*60s:7200*3600s".parse().unwrap(), ..Policy::default() };
+    let schema = Schema::new(&options, std::slice::from_ref(&policy.retention));
+    schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
+    let driver = CassandraDriver::connect(options).await.unwrap();
+    let record = |name: &str| MetricRecord {
+        id: MetricId(0),
+        name: name.to_owned(),
+        created_on: 1,
+        policies: vec![PolicyChange { since: 0, policy: policy.clone() }],
+    };
+    driver.put_names(&["a.b", "a.c"].map(record)).await.unwrap();
+    let runs = |name: &str, ago: &[i64]| -> Vec<Run> {
+        let run = |(stage, &ago): (usize, &i64)| {
+            let table = policy.retention.table(stage);
+            let first_slot = table.stage.slot(node::now() - ago).unwrap();
+            let counts = if table.aggregated { vec![2] } else { vec![] };
+            let (metric, name, aggregation) = (MetricId(0), name.to_owned(), Aggregation::Average);
+            Run { metric, name, table, first_slot, values: vec![2.0], counts, aggregation }
+        };
+        (0..2).flat_map(|stage| ago.iter().map(move |ago| (stage, ago))).map(run).collect()
+    };
+    // In many partitions, also of the future.
+    let ago = [-86_400, 0, 86_400, 6 * 86_400];
+    driver.write([runs("a.b", &ago), runs("a.c", &ago)].concat()).await.unwrap();
+    let stored = async |name: &str| -> usize {
+        let fetch = |run: Run| {
+            let Run { metric, name, table, first_slot, aggregation, .. } = run;
+            Fetch { metric, name, table, first_slot, end_slot: first_slot + 1, aggregation }
+        };
+        let cells = driver.fetch(runs(name, &ago).into_iter().map(fetch).collect()).await.unwrap();
+        cells.iter().flat_map(|cells| &cells.values).filter(|value| !value.is_nan()).count()
+    };
+    assert_eq!((stored("a.b").await, stored("a.c").await), (8, 8));
+    driver.delete_metrics(vec![record("a.b")]).await.unwrap();
+    assert_eq!((stored("a.b").await, stored("a.c").await), (0, 8));
+    let both = || vec!["a.b".to_owned(), "a.c".to_owned()];
+    assert_eq!(driver.deleted(both()).await.unwrap(), ["a.b"]);
+    assert_eq!(driver.lookup(both()).await.unwrap().len(), 1);
+    driver.put_names(&[record("a.b")]).await.unwrap();
+    driver.write(runs("a.b", &ago[1..2])).await.unwrap();
+    assert_eq!((stored("a.b").await, driver.deleted(both()).await.unwrap().len()), (2, 0));
+    keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
     keyspace.drop().await;
 }

@@ -1,8 +1,10 @@
 //! Tables that several programs write: what their drivers offer, and no other driver needs to know.
 
+use std::future::ready;
+
 use metric::{Policy, Timestamp};
 
-use crate::{DriverFuture, points::Run};
+use crate::{DriverFuture, MetricRecord, StoreError, points::Run};
 
 /// Points that other processes write too.
 ///
@@ -15,6 +17,16 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// writes it next, and the rows of all writers then aggregate to the total. A row of another writer that would
     /// contradict the total (an extreme that was overwritten) is corrected first.
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
+
+    /// Deletes the names and points of metrics for all processes, durably. What others write afterwards stays. After an error
+    /// any part may be deleted, and the caller may delete all of them again.
+    ///
+    /// # Errors
+    /// Also of an empty list, when nothing can be deleted now.
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        drop(metrics);
+        Box::pin(ready(Err(StoreError::Rejected("this store does not delete for others".to_owned()))))
+    }
 }
 
 /// A metric as the shared tables have it.
