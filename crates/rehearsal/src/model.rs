@@ -82,6 +82,7 @@ impl Model {
         let stage = policy.retention.stage_holding(time, now)?;
         let slot = time - time.rem_euclid(i64::from(policy.retention.stages()[stage].resolution()));
         let stages = policy.retention.stages().len();
+        self.deleted.remove(name);
         let metric = self.metrics.entry(name.to_owned()).or_insert_with(|| Metric {
             policy: policy.clone(),
             written: vec![Slots::new(); stages],
@@ -104,6 +105,19 @@ impl Model {
             for entry in entries.iter_mut().filter(|entry| entry.rank == ticket.rank) {
                 entry.floor = entry.floor.max(floor);
             }
+        }
+    }
+
+    /// A user deletes a metric. Where `is_certain` is false, it may be there or not, and have any of its points.
+    pub(crate) fn delete(&mut self, name: &str, is_certain: bool) {
+        if is_certain && self.metrics.remove(name).is_some() {
+            self.deleted.insert(name.to_owned());
+        } else if let Some(metric) = self.metrics.get_mut(name) {
+            metric
+                .written
+                .iter_mut()
+                .flat_map(|slots| slots.values_mut().flatten())
+                .for_each(|e| e.floor = Floor::Sent);
         }
     }
 

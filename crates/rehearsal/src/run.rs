@@ -1,6 +1,9 @@
 //! Steps performed on a machine, through stops and deaths, with the model at their side.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 
 use carbon::{Decision, LineDecoder, Rules};
 use host::{SeededRandom, SimulatedDisk};
@@ -34,12 +37,14 @@ pub struct Run {
     /// What it should serve.
     pub model: Model,
     life: Option<Life>,
+    /// The rules whose change the process did not live to end: the operator asks for it again.
+    unfinished_rules: Option<usize>,
 }
 
 impl Run {
     /// A machine that is switched on.
     pub fn new(machine: Machine) -> Run {
-        Run { machine, model: Model::default(), life: None }
+        Run { machine, model: Model::default(), life: None, unfinished_rules: None }
     }
 
     /// Performs the steps.
@@ -94,6 +99,9 @@ impl Run {
             match self.machine.start() {
                 Ok(life) => {
                     self.life = Some(life);
+                    if let Some(number) = self.unfinished_rules {
+                        self.set_rules(number);
+                    }
                     return Ok(());
                 }
                 // A fault that happens once may stop a start; the operator starts it again.
@@ -108,6 +116,7 @@ impl Run {
     pub fn check(&mut self, fidelity: Fidelity) -> Result<Losses, String> {
         self.start()?;
         let life = self.life.as_ref().expect("it was started");
+        life.run("reading points back", read_back(life));
         check::check(life, &mut self.model, fidelity)
     }
 
@@ -141,12 +150,14 @@ impl Run {
                     self.model.sync();
                 }
             }
-            Step::Rules(number) => {
-                let changed = life.run("a change of rules", life.node.ingest.set_rules(rules(*number)));
-                if changed.is_some() {
-                    let rules = rules(*number);
-                    self.model.set_policies(|name| policy_of(&rules, name));
-                }
+            Step::Rules(number) => self.set_rules(*number),
+            Step::Delete(names) => {
+                let node = &life.node;
+                let find =
+                    |name: &String| node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
+                let ids: Vec<_> = names.iter().filter_map(find).collect();
+                let is_certain = matches!(life.run("a deletion", node.ingest.delete(&ids)), Some(Ok(_)));
+                names.iter().for_each(|name| self.model.delete(name, is_certain));
             }
             Step::Pass(time) => _ = life.run("time", tokio::time::advance(*time)),
             Step::Expire => {
@@ -165,6 +176,18 @@ impl Run {
         Ok(())
     }
 
+    /// Gives the metrics their policies by the rules with this number.
+    fn set_rules(&mut self, number: usize) {
+        let Some(life) = &self.life else { return };
+        self.unfinished_rules = Some(number);
+        life.run("reading points back", read_back(life));
+        let rules = rules(number);
+        if life.run("a change of rules", life.node.ingest.set_rules(rules.clone())).is_some() {
+            self.model.set_policies(|name| policy_of(&rules, name));
+            self.unfinished_rules = None;
+        }
+    }
+
     /// A clean stop. An error of the disk leaves the rest in the journal.
     pub fn stop(&mut self) -> Result<(), String> {
         self.start()?;
@@ -179,6 +202,13 @@ impl Run {
         }
         self.end_process();
         Ok(())
+    }
+}
+
+/// Waits for points that a replay had no memory for: they are read when the store has taken the others.
+async fn read_back(life: &Life) {
+    while life.node.ingest.flush_progress().parked_points > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 

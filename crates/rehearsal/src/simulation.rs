@@ -3,9 +3,12 @@
 
 use std::time::Duration;
 
-use host::{Fault, FaultPlan, Random as _, SeededRandom};
+use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
-use crate::{Ended, Fidelity, Floor, Machine, Run, Sent, Step, StoreKind, workload::points};
+use crate::{
+    Ended, Fidelity, Floor, Machine, Run, Sent, Step, StoreKind,
+    workload::{name, points},
+};
 
 /// Work done by a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +24,12 @@ pub struct Work {
     /// Kills and power cuts.
     pub deaths: u64,
 }
+
+/// Seeds from here on also delete metrics, fail reads, and start with little memory.
+pub const MORE_KINDS: u64 = 10_000;
+
+/// Bytes of points in memory after some starts: a replay leaves segments in the journal.
+const LITTLE_MEMORY: u64 = 4 << 10;
 
 /// The steps of a seed.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
@@ -41,7 +50,14 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
         22 => Step::Rules(1),
         _ => Step::Check,
     };
-    (0..count).map(step).collect()
+    let mut steps: Vec<Step> = (0..count).map(step).collect();
+    if MORE_KINDS <= seed {
+        for _ in 0..count / 12 {
+            let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
+            steps[random.index(count)] = Step::Delete(names);
+        }
+    }
+    steps
 }
 
 /// Performs the steps with faults from the seed. Returns the work done.
@@ -60,8 +76,14 @@ pub fn simulate(seed: u64, steps: &[Step]) -> Result<Work, String> {
     for (place, step) in steps.iter().enumerate() {
         let wrong = |error: String| format!("step {place}: {error}");
         let is_read = matches!(step, Step::Check | Step::Kill | Step::PowerCut(_));
+        if MORE_KINDS <= seed && matches!(step, Step::Kill | Step::PowerCut(_) | Step::Restart) {
+            run.machine.memory_limit_bytes = if random.below(3) == 0 { LITTLE_MEMORY } else { 1 << 30 };
+        }
         let fault = [Fault::EIO, Fault::ENOSPC, Fault::EINTR, Fault::ShortWrite, Fault::Die][random.index(5)];
-        let plan = FaultPlan::once(random.below(30), fault);
+        let mut plan = FaultPlan::once(random.below(30), fault);
+        if MORE_KINDS <= seed && matches!(step, Step::Flush | Step::Expire | Step::Send(_)) && random.below(3) == 0 {
+            plan = FaultPlan { kinds: vec![Call::Read], at: random.below(8), fault: Fault::EIO, ..plan };
+        }
         let disk = run.machine.disk.clone();
         disk.set_plan((has_faults && !is_read && random.below(4) == 0).then_some(plan));
         let ended = run.perform(std::slice::from_ref(step)).map_err(wrong)?;

@@ -22,6 +22,8 @@ pub enum Step {
     Flush,
     /// The rules with this number.
     Rules(usize),
+    /// A user deletes the metrics of these names.
+    Delete(Vec<String>),
     /// Time passes.
     Pass(Duration),
     /// The store frees expired points.

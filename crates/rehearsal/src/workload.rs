@@ -28,6 +28,12 @@ pub(crate) fn points(random: &SeededRandom, newest: i64, seconds: i64, one_in: u
     points
 }
 
+/// One of the names of [`points`].
+pub(crate) fn name(random: &SeededRandom) -> String {
+    let method = metric::Aggregation::ALL[random.index(metric::Aggregation::ALL.len())];
+    format!("{}.{}", method.name(), KINDS[random.index(KINDS.len())])
+}
+
 fn brief(random: &SeededRandom) -> Vec<Sent> {
     (0..30).map(|age| Sent { name: "brief.a".to_owned(), age, value: random.below(100) as f64 }).collect()
 }
