@@ -153,6 +153,9 @@ impl Points {
             let Some(window) = self.window(of_window[0].window) else { continue };
             let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
             let is_aggregated = window.is_aggregated();
+            if window.is_incomplete.load(Relaxed) {
+                of_window.iter().for_each(|wanted| answers[wanted.fetch].is_damaged = true);
+            }
             window.rows(&keys, from, |place, found| {
                 let wanted = &of_window[place];
                 let (cells, fetch) = (&mut answers[wanted.fetch], fetches[wanted.fetch]);

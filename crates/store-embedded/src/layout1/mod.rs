@@ -74,8 +74,9 @@ impl Layout1<'_> {
             return Ok(());
         }
         if is_old {
-            if !disk.exists(&converted.join("spec")) {
-                self.fill(&converted, open)?;
+            // Until something moved, an earlier program may have written to the old files since.
+            if !disk.exists(&converted.join("spec")) || !disk.exists(&self.dir.join("replaced")) {
+                self.fill(&converted, open).inspect_err(|_| self.give_up(&converted))?;
             }
             self.switch(&converted).map_err(io_error(format!("converting {}", self.dir.display())))?;
         }
@@ -103,6 +104,13 @@ impl Layout1<'_> {
                 }
                 Ok(is_tree)
             }
+        }
+    }
+
+    /// Removes what step 1 has made: the folder is as the earlier program left it, and the room is free again.
+    fn give_up(&self, converted: &Path) {
+        if let Err(error) = self.host.disk.remove_dir_all(converted) {
+            tracing::warn!(%error, folder = %converted.display(), "cannot remove a conversion that failed; it takes up space until the next start");
         }
     }
 

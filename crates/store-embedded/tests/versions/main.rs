@@ -1,6 +1,8 @@
 //! Folders that earlier versions wrote are opened with everything that is in them. `make-folder` made them, with a binary
 //! of the commit that is named by the folder, and wrote down what that binary answered over HTTP.
 
+mod conversion;
+
 use std::{collections::BTreeMap, path::Path};
 
 use metric::{Aggregation, MetricId, Stage, Table};
@@ -24,11 +26,7 @@ fn copy(from: &Path, to: &Path) {
 fn check(driver: &EmbeddedDriver, expected: &serde_json::Value) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
-        let mut metrics: BTreeMap<String, MetricRecord> = BTreeMap::new();
-        let mut each = |records: Vec<MetricRecord>| {
-            metrics.extend(records.into_iter().map(|record| (record.name.clone(), record)));
-        };
-        driver.scan_metrics(&mut each).await.unwrap();
+        let metrics = metrics_of(driver).await;
         let points = expected["points"].as_object().unwrap();
         assert!(metrics.keys().eq(points.keys()), "{:?}", metrics.keys());
         for (name, points) in points {
@@ -52,7 +50,25 @@ fn check(driver: &EmbeddedDriver, expected: &serde_json::Value) {
     });
 }
 
+async fn metrics_of(driver: &EmbeddedDriver) -> BTreeMap<String, MetricRecord> {
+    let mut metrics = BTreeMap::new();
+    let mut each = |records: Vec<MetricRecord>| {
+        metrics.extend(records.into_iter().map(|record| (record.name.clone(), record)));
+    };
+    driver.scan_metrics(&mut each).await.unwrap();
+    metrics
+}
+
 async fn check_points(driver: &EmbeddedDriver, record: &MetricRecord, points: &[serde_json::Value]) {
+    for point in points {
+        let (time, value) = (point[0].as_i64().unwrap(), point[1].as_f64().unwrap());
+        let (found, _) = values_at(driver, record, time).await;
+        assert!(found.contains(&value), "{} at {time}: {found:?}", record.name);
+    }
+}
+
+/// The values at a time, of the finest stage of each policy, and whether an answer may be incomplete.
+async fn values_at(driver: &EmbeddedDriver, record: &MetricRecord, time: i64) -> (Vec<f64>, bool) {
     let fetch = |stage: Stage, slot: u32| Fetch {
         metric: record.id,
         name: record.name.clone(),
@@ -61,13 +77,11 @@ async fn check_points(driver: &EmbeddedDriver, record: &MetricRecord, points: &[
         end_slot: slot + 1,
         aggregation: Aggregation::Average,
     };
-    for point in points {
-        let (time, value) = (point[0].as_i64().unwrap(), point[1].as_f64().unwrap());
-        let stages = record.policies.iter().map(|change| change.policy.retention.finest());
-        let fetches = stages.map(|stage| fetch(stage, stage.slot(time).unwrap())).collect();
-        let cells = driver.fetch(fetches).await.unwrap();
-        assert!(cells.iter().any(|cells| cells.values == [value]), "{} at {time}: {cells:?}", record.name);
-    }
+    let stages = record.policies.iter().map(|change| change.policy.retention.finest());
+    let fetches = stages.map(|stage| fetch(stage, stage.slot(time).unwrap())).collect();
+    let cells = driver.fetch(fetches).await.unwrap();
+    let is_damaged = cells.iter().any(|cells| cells.is_damaged);
+    (cells.into_iter().flat_map(|cells| cells.values).filter(|value| !value.is_nan()).collect(), is_damaged)
 }
 
 fn folder(name: &str) -> (tempfile::TempDir, serde_json::Value) {
@@ -78,8 +92,12 @@ fn folder(name: &str) -> (tempfile::TempDir, serde_json::Value) {
     (dir, serde_json::from_slice(&expected).unwrap())
 }
 
+fn options_of(data: &Path) -> EmbeddedOptions {
+    EmbeddedOptions { data: Some(data.to_owned()), merges: false, ..EmbeddedOptions::default() }
+}
+
 fn open(data: &Path) -> EmbeddedDriver {
-    let options = EmbeddedOptions { data: Some(data.to_owned()), ..EmbeddedOptions::default() };
+    let options = options_of(data);
     let driver = EmbeddedDriver::open(&data.join("store"), options.clone()).unwrap();
     assert_eq!(options.damage.totals(), (0, 0), "{:?}", options.damage.examples());
     driver
