@@ -26,6 +26,9 @@ use crate::{
     tasks::{Cancel, chunks, joined},
 };
 
+/// Bytes of names that wait for a sync; beyond, a call writes them. A sync has each of them several times in memory.
+const UNSYNCED_NAMES: u64 = 4 << 20;
+
 /// Fetches below this number are answered by the asking thread.
 const FEW: usize = 8;
 
@@ -247,7 +250,7 @@ impl NameStore for EmbeddedDriver {
             let tables = self.tables.clone();
             let put = move || {
                 let _one = one;
-                if tables.names.unsynced_bytes() > tables.options.unsynced_bytes {
+                if tables.names.unsynced_bytes() > UNSYNCED_NAMES {
                     // Before anything is added: while the disk is full, memory does not grow.
                     tables.names.sync()?;
                 }
