@@ -391,7 +391,11 @@ impl Journal {
         work: impl FnOnce(&Journal) -> T + Send + 'static,
     ) -> io::Result<T> {
         let journal = self.clone();
-        tokio::task::spawn_blocking(move || work(&journal)).await.map_err(io::Error::other)
+        let done = tokio::task::spawn_blocking(move || {
+            let _work = journal.positions.work();
+            work(&journal)
+        });
+        done.await.map_err(io::Error::other)
     }
 
     /// Bytes on disk.

@@ -24,6 +24,9 @@ pub(super) struct Positions {
     synced: AtomicU64,
     /// Whether an fsync was begun, and none has succeeded since.
     is_waiting: AtomicBool,
+    /// Calls that wait for the disk at present, and those that have ended.
+    working: AtomicU64,
+    ended: AtomicU64,
     /// When the last fsync that succeeded began, or nothing was left to sync.
     last: Mutex<Instant>,
 }
@@ -38,6 +41,8 @@ impl Positions {
             appended: AtomicU64::new(0),
             synced: AtomicU64::new(0),
             is_waiting: AtomicBool::new(false),
+            working: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             last,
         }
     }
@@ -60,6 +65,12 @@ impl Positions {
         self.segment.store(segment, Release);
         self.length.store(length, Release);
         self.appended.store(appended, Release);
+    }
+
+    /// Counts a call that waits for the disk, until the answer is dropped.
+    pub(super) fn work(&self) -> Work<'_> {
+        self.working.fetch_add(1, Release);
+        Work(self)
     }
 
     /// An fsync begins.
@@ -91,17 +102,31 @@ impl Positions {
         }
     }
 
-    /// Returns when an fsync was begun, and nothing was synced for this long after the call.
+    /// Returns when the disk was waited for, and has answered nothing and synced nothing for this long after the call.
     pub(super) async fn stuck_for(&self, patience: Duration) {
-        let (mut synced, mut since) = (self.synced.load(Acquire), self.clock.instant());
+        let progress = || (self.synced.load(Acquire), self.ended.load(Acquire));
+        let (mut before, mut since) = (progress(), self.clock.instant());
         loop {
             tokio::time::sleep(POLL.min(patience)).await;
-            let (now, at) = (self.synced.load(Acquire), self.clock.instant());
-            if now != synced || !self.is_waiting.load(Acquire) {
-                (synced, since) = (now, at);
+            let (now, at) = (progress(), self.clock.instant());
+            let is_idle = !self.is_waiting.load(Acquire) && self.working.load(Acquire) == 0;
+            // A call that fails has ended, too; an fsync counts until one succeeds.
+            let has_moved = if self.is_waiting.load(Acquire) { now.0 != before.0 } else { now != before };
+            if is_idle || has_moved {
+                (before, since) = (now, at);
             } else if patience <= at.saturating_duration_since(since) {
                 return;
             }
         }
+    }
+}
+
+/// A call that waits for the disk.
+pub(super) struct Work<'a>(&'a Positions);
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.0.working.fetch_sub(1, Release);
+        self.0.ended.fetch_add(1, Release);
     }
 }
