@@ -87,9 +87,18 @@ fn read_part<const N: usize, T>(
     }
 }
 
+/// Opens a file for reading. An error that passes (an interrupted call, descriptors that are short for a moment) must not
+/// take its rows away until the next start, so there is a second attempt.
+fn open_twice(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+    match disk.open(path, Open::Read) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => disk.open(path, Open::Read),
+        opened => opened,
+    }
+}
+
 /// Opens a file. `expected` is its header by its path, where that is known.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
-    let file = disk.open(path, Open::Read).map_err(OpenError::Io)?;
+    let file = open_twice(disk, path).map_err(OpenError::Io)?;
     let len = file.len().map_err(OpenError::Io)?;
     let mut problems = Vec::new();
     let mut problem = |what, offset, bytes, how: String| problems.push(Problem { what, offset, bytes, how });
