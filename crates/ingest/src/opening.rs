@@ -53,6 +53,7 @@ impl Ingest {
         recovery::count(&recovered.restored, &journal);
         let from = recovered.reading(identity);
         let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
+        owners.name_given_ids(&recovered, &options).await?;
         let jobs = std::mem::take(&mut recovered.jobs);
         let ingest = owners.start(&options, recovered, from, damage);
         if !jobs.is_empty() {
@@ -184,6 +185,13 @@ impl Owners {
             aside: Aside::new(options.host.clone(), &options.journal_dir, options.damage.clone()),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }
+    }
+
+    /// Before the first point and the first row with an id that this start gave.
+    async fn name_given_ids(&self, recovered: &Recovered, options: &IngestOptions) -> Result<(), IngestError> {
+        let Memory { registry, clock, .. } = &self.memory;
+        let named = recovery::name_given_ids(&recovered.given_ids, registry, &self.journal, clock.now()).await;
+        named.map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
     }
 
     fn acceptor(&self, sync: Sync, limits: NameLimits) -> (Acceptor, Arc<NewMetrics>) {

@@ -50,6 +50,9 @@ pub(crate) struct Recovered {
     pub(crate) restored: Restored,
     /// Metrics to be written to the metrics table.
     pub(crate) unregistered: Vec<MetricId>,
+    /// Metrics that have another id here than in the journal: the new segments must name them, because a replay that comes
+    /// before the metrics table has them may give them others.
+    pub(crate) given_ids: Vec<MetricId>,
     /// Metrics to be deleted from the metrics table.
     pub(crate) deleted: HashSet<MetricId>,
     /// The points of metrics that were given another policy, in the order of the changes: to be stored by the policy
@@ -140,6 +143,26 @@ fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
         Some(theirs) => Err(IngestError::OtherStore { dir: dir(), theirs, ours: ours.store }),
         None => Ok(planned),
     }
+}
+
+/// Names the metrics in the open journal that have other ids there.
+pub(crate) async fn name_given_ids(
+    given: &[MetricId],
+    registry: &Registry,
+    journal: &Arc<Journal>,
+    now: Timestamp,
+) -> io::Result<()> {
+    if given.is_empty() {
+        return Ok(());
+    }
+    {
+        let names = registry.read();
+        // Those that the journal also deletes have no name.
+        for &metric in given.iter().filter(|&&metric| !names.name(metric).is_empty()) {
+            journal.name_metric(metric, names.policy_id(metric), names.name(metric), now);
+        }
+    }
+    journal.append_names().await
 }
 
 /// Counts what was found, once the journal is open.
@@ -323,6 +346,7 @@ impl Replay<'_> {
         self.make_fresh_safe();
         let fresh = self.registry.read().end();
         self.ids.of_mut(self.writer).name(metric, fresh);
+        self.recovered.given_ids.push(fresh);
         (fresh, true)
     }
 

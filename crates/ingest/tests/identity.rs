@@ -178,3 +178,18 @@ fn a_segment_of_a_later_version_is_refused_and_stays_as_it_is() {
     fs::remove_file(&path).unwrap();
     assert_eq!(folder.values(&["a"]), [Some(1.0)]);
 }
+
+#[test]
+fn an_id_that_a_start_gave_is_the_same_metrics_after_the_next_kill() {
+    let folder = Folder::new();
+    folder.live(&[("a", 1.0), ("b", 2.0)], false);
+    // Both copies of its header are lost: whose ids it has is not known, and the next start gives its metrics new ones.
+    let first = folder.journal().join("00000001.journal");
+    let mut bytes = fs::read(&first).unwrap();
+    bytes[8..160].fill(0);
+    fs::write(&first, bytes).unwrap();
+    folder.live(&[("b", 3.0), ("c", 4.0)], false);
+    for start in 0..2 {
+        assert_eq!(folder.values(&["a", "b", "c"]), [Some(1.0), Some(3.0), Some(4.0)], "start {start}");
+    }
+}

@@ -11,7 +11,7 @@ use std::{
     time::Instant,
 };
 
-use host::{Call, FailingDisk, Host, Now, Random as _, SeededRandom, SystemDisk};
+use host::{Call, Disk as _, FailingDisk, Host, Now, Random as _, SeededRandom, SimulatedDisk, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{Identity, Incarnation};
 
@@ -224,6 +224,27 @@ fn the_search_behind_damage_takes_no_longer_than_a_few_times_reading_the_segment
     let began = Instant::now();
     assert_eq!(read(&bytes).1.damaged_bytes as usize, length);
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_power_cut_brings_no_trimmed_segment_back() {
+    let disk = SimulatedDisk::new();
+    disk.create_dir_all(Path::new("/data")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    let dir = Path::new("/data/journal");
+    let journal = Arc::new(open_on(Host { disk: Arc::new(disk.clone()), ..Host::system() }, dir).unwrap());
+    for _ in 0..3 {
+        append(&journal, 1, 5).unwrap();
+        journal.sync().unwrap();
+        journal.exclusive().begin_segment().unwrap();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(journal.trim(4)).unwrap();
+    for seed in 0..64 {
+        let folder = Folder::new(Arc::new(disk.crash(&SeededRandom::new(seed))), dir);
+        let left: Vec<u64> = folder.segments().unwrap().iter().map(|segment| segment.number).collect();
+        assert_eq!(left, [4], "seed {seed}");
+    }
 }
 
 #[test]
