@@ -52,7 +52,7 @@ pub(crate) struct Recovered {
     pub(crate) unregistered: Vec<MetricId>,
     /// Metrics that have another id here than in the journal: the new segments must name them, because a replay that comes
     /// before the metrics table has them may give them others.
-    pub(crate) given_ids: Vec<MetricId>,
+    pub(crate) given_ids: HashSet<MetricId>,
     /// Metrics to be deleted from the metrics table.
     pub(crate) deleted: HashSet<MetricId>,
     /// The points of metrics that were given another policy, in the order of the changes: to be stored by the policy
@@ -147,7 +147,7 @@ fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
 
 /// Names the metrics in the open journal that have other ids there.
 pub(crate) async fn name_given_ids(
-    given: &[MetricId],
+    given: &HashSet<MetricId>,
     registry: &Registry,
     journal: &Arc<Journal>,
     now: Timestamp,
@@ -282,6 +282,9 @@ impl Replay<'_> {
                 self.take_deletion(metric);
                 continue;
             }
+            if self.is_former(metric, name) {
+                self.recovered.deleted.insert(metric);
+            }
             if self.ids.of(self.writer).resolve(metric).is_some_and(|id| self.recovered.deleted.contains(&id)) {
                 continue;
             }
@@ -317,11 +320,24 @@ impl Replay<'_> {
         }
     }
 
+    /// Whether an id was the one of a name before the metric was deleted: the name has a later one now, which no replay
+    /// gave it, and the store knows of the deletion, whose record may be behind this one.
+    fn is_former(&self, metric: MetricId, name: &str) -> bool {
+        let names = self.registry.read();
+        let known = names.find(self.registry.hash(name.as_bytes()), name.as_bytes());
+        self.ids.of(self.writer).is_common(metric)
+            && names.name(metric).is_empty()
+            && known.is_some_and(|known| metric < known && !self.recovered.given_ids.contains(&known))
+    }
+
     /// Lets go of a metric that was deleted, the points that it had until then, and those that were on their way.
     fn take_deletion(&mut self, metric: MetricId) {
         self.early.remove(&(self.writer, metric));
         self.left_early.remove(&(self.writer, metric));
-        let Some(metric) = self.ids.of(self.writer).resolve(metric) else { return };
+        // Of ids that only the journal's writer gave, the name may be one that this store has given points since.
+        if !self.ids.of(self.writer).is_common(metric) {
+            return;
+        }
         self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&[metric]).bytes);
         self.registry.remove(&[metric]);
         self.recovered.deleted.insert(metric);
@@ -346,7 +362,7 @@ impl Replay<'_> {
         self.make_fresh_safe();
         let fresh = self.registry.read().end();
         self.ids.of_mut(self.writer).name(metric, fresh);
-        self.recovered.given_ids.push(fresh);
+        self.recovered.given_ids.insert(fresh);
         (fresh, true)
     }
 
