@@ -47,7 +47,7 @@ impl Ingest {
     ) -> Result<Arc<Ingest>, IngestError> {
         let memory = Memory::new(&options, store.into(), registry);
         let damage = options.damaged();
-        let mut recovered = memory.recover(&options, &damage)?;
+        let mut recovered = memory.recover(&options, &rules, &damage)?;
         let identity = memory.begin().await?;
         let journal = memory.open_journal(&options, identity.clone())?;
         recovery::count(&recovered.restored, &journal);
@@ -96,13 +96,19 @@ impl Memory {
     }
 
     /// Reads the existing segments.
-    fn recover(&self, options: &IngestOptions, damage: &JournalDamage) -> Result<Recovered, IngestError> {
+    fn recover(
+        &self,
+        options: &IngestOptions,
+        rules: &Rules,
+        damage: &JournalDamage,
+    ) -> Result<Recovered, IngestError> {
         self.registry.never_give_below(self.store.names.next_id());
         recovery::recover(Recovery {
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
             damage,
             identity: self.store.names.identity(),
             registry: &self.registry,
+            rules,
             policies: &self.policies,
             memtable: &self.memtable,
             memory_limit: options.memory_limit_bytes,

@@ -8,6 +8,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
+use carbon::{Decision, Rules};
 use host::Now;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
@@ -83,6 +84,7 @@ pub(crate) struct Recovery<'a> {
     /// The store's, as it was found.
     pub(crate) identity: Identity,
     pub(crate) registry: &'a Registry,
+    pub(crate) rules: &'a Rules,
     pub(crate) policies: &'a Policies,
     pub(crate) memtable: &'a Memtable,
     /// Bytes of points in memory at which the rest is left.
@@ -92,7 +94,7 @@ pub(crate) struct Recovery<'a> {
 /// Reads the segments, oldest first, into the memtable until that is full, and metrics that the registry does not have
 /// into the registry. Returns what was found and what is left to be done. Every segment is on the disk then.
 pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> {
-    let Recovery { folder, damage, identity, registry, policies, memtable, memory_limit } = recovery;
+    let Recovery { folder, damage, identity, registry, rules, policies, memtable, memory_limit } = recovery;
     let planned = plan(folder, &identity)?;
     let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
@@ -102,6 +104,7 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
     let mut replay = Replay {
         folder,
         registry,
+        rules,
         policies,
         memtable: memtable.lock(),
         ids: JournalIds::new(identity),
@@ -196,6 +199,7 @@ pub(crate) async fn write_jobs(
 struct Replay<'a> {
     folder: &'a Folder,
     registry: &'a Registry,
+    rules: &'a Rules,
     policies: &'a Policies,
     memtable: LockedMemtable<'a>,
     ids: JournalIds,
@@ -298,9 +302,14 @@ impl Replay<'_> {
                 }
                 continue;
             }
-            // A policy lost to damage costs the retention that its first points are kept by, not the points.
-            let policy =
-                policy.map_or_else(Default::default, |id| (*self.memtable.policies().all[usize::from(id)]).clone());
+            // Where a policy's record is lost, the rules in force most likely say the same.
+            let policy = match policy {
+                Some(id) => (*self.memtable.policies().all[usize::from(id)]).clone(),
+                None => match self.rules.decide(name) {
+                    Decision::Keep(index) => self.rules.policies()[index.get()].clone(),
+                    _ => metric::Policy::default(),
+                },
+            };
             let policies = vec![PolicyChange { since: 0, policy }];
             records.push(MetricRecord { id, name: name.to_owned(), created_on: now, policies });
             if id != metric {
