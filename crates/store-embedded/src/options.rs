@@ -19,7 +19,7 @@ pub struct EmbeddedOptions {
     pub merges: bool,
     /// The data folder, which gets `damaged/` and `trash/`; the store's own if none is given.
     pub data: Option<PathBuf>,
-    /// Time, files and random numbers; the trees themselves go around its file system (see `tree.rs`).
+    /// Time, files and random numbers.
     pub host: Host,
     /// Where damage is reported.
     pub damage: DamageLog,
