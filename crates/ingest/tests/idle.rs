@@ -113,6 +113,20 @@ async fn a_jump_of_the_clock_a_failed_read_and_damage_delete_nothing() {
 }
 
 #[tokio::test]
+async fn a_metric_is_idle_when_the_coarse_slot_of_its_last_point_is_and_not_before() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let node = open(dir.path(), &driver, TODAY).await;
+    // In the slot of an hour that ends at TODAY + 3600.
+    node.send("a", TODAY + 60).await;
+    node.ingest.flush().await.unwrap();
+    let shortest = Some(Duration::from_secs(600));
+    node.advance(3600 + 599);
+    assert_eq!(node.pass(shortest).await, Pass { read: 1, deleted: 0, damaged: 0 });
+    node.advance(1);
+    assert_eq!(node.pass(shortest).await, Pass { read: 1, deleted: 1, damaged: 0 });
+}
+
+#[tokio::test]
 async fn what_was_seen_is_not_read_again() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let node = open(dir.path(), &driver, TODAY).await;

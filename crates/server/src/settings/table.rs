@@ -201,8 +201,9 @@ settings! {
         /// thousand new ones a minute.
         prefixes: Option<PrefixLimits> = "off";
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
-        /// that, "never" keeps them. Found in the embedded store every data.expire_every, at most a tenth of the time reading;
-        /// not while the clock is in doubt or damage was found since the start. Metrics in Cassandra's tables do not expire here.
+        /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
+        /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt or damage was
+        /// found since the start. Metrics in Cassandra's tables do not expire here.
         idle_after: IdleAfter = "retention";
     }
 
