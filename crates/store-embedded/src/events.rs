@@ -10,6 +10,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    iter,
     path::{Path, PathBuf},
 };
 
@@ -123,7 +124,7 @@ impl EventsLog {
         let mut queue = self.queue.lock();
         if queue.last_id < last {
             queue.last_id = last;
-            log.write(&[(SEEN, last.to_le_bytes().to_vec())])?;
+            log.write(iter::once((SEEN, &last.to_le_bytes()[..])), |_, _, _| {})?;
         }
         Ok(())
     }
@@ -141,18 +142,18 @@ impl EventsLog {
             // Another call wrote it.
             return Ok(());
         }
-        let (keys, records): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|(id, when, payload)| ((id, when), (EVENT, payload))).unzip();
-        match log.write(&records) {
-            Ok(places) => {
+        let mut places = Vec::with_capacity(batch.len());
+        let records = batch.iter().map(|(_, _, payload)| (EVENT, &payload[..]));
+        match log.write(records, |place, _, _| places.push(place)) {
+            Ok(()) => {
                 let mut index = self.index.write();
-                for ((id, when), place) in keys.into_iter().zip(places) {
-                    index.insert(id, when, place);
+                for ((id, when, _), place) in batch.iter().zip(places) {
+                    index.insert(*id, *when, place);
                 }
                 Ok(())
             }
             Err(error) => {
-                let others = keys.into_iter().map(|(id, _)| id).filter(|other| *other != id);
+                let others = batch.iter().map(|(id, ..)| *id).filter(|other| *other != id);
                 self.queue.lock().failed.extend(others);
                 Err(error)
             }
@@ -163,7 +164,7 @@ impl EventsLog {
     #[allow(dead_code, reason = "expiry of events is not a setting yet; the format has it so that it can become one")]
     pub(crate) fn delete(&self, id: u64) -> Result<(), StoreError> {
         let mut log = self.log.lock();
-        log.write(&[(DELETED, id.to_le_bytes().to_vec())])?;
+        log.write(iter::once((DELETED, &id.to_le_bytes()[..])), |_, _, _| {})?;
         self.index.write().delete(id);
         let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
         if SMALL_BYTES < bytes

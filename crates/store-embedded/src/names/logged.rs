@@ -67,31 +67,31 @@ impl Logged {
         });
     }
 
-    /// Writes records, durably. `deleted` has what they delete.
-    pub(super) fn write(&mut self, records: &[(u8, Vec<u8>)]) -> Result<(), StoreError> {
-        let places = self.log.write(records)?;
-        for (place, (kind, payload)) in places.into_iter().zip(records) {
-            match *kind {
-                METRIC => {
-                    if let Some(id) = id_of(payload)
-                        && !self.known.insert(id)
-                    {
-                        self.stale += place.bytes();
-                        self.last.insert(id, place);
-                    }
+    /// Writes records, durably.
+    pub(super) fn write<'r>(
+        &mut self,
+        records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
+    ) -> Result<(), StoreError> {
+        let Logged { log, known, last, stale, .. } = self;
+        log.write(records, |place, kind, payload| match kind {
+            METRIC => {
+                if let Some(id) = id_of(payload)
+                    && !known.insert(id)
+                {
+                    *stale += place.bytes();
+                    last.insert(id, place);
                 }
-                DELETED => {
-                    for id in decode_deleted(payload) {
-                        if self.known.remove(id) {
-                            self.last.remove(&id);
-                            self.stale += DELETED_BYTES;
-                        }
-                    }
-                }
-                _ => {}
             }
-        }
-        Ok(())
+            DELETED => {
+                for id in decode_deleted(payload) {
+                    if known.remove(id) {
+                        last.remove(&id);
+                        *stale += DELETED_BYTES;
+                    }
+                }
+            }
+            _ => {}
+        })
     }
 
     /// Writes the log again without what is obsolete or damaged, where that is worth it. Records are durable already,

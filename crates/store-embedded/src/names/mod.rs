@@ -1,6 +1,6 @@
 //! The metrics table: which ids have which names and policies, which are deleted, and which were ever seen.
 //!
-//! Rows wait in memory until a sync writes them to the log `store/names/`.
+//! Records wait in memory until a sync writes them to the log `store/names/`.
 
 mod logged;
 mod record;
@@ -18,11 +18,12 @@ use self::{
     logged::Logged,
     record::{
         DELETED, METRIC, OPENING, POLICY, decode_metric, encode_deleted, encode_metric, encode_opening, encode_policy,
+        id_of,
     },
 };
 use crate::{
     id_set::IdSet,
-    record_log::{LogFiles, LogFolder},
+    record_log::{LogFiles, LogFolder, Records},
 };
 
 /// Records handed out at once by a scan.
@@ -45,9 +46,9 @@ struct Pending {
     /// All policies, by id, and how many of them the log has.
     policies: Vec<Policy>,
     logged_policies: usize,
-    metrics: BTreeMap<MetricId, Vec<u8>>,
+    /// Records of metrics. Of several with one id the last counts; those of deleted ones may be among them.
+    metrics: Records,
     deleted: IdSet,
-    bytes: u64,
     next: u32,
 }
 
@@ -66,31 +67,57 @@ impl Pending {
     }
 
     fn put(&mut self, record: &MetricRecord) {
-        let payload = encode_metric(record, |policy| self.policy_id(policy));
+        let mut metrics = std::mem::take(&mut self.metrics);
+        metrics.push_with(METRIC, |payload| encode_metric(record, |policy| self.policy_id(policy), payload));
+        self.metrics = metrics;
         self.saw(record.id);
-        self.bytes += payload.len() as u64;
-        if let Some(old) = self.metrics.insert(record.id, payload) {
-            self.bytes -= old.len() as u64;
-        }
     }
 
     fn delete(&mut self, id: MetricId) {
         self.saw(id);
         self.deleted.insert(id);
-        if let Some(old) = self.metrics.remove(&id) {
-            self.bytes -= old.len() as u64;
-        }
     }
 
-    /// The records that a sync writes, policies first.
-    fn records(&self) -> Vec<(u8, Vec<u8>)> {
-        let mut records = Vec::with_capacity(self.metrics.len() + 1);
+    /// Takes what a sync writes. The policies stay.
+    fn take(&mut self) -> Unwritten {
+        let mut policies = Records::default();
         for (id, policy) in self.policies.iter().enumerate().skip(self.logged_policies) {
-            records.push((POLICY, encode_policy(id as u16, policy)));
+            policies.push(POLICY, &encode_policy(id as u16, policy));
         }
-        records.extend(self.metrics.values().map(|payload| (METRIC, payload.clone())));
-        records.extend(self.deleted.runs().chunks(AT_ONCE).map(|runs| (DELETED, encode_deleted(runs))));
-        records
+        let deleted = std::mem::take(&mut self.deleted);
+        let mut deletions = Records::default();
+        for runs in deleted.runs().chunks(AT_ONCE) {
+            deletions.push(DELETED, &encode_deleted(runs));
+        }
+        let metrics = std::mem::take(&mut self.metrics);
+        Unwritten { policies, last_policy: self.policies.len(), metrics, deleted, deletions }
+    }
+
+    /// Takes back what could not be written.
+    fn take_back(&mut self, mut unwritten: Unwritten) {
+        // What came meanwhile is newer.
+        unwritten.metrics.append(&self.metrics);
+        self.metrics = unwritten.metrics;
+        for id in unwritten.deleted.iter() {
+            self.deleted.insert(id);
+        }
+    }
+}
+
+/// What a sync writes, in this order.
+struct Unwritten {
+    policies: Records,
+    /// How many policies the log has once it is written.
+    last_policy: usize,
+    metrics: Records,
+    /// The deletions behind the metrics, as a set and as records.
+    deleted: IdSet,
+    deletions: Records,
+}
+
+impl Unwritten {
+    fn records(&self) -> impl Iterator<Item = (u8, &[u8])> + Clone {
+        self.policies.iter().chain(self.metrics.iter()).chain(self.deletions.iter())
     }
 }
 
@@ -138,7 +165,7 @@ impl Names {
 
     /// Bytes that wait for a sync.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
-        self.pending.lock().bytes
+        self.pending.lock().metrics.bytes()
     }
 
     /// Bytes on the disk.
@@ -172,10 +199,12 @@ impl Names {
     /// Records an opening, with all policies once more: each then has copies in several places.
     pub(crate) fn begin(&self, opening: Incarnation) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
-        let mut records = vec![(OPENING, encode_opening(&opening))];
-        let policies = self.pending.lock().policies.clone();
-        records.extend(policies.iter().enumerate().map(|(id, policy)| (POLICY, encode_policy(id as u16, policy))));
-        logged.write(&records)?;
+        let mut records = Records::default();
+        records.push(OPENING, &encode_opening(&opening));
+        for (id, policy) in self.pending.lock().policies.iter().enumerate() {
+            records.push(POLICY, &encode_policy(id as u16, policy));
+        }
+        logged.write(records.iter())?;
         logged.openings.push(opening);
         Ok(())
     }
@@ -183,39 +212,18 @@ impl Names {
     /// Writes what is pending, durably. After an error it is pending still.
     pub(crate) fn sync(&self) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
-        let (records, written) = {
-            let mut pending = self.pending.lock();
-            let records = pending.records();
-            let taken = Pending {
-                policies: Vec::new(),
-                logged_policies: pending.policies.len(),
-                metrics: std::mem::take(&mut pending.metrics),
-                deleted: std::mem::take(&mut pending.deleted),
-                bytes: std::mem::take(&mut pending.bytes),
-                next: 0,
-            };
-            (records, taken)
-        };
-        let result = logged.write(&records);
+        let unwritten = self.pending.lock().take();
+        let result = logged.write(unwritten.records());
         let mut pending = self.pending.lock();
         if let Err(error) = result {
-            // What came meanwhile is newer.
-            for (id, payload) in written.metrics {
-                if !pending.deleted.contains(id) && !pending.metrics.contains_key(&id) {
-                    pending.bytes += payload.len() as u64;
-                    pending.metrics.insert(id, payload);
-                }
-            }
-            for id in written.deleted.iter() {
-                pending.deleted.insert(id);
-            }
+            pending.take_back(unwritten);
             return Err(error);
         }
         let logged_policies = pending.logged_policies;
-        for (id, policy) in pending.policies.iter().enumerate().take(written.logged_policies).skip(logged_policies) {
+        for (id, policy) in pending.policies.iter().enumerate().take(unwritten.last_policy).skip(logged_policies) {
             logged.policies.insert(id as u16, policy.clone());
         }
-        pending.logged_policies = pending.logged_policies.max(written.logged_policies);
+        pending.logged_policies = pending.logged_policies.max(unwritten.last_policy);
         logged.next = MetricId(pending.next);
         drop(pending);
         logged.rewrite_if_stale(&self.deleted);
@@ -235,6 +243,8 @@ impl Names {
             let pending = self.pending.lock();
             (pending.policies.clone(), pending.metrics.clone())
         };
+        let pending: BTreeMap<MetricId, &[u8]> =
+            pending.iter().filter_map(|(_, payload)| Some((id_of(payload)?, payload))).collect();
         let deleted = self.deleted.read().clone();
         let mut records = Vec::with_capacity(AT_ONCE);
         let mut hand_out = |payload: &[u8]| {
@@ -249,7 +259,9 @@ impl Names {
                 hand_out(payload);
             }
         });
-        pending.values().for_each(|payload| hand_out(payload));
+        for (_, payload) in pending.iter().filter(|(id, _)| !deleted.contains(**id)) {
+            hand_out(payload);
+        }
         if !records.is_empty() {
             each(records);
         }

@@ -39,10 +39,9 @@ pub(super) fn decode_policy(payload: &[u8]) -> Option<(u16, Policy)> {
 }
 
 /// `policy_id` gives the id of each policy.
-pub(super) fn encode_metric(record: &MetricRecord, mut policy_id: impl FnMut(&Policy) -> u16) -> Vec<u8> {
+pub(super) fn encode_metric(record: &MetricRecord, mut policy_id: impl FnMut(&Policy) -> u16, payload: &mut Vec<u8>) {
     // The registry keeps far fewer.
     let kept = &record.policies[record.policies.len().saturating_sub(usize::from(u8::MAX))..];
-    let mut payload = Vec::with_capacity(9 + 6 * kept.len() + record.name.len());
     payload.extend_from_slice(&record.id.0.to_le_bytes());
     payload.extend_from_slice(&seconds(record.created_on).to_le_bytes());
     payload.push(kept.len() as u8);
@@ -51,7 +50,6 @@ pub(super) fn encode_metric(record: &MetricRecord, mut policy_id: impl FnMut(&Po
         payload.extend_from_slice(&policy_id(&change.policy).to_le_bytes());
     }
     payload.extend_from_slice(record.name.as_bytes());
-    payload
 }
 
 /// `policy` has the policy of each id.

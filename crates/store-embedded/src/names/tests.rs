@@ -1,6 +1,12 @@
-use std::sync::Arc;
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
-use host::{Host, SystemDisk};
+use host::{Call, Disk, FailingDisk, Host, SystemDisk};
 use metric::Aggregation;
 use store::{DamageLog, PolicyChange};
 
@@ -8,7 +14,11 @@ use super::*;
 use crate::damage::Reporter;
 
 fn open(data: &Path) -> Names {
-    let host = Host { disk: Arc::new(SystemDisk), ..Host::system() };
+    open_on(data, Arc::new(SystemDisk))
+}
+
+fn open_on(data: &Path, disk: Arc<dyn Disk>) -> Names {
+    let host = Host { disk, ..Host::system() };
     let reporter = Reporter::new(&host, &DamageLog::new(), data);
     let dir = data.join("names");
     Names::open(LogFolder { dir, table: *b"name", what: "names record", store: 7, reporter, host }).unwrap()
@@ -48,4 +58,36 @@ fn a_log_that_is_mostly_obsolete_is_written_again_without_losing_anything() {
     assert_eq!(names.next_id(), MetricId(10_000));
     assert!(names.is_deleted(MetricId(500)) && names.is_deleted(MetricId(9_999)) && !names.is_deleted(MetricId(1)));
     assert_eq!(names.openings(), [Incarnation { id: 9, first_id: MetricId(0) }]);
+}
+
+#[test]
+fn of_what_waits_for_a_sync_the_last_counts_also_after_a_sync_that_failed() {
+    let data = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let asked = fails.clone();
+    let fault = move |call: Call, _: &Path| {
+        (call == Call::Write && asked.load(Relaxed)).then(|| io::Error::other("the disk is full"))
+    };
+    let names = open_on(data.path(), Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault)));
+    names.put(&[record(1, 10), record(2, 10), record(3, 10)]);
+    names.sync().unwrap();
+
+    fails.store(true, Relaxed);
+    names.put(&[record(1, 11), record(1, 12), record(2, 11), record(4, 11), record(5, 11)]);
+    names.delete(&[MetricId(2), MetricId(4)]);
+    assert!(names.sync().is_err());
+    // What comes while a sync is under way is newer than what it could not write.
+    let unwritten = names.pending.lock().take();
+    names.put(&[record(5, 12)]);
+    names.pending.lock().take_back(unwritten);
+    names.put(&[record(1, 13), record(2, 13), record(6, 13)]);
+    names.delete(&[MetricId(3)]);
+    let expected = [record(1, 13), record(5, 12), record(6, 13)];
+    assert_eq!(scan(&names), expected);
+
+    fails.store(false, Relaxed);
+    names.sync().unwrap();
+    assert_eq!((scan(&names), names.unsynced_bytes()), (expected.to_vec(), 0));
+    drop(names);
+    assert_eq!(scan(&open(data.path())), expected);
 }

@@ -15,6 +15,7 @@ mod draft;
 mod folder;
 mod frame;
 mod place;
+mod records;
 mod walk;
 
 use std::{
@@ -29,7 +30,6 @@ use parking_lot::RwLock;
 use store::StoreError;
 
 pub use self::check::LogReport;
-pub(crate) use self::place::Place;
 pub(crate) use self::{
     check::check_file,
     folder::LogFolder,
@@ -41,7 +41,11 @@ use self::{
     frame::{FRAME, HEADER, Header, Seal},
     walk::{Part, walk},
 };
+pub(crate) use self::{place::Place, records::Records};
 use crate::folder::io_error;
+
+/// Bytes of records that one write has, about.
+const PIECE: usize = 256 << 10;
 
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
@@ -217,53 +221,60 @@ impl RecordLog {
         Ok(())
     }
 
-    /// Writes records, durably. After an error none of them counts, though the next start may find some.
-    pub(crate) fn write(&mut self, records: &[(u8, Vec<u8>)]) -> Result<Vec<Place>, StoreError> {
-        if records.is_empty() {
-            return Ok(Vec::new());
+    /// Writes records, durably, and calls `each` with every one and its place. After an error none of them counts,
+    /// though the next start may find some.
+    pub(crate) fn write<'r>(
+        &mut self,
+        records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
+        mut each: impl FnMut(Place, u8, &'r [u8]),
+    ) -> Result<(), StoreError> {
+        if records.clone().next().is_none() {
+            return Ok(());
         }
         let mut has_failed = false;
-        loop {
+        let (file, mut offset) = loop {
             let number = match self.tail {
                 Some(number) => number,
                 None => self.begin_file()?,
             };
-            match self.append(number, records) {
-                Ok(places) => return Ok(places),
+            match self.append(number, records.clone()) {
+                Ok(offset) => break (number, offset),
                 Err(AppendError::Sync(_)) if !has_failed => has_failed = true,
                 Err(AppendError::Write(source) | AppendError::Sync(source)) => {
                     let what = format!("writing {}", self.folder.path(number).display());
                     return Err(StoreError::Io { what, source });
                 }
             }
+        };
+        for (kind, payload) in records {
+            let place = Place { file, offset, len: payload.len() as u32 };
+            offset += place.bytes();
+            each(place, kind, payload);
         }
+        Ok(())
     }
 
-    fn append(&mut self, number: u64, records: &[(u8, Vec<u8>)]) -> Result<Vec<Place>, AppendError> {
+    /// Returns where the first record is.
+    fn append<'r>(&mut self, number: u64, records: impl Iterator<Item = (u8, &'r [u8])>) -> Result<u64, AppendError> {
         let LogFile { file, seal, len } = self.files.0.read()[&number].clone();
-        let mut bytes = Vec::with_capacity(records.iter().map(|(_, payload)| FRAME + payload.len()).sum());
-        let mut places = Vec::with_capacity(records.len());
-        for (kind, payload) in records {
-            let offset = len + bytes.len() as u64;
-            seal.append(offset, *kind, payload, &mut bytes);
-            places.push(Place { file: number, offset, len: payload.len() as u32 });
-        }
-        if let Err(error) = file.write_shared(&bytes) {
-            // Nothing may be between the records before and those after.
-            let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
-            match is_cut {
-                Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len }),
-                Err(_) => self.tail = None,
+        let end = match write_in_pieces(&*file, &seal, len, records) {
+            Ok(end) => end,
+            Err(error) => {
+                // Nothing may be between the records before and those after.
+                let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
+                match is_cut {
+                    Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len }),
+                    Err(_) => self.tail = None,
+                }
+                return Err(AppendError::Write(error));
             }
-            return Err(AppendError::Write(error));
-        }
+        };
         if let Err(error) = file.sync_data() {
             self.tail = None;
             return Err(AppendError::Sync(error));
         }
-        let len = len + bytes.len() as u64;
-        self.files.0.write().insert(number, LogFile { file, seal, len });
-        Ok(places)
+        self.files.0.write().insert(number, LogFile { file, seal, len: end });
+        Ok(len)
     }
 
     /// The number of a new file behind the others.
@@ -306,6 +317,29 @@ impl RecordLog {
         self.tail = Some(number);
         Ok(number)
     }
+}
+
+/// Writes records behind `len` bytes of a file. Returns how long the file is then.
+fn write_in_pieces<'r>(
+    file: &dyn DiskFile,
+    seal: &Seal,
+    len: u64,
+    records: impl Iterator<Item = (u8, &'r [u8])>,
+) -> io::Result<u64> {
+    let mut end = len;
+    let mut piece = Vec::new();
+    for (kind, payload) in records {
+        seal.append(end, kind, payload, &mut piece);
+        end += (FRAME + payload.len()) as u64;
+        if PIECE <= piece.len() {
+            file.write_shared(&piece)?;
+            piece.clear();
+        }
+    }
+    if !piece.is_empty() {
+        file.write_shared(&piece)?;
+    }
+    Ok(end)
 }
 
 enum AppendError {

@@ -13,7 +13,7 @@ use store::DamageLog;
 use super::*;
 use crate::damage::Reporter;
 
-type Records = Vec<(u8, Vec<u8>)>;
+type Written = Vec<(u8, Vec<u8>)>;
 
 fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
     let host = Host { disk, ..Host::system() };
@@ -21,26 +21,30 @@ fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
     LogFolder { dir: data.join("names"), table: *b"name", what: "names record", store: 7 << 90, reporter, host }
 }
 
-fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Records), StoreError> {
+fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Written), StoreError> {
     open_on(data, Arc::new(SystemDisk), damage)
 }
 
-fn open_on(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> Result<(RecordLog, Records), StoreError> {
+fn open_on(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> Result<(RecordLog, Written), StoreError> {
     let mut records = Vec::new();
     let log = RecordLog::open(folder(data, disk, damage), |_, kind, payload| records.push((kind, payload.to_vec())))?;
     Ok((log, records))
 }
 
-fn records(range: std::ops::Range<u32>) -> Records {
+fn records(range: std::ops::Range<u32>) -> Written {
     range.map(|i| (i as u8 % 3 + 1, format!("record {i} {}", "x".repeat(i as usize % 40)).into_bytes())).collect()
+}
+
+fn write(log: &mut RecordLog, records: &Written) -> Result<(), StoreError> {
+    log.write(records.iter().map(|(kind, payload)| (*kind, &payload[..])), |_, _, _| {})
 }
 
 /// A folder with ten records, in two writes.
 fn small() -> (tempfile::TempDir, std::path::PathBuf, Vec<u8>) {
     let data = tempfile::tempdir().unwrap();
     let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
-    log.write(&records(0..6)).unwrap();
-    log.write(&records(6..10)).unwrap();
+    write(&mut log, &records(0..6)).unwrap();
+    write(&mut log, &records(6..10)).unwrap();
     let path = data.path().join("names/00000001.log");
     let bytes = std::fs::read(&path).unwrap();
     (data, path, bytes)
@@ -55,7 +59,7 @@ fn a_file_that_is_cut_anywhere_keeps_the_records_before() {
         let (mut log, found) = open(data.path(), &damage).unwrap();
         assert_eq!(found, records(0..found.len() as u32), "cut at {len}");
         assert_eq!(damage.totals(), (0, 0), "cut at {len}: {:?}", damage.examples());
-        log.write(&records(50..51)).unwrap();
+        write(&mut log, &records(50..51)).unwrap();
         let (_, again) = open(data.path(), &damage).unwrap();
         assert_eq!(again, [found, records(50..51)].concat(), "cut at {len}");
         assert_eq!(damage.totals(), (0, 0), "cut at {len}");
@@ -159,8 +163,12 @@ fn acknowledged_records_outlive_faults() {
                     });
                 }
                 _ => {
-                    let new = records(step * 10..step * 10 + 1 + random.below(5) as u32);
-                    if log.write(&new).is_ok() {
+                    let mut new = records(step * 10..step * 10 + 1 + random.below(5) as u32);
+                    if random.below(6) == 0 {
+                        // The disk gets these in several writes.
+                        new.extend((0..3).map(|i| (i, vec![step as u8; PIECE * 2 / 3])));
+                    }
+                    if write(&mut log, &new).is_ok() {
                         kept.extend(new);
                     }
                 }
