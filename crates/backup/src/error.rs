@@ -15,6 +15,20 @@ pub enum BackupError {
         /// Its answer.
         source: io::Error,
     },
+    /// A later version of the program wrote part of the folder.
+    #[error(
+        "{path} has {found}, and this program reads {reads}: a later version wrote it; nothing was changed; start the \
+         version that wrote it, or restore a backup of this version into another folder",
+        path = path.display()
+    )]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+        /// The versions that this program reads.
+        reads: String,
+    },
     /// The folder is not what it must be.
     #[error("{0}")]
     Folder(String),

@@ -7,6 +7,8 @@
 mod error;
 mod files;
 
+mod newer;
+
 mod make;
 mod manifest;
 
@@ -19,6 +21,7 @@ mod scrub;
 pub use error::BackupError;
 pub use make::{Made, make};
 pub use manifest::{BackupFile, Manifest, find};
+pub use newer::refuse_newer;
 pub use repair::{Repaired, repair};
 pub use restore::{RESTORING, Restored, restore};
 pub use scrub::{Scrubbed, scrub_file};

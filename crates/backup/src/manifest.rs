@@ -48,6 +48,12 @@ pub struct Manifest {
     pub check: u32,
 }
 
+/// The member that every version has.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
 impl Manifest {
     pub(crate) fn new(moment: i64, store: u128, files: Vec<BackupFile>) -> Manifest {
         let program = env!("CARGO_PKG_VERSION").to_owned();
@@ -73,15 +79,17 @@ impl Manifest {
                 path.display()
             ))
         };
-        let mut manifest: Manifest = serde_json::from_str(&text).map_err(|_| damaged())?;
-        if VERSION < manifest.version {
-            let version = manifest.version;
+        // Of a later version only this member is known.
+        let Version { version } = serde_json::from_str(&text).map_err(|_| damaged())?;
+        if VERSION < version {
             let text = format!(
-                "{} has version {version}, and this program reads version 1; use the program that made it",
+                "{} has version {version}, and this program reads version {VERSION}: a later version wrote it; nothing was \
+                 changed; use the version that made it, or another backup",
                 path.display()
             );
             return Err(BackupError::Folder(text));
         }
+        let mut manifest: Manifest = serde_json::from_str(&text).map_err(|_| damaged())?;
         let check = std::mem::take(&mut manifest.check);
         if crc32fast::hash(json(&manifest).as_bytes()) != check {
             return Err(damaged());

@@ -8,6 +8,7 @@ use crate::{
     error::BackupError,
     files::{copy, make_folders, sync_folders},
     manifest::{Manifest, find},
+    newer::refuse_newer,
 };
 
 /// A backup that was restored.
@@ -30,6 +31,7 @@ pub const RESTORING: &str = ".restoring";
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
     let backup = find(disk, backup)?;
     let manifest = Manifest::read(disk, &backup)?;
+    refuse_newer(disk, &backup)?;
     let is_there = is_there(disk, data)?;
     let draft = if is_there { data.join(RESTORING) } else { draft_of(data) };
     if disk.exists(&draft) {

@@ -15,6 +15,7 @@ use crate::{
     error::BackupError,
     files::{below, hash},
     manifest::{self, Manifest},
+    newer::refuse_newer,
 };
 
 /// Something that cannot be read as what it should be.
@@ -142,6 +143,7 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupErr
 
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
+    refuse_newer(disk, data)?;
     let mut report = Report::default();
     let store = check_spec(disk, &data.join("store")).ok();
     for path in below(disk, data).map_err(BackupError::io("reading", data))? {

@@ -24,7 +24,7 @@ pub use damaged_folder::DamagedFolder;
 pub use descriptors::{open_files_limit, raise_open_files};
 pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
 pub use failing::{Call, FailingDisk};
-pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark};
+pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use simulated::{Fault, FaultPlan, SimulatedDisk};
 pub use trash::{Trash, TrashEntry};

@@ -26,6 +26,8 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         "{} is there: a restore into this folder was interrupted; empty the folder and restore again",
         restoring.display()
     );
+    // Before anything is changed: opening the store completes what a crash left.
+    backup::refuse_newer(&*host.disk, data)?;
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
         reserve_bytes,

@@ -67,6 +67,7 @@ mod spec;
 mod survey;
 
 mod inspect;
+mod newer;
 mod repair;
 
 #[cfg(test)]
@@ -75,6 +76,7 @@ mod rehearsal;
 pub use driver::EmbeddedDriver;
 pub use folder::open as lock;
 pub use inspect::{LogReport, check_log, check_spec, names_of};
+pub use newer::{NewerFile, newer_file};
 pub use options::EmbeddedOptions;
 pub use repair::repair;
 pub use row_file::{DamagedPart, FileReport, check_file};

@@ -23,7 +23,7 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// What the manifest says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

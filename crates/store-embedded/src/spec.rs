@@ -75,6 +75,19 @@ pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
     parse_identity(std::str::from_utf8(bytes).ok()?).map(|identity| identity.store)
 }
 
+/// What the bytes of a spec say, and what this program reads, where another version of the program wrote them and they are
+/// whole. Layout 1 has no checksum, and is read.
+pub(crate) fn newer(bytes: &[u8]) -> Option<(String, String)> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let is_other = checksum_is_right(text) == Some(true) && !text.starts_with(&expected());
+    is_other.then(|| (formats_of(text), formats_of(&expected())))
+}
+
+/// The lines of a spec about formats, in one.
+fn formats_of(text: &str) -> String {
+    text.lines().skip(1).take(3).collect::<Vec<_>>().join(", ")
+}
+
 /// The spec of an open store.
 pub(crate) struct Spec {
     host: Host,
@@ -157,11 +170,17 @@ impl Spec {
 
 /// Whether a text that this program does not know is as it was written: its checksum is right, or it has none.
 fn is_whole(text: &str) -> bool {
-    let Some((lines, check)) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')) else { return false };
-    let Some(check) = check.strip_prefix("check ") else {
-        return lines.starts_with("plumbago embedded store") && !text.contains("\nopening ");
+    let has_none = || text.starts_with("plumbago embedded store") && !text.contains("\nopening ");
+    checksum_is_right(text).unwrap_or_else(has_none)
+}
+
+/// Whether the last line has the checksum of those before it; `None` where it has no checksum.
+fn checksum_is_right(text: &str) -> Option<bool> {
+    let Some((lines, check)) = text.strip_suffix('\n').and_then(|text| text.rsplit_once('\n')) else {
+        return Some(false);
     };
-    u32::from_str_radix(check, 16).is_ok_and(|crc| crc32fast::hash(&text.as_bytes()[..=lines.len()]) == crc)
+    let crc = u32::from_str_radix(check.strip_prefix("check ")?, 16);
+    Some(crc.is_ok_and(|crc| crc32fast::hash(&text.as_bytes()[..=lines.len()]) == crc))
 }
 
 fn one_line(text: &str) -> String {

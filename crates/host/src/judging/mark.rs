@@ -16,7 +16,7 @@ use crate::{Disk, disk::replace_file};
 const MAGIC: &str = "plumbago clock ";
 
 /// The version that this program writes, and the newest that it reads.
-const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 1;
 
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

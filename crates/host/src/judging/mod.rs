@@ -377,6 +377,14 @@ pub fn is_mark(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
     Ok(matches!(Mark::read(disk, path)?, Found::Mark(_)))
 }
 
+/// The version of such a file that a newer program wrote, and the newest that this program reads. `None` for any other.
+pub fn newer_mark(disk: &dyn Disk, path: &Path) -> io::Result<Option<(u32, u32)>> {
+    match Mark::read(disk, path)? {
+        Found::Newer(version) => Ok(Some((version, mark::VERSION))),
+        _ => Ok(None),
+    }
+}
+
 /// A clock that leaves out jumps: while the clock is in doubt, the time before the jump goes on. For what is sent to
 /// others with a time of its own.
 #[derive(Debug, Clone)]

@@ -8,7 +8,7 @@ use super::{
 };
 
 /// First bytes in which a reader searches the header.
-const SEARCHED: usize = 4096;
+pub(super) const SEARCHED: usize = 4096;
 
 /// Bytes whose checksum a search for the next whole record may compute, beyond four times the segment's length.
 /// A segment that was made to have many false beginnings is damage from there on.

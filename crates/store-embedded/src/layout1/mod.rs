@@ -60,6 +60,12 @@ pub(crate) struct Layout1<'a> {
     pub(crate) trash: &'a Trash,
 }
 
+/// The first lines of a spec without their numbers.
+fn words_of(text: &[u8]) -> Vec<u8> {
+    let lines = text.split_inclusive(|&byte| byte == b'\n').take(4).flatten();
+    lines.copied().filter(|byte| !byte.is_ascii_digit()).collect()
+}
+
 impl Layout1<'_> {
     /// Converts the folder if it is of layout 1, and completes a conversion that was cut off. `open` opens the tables of
     /// a new store in a folder.
@@ -89,7 +95,10 @@ impl Layout1<'_> {
         let first_lines =
             format!("plumbago embedded store\nlayout 1\nrow codec {CODEC}\nslots per row {GROUP_SLOTS}\n");
         match self.host.disk.read(&path) {
-            Ok(text) if text.starts_with(b"plumbago embedded store\n") => Ok(text.starts_with(first_lines.as_bytes())),
+            // Another number is another version, and not damage.
+            Ok(text) if words_of(&text) == words_of(first_lines.as_bytes()) => {
+                Ok(text.starts_with(first_lines.as_bytes()))
+            }
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 Err(io_error(format!("reading {}", path.display()))(error))
             }

@@ -11,7 +11,7 @@
 //! that no bytes of another place, and no text that a client sent, can pass for a record.
 
 /// Bytes of a file's header.
-pub(super) const HEADER: usize = 68;
+pub(crate) const HEADER: usize = 68;
 /// Bytes before a record's payload.
 pub(super) const FRAME: usize = 13;
 /// The format of the files. A change of format changes the number.
@@ -93,6 +93,14 @@ impl Header {
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
     match Header::read(bytes) {
         HeaderRead::Good(header) => Some(header.store),
+        _ => None,
+    }
+}
+
+/// The version of a header that a later program wrote. `None` for a header of this version, and for what is not one.
+pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
+    match Header::read(bytes) {
+        HeaderRead::Newer(version) => Some(version),
         _ => None,
     }
 }

@@ -33,12 +33,12 @@ pub use self::check::LogReport;
 pub(crate) use self::{
     check::check_file,
     folder::LogFolder,
-    frame::{LONGEST_PAYLOAD, store_of},
+    frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
 use self::{
     draft::{Draft, write_draft},
     folder::Found,
-    frame::{FRAME, HEADER, Header, Seal},
+    frame::{FRAME, Header, Seal},
     walk::{Part, walk},
 };
 pub(crate) use self::{place::Place, records::Records};

@@ -7,10 +7,10 @@ use super::bytes::{Bad, Bytes};
 const MAGIC: [u8; 8] = *b"PLBGROWS";
 
 /// The version of the bytes of a file of rows.
-pub(super) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// Bytes of a header.
-pub(super) const LEN: usize = 64;
+pub(crate) const LEN: usize = 64;
 
 /// The flushes whose rows a file has, first and last included. A later flush wins where two have the same slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -99,6 +99,14 @@ impl Header {
 /// The store that a file with this header is of. `None` if it is not the header of a file of rows.
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
     Header::parse(bytes.first_chunk()?).ok().map(|header| header.store)
+}
+
+/// The version of a header that a later program wrote. `None` for a header of this version, and for what is not one.
+pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
+    match Header::parse(bytes.first_chunk()?) {
+        Err(HeaderError::Version(version)) => Some(version),
+        _ => None,
+    }
 }
 
 /// Why a header is not one of this version.

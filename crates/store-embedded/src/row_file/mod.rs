@@ -15,7 +15,7 @@ mod reader;
 mod writer;
 
 pub use check::{DamagedPart, FileReport, check_file};
-pub(crate) use file_header::{Flushes, Header, store_of};
+pub(crate) use file_header::{Flushes, Header, LEN as HEADER, VERSION, newer, store_of};
 pub(crate) use index::Index;
 pub(crate) use open::{BlockError, OpenError, newest_slot};
 pub(crate) use reader::{Lookup, Missed, ReadFrom, RowFile};

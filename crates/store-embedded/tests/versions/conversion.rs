@@ -189,3 +189,29 @@ fn damage_in_an_old_tree_costs_what_is_damaged_and_is_reported() {
         }
     }
 }
+
+#[test]
+fn a_damaged_spec_of_layout_1_costs_nothing_and_another_number_in_it_is_refused() {
+    let (dir, _) = folder("layout1");
+    let spec = std::fs::read(dir.path().join("store/spec")).unwrap();
+    for place in (0..spec.len()).step_by(5) {
+        let (dir, expected) = folder("layout1");
+        let path = dir.path().join("store/spec");
+        let mut damaged = spec.clone();
+        // A digit stays none, so that it is damage and not another version.
+        damaged[place] ^= 0x80;
+        std::fs::write(&path, &damaged).unwrap();
+        let options = options_of(dir.path());
+        let driver = EmbeddedDriver::open(&dir.path().join("store"), options.clone());
+        check(&driver.unwrap_or_else(|error| panic!("byte {place}: {error}")), &expected);
+        assert_eq!(options.damage.totals().0, 1, "byte {place}: the spec is reported");
+    }
+    let text = String::from_utf8(spec).unwrap();
+    for other in [text.replace("layout 1", "layout 0"), text.replace("codec 1", "codec 2")] {
+        let path = dir.path().join("store/spec");
+        std::fs::write(&path, &other).unwrap();
+        let error = EmbeddedDriver::open(&dir.path().join("store"), options_of(dir.path())).err().unwrap().to_string();
+        assert!(error.contains("store/spec") && error.contains("nothing was changed"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
+    }
+}

@@ -1,0 +1,87 @@
+//! Whether a later version of the program wrote to a folder, found before anything in it is changed.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
+
+use host::{Disk, Open};
+
+use crate::{
+    commits::MANIFEST,
+    manifest::{self, Manifest, ManifestError, table_of},
+    record_log, row_file, spec,
+};
+
+/// A file of a later version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewerFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Its version, in words.
+    pub found: String,
+    /// The versions that this program reads, in words.
+    pub reads: String,
+}
+
+/// The first file of a store that a later version wrote. What is damaged or cannot be read is not of one: opening the store
+/// deals with it.
+///
+/// # Errors
+/// Whatever the disk says to a list of a folder.
+pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>> {
+    let of = |path: &Path, found: String, reads: String| Some(NewerFile { path: path.to_owned(), found, reads });
+    let path = store.join("spec");
+    if let Some((found, reads)) = disk.read(&path).ok().and_then(|bytes| spec::newer(&bytes)) {
+        return Ok(of(&path, found, reads));
+    }
+    let path = store.join(MANIFEST);
+    if let Some(Err(ManifestError::Version(version))) = disk.read(&path).ok().map(|bytes| Manifest::parse(&bytes)) {
+        return Ok(of(&path, format!("version {version}"), format!("version {}", manifest::VERSION)));
+    }
+    for log in ["names", "events"] {
+        for entry in list(disk, &store.join(log))? {
+            if let Some(version) = first_bytes(disk, &entry).and_then(|bytes| record_log::newer(&bytes)) {
+                return Ok(of(&entry, format!("version {version}"), format!("version {}", record_log::VERSION)));
+            }
+        }
+    }
+    for of_table in list(disk, store)? {
+        if !of_table.file_name().and_then(|name| name.to_str()).is_some_and(|name| table_of(name).is_some()) {
+            continue;
+        }
+        for of_window in list(disk, &of_table)? {
+            for entry in list(disk, &of_window)? {
+                if let Some(version) = first_bytes(disk, &entry).and_then(|bytes| row_file::newer(&bytes)) {
+                    return Ok(of(&entry, format!("version {version}"), format!("version {}", row_file::VERSION)));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// What a folder has, sorted; nothing where there is none.
+fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
+    match disk.read_dir(dir) {
+        Ok(mut entries) => {
+            entries.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(entries.into_iter().map(|entry| entry.path).collect())
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first bytes of a file of rows or of a log; `None` for other files.
+fn first_bytes(disk: &dyn Disk, path: &Path) -> Option<Vec<u8>> {
+    let ending = path.extension()?;
+    if ending != "rows" && ending != "log" {
+        return None;
+    }
+    let mut bytes = vec![0; record_log::HEADER.max(row_file::HEADER)];
+    let file = disk.open(path, Open::Read).ok()?;
+    bytes.truncate(file.len().ok()?.try_into().unwrap_or(usize::MAX));
+    file.read_exact_at(&mut bytes, 0).ok()?;
+    Some(bytes)
+}
