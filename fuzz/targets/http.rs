@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Api, ApiOptions, Limits};
+use api::{Api, ApiOptions, BrowserRules, Limits, Paths};
 use libfuzzer_sys::fuzz_target;
 use metadata::Registry;
 use metric::{Aggregation, Policy};
@@ -70,13 +70,15 @@ fn server() -> SocketAddr {
             series: Arc::new(Synthetic),
             events: Arc::new(store::MemoryDriver::new()),
             limits,
+            // More of the code is reached.
+            browsers: BrowserRules { jsonp: true, ..BrowserRules::default() },
             clock: std::sync::Arc::new(host::ManualClock::at(NOW)),
             time_zone: jiff::tz::TimeZone::UTC,
             about: Vec::new(),
             extension: Arc::new(()),
             observer: Arc::new(()),
         });
-        runtime.spawn(api.serve(listener, std::future::pending()));
+        runtime.spawn(api.serve(listener, Paths::All, std::future::pending()));
         address
     })
 }

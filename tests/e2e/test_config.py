@@ -175,7 +175,7 @@ def test_an_unknown_variable_is_rejected_and_the_nearest_known_one_named(tmp_pat
 
 def test_an_invalid_value_names_a_valid_one(tmp_path):
     said = refused(tmp_path, '[listen]\nline = "nowhere"\n')
-    assert "listen.line" in said and "0.0.0.0:2003" in said
+    assert "listen.line" in said and "127.0.0.1:2003" in said
 
 
 def test_a_missing_settings_file_is_an_error(tmp_path):

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from plumbago import Plumbago, aligned_now, eventually
+from plumbago import QUIET, Plumbago, aligned_now, eventually
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """Three series of ten minutes of seconds, ending a minute ago: a ramp, a constant, and one below zero."""
-    server = Plumbago(tmp_path_factory.mktemp("graphs")).start()
+    server = Plumbago(tmp_path_factory.mktemp("graphs"), settings=QUIET + "[http]\njsonp = true\n").start()
     start = aligned_now() - 660
     shapes = {"ramp": lambda i: i / 6, "flat": lambda i: 40, "below": lambda i: -i / 12}
     server.send([(f"second.{name}", start + i, shape(i)) for name, shape in shapes.items() for i in range(600)])

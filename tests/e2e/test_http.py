@@ -26,7 +26,7 @@ def fill(server):
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory):
-    server = Plumbago(tmp_path_factory.mktemp("http")).start()
+    server = Plumbago(tmp_path_factory.mktemp("http"), settings=QUIET + "[http]\njsonp = true\n").start()
     server.begin = fill(server)
     yield server
     server.stop()

@@ -17,7 +17,7 @@ import pytest
 import wire
 import whisper_files
 from graphite_web import GraphiteWeb
-from plumbago import Plumbago, eventually
+from plumbago import QUIET, Plumbago, eventually
 
 # Intended differences from graphite-web over whisper. docs/differences.md lists them for users; a test names the row it uses.
 DIFFERENCES = {
@@ -56,7 +56,8 @@ def configuration():
         aggregation.append(
             f"[rule{i}]\npattern = {pattern}\nxFilesFactor = {x_files_factor}\naggregationMethod = {method}\n"
         )
-    return {"schemas": "\n".join(schemas), "aggregation": "\n".join(aggregation)}
+    settings = QUIET + "[http]\njsonp = true\n"
+    return {"schemas": "\n".join(schemas), "aggregation": "\n".join(aggregation), "settings": settings}
 
 
 def points_of_the_oracle(now):

@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use api::{Api, ApiOptions, Limits};
+use api::{Api, ApiOptions, BrowserRules, Limits, Paths};
 use metadata::Registry;
 use metric::{Aggregation, Policy, Timestamp};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
@@ -124,13 +124,14 @@ fn main() {
         series: Arc::new(Synthetic),
         events: Arc::new(store::MemoryDriver::new()),
         limits: Limits::default(),
+        browsers: BrowserRules::default(),
         clock: Arc::new(host::ManualClock::at(NOW)),
         time_zone: jiff::tz::TimeZone::UTC,
         about: Vec::new(),
         extension: Arc::new(()),
         observer: Arc::new(()),
     });
-    runtime.spawn(api.serve(listener, std::future::pending()));
+    runtime.spawn(api.serve(listener, Paths::All, std::future::pending()));
 
     let from = NOW - POINTS * 60;
     for format in ["json", "csv", "raw", "pickle", "msgpack", "rickshaw", "carbonapi_v2_pb", "carbonapi_v3_pb"] {

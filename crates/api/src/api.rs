@@ -8,12 +8,15 @@ use tokio::net::TcpListener;
 
 use crate::{
     http::{
-        Answered, Extension, ExtensionRequest, FailureLog, Handle, Limits, Observer, Rejection, RequestBody, Response,
-        serve,
+        Access, Answered, BrowserRules, Extension, ExtensionRequest, FailureLog, Handle, Limits, Observer, Rejection,
+        RequestBody, Response, serve,
     },
     query::{Activity, Backend, QueryTurns, Reply},
     router::{Route, no_route},
 };
+
+/// Open connections to a listener of administration.
+const ADMINISTRATION_CONNECTIONS: usize = 64;
 
 /// The parts of an [`Api`].
 pub struct ApiOptions {
@@ -27,6 +30,8 @@ pub struct ApiOptions {
     pub events: Arc<dyn store::Events>,
     /// Limits of requests.
     pub limits: Limits,
+    /// Rules for browsers.
+    pub browsers: BrowserRules,
     /// The current time. Tests set their own.
     pub clock: Arc<dyn Clock>,
     /// The zone of times of day in `from` and `until` and of csv, for requests without one: graphite-web's `TIME_ZONE`.
@@ -39,6 +44,17 @@ pub struct ApiOptions {
     pub observer: Arc<dyn Observer>,
 }
 
+/// Which paths a listener answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paths {
+    /// Every path.
+    All,
+    /// Graphite's paths, points and events.
+    Graphite,
+    /// The extension's paths of administration.
+    Administration,
+}
+
 /// Graphite over HTTP.
 pub struct Api {
     backend: Arc<Backend>,
@@ -49,11 +65,20 @@ pub struct Api {
 impl Api {
     /// An API over names and points. [`Api::serve`] answers requests.
     pub fn new(options: ApiOptions) -> Arc<Api> {
-        let ApiOptions { registry, finder, series, events, limits, clock, time_zone, about, extension, observer } =
-            options;
-        let turns = QueryTurns::new(&limits);
-        let backend = Backend { registry, finder, series, events, limits, clock, time_zone, about, observer, turns };
-        Arc::new(Api { backend: Arc::new(backend), extension, failures: FailureLog::default() })
+        let backend = Backend {
+            turns: QueryTurns::new(&options.limits),
+            registry: options.registry,
+            finder: options.finder,
+            series: options.series,
+            events: options.events,
+            limits: options.limits,
+            browsers: options.browsers,
+            clock: options.clock,
+            time_zone: options.time_zone,
+            about: options.about,
+            observer: options.observer,
+        };
+        Arc::new(Api { backend: Arc::new(backend), extension: options.extension, failures: FailureLog::default() })
     }
 
     /// The number of unfinished queries, for gauges.
@@ -61,28 +86,47 @@ impl Api {
         self.backend.turns.activity()
     }
 
-    /// Serves a listener until `shutdown` resolves. Then it stops accepting, closes idle connections, and gives
-    /// unfinished answers ten seconds.
-    pub async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: impl Future<Output = ()> + Send) {
+    /// Serves some paths at a listener until `shutdown` resolves. Then it stops accepting, closes idle connections, and
+    /// gives unfinished answers ten seconds. A listener of administration has a limit of connections of its own.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        paths: Paths,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
         let backend = self.backend.clone();
-        serve(listener, &backend.limits, &*backend.observer, self, shutdown).await;
+        let door = Arc::new(Door { api: self, paths });
+        if paths == Paths::Administration {
+            let limits = Limits { connections: ADMINISTRATION_CONNECTIONS, ..backend.limits.clone() };
+            return serve(listener, &limits, &Uncounted(backend.observer.clone()), door, shutdown).await;
+        }
+        serve(listener, &backend.limits, &*backend.observer, door, shutdown).await;
     }
 
     /// Answers a request; the label is its kind.
     async fn answer(
         &self,
+        paths: Paths,
         head: Parts,
         body: RequestBody,
         peer: SocketAddr,
         label: &mut &'static str,
     ) -> Result<Reply, Rejection> {
-        if let Some(route) = Route::of(&head.method, &head.uri) {
+        let route = Route::of(&head.method, &head.uri);
+        let access = match &route {
+            Some(route) => Some(route.access(&head.method)),
+            None => self.extension.access(&head.method, &head.uri),
+        };
+        let is_write = access.is_some_and(|access| access.is_write(&head.method));
+        self.backend.browsers.check(&head, is_write)?;
+        paths.check(access, &head)?;
+        if let Some(route) = route {
             *label = route.label;
             let limit = self.backend.limits.query;
             let answer = tokio::time::timeout(limit, route.answer(&self.backend, head, body)).await;
             return answer.unwrap_or_else(|_| Err(Rejection::TooSlow(limit.as_secs_f64())));
         }
-        if self.extension.claims(&head.method, &head.uri) {
+        if access.is_some() {
             *label = "extension";
             let Parts { method, uri, headers, .. } = head;
             let request = ExtensionRequest { method, uri, headers, peer, body };
@@ -104,26 +148,74 @@ impl Api {
     }
 }
 
-impl Handle for Api {
+impl Paths {
+    /// Refuses a path that this listener does not answer.
+    fn check(self, access: Option<Access>, head: &Parts) -> Result<(), Rejection> {
+        let is_administration = access.is_some_and(Access::is_administration);
+        let path = || head.uri.path().to_owned();
+        match self {
+            Paths::Graphite if is_administration => Err(Rejection::Administration(path())),
+            Paths::Administration if !is_administration => Err(Rejection::OnlyAdministration(path())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The API as one listener answers it.
+struct Door {
+    api: Arc<Api>,
+    paths: Paths,
+}
+
+impl Handle for Door {
     async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response {
-        let started = self.backend.clock.instant();
+        let Api { backend, .. } = &*self.api;
+        let started = backend.clock.instant();
         let (head, incoming) = request.into_parts();
-        let body = RequestBody::new(incoming, self.backend.limits.idle);
+        // Pages of other origins have no business with administration.
+        let origin = backend.browsers.allowed_origin(&head.headers).filter(|_| self.paths != Paths::Administration);
+        let body = RequestBody::new(incoming, backend.limits.idle);
         // The connection drops this future when the client disconnects.
-        let mut record = Record { observer: &*self.backend.observer, path: "other", answered: false };
-        let reply = self.answer(head, body, peer, &mut record.path).await.unwrap_or_else(|rejection| {
-            self.log(&rejection, peer, record.path);
-            rejection.response().into()
-        });
+        let mut record = Record { observer: &*backend.observer, path: "other", answered: false };
+        let mut reply: Reply = match backend.browsers.preflight(&head) {
+            Some(response) => response.into(),
+            None => {
+                let answer = self.api.answer(self.paths, head, body, peer, &mut record.path).await;
+                answer.unwrap_or_else(|rejection| {
+                    self.api.log(&rejection, peer, record.path);
+                    rejection.response().into()
+                })
+            }
+        };
+        backend.browsers.protect(reply.response.headers_mut(), origin);
         record.answered = true;
-        self.backend.observer.answered(&Answered {
+        backend.observer.answered(&Answered {
             path: record.path,
             status: reply.response.status().as_u16(),
-            duration: self.backend.clock.instant().saturating_duration_since(started),
+            duration: backend.clock.instant().saturating_duration_since(started),
             series: reply.series,
             points: reply.points,
         });
         reply.response
+    }
+}
+
+/// An observer without the count of connections, which is that of the other listener.
+struct Uncounted(Arc<dyn Observer>);
+
+impl Observer for Uncounted {
+    fn answered(&self, answered: &Answered) {
+        self.0.answered(answered);
+    }
+
+    fn cancelled(&self, path: &'static str) {
+        self.0.cancelled(path);
+    }
+
+    fn connections(&self, _: usize) {}
+
+    fn accept_failed(&self) {
+        self.0.accept_failed();
     }
 }
 

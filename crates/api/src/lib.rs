@@ -6,7 +6,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
-//! use api::{Api, ApiOptions, Limits};
+//! use api::{Api, ApiOptions, BrowserRules, Limits, Paths};
 //!
 //! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let store = Arc::new(store::MemoryDriver::new());
@@ -17,6 +17,7 @@
 //!     series: Arc::new(NoPoints),
 //!     events: store,
 //!     limits: Limits::default(),
+//!     browsers: BrowserRules::default(),
 //!     clock: Arc::new(host::SystemClock),
 //!     time_zone: jiff::tz::TimeZone::UTC,
 //!     about: Vec::new(),
@@ -24,7 +25,7 @@
 //!     observer: Arc::new(()),
 //! });
 //! let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-//! api.serve(listener, async { /* resolves when the server stops */ }).await;
+//! api.serve(listener, Paths::All, async { /* resolves when the server stops */ }).await;
 //! # });
 //! #
 //! # struct NoPoints;
@@ -57,8 +58,9 @@ mod tags;
 mod api;
 mod router;
 
-pub use api::{Api, ApiOptions};
+pub use api::{Api, ApiOptions, Paths};
 pub use http::{
-    Answer, Answered, Body, BodyError, Extension, ExtensionRequest, Limits, Observer, RequestBody, Response,
+    Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
+    Observer, RequestBody, Response,
 };
 pub use query::Activity;

@@ -8,7 +8,7 @@ use hyper::{Method, Uri, http::request::Parts};
 
 use crate::{
     carbonapi, events, find, functions,
-    http::{Rejection, RequestBody},
+    http::{Access, Rejection, RequestBody},
     page,
     query::{Backend, Protocol, Query, Reply},
     render, tags,
@@ -65,6 +65,11 @@ impl Route {
         }
     }
 
+    /// What a request touches.
+    pub fn access(&self, method: &Method) -> Access {
+        if self.label == "events" && *method == Method::POST { Access::Events } else { Access::Read }
+    }
+
     /// Reads a request and calls its handler.
     pub async fn answer(&self, backend: &Arc<Backend>, head: Parts, body: RequestBody) -> Result<Reply, Rejection> {
         if !self.methods.split(", ").any(|method| method == head.method.as_str()) {
@@ -72,6 +77,9 @@ impl Route {
         }
         let body = body.read(backend.limits.body_bytes, "http.max_body_bytes").await?;
         let query = Query::parse(head, body).await?;
+        if let Some(callback) = query.callback() {
+            backend.browsers.check_callback(&callback)?;
+        }
         (self.handler)(backend, &query).await
     }
 }

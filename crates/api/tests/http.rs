@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use api::{Answer as Promise, Body, Extension, ExtensionRequest, Limits, Response};
+use api::{Access, Answer as Promise, Body, Extension, ExtensionRequest, Limits, Response};
 use host::{Random, SeededRandom};
 use hyper::{Method, Uri};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
@@ -568,8 +568,13 @@ fn a_stop_lets_an_answer_finish() {
 struct Added;
 
 impl Extension for Added {
-    fn claims(&self, method: &Method, uri: &Uri) -> bool {
-        matches!((method.as_str(), uri.path()), ("GET", "/metrics" | "/health") | ("POST", "/write"))
+    fn access(&self, method: &Method, uri: &Uri) -> Option<Access> {
+        match (method.as_str(), uri.path()) {
+            ("GET", "/metrics") => Some(Access::Admin),
+            ("GET", "/health") => Some(Access::Health),
+            ("POST", "/write") => Some(Access::Write),
+            _ => None,
+        }
     }
 
     fn answer(&self, request: ExtensionRequest) -> Promise {

@@ -5,7 +5,7 @@ use std::{
     fmt::Debug,
     fs::{self, File, TryLockError},
     io::{self, Read, Seek, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -63,6 +63,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>>;
     /// Makes a directory and those above it.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
+    /// Takes all rights on a directory from everyone but its owner.
+    fn make_private(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// Lists a directory, in no order.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
     /// Gives a file another name, replacing what has that name.
@@ -178,6 +182,13 @@ impl Disk for SystemDisk {
         fs::create_dir_all(path)
     }
 
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        if fs::metadata(path)?.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        }
+        Ok(())
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)? {
@@ -252,6 +263,15 @@ mod tests {
         }
         let names: Vec<_> = SystemDisk.read_dir(dir.path()).unwrap().into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["writer"]);
+    }
+
+    #[test]
+    fn a_private_folder_is_its_owners_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = || fs::metadata(dir.path()).unwrap().permissions().mode() & 0o777;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        SystemDisk.make_private(dir.path()).unwrap();
+        assert_eq!(mode(), 0o700);
     }
 
     #[test]

@@ -73,6 +73,10 @@ impl Disk for FailingDisk {
         self.disk.create_dir_all(path)
     }
 
+    fn make_private(&self, path: &Path) -> io::Result<()> {
+        self.disk.make_private(path)
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.check(Call::ReadDir, path)?;
         self.disk.read_dir(path)

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{Answer, Body, Extension, ExtensionRequest, Response};
+use api::{Access, Answer, Body, Extension, ExtensionRequest, Response};
 use carbon::RejectReason;
 use hyper::{Method, StatusCode, Uri, header::CONTENT_TYPE};
 use ingest::{
@@ -67,9 +67,13 @@ const PATHS: [(&str, &str); 12] = [
 ];
 
 impl Extension for Admin {
-    fn claims(&self, _: &Method, uri: &Uri) -> bool {
+    fn access(&self, _: &Method, uri: &Uri) -> Option<Access> {
         let path = trimmed(uri);
-        PATHS.iter().any(|(_, known)| *known == path)
+        PATHS.iter().any(|(_, known)| *known == path).then(|| match path {
+            "/ready" | "/healthy" => Access::Health,
+            "/ingest" => Access::Write,
+            _ => Access::Admin,
+        })
     }
 
     fn answer(&self, request: ExtensionRequest) -> Answer {

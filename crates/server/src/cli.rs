@@ -75,21 +75,41 @@ pub struct ServeOptions {
     /// Folder for data [default: ./data]
     #[arg(long, value_name = "DIR")]
     pub data: Option<String>,
-    /// Line protocol, TCP and UDP [default: 0.0.0.0:2003]
+    /// Line protocol, TCP and UDP [default: 127.0.0.1:2003]
     #[arg(long, value_name = "ADDR")]
     pub line: Option<String>,
-    /// Pickle protocol [default: 0.0.0.0:2004]
+    /// Pickle protocol [default: 127.0.0.1:2004]
     #[arg(long, value_name = "ADDR")]
     pub pickle: Option<String>,
     /// Protobuf protocol [default: off]
     #[arg(long, value_name = "ADDR")]
     pub protobuf: Option<String>,
-    /// HTTP [default: 0.0.0.0:8080]
+    /// HTTP [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub http: Option<String>,
+    /// Administration: /admin, /metrics, /healthy, /ready [default: auto]
+    #[arg(long, value_name = "ADDR")]
+    pub admin: Option<String>,
+    /// Allow addresses that other machines reach: everyone there can read and write all metrics
+    #[arg(long)]
+    pub insecure: bool,
     /// The cluster to keep points and names in.
     #[command(flatten)]
     pub cluster: ClusterOption,
+}
+
+/// The running server, in every subcommand that asks one.
+#[derive(Args, Default)]
+pub struct ServerOption {
+    /// The address where the server answers administration [default: auto, as the server's settings say]
+    #[arg(long, value_name = "ADDR", alias = "http")]
+    pub admin: Option<String>,
+}
+
+impl ServerOption {
+    fn overrides(&self) -> Overrides {
+        given([("listen.admin", "--admin", &self.admin)])
+    }
 }
 
 /// The Cassandra cluster, in every subcommand that connects to one.
@@ -122,8 +142,12 @@ impl ServeOptions {
             ("listen.pickle", "--pickle", &self.pickle),
             ("listen.protobuf", "--protobuf", &self.protobuf),
             ("listen.http", "--http", &self.http),
+            ("listen.admin", "--admin", &self.admin),
         ];
         let mut given_here = given(all);
+        if self.insecure {
+            given_here.push(("listen.insecure", "--insecure", "true".to_owned()));
+        }
         given_here.extend(given(self.cluster.all()));
         given_here
     }
@@ -162,9 +186,9 @@ pub struct BackupOptions {
     /// Settings file.
     #[command(flatten)]
     pub config: ConfigOption,
-    /// HTTP address of the server [default: 0.0.0.0:8080]
-    #[arg(long, value_name = "ADDR")]
-    pub http: Option<String>,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerOption,
     /// Folder of the backups. On the file system of the data folder, files of rows are links
     pub dir: PathBuf,
     /// Answer in JSON
@@ -175,7 +199,7 @@ pub struct BackupOptions {
 impl BackupOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
-        given([("listen.http", "--http", &self.http)])
+        self.server.overrides()
     }
 }
 
@@ -217,15 +241,15 @@ pub struct FlushOptions {
     /// Settings file.
     #[command(flatten)]
     pub config: ConfigOption,
-    /// HTTP address of the server [default: 0.0.0.0:8080]
-    #[arg(long, value_name = "ADDR")]
-    pub http: Option<String>,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerOption,
 }
 
 impl FlushOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
-        given([("listen.http", "--http", &self.http)])
+        self.server.overrides()
     }
 }
 
@@ -250,15 +274,15 @@ pub struct DeleteOptions {
     /// Settings file.
     #[command(flatten)]
     pub config: ConfigOption,
-    /// HTTP address of the server [default: 0.0.0.0:8080]
-    #[arg(long, value_name = "ADDR")]
-    pub http: Option<String>,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerOption,
 }
 
 impl DeleteOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
-        given([("listen.http", "--http", &self.http)])
+        self.server.overrides()
     }
 }
 
@@ -355,6 +379,8 @@ mod tests {
             pickle: all(),
             protobuf: all(),
             http: all(),
+            admin: all(),
+            insecure: true,
             cluster: ClusterOption { cassandra: all(), keyspace: all() },
             ..ServeOptions::default()
         };

@@ -19,6 +19,10 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     host.disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
+    if let Err(error) = host.disk.make_private(data) {
+        tracing::warn!(%error, data = %data.display(),
+            "cannot take the rights of others on the data folder; other users of this machine may read points in it");
+    }
     let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
     let restoring = data.join(backup::RESTORING);
     anyhow::ensure!(

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context;
-use api::Api;
+use api::{Api, Paths};
 use ingest::{
     Ingest,
     receivers::{
@@ -92,18 +92,27 @@ impl Listeners {
         Ok(())
     }
 
-    /// Binds HTTP, where the settings ask for it. [`Listeners::serve`] comes next, when what it serves is made.
-    pub async fn bind_http(&mut self, settings: &Settings) -> anyhow::Result<Option<TcpListener>> {
-        match &settings.listen.http {
-            Some(address) => self.bind("http", address).await.map(Some),
-            None => Ok(None),
+    /// Binds HTTP and administration, where the settings ask for them. [`Listeners::serve`] comes next, when what they serve
+    /// is made.
+    pub async fn bind_http(&mut self, settings: &Settings) -> anyhow::Result<Vec<(TcpListener, Paths)>> {
+        let http = &settings.listen.http;
+        let admin = settings.listen.admin.next_to(http.as_ref());
+        let is_one = admin == *http;
+        let mut bound = Vec::new();
+        if let Some(address) = http {
+            let paths = if is_one { Paths::All } else { Paths::Graphite };
+            bound.push((self.bind("http", address).await?, paths));
         }
+        if let Some(address) = admin.filter(|_| !is_one) {
+            bound.push((self.bind("admin", &address).await?, Paths::Administration));
+        }
+        Ok(bound)
     }
 
     /// Serves HTTP.
-    pub fn serve(&mut self, listener: TcpListener, api: Arc<Api>) {
+    pub fn serve(&mut self, listener: TcpListener, paths: Paths, api: Arc<Api>) {
         let mut stopped = self.stop.subscribe();
-        self.tasks.spawn(api.serve(listener, async move {
+        self.tasks.spawn(api.serve(listener, paths, async move {
             let _ = stopped.wait_for(|&stop| stop).await;
         }));
     }
@@ -122,9 +131,11 @@ impl Listeners {
                 "line" => "carbon's line protocol: point relays here",
                 "pickle" => "carbon's pickle protocol: point relays here",
                 "protobuf" => "carbon's protobuf protocol",
+                "admin" => "/metrics for Prometheus, /ready, /healthy, and administration",
                 _ => "Grafana's Graphite datasource, graphite-web's CLUSTER_SERVERS, or a browser",
             };
-            let address = if *name == "http" { format!("http://{address}") } else { address.to_string() };
+            let address =
+                if matches!(*name, "http" | "admin") { format!("http://{address}") } else { address.to_string() };
             lines += &format!("{name:<9} {address:<28} {purpose}\n");
         }
         let data = settings.data.dir.display();

@@ -12,6 +12,7 @@ mod config;
 mod data_folder;
 mod deletion;
 mod descriptors;
+mod exposure;
 mod health;
 mod listen;
 mod log;
@@ -40,6 +41,8 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::configure();
+    // Points, backups and tokens are for this user alone.
+    host::make_new_files_private();
     let host = Host::system();
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use api::{Api, ApiOptions};
+use api::{Api, ApiOptions, BrowserRules};
 use host::Host;
 use ingest::receivers::ReceiveBudget;
 use store::DamageLog;
@@ -21,6 +21,7 @@ use crate::{
     cli::ServeOptions,
     clock, config,
     descriptors::Descriptors,
+    exposure,
     health::{Health, Watched},
     listen::Listeners,
     log,
@@ -40,6 +41,7 @@ use crate::{
 pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
     let settings = config::load(&options.config, options.overrides(), &*host.disk)?;
     log::start(&settings.log)?;
+    exposure::check(&settings).map_err(anyhow::Error::msg)?;
     let files = CarbonFiles::read(&*host.disk, settings.rules.conf_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     let served = runtime.block_on(run(settings, files, host));
@@ -127,7 +129,10 @@ async fn listen(
 ) -> anyhow::Result<Listeners> {
     let mut listeners = Listeners::new();
     listeners.receive(settings, &node.ingest, budget, descriptors, metrics).await?;
-    let Some(listener) = listeners.bind_http(settings).await? else { return Ok(listeners) };
+    let http = listeners.bind_http(settings).await?;
+    if http.is_empty() {
+        return Ok(listeners);
+    }
     let admin = Admin {
         ingest: node.ingest.clone(),
         backups: Arc::new(Backups {
@@ -152,6 +157,11 @@ async fn listen(
         series: node.ingest.series(),
         events: node.events.clone(),
         limits: api::Limits { connections: descriptors.http as usize, ..query_limits(settings) },
+        browsers: BrowserRules {
+            hosts: settings.http.hosts.0.clone(),
+            origins: settings.http.cors_origins.clone().map_or_else(Vec::new, |origins| origins.0),
+            jsonp: settings.http.jsonp,
+        },
         clock: host.clock.clone(),
         time_zone: settings.query.time_zone.zone(),
         about: listeners.addresses(),
@@ -159,7 +169,7 @@ async fn listen(
         observer: metrics.clone(),
     });
     metrics.scrape_queries(&api);
-    listeners.serve(listener, api);
+    http.into_iter().for_each(|(listener, paths)| listeners.serve(listener, paths, api.clone()));
     Ok(listeners)
 }
 

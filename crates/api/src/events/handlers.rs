@@ -41,7 +41,7 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     };
     let filter =
         parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
-    let style = JsonStyle { ascii: true, pretty: false, callback: parameters.last("jsonp").map(str::to_owned) };
+    let style = JsonStyle { ascii: true, pretty: false, callback: query.callback() };
     let permit = backend.turns.wait().await?;
     let mut out = Vec::new();
     style.open(&mut out);

@@ -20,6 +20,37 @@ pub struct ExtensionRequest {
     pub body: RequestBody,
 }
 
+/// What a request touches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Whether the server works; nothing of its contents.
+    Health,
+    /// Names, points and events, to read.
+    Read,
+    /// Points, to store.
+    Write,
+    /// Events, to store.
+    Events,
+    /// The server itself: its state, deletion, backups.
+    Admin,
+}
+
+impl Access {
+    /// Whether the request changes something.
+    pub fn is_write(self, method: &Method) -> bool {
+        match self {
+            Access::Health | Access::Read => false,
+            Access::Write | Access::Events => true,
+            Access::Admin => method != Method::GET && method != Method::HEAD,
+        }
+    }
+
+    /// Whether the path is one of administration, which may have an address of its own.
+    pub fn is_administration(self) -> bool {
+        matches!(self, Access::Health | Access::Admin)
+    }
+}
+
 /// The pending answer to an [`ExtensionRequest`]. The server drops the future when the client disconnects.
 pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 
@@ -28,20 +59,20 @@ pub type Answer = Pin<Box<dyn Future<Output = Response> + Send>>;
 /// The server asks the extension about every path that is not Graphite's, and about `GET /metrics` without a `query`.
 /// With a `query`, that path is graphite-web's second name for find.
 pub trait Extension: Send + Sync + 'static {
-    /// Whether [`Extension::answer`] answers this request.
-    fn claims(&self, method: &Method, uri: &Uri) -> bool;
+    /// What this request touches, if [`Extension::answer`] answers it.
+    fn access(&self, method: &Method, uri: &Uri) -> Option<Access>;
 
-    /// Answers a request that [`Extension::claims`] accepted.
+    /// Answers a request of [`Extension::access`].
     fn answer(&self, request: ExtensionRequest) -> Answer;
 }
 
 /// An extension without paths.
 impl Extension for () {
-    fn claims(&self, _: &Method, _: &Uri) -> bool {
-        false
+    fn access(&self, _: &Method, _: &Uri) -> Option<Access> {
+        None
     }
 
     fn answer(&self, _: ExtensionRequest) -> Answer {
-        unreachable!("claims() is always false")
+        unreachable!("access() is always None")
     }
 }

@@ -3,6 +3,7 @@
 //! [`serve`] is the door for connections, [`respond`] and [`short`] are the door for answers.
 
 mod body;
+mod browsers;
 mod chunks;
 mod extension;
 mod failure_log;
@@ -15,7 +16,8 @@ mod response;
 mod server;
 
 pub use body::{Body, BodyError, RequestBody, Response};
-pub use extension::{Answer, Extension, ExtensionRequest};
+pub use browsers::{AllowedHosts, BrowserRules};
+pub use extension::{Access, Answer, Extension, ExtensionRequest};
 pub use limits::Limits;
 pub use observation::{Answered, Observer};
 

@@ -53,6 +53,21 @@ pub(crate) enum Rejection {
          /metrics/list, /metrics/details, /info, /functions, /tags, /events, /version and the start page /"
     )]
     NoSuchPath(String),
+    /// The path is answered at another address.
+    #[error("{0} is answered at the address of administration (listen.admin)")]
+    Administration(String),
+    /// The path is not one of administration.
+    #[error("unknown path {0}; this address has /metrics, /healthy, /ready and /admin/… alone")]
+    OnlyAdministration(String),
+    /// The request names a host that this server does not have.
+    #[error(
+        "'{0}' is not a name of this server; if it is, add it to http.hosts. Web pages could otherwise read this server \
+         by a name of their own"
+    )]
+    ForeignHost(String),
+    /// A page of another site sends a write.
+    #[error("a page of another site may not write here")]
+    CrossSite,
     /// The metric is unknown.
     #[error("unknown metric {0}")]
     NoSuchMetric(String),
@@ -138,7 +153,12 @@ impl Rejection {
             Rejection::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Rejection::Body(BodyError::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
             Rejection::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
-            Rejection::NoSuchPath(_) | Rejection::NoSuchMetric(_) => StatusCode::NOT_FOUND,
+            Rejection::NoSuchPath(_)
+            | Rejection::NoSuchMetric(_)
+            | Rejection::Administration(_)
+            | Rejection::OnlyAdministration(_) => StatusCode::NOT_FOUND,
+            Rejection::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
+            Rejection::CrossSite => StatusCode::FORBIDDEN,
             Rejection::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
             Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -157,7 +177,6 @@ impl Rejection {
         *response.status_mut() = self.status();
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain; charset=utf-8"));
-        headers.insert(header::X_CONTENT_TYPE_OPTIONS, header::HeaderValue::from_static("nosniff"));
         match self {
             Rejection::Method { allow, .. } => {
                 headers.insert(header::ALLOW, header::HeaderValue::from_static(allow));

@@ -8,7 +8,7 @@ use metric::Timestamp;
 use store::{Events, SeriesSource};
 
 use super::turns::QueryTurns;
-use crate::http::{Limits, Observer, Rejection};
+use crate::http::{BrowserRules, Limits, Observer, Rejection};
 
 /// The sources of every answer. One for the life of the server, shared by all requests.
 pub(crate) struct Backend {
@@ -22,6 +22,8 @@ pub(crate) struct Backend {
     pub events: Arc<dyn Events>,
     /// Limits of requests.
     pub limits: Limits,
+    /// Rules for browsers.
+    pub browsers: BrowserRules,
     /// The current time.
     pub clock: Arc<dyn Clock>,
     /// The zone of requests without one.

@@ -50,8 +50,13 @@ impl Query {
         JsonStyle {
             ascii: accept == b"application/json",
             pretty: self.parameters.truthy("pretty"),
-            callback: self.parameters.last("jsonp").filter(|name| !name.is_empty()).map(str::to_owned),
+            callback: self.callback(),
         }
+    }
+
+    /// The function whose call contains the answer, for JSONP. The router has checked it.
+    pub fn callback(&self) -> Option<String> {
+        self.parameters.last("jsonp").filter(|name| !name.is_empty()).map(str::to_owned)
     }
 
     /// The content coding that the client accepts.

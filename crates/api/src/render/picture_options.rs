@@ -2,7 +2,10 @@
 
 use graph::{Error, GraphType, Options};
 
-use crate::http::{Parameters, Rejection};
+use crate::{
+    http::{Parameters, Rejection},
+    query::Query,
+};
 
 /// A picture that a client requests.
 #[derive(Debug, Clone)]
@@ -31,14 +34,15 @@ pub(crate) fn graph_type(parameters: &Parameters) -> Result<GraphType, Rejection
 
 impl PictureOptions {
     /// Reads the parameters of a picture: SVG for `format=svg`, and PNG for every unknown format, as in graphite-web.
-    pub fn read(parameters: &Parameters, graph_type: GraphType) -> Result<PictureOptions, Rejection> {
+    pub fn read(query: &Query, graph_type: GraphType) -> Result<PictureOptions, Rejection> {
+        let parameters = &query.parameters;
         let file = match parameters.last("format") {
             Some("pdf") => {
                 let text =
                     "format=pdf is not supported: use format=svg, which most programs convert to PDF, or format=png";
                 return Err(Rejection::Format(text.to_owned()));
             }
-            Some("svg") => File::Svg(parameters.last("jsonp").map(str::to_owned)),
+            Some("svg") => File::Svg(query.callback()),
             _ => File::Png,
         };
         let graph = Options::read(&|name| parameters.last(name)).map_err(invalid)?;

@@ -113,7 +113,7 @@ impl Output {
         let graph_type = graph_type(&query.parameters)?;
         match NumberOutput::read(query, zone) {
             Some(output) if graph_type == GraphType::Lines => Ok(Output::Numbers(output)),
-            _ => Ok(Output::Picture(Box::new(PictureOptions::read(&query.parameters, graph_type)?))),
+            _ => Ok(Output::Picture(Box::new(PictureOptions::read(query, graph_type)?))),
         }
     }
 }
@@ -135,7 +135,7 @@ impl NumberOutput {
         let style = JsonStyle {
             ascii: true,
             pretty: parameters.truthy("pretty"),
-            callback: given.and_then(|_| parameters.last("jsonp")).map(str::to_owned),
+            callback: given.and_then(|_| query.callback()),
         };
         let null_points = if parameters.has("noNullPoints") { NullPoints::Dropped } else { NullPoints::Kept };
         let options = FormatOptions { style, null_points, zone: zone.clone() };

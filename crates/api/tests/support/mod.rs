@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Answered, Api, ApiOptions, Extension, Limits, Observer};
+use api::{Answered, Api, ApiOptions, BrowserRules, Extension, Limits, Observer, Paths};
 use metadata::Registry;
 use metric::{Aggregation, Policy, Timestamp};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
@@ -127,13 +127,23 @@ pub struct Server {
 pub struct Setup {
     pub metrics: Vec<Metric>,
     pub limits: Limits,
+    pub browsers: BrowserRules,
+    pub paths: Paths,
     pub series: Option<Arc<dyn SeriesSource>>,
     pub extension: Arc<dyn Extension>,
 }
 
 impl Setup {
     pub fn new(metrics: Vec<Metric>) -> Setup {
-        Setup { metrics, limits: Limits::default(), series: None, extension: Arc::new(()) }
+        Setup {
+            metrics,
+            limits: Limits::default(),
+            // graphite-web's recorded answers have it.
+            browsers: BrowserRules { jsonp: true, ..BrowserRules::default() },
+            paths: Paths::All,
+            series: None,
+            extension: Arc::new(()),
+        }
     }
 
     pub fn start(self) -> Server {
@@ -149,6 +159,7 @@ impl Setup {
             series,
             events: Arc::new(store::MemoryDriver::new()),
             limits: self.limits,
+            browsers: self.browsers,
             clock: Arc::new(host::ManualClock::at(NOW)),
             time_zone: jiff::tz::TimeZone::UTC,
             about: vec![("Relays".to_owned(), "lines to <here>:2003".to_owned())],
@@ -161,7 +172,7 @@ impl Setup {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();
-                served.serve(listener, async { drop(stopped.await) }).await;
+                served.serve(listener, self.paths, async { drop(stopped.await) }).await;
             });
         });
         Server { address: receiver.recv().unwrap(), api, notes, stop: Some(stop), thread: Some(thread) }

@@ -10,16 +10,18 @@ use serde_json::Value;
 
 use crate::settings::Settings;
 
-/// The HTTP address of the server that has these settings.
+/// The address where the server that has these settings answers administration.
 pub(super) fn address(settings: &Settings, without: &'static str) -> anyhow::Result<String> {
-    let listens = settings.listen.http.as_ref().context(without)?;
+    let listens = settings.listen.admin.next_to(settings.listen.http.as_ref()).context(without)?;
     // A server that listens on all addresses is reachable on the local one.
     Ok(listens.as_str().replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:"))
 }
 
 /// One request on its own connection, with a form, answered in JSON. Waits without a limit.
 pub(super) fn request(address: &str, method: &str, path: &str, form: &str) -> anyhow::Result<(u16, Value)> {
-    let cannot = || format!("no server answers at {address}; is it running, and is that its HTTP address (--http)?");
+    let cannot = || {
+        format!("no server answers at {address}; is it running, and is that its address of administration (--admin)?")
+    };
     let mut stream = TcpStream::connect(address).with_context(cannot)?;
     let length = form.len();
     write!(

@@ -4,13 +4,16 @@ use std::{path::PathBuf, process::ExitCode};
 
 use host::Disk;
 
-use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, output::print};
+use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, exposure, output::print};
 
 /// Prints every problem; fails if there is any.
 pub fn check_config(options: &CheckOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode> {
     let mut problems = Vec::new();
     let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), disk)? {
-        Ok(settings) => settings.rules.conf_dir,
+        Ok(settings) => {
+            problems.extend(exposure::check(&settings).err());
+            settings.rules.conf_dir
+        }
         Err(found) => {
             problems.extend(found.iter().map(ToString::to_string));
             options.conf_dir.conf_dir.clone().map(PathBuf::from)

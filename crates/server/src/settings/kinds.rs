@@ -1,6 +1,6 @@
 //! The kinds of value a setting can have, and how each is written as text.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, net::IpAddr, path::PathBuf, time::Duration};
 
 use jiff::tz::TimeZone;
 use tracing_subscriber::EnvFilter;
@@ -34,6 +34,13 @@ impl Address {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+
+    /// Whether only this machine reaches the address: a loopback address or `localhost`. Other names count as public.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.text.rsplit_once(':').map_or("", |(host, _)| host);
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        host.eq_ignore_ascii_case("localhost") || address.is_ok_and(|address| address.to_canonical().is_loopback())
+    }
 }
 
 impl fmt::Display for Address {
@@ -43,7 +50,7 @@ impl fmt::Display for Address {
 }
 
 impl Kind for Address {
-    const TAKES: &'static str = "an address and a port such as \"0.0.0.0:2003\"";
+    const TAKES: &'static str = "an address and a port such as \"127.0.0.1:2003\"";
 
     fn read(text: &str) -> Result<Address, String> {
         let error = || must_be::<Address>(text);
@@ -86,7 +93,7 @@ pub trait Optional {
 }
 
 impl Optional for Address {
-    const TAKES_OR_OFF: &'static str = "an address and a port such as \"0.0.0.0:2003\", or \"off\"";
+    const TAKES_OR_OFF: &'static str = "an address and a port such as \"127.0.0.1:2003\", or \"off\"";
 }
 
 impl Optional for Duration {
@@ -452,6 +459,13 @@ mod tests {
             check::<Address>(bad, None);
         }
         check::<Option<Address>>("off", Some("off"));
+        for local in ["127.0.0.1:0", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1", "localhost:1"] {
+            assert!(Address::read(local).unwrap().is_loopback(), "{local}");
+        }
+        for public in [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "localhost.example.org:1", "127.0.0.1.example.org:1"]
+        {
+            assert!(!Address::read(public).unwrap().is_loopback(), "{public}");
+        }
     }
 
     #[test]
@@ -468,7 +482,7 @@ mod tests {
     fn an_error_names_valid_values() {
         assert_eq!(
             <Option<Address>>::read("2003").unwrap_err(),
-            "must be an address and a port such as \"0.0.0.0:2003\", or \"off\", got '2003'"
+            "must be an address and a port such as \"127.0.0.1:2003\", or \"off\", got '2003'"
         );
     }
 }

@@ -184,7 +184,7 @@ mod tests {
     fn a_file_sets_what_it_names_and_leaves_the_rest() {
         let settings = from_file("[listen]\nline = \"127.0.0.1:0\"\n[receive]\nmax_connections = 1_000\n").unwrap();
         assert_eq!(settings.listen.line.unwrap().as_str(), "127.0.0.1:0");
-        assert_eq!(settings.listen.pickle.unwrap().as_str(), "0.0.0.0:2004");
+        assert_eq!(settings.listen.pickle.unwrap().as_str(), "127.0.0.1:2004");
         assert_eq!(settings.receive.max_connections, 1000);
     }
 
@@ -209,9 +209,9 @@ mod tests {
         assert_eq!(
             problems,
             [
-                "p.toml:2: listen.line must be an address and a port such as \"0.0.0.0:2003\", or \"off\", got '3'",
+                "p.toml:2: listen.line must be an address and a port such as \"127.0.0.1:2003\", or \"off\", got '3'",
                 "p.toml:3: listen.udp must be true or false, got '1'",
-                "p.toml:4: listen.http must be an address and a port such as \"0.0.0.0:2003\", or \"off\"",
+                "p.toml:4: listen.http must be an address and a port such as \"127.0.0.1:2003\", or \"off\"",
             ]
         );
     }

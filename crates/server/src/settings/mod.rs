@@ -1,6 +1,7 @@
 //! The program's settings.
 
 mod cluster_kinds;
+mod doors;
 mod idle_after;
 mod kinds;
 mod load;

@@ -10,6 +10,7 @@ use store_cassandra::{Consistency, Indexes};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
+    doors::{AdminAddress, HostNames, Origins},
     idle_after::IdleAfter,
     kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
     prefix_limits::PrefixLimits,
@@ -126,18 +127,25 @@ pub fn definitions() -> impl Iterator<Item = &'static Definition> {
 }
 
 settings! {
-    /// Addresses for points and queries. Port 0 takes a free port, which is printed; "off" does not listen.
+    /// Addresses for points and queries. By default only programs on this machine reach them; "0.0.0.0:2003" is every address
+    /// of this machine, and needs `insecure`. Port 0 takes a free port, which is printed; "off" does not listen.
     listen: Listen {
         /// Carbon's line protocol, over TCP.
-        line: Option<Address> = "0.0.0.0:2003";
+        line: Option<Address> = "127.0.0.1:2003";
         /// Whether the line protocol is also accepted over UDP, on the same address.
         udp: bool = "true";
         /// Carbon's pickle protocol.
-        pickle: Option<Address> = "0.0.0.0:2004";
+        pickle: Option<Address> = "127.0.0.1:2004";
         /// Carbon's protobuf protocol.
         protobuf: Option<Address> = "off";
-        /// HTTP: queries, points by POST, /metrics, health and administration.
-        http: Option<Address> = "0.0.0.0:8080";
+        /// HTTP: queries, events, and points by POST.
+        http: Option<Address> = "127.0.0.1:8080";
+        /// Administration over HTTP: /admin, /metrics, /healthy, /ready and /tags/delSeries. "auto" answers them at the HTTP
+        /// address while that is on loopback, and otherwise at 127.0.0.1:8081. The same address as `http` answers both there.
+        admin: AdminAddress = "auto";
+        /// Allows addresses that other machines reach. Everyone who reaches them can read and write all metrics, and an admin
+        /// address also deletes them. Without it the program does not start with such an address.
+        insecure: bool = "false";
     }
 
     /// Limits of the receivers.
@@ -295,6 +303,15 @@ settings! {
         max_concurrent_queries: usize = "16";
         /// Queries that wait for their turn; a further one gets status 429.
         max_queued_queries: usize = "256";
+        /// Names by which clients may address this server, in the Host header: "graphite.example.org,*.example.net". Addresses,
+        /// localhost, names without a dot and names below .localhost, .local and .internal always are. Other names get status
+        /// 421, because web pages can make their own name point to this server. "local" adds no name, "any" allows every name.
+        hosts: HostNames = "local";
+        /// Origins of web pages that may read answers (CORS), such as "https://grafana.example.org". Not at an admin address of
+        /// its own.
+        cors_origins: Option<Origins> = "off";
+        /// Whether the parameter jsonp makes an answer a call of that function, which web pages of every origin can read.
+        jsonp: bool = "false";
     }
 
     /// Limits of one query. A query above a limit gets status 422 and a text that names the setting.
