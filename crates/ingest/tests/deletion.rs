@@ -12,6 +12,7 @@ use std::{
 };
 
 use carbon::{RuleFiles, Rules, Sink};
+use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, Protocol};
 use metadata::FindLimits;
 use metric::{MetricId, Window};
@@ -165,6 +166,50 @@ async fn points_that_come_while_their_metrics_are_deleted_are_before_or_after() 
     drop(ingest);
     let again = open(dir.path(), &driver).await;
     assert_eq!((values(&again, "m.n3").await, again.registry().len()), (vec![7.0], 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_whose_metrics_were_found_just_before_their_deletion_make_new_ones() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let disk = {
+        let is_slow = is_slow.clone();
+        FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+            if is_slow.load(SeqCst) && call == Call::Write {
+                std::thread::sleep(Duration::from_millis(500));
+            }
+            None
+        })
+    };
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let options = ingest::IngestOptions { host, ..options(dir.path(), Duration::from_secs(3600)) };
+    let registry = registry_of(&*driver).await;
+    let ingest = Ingest::open(options, Store::of(driver.clone()), registry, rules()).await.unwrap();
+    send(&ingest, &[("m.a", 600, 1.0), ("m.b", 600, 1.0), ("m.c", 600, 1.0)]).await;
+    let before = ids(&ingest, "m.*");
+    is_slow.store(true, SeqCst);
+    let sending = {
+        let ingest = ingest.clone();
+        // A name with a control character is not resolved; one after it is.
+        let points = [("m.a", 60, 2.0), ("m.\u{1}", 60, 2.0), ("m.c", 60, 4.0), ("m.b", 60, 3.0), ("m.a", 120, 5.0)];
+        tokio::spawn(async move { send(&ingest, &points).await })
+    };
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(ingest.delete(&before[..2]).await.unwrap(), 2);
+    sending.await.unwrap();
+    is_slow.store(false, SeqCst);
+    assert_eq!(ingest.counters().points.iter().map(|(_, points)| points).sum::<u64>(), 3 + 4);
+    let left = async |ingest: &Ingest| {
+        let mut left = Vec::new();
+        for name in ["m.a", "m.b", "m.c"] {
+            left.push(values(ingest, name).await);
+        }
+        left
+    };
+    let expected = [vec![5.0, 2.0], vec![3.0], vec![1.0, 4.0]];
+    assert_eq!(left(&ingest).await, expected);
+    drop(ingest);
+    assert_eq!(left(&*open(dir.path(), &driver).await).await, expected, "after a crash");
 }
 
 #[tokio::test]

@@ -16,17 +16,21 @@ use std::{
 };
 
 use carbon::RejectReason;
-use host::{Clock, JudgingTime};
+use host::{Clock, JudgingTime, Now};
 use metadata::Registry;
 use metric::Timestamp;
 
 use super::{
-    append_queue::{AppendQueue, Taken},
+    append_queue::{AppendQueue, Taken, place_before},
     batch::Batch,
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
 use crate::{back_pressure::BackPressure, protocol::Protocol, spill::Spill, wal::Journal};
+
+/// Interval between two looks for metrics in place of deleted ones, and looks at most: a deletion takes milliseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+const MOST_LOOKS: u32 = 1000;
 
 /// When the journal is put on the disk for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,16 +139,34 @@ impl Acceptor {
             back_pressure.wait().await;
         }
         let now = self.to.time.now();
-        self.to.resolver.resolve(batch, &self.to.time);
-        let accepted = batch.resolved.len();
-        let taken = match accepted {
-            0 => Taken::nothing(),
-            _ => self.to.queue.take(std::mem::take(&mut batch.resolved), now).await,
-        };
-        self.count(batch, accepted, taken);
+        for _ in 0..MOST_LOOKS {
+            let left = self.take(batch, now).await;
+            if left.is_empty() {
+                break;
+            }
+            batch.keep(&left);
+            // Their metrics were deleted after they were found. When the registry knows that, the points make new ones.
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        batch.clear();
+        self.counters.batches.fetch_add(1, Relaxed);
         if *sync == Sync::Always {
             journal.synced().await;
         }
+    }
+
+    /// Finds the metrics of all points, and takes these to the journal and memory. Returns the places of those whose metrics
+    /// were deleted in between.
+    async fn take(&self, batch: &mut Batch, now: Now) -> Vec<usize> {
+        self.to.resolver.resolve(batch, &self.to.time);
+        let resolved = batch.resolved.len();
+        let taken = match resolved {
+            0 => Taken::nothing(),
+            _ => self.to.queue.take(std::mem::take(&mut batch.resolved), now).await,
+        };
+        let deleted = taken.deleted.iter().map(|&place| place_before(&batch.left_out, place)).collect();
+        self.count(batch, resolved, taken);
+        deleted
     }
 
     /// One point says what time its sender has. The program's own metrics have the clock's.
@@ -177,16 +199,14 @@ impl Acceptor {
         self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
     }
 
-    /// Counts what became of a batch, and empties it.
+    /// Counts what became of the points of a batch.
     fn count(&self, batch: &mut Batch, resolved: usize, taken: Taken) {
-        let accepted = resolved - taken.rejected.len();
+        let accepted = resolved - taken.rejected.len() - taken.deleted.len();
         self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
-        self.counters.batches.fetch_add(1, Relaxed);
         if let Some(tally) = &mut batch.tally {
             tally.points += accepted as u64;
         }
         batch.resolved = taken.points;
-        batch.clear();
         for (point, reason) in taken.rejected {
             let name = self.to.resolver.registry().read().name(point.metric).to_owned();
             batch.reject_sample(reason, format!("{name} {} {}", point.value, point.time).as_bytes());

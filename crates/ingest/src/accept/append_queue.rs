@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use crate::{
     back_pressure::BackPressure,
     backoff::JOURNAL_RETRY,
-    memtable::Memtable,
+    memtable::{Memtable, NotTaken},
     spill::Spill,
     wal::{Accepted, Appended, Journal, RECORD_POINTS, ResolvedPoint},
 };
@@ -55,7 +55,10 @@ struct Item {
     accepted_at: Now,
     /// So many are in the journal and in memory.
     done: usize,
+    /// The places of those that a list rejects, which are not among `points` any more.
+    listed: Vec<usize>,
     rejected: Rejected,
+    deleted: Vec<usize>,
     answer: oneshot::Sender<Taken>,
 }
 
@@ -67,12 +70,14 @@ pub(super) struct Taken {
     /// Emptied, for the next batch.
     pub(super) points: Vec<ResolvedPoint>,
     pub(super) rejected: Rejected,
+    /// The places, among the points of the batch, of those whose metrics were deleted meanwhile.
+    pub(super) deleted: Vec<usize>,
 }
 
 impl Taken {
     /// Of a batch without points.
     pub(super) fn nothing() -> Taken {
-        Taken { points: Vec::new(), rejected: Vec::new() }
+        Taken { points: Vec::new(), rejected: Vec::new(), deleted: Vec::new() }
     }
 }
 
@@ -85,7 +90,7 @@ impl AppendQueue {
     /// of a caller that is cancelled get there all the same.
     pub(super) async fn take(self: &Arc<AppendQueue>, points: Vec<ResolvedPoint>, accepted_at: Now) -> Taken {
         let (answer, mut taken) = oneshot::channel();
-        let item = Item { points, accepted_at, done: 0, rejected: Vec::new(), answer };
+        let item = Item::new(points, accepted_at, answer);
         self.queue.lock().waiting.push_back(item);
         self.start();
         let (mut looks, mut wait) = (0, None);
@@ -157,7 +162,10 @@ impl AppendQueue {
     fn append_and_apply(&self, group: &mut [Item]) -> io::Result<()> {
         let AppendQueueParts { journal, memtable, .. } = &self.to;
         for item in group.iter_mut().filter(|item| item.done == 0) {
-            memtable.take_out_listed(&mut item.points, &mut item.rejected);
+            for (place, point, reason) in memtable.take_out_listed(&mut item.points) {
+                item.listed.push(place);
+                item.rejected.push((point, reason));
+            }
         }
         let records: Vec<Range<usize>> = group.iter().map(Item::next_record).collect();
         let accepted: Vec<Accepted<'_>> = group
@@ -170,16 +178,20 @@ impl AppendQueue {
         for (item, record) in group.iter_mut().zip(records) {
             if !record.is_empty() {
                 let points = &item.points[record.clone()];
-                let rejects = self.apply(&appended.record(Accepted { points, at: item.accepted_at }));
-                item.rejected.extend(rejects.into_iter().map(|(place, reason)| (points[place], reason)));
+                for (place, why) in self.apply(&appended.record(Accepted { points, at: item.accepted_at })) {
+                    match why {
+                        NotTaken::Rejected(reason) => item.rejected.push((points[place], reason)),
+                        NotTaken::Deleted => item.deleted.push(place_before(&item.listed, record.start + place)),
+                    }
+                }
             }
             item.done = record.end;
         }
         Ok(())
     }
 
-    /// Puts the points of a record into memory, or counts them as spilled. Returns the places of the rejected ones.
-    fn apply(&self, appended: &Appended<'_>) -> Vec<(usize, RejectReason)> {
+    /// Puts the points of a record into memory, or counts them as spilled. Returns the places of those that are not there.
+    fn apply(&self, appended: &Appended<'_>) -> Vec<(usize, NotTaken)> {
         let AppendQueueParts { memtable, back_pressure, spill, .. } = &self.to;
         if back_pressure.spills(appended) {
             spill.count(appended);
@@ -191,6 +203,11 @@ impl AppendQueue {
 }
 
 impl Item {
+    fn new(points: Vec<ResolvedPoint>, accepted_at: Now, answer: oneshot::Sender<Taken>) -> Item {
+        let (listed, rejected, deleted) = (Vec::new(), Vec::new(), Vec::new());
+        Item { points, accepted_at, done: 0, listed, rejected, deleted, answer }
+    }
+
     /// The points of its next record. One frame may hold millions; a record has a length that a replay believes.
     fn next_record(&self) -> Range<usize> {
         self.done..self.points.len().min(self.done + RECORD_POINTS)
@@ -199,8 +216,20 @@ impl Item {
     fn answer(mut self) {
         self.points.clear();
         // The receiver may be gone.
-        let _ = self.answer.send(Taken { points: self.points, rejected: self.rejected });
+        let _ = self.answer.send(Taken { points: self.points, rejected: self.rejected, deleted: self.deleted });
     }
+}
+
+/// The place that an element had before those at the places `taken_out`, which ascend, were taken out.
+pub(super) fn place_before(taken_out: &[usize], place: usize) -> usize {
+    let (mut fewest, mut most) = (0, taken_out.len());
+    while fewest < most {
+        let middle = fewest.midpoint(most);
+        // So many elements were left before this one that was taken out.
+        let left = taken_out[middle] - middle;
+        if left <= place { fewest = middle + 1 } else { most = middle }
+    }
+    place + fewest
 }
 
 /// The end of a drain, also by a panic.
@@ -211,5 +240,19 @@ impl Drop for Ended<'_> {
         if std::thread::panicking() {
             self.0.queue.lock().is_draining = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_those_before_others_were_taken_out() {
+        let mut left: Vec<usize> = (0..8).collect();
+        let taken_out = [0, 3, 4, 7];
+        left.retain(|place| !taken_out.contains(place));
+        let before: Vec<usize> = (0..left.len()).map(|place| place_before(&taken_out, place)).collect();
+        assert_eq!(before, left);
     }
 }

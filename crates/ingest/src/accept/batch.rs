@@ -41,6 +41,8 @@ pub struct Batch {
     pub(super) tally: Option<Box<Tally>>,
     // Filled and emptied by accept; here so that its memory is allocated once.
     pub(super) resolved: Vec<ResolvedPoint>,
+    /// The places, among `sent`, of points that are not in `resolved`.
+    pub(super) left_out: Vec<usize>,
 }
 
 impl Batch {
@@ -55,6 +57,7 @@ impl Batch {
             examples: Vec::new(),
             tally: None,
             resolved: Vec::new(),
+            left_out: Vec::new(),
         }
     }
 
@@ -100,13 +103,20 @@ impl Batch {
         self.text.capacity()
             + self.sent.capacity() * size_of::<Sent>()
             + self.resolved.capacity() * size_of::<ResolvedPoint>()
+            + self.left_out.capacity() * size_of::<usize>()
     }
 
     /// Frees the memory of an empty batch. The next points allocate it again.
     pub(crate) fn release_memory(&mut self) {
         if self.is_empty() {
-            (self.text, self.sent, self.resolved) = (Vec::new(), Vec::new(), Vec::new());
+            (self.text, self.sent) = (Vec::new(), Vec::new());
+            (self.resolved, self.left_out) = (Vec::new(), Vec::new());
         }
+    }
+
+    /// Lets go of all points but those at these places, which ascend.
+    pub(super) fn keep(&mut self, places: &[usize]) {
+        self.sent = places.iter().map(|&place| self.sent[place]).collect();
     }
 
     pub(super) fn clear(&mut self) {

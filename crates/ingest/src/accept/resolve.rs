@@ -11,10 +11,16 @@ use super::{
     batch::Batch,
     new_metrics::{NewMetric, NewMetrics},
 };
-use crate::{active_rules::ActiveRules, wal::ResolvedPoint};
+use crate::{active_rules::ActiveRules, long_work::do_work, wal::ResolvedPoint};
 
 /// How far ahead names are fetched into the cache while they are looked up.
 const PREFETCH: usize = 12;
+
+/// Names that are looked up or created under one lock.
+const PIECE: usize = 1024;
+
+/// A batch of more points than this takes milliseconds: one frame may hold millions.
+const LONG_BATCH: usize = 8 * PIECE;
 
 /// Finds metrics by name, and has those created that do not exist.
 pub(crate) struct Resolver {
@@ -32,15 +38,20 @@ impl Resolver {
         &self.registry
     }
 
-    /// Fills `batch.resolved`, in the order of the points.
+    /// Fills `batch.resolved`, in the order of the points. Over a long batch, other tasks of this thread move to another.
     pub(super) fn resolve(&self, batch: &mut Batch, time: &JudgingTime) {
+        do_work(LONG_BATCH < batch.sent.len(), || self.resolve_now(batch, time));
+    }
+
+    fn resolve_now(&self, batch: &mut Batch, time: &JudgingTime) {
         let mut resolved = std::mem::take(&mut batch.resolved);
         resolved.clear();
         resolved.reserve(batch.sent.len());
+        batch.left_out.clear();
         let mut unknown = Vec::new();
-        {
+        for first in (0..batch.sent.len()).step_by(PIECE) {
             let names = self.registry.read();
-            for (i, sent) in batch.sent.iter().enumerate() {
+            for (i, sent) in batch.sent.iter().enumerate().skip(first).take(PIECE) {
                 if let Some(ahead) = batch.sent.get(i + PREFETCH) {
                     names.prefetch(ahead.hash);
                 }
@@ -53,6 +64,8 @@ impl Resolver {
         }
         if !unknown.is_empty() {
             self.resolve_unknown(batch, &unknown, &mut resolved, time);
+            let is_left_out = |&i: &usize| resolved[i].metric == MetricId::NONE;
+            batch.left_out.extend(unknown.iter().copied().filter(is_left_out));
             resolved.retain(|point| point.metric != MetricId::NONE);
         }
         batch.resolved = resolved;
@@ -100,8 +113,10 @@ impl Resolver {
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
         }
-        let refused = self.new_metrics.create(&new, time.reached(), |i, metric| resolved[i].metric = metric);
-        rejected.extend(refused);
+        for piece in new.chunks(PIECE) {
+            let refused = self.new_metrics.create(piece, time.reached(), |i, metric| resolved[i].metric = metric);
+            rejected.extend(refused);
+        }
         drop(new);
         for (reason, i) in rejected {
             let sample = batch.name(&batch.sent[i]).to_vec();

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use self::{
     points_view::PointsView,
-    slots::{NO_POLICY, Rejects, Slots},
+    slots::{NO_POLICY, Refusals, Slots},
 };
 use crate::{
     back_pressure::{BackPressure, Held},
@@ -27,7 +27,10 @@ use crate::{
     wal::{Appended, Journalled, ResolvedPoint},
 };
 
-pub(crate) use self::{flush_job::FlushJob, slots::ListReject};
+pub(crate) use self::{
+    flush_job::FlushJob,
+    slots::{ListReject, NotTaken},
+};
 
 /// Points in memory. A batch of points pays for the lock once.
 pub(crate) struct Memtable {
@@ -55,32 +58,28 @@ impl Memtable {
         Memtable { registry, policies, back_pressure, slots, is_recovered: watch::Sender::new(true) }
     }
 
-    /// Takes out points that a list rejects, before the others are journalled.
-    pub(crate) fn take_out_listed(
-        &self,
-        points: &mut Vec<ResolvedPoint>,
-        rejected: &mut Vec<(ResolvedPoint, RejectReason)>,
-    ) {
-        self.slots.lock().take_out_listed(points, rejected);
+    /// Takes out points that a list rejects, before the others are journalled. Returns their places.
+    pub(crate) fn take_out_listed(&self, points: &mut Vec<ResolvedPoint>) -> Vec<(usize, ResolvedPoint, RejectReason)> {
+        self.slots.lock().take_out_listed(points)
     }
 
-    /// Stores points that were appended now. Returns the rejected ones.
-    pub(crate) fn apply(&self, appended: &Appended<'_>) -> Rejects {
+    /// Stores points that were appended now. Returns those that are not stored.
+    pub(crate) fn apply(&self, appended: &Appended<'_>) -> Refusals {
         let mut locked = self.lock();
         locked.ensure(appended.points().points());
-        let (rejects, grew) = locked.slots.apply(appended.points(), &locked.table);
+        let (refusals, grew) = locked.slots.apply(appended.points(), &locked.table);
         // Under the lock, so that no flush stores these slots before they are counted.
         self.back_pressure.added(grew.into());
-        rejects
+        refusals
     }
 
-    /// The points that `apply` would reject, of points that spill.
-    pub(crate) fn check(&self, appended: &Appended<'_>) -> Rejects {
+    /// The points that `apply` would not store, of points that spill.
+    pub(crate) fn check(&self, appended: &Appended<'_>) -> Refusals {
         let mut locked = self.lock();
         locked.ensure(appended.points().points());
-        let rejects = locked.slots.check(appended.points(), &locked.table);
+        let refusals = locked.slots.check(appended.points(), &locked.table);
         self.back_pressure.added(Held::default());
-        rejects
+        refusals
     }
 
     /// Stores points that were spilled. Those that were rejected when they came were counted then.
@@ -184,7 +183,7 @@ impl LockedMemtable<'_> {
         self.slots.begin(metric, policy);
     }
 
-    /// Lets go of deleted metrics, and drops their points. Points for them that come later are dropped, too.
+    /// Lets go of deleted metrics, and drops their points. Points for them that come later are not stored, either.
     pub(crate) fn delete(&mut self, metrics: &[MetricId]) {
         // A metric that gets no slots from now on stays without.
         if let Some(&last) = metrics.iter().max().filter(|&&last| self.slots.end() <= last) {

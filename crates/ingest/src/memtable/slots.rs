@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The policy of an id that no metric has, or that had one: the table of policies never grows so long. Points of such an id
-/// came before its metric was deleted, and are dropped.
+/// were on their way when its metric was deleted.
 pub(super) const NO_POLICY: PolicyId = PolicyId::MAX;
 
 /// Room for jobs that is kept while there are none: a group of a cycle.
@@ -71,8 +71,16 @@ impl From<ListReject> for RejectReason {
     }
 }
 
-/// The places of rejected points, and why.
-pub(crate) type Rejects = Vec<(usize, RejectReason)>;
+/// Why a point is not in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    Rejected(RejectReason),
+    /// Its metric was deleted while the point was on its way.
+    Deleted,
+}
+
+/// The places of points that are not in memory, and why.
+pub(crate) type Refusals = Vec<(usize, NotTaken)>;
 
 /// All metrics, by id.
 #[derive(Debug)]
@@ -106,23 +114,20 @@ impl Slots {
         }
     }
 
-    /// Takes out the points of metrics that a list rejects. This is before they are journalled: a replay, which does not
-    /// know the lists of the time, has no such points.
-    pub(super) fn take_out_listed(
-        &self,
-        points: &mut Vec<ResolvedPoint>,
-        rejected: &mut Vec<(ResolvedPoint, RejectReason)>,
-    ) {
+    /// Takes out the points of metrics that a list rejects, and returns their places. This is before they are journalled: a
+    /// replay, which does not know the lists of the time, has no such points.
+    pub(super) fn take_out_listed(&self, points: &mut Vec<ResolvedPoint>) -> Vec<(usize, ResolvedPoint, RejectReason)> {
+        let (mut listed, mut place) = (Vec::new(), 0);
         if self.listed == 0 {
-            return;
+            return listed;
         }
-        points.retain(|point| match self.metrics.get(point.metric).and_then(|slots| slots.rejects) {
-            Some(list) => {
-                rejected.push((*point, list.into()));
-                false
-            }
-            None => true,
+        points.retain(|point| {
+            let list = self.metrics.get(point.metric).and_then(|slots| slots.rejects);
+            listed.extend(list.map(|list| (place, *point, list.into())));
+            place += 1;
+            list.is_none()
         });
+        listed
     }
 
     /// Metrics below this id have slots.
@@ -182,12 +187,12 @@ impl Slots {
         self.metrics.get(metric).map(|slots| slots.policy).filter(|&policy| policy != NO_POLICY)
     }
 
-    /// Stores points; every metric has its slots. Returns the rejected points, and by how much memory grew.
-    pub(super) fn apply(&mut self, points: Journalled<'_>, table: &PolicyTable) -> (Rejects, Growth) {
+    /// Stores points; every metric has its slots. Returns those that are not stored, and by how much memory grew.
+    pub(super) fn apply(&mut self, points: Journalled<'_>, table: &PolicyTable) -> (Refusals, Growth) {
         let mut grew = Growth::default();
-        let mut rejects = self.judge(points, &table.bounds, |pending, slot, value| grew += pending.push(slot, value));
-        if !rejects.is_empty() {
-            rejects.retain(|&(place, reason)| {
+        let mut refusals = self.judge(points, &table.bounds, |pending, slot, value| grew += pending.push(slot, value));
+        if !refusals.is_empty() {
+            refusals.retain(|&(place, reason)| {
                 let point = &points.points()[place];
                 let place = self.place_of_old(point, reason, points.accepted_at().low(), table);
                 let Some(((stage, slot), slots)) = place.zip(self.metrics.get_mut(point.metric)) else {
@@ -197,16 +202,16 @@ impl Slots {
                 false
             });
         }
-        (rejects, grew)
+        (refusals, grew)
     }
 
-    /// The points that `apply` would reject; stores none.
-    pub(super) fn check(&mut self, points: Journalled<'_>, table: &PolicyTable) -> Rejects {
-        let mut rejects = self.judge(points, &table.bounds, |_, _, _| ());
-        rejects.retain(|&(place, reason)| {
+    /// The points that `apply` would not store; stores none.
+    pub(super) fn check(&mut self, points: Journalled<'_>, table: &PolicyTable) -> Refusals {
+        let mut refusals = self.judge(points, &table.bounds, |_, _, _| ());
+        refusals.retain(|&(place, reason)| {
             self.place_of_old(&points.points()[place], reason, points.accepted_at().low(), table).is_none()
         });
-        rejects
+        refusals
     }
 
     #[inline]
@@ -215,13 +220,17 @@ impl Slots {
         points: Journalled<'_>,
         bounds: &[PointBounds],
         mut store: impl FnMut(&mut PendingPoints, Slot, f64),
-    ) -> Rejects {
-        let mut rejects = Vec::new();
+    ) -> Refusals {
+        let mut refusals = Vec::new();
         let (low, high) = (points.accepted_at().low(), points.accepted_at().high());
         for (place, point) in points.points().iter().enumerate() {
-            // Points of a deleted metric that were on their way.
-            let Some(slots) = self.metrics.get_mut(point.metric) else { continue };
-            let Some(&bounds) = bounds.get(usize::from(slots.policy)) else { continue };
+            let found = self.metrics.get_mut(point.metric);
+            let Some((slots, &bounds)) =
+                found.and_then(|slots| bounds.get(usize::from(slots.policy)).map(|bounds| (slots, bounds)))
+            else {
+                refusals.push((place, NotTaken::Deleted));
+                continue;
+            };
             let time = i64::from(point.time);
             // The future is bounded by the same length as the past.
             let is_in_bounds = low - time <= i64::from(bounds.finest) && time - high <= i64::from(bounds.longest);
@@ -230,21 +239,21 @@ impl Slots {
             } else {
                 // Too old perhaps for stage 0 only; see `place_of_old`.
                 let reason = if high < time { RejectReason::TooFarAhead } else { RejectReason::TooOld };
-                rejects.push((place, reason));
+                refusals.push((place, NotTaken::Rejected(reason)));
             }
         }
-        rejects
+        refusals
     }
 
     /// The finest coarser stage that still holds the time of a point that is too old for stage 0, and the slot there.
     fn place_of_old(
         &self,
         point: &ResolvedPoint,
-        reason: RejectReason,
+        reason: NotTaken,
         now: Timestamp,
         table: &PolicyTable,
     ) -> Option<(u8, Slot)> {
-        if reason != RejectReason::TooOld {
+        if reason != NotTaken::Rejected(RejectReason::TooOld) {
             return None;
         }
         let retention = &table.all[usize::from(self.policy(point.metric)?)].retention;
