@@ -73,6 +73,18 @@ pub enum IngestError {
         /// Its version.
         version: String,
     },
+    /// The disk does not return a segment of the journal.
+    #[error(
+        "cannot read the journal segment {file}: {source}; without it, points that were accepted would be lost, or come under \
+         other names, so nothing was changed; start again when the disk can be read, or move the file away to start without its \
+         points"
+    )]
+    UnreadableJournal {
+        /// The segment.
+        file: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
     /// The journal was written with another store.
     #[error(
         "the journal in {dir} belongs to the store {theirs:032x}, and the store next to it is {ours:032x}; replaying it \

@@ -21,7 +21,9 @@ use crate::{
     options::IngestError,
     policy_table::{JournalPolicyIds, Policies},
     spill::LeftInJournal,
-    wal::{self, Folder, Journal, JournalDamage, Journalled, PlanError, Planned, Points, Record, ResolvedPoint},
+    wal::{
+        self, Folder, Journal, JournalDamage, Journalled, PlanError, Planned, Points, Record, ResolvedPoint, Segment,
+    },
 };
 
 /// Jobs written together.
@@ -116,12 +118,14 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
         early: HashMap::new(),
         left_early: HashMap::new(),
         is_fresh_safe: false,
+        failed: None,
         points: Vec::new(),
     };
     replay.memtable.ensure_all();
     let io = |source| IngestError::Journal { dir: folder.dir().to_owned(), source };
     for planned in &planned {
-        replay.read_segment(damage, planned).map_err(io)?;
+        let read = replay.read_segment(damage, planned);
+        replay.failed.take().map_or(read.map_err(io), Err)?;
     }
     if !planned.is_empty() {
         folder.sync_entries().map_err(io)?;
@@ -139,6 +143,7 @@ fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
     let dir = || folder.dir().to_owned();
     let planned = folder.plan().map_err(|error| match error {
         PlanError::Disk(source) => IngestError::Journal { dir: dir(), source },
+        PlanError::Unreadable { segment, source } => IngestError::UnreadableJournal { file: segment.path, source },
         PlanError::Newer { segment, version } => IngestError::NewerJournal { file: segment.path, version },
     })?;
     let stores = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.identity.store));
@@ -217,6 +222,8 @@ struct Replay<'a> {
     left_early: HashMap<(Writer, MetricId), Vec<(Now, ResolvedPoint)>>,
     /// Whether new ids are above all that the journal has.
     is_fresh_safe: bool,
+    /// Why the replay cannot go on.
+    failed: Option<IngestError>,
     points: Vec<ResolvedPoint>,
 }
 
@@ -225,9 +232,7 @@ impl Replay<'_> {
         let segment = &planned.segment;
         let bytes = match self.folder.read_patiently(segment) {
             Ok(bytes) => bytes,
-            // Its names may be lost with it. The ids stay taken: the segment behind it says how far they went.
-            Err(error) if wal::is_damage(&error) => return damage.move_segment(segment, &error),
-            Err(error) => return Err(error),
+            Err(error) => return Err(self.fail(segment, error)),
         };
         self.writer = self.ids.begin(planned);
         let mut records = wal::records(planned.part(&bytes));
@@ -242,6 +247,13 @@ impl Replay<'_> {
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
         planned.keep_damage(damage, &bytes, &records)?;
         self.folder.sync(segment)
+    }
+
+    /// A segment that cannot be read ends the start: going on could lose points, or give them to other metrics.
+    fn fail(&mut self, segment: &Segment, error: io::Error) -> io::Error {
+        let why = error.to_string();
+        self.failed = Some(IngestError::UnreadableJournal { file: segment.path.clone(), source: error });
+        io::Error::other(why)
     }
 
     fn take(&mut self, record: Record<'_>) {
@@ -381,8 +393,15 @@ impl Replay<'_> {
             return;
         }
         let mut end = MetricId(0);
-        for segment in self.folder.segments().unwrap_or_default() {
-            let bytes = self.folder.read_patiently(&segment).unwrap_or_default();
+        let segments = self.folder.segments().unwrap_or_else(|source| {
+            self.failed = Some(IngestError::Journal { dir: self.folder.dir().to_owned(), source });
+            Vec::new()
+        });
+        for segment in segments {
+            let bytes = self.folder.read_patiently(&segment).unwrap_or_else(|error| {
+                self.fail(&segment, error);
+                Vec::new()
+            });
             wal::replay(&bytes, |record| match record {
                 Record::Points { points, .. } => points.for_each(|point| end = end.max(after(point.metric))),
                 Record::Metrics { metrics, .. } => metrics.iter().for_each(|&(id, ..)| end = end.max(after(id))),

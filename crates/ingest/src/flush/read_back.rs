@@ -284,7 +284,7 @@ impl ReadBack {
 /// What to read of the segments with these numbers.
 fn planned(journal: &Journal, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
     let planned = journal.folder().plan().map_err(|error| match error {
-        PlanError::Disk(error) => error,
+        PlanError::Disk(error) | PlanError::Unreadable { source: error, .. } => error,
         PlanError::Newer { segment, version } => {
             io::Error::other(format!("{} has version {version}", segment.path.display()))
         }

@@ -40,9 +40,9 @@ pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSi
 pub(crate) use journalled::{Accepted, Journalled};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use newer::newer_segment;
-pub(crate) use plan::{PlanError, Planned, is_damage};
+pub(crate) use plan::{PlanError, Planned};
 pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::RECORD_POINTS;
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
-pub(crate) use segment::Folder;
+pub(crate) use segment::{Folder, Segment, is_damage};
 pub(crate) use writer::WriterIdentity;

@@ -9,14 +9,11 @@ use super::{
     header::{Repeats, SegmentHeader},
     reader::{Records, Start, records, start},
     record::Record,
-    segment::{Folder, Segment},
+    segment::{Folder, Segment, patiently},
 };
 
 /// Bytes of a segment that tell how it begins.
 const FIRST_BYTES: usize = 4096;
-
-/// Attempts to read a segment, before blocks that cannot be read count as damage.
-const ATTEMPTS: usize = 3;
 
 /// A segment to be read.
 #[derive(Debug, Clone)]
@@ -69,20 +66,16 @@ impl Planned {
     }
 }
 
-/// Whether a file cannot be read because the disk lost it, and not because the process may not.
-pub(crate) fn is_damage(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
-    matches!(error.kind(), InvalidData | Other | UnexpectedEof)
-        || error.raw_os_error().is_some_and(|code| DAMAGE.contains(&code))
-}
-
-/// EIO, EBADMSG and EUCLEAN: the disk cannot read it, a checksum of the file system is wrong, its structure is.
-const DAMAGE: [i32; 3] = [5, 74, 117];
-
 /// Why there is no plan.
 #[derive(Debug)]
 pub(crate) enum PlanError {
     Disk(io::Error),
+    /// The disk does not return how a segment begins, or what it repeats: what its points are is not known. Another
+    /// attempt may succeed, whereas bytes that are wrong stay wrong.
+    Unreadable {
+        segment: Segment,
+        source: io::Error,
+    },
     /// A segment of this version, which only a later program reads.
     Newer {
         segment: Segment,
@@ -95,8 +88,12 @@ impl Folder {
     pub(crate) fn plan(&self) -> Result<Vec<Planned>, PlanError> {
         let mut planned = Vec::new();
         for segment in self.segments().map_err(PlanError::Disk)? {
-            // A segment that cannot be read is met again, and then dealt with.
-            let first = self.read_first(&segment, FIRST_BYTES).unwrap_or_default();
+            let first = match patiently(|| self.read_first(&segment, FIRST_BYTES)) {
+                Ok(first) => first,
+                // A cycle has trimmed it meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(PlanError::Unreadable { segment, source }),
+            };
             let (header, is_header_lost) = match start(&first) {
                 Start::Known(header) => (Some(*header), false),
                 Start::Old => (None, false),
@@ -105,19 +102,21 @@ impl Folder {
             };
             planned.push(Planned { segment, header, is_header_lost, until: None });
         }
-        self.leave_out_repeated(&mut planned);
+        self.leave_out_repeated(&mut planned)?;
         Ok(planned)
     }
 
     /// Of records that are there twice, only the later ones are read: the earlier ones are those that an fsync failed
     /// for, and a policy between them must not hold for points before it.
-    fn leave_out_repeated(&self, planned: &mut [Planned]) {
+    fn leave_out_repeated(&self, planned: &mut [Planned]) -> Result<(), PlanError> {
         let mut until: HashMap<u64, u64> = HashMap::new();
         for place in 0..planned.len() {
             let Some(repeats) = planned[place].header.as_ref().and_then(|header| header.repeats) else { continue };
-            if !self.is_whole(&planned[place].segment, repeats) {
+            let segment = &planned[place].segment;
+            let unreadable = |source| PlanError::Unreadable { segment: segment.clone(), source };
+            if !self.is_whole(segment, repeats).map_err(unreadable)? {
                 // The process ended while it was written, and nothing relies on it.
-                until.insert(planned[place].segment.number, 0);
+                until.insert(segment.number, 0);
                 continue;
             }
             for earlier in &planned[..place] {
@@ -131,26 +130,17 @@ impl Folder {
         for one in planned {
             one.until = until.get(&one.segment.number).copied();
         }
+        Ok(())
     }
 
-    fn is_whole(&self, segment: &Segment, repeats: Repeats) -> bool {
-        let Ok(bytes) = self.read(segment) else { return false };
+    fn is_whole(&self, segment: &Segment, repeats: Repeats) -> io::Result<bool> {
+        let bytes = patiently(|| self.read(segment))?;
         let mut found = records(&bytes);
         let start = found.by_ref().take_while(|(_, record)| matches!(record, Record::Segment { .. })).last();
-        let Some(end) = start.map(|(place, _)| place.end as u64 + repeats.bytes) else { return false };
-        let Some(repeated) = bytes.get(..end as usize) else { return false };
+        let Some(end) = start.map(|(place, _)| place.end as u64 + repeats.bytes) else { return Ok(false) };
+        let Some(repeated) = bytes.get(..end as usize) else { return Ok(false) };
         let mut repeated = records(repeated);
         repeated.by_ref().for_each(drop);
-        repeated.damage.is_empty()
-    }
-
-    /// Reads a segment, and again where that fails; then what can be read of it.
-    pub(crate) fn read_patiently(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        for _ in 0..ATTEMPTS {
-            if let Ok(bytes) = self.read(segment) {
-                return Ok(bytes);
-            }
-        }
-        self.read_in_blocks(segment)
+        Ok(repeated.damage.is_empty())
     }
 }

@@ -17,6 +17,9 @@ use super::{
 /// A call that the system interrupts is made again, so often.
 const INTERRUPTIONS: usize = 100;
 
+/// Attempts to read a segment, before blocks that cannot be read count as damage.
+const ATTEMPTS: usize = 5;
+
 /// Numbers that a new segment tries: failed attempts may have left files that cannot be removed.
 const NUMBERS: u64 = 1000;
 
@@ -106,8 +109,16 @@ impl Folder {
         self.disk.sync_dir(into)
     }
 
+    /// Reads a segment, and again where that fails; then what can be read of it.
+    pub(crate) fn read_patiently(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+        match patiently(|| self.read(segment)) {
+            Err(error) if is_damage(&error) => self.read_in_blocks(segment),
+            read => read,
+        }
+    }
+
     /// Reads what can be read of a segment; the blocks that cannot are zero.
-    pub(crate) fn read_in_blocks(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+    fn read_in_blocks(&self, segment: &Segment) -> io::Result<Vec<u8>> {
         let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
         let length = uninterrupted(|| file.len())?;
         let mut bytes = vec![0; length as usize];
@@ -115,7 +126,8 @@ impl Folder {
         for (i, block) in bytes.chunks_mut(BLOCK as usize).enumerate() {
             match uninterrupted(|| file.read_exact_at(block, i as u64 * BLOCK)) {
                 Ok(()) => is_any_read = true,
-                Err(_) => block.fill(0),
+                Err(error) if is_damage(&error) => block.fill(0),
+                Err(error) => return Err(error),
             }
         }
         if is_any_read { Ok(bytes) } else { Err(io::Error::other("no block of it can be read")) }
@@ -213,3 +225,24 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
     call()
 }
+
+/// Makes a call again that fails.
+pub(super) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..ATTEMPTS {
+        match call() {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            answer => return answer,
+        }
+    }
+    call()
+}
+
+/// Whether a file cannot be read because the disk lost it, and not because the process may not.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
+    matches!(error.kind(), InvalidData | Other | UnexpectedEof)
+        || error.raw_os_error().is_some_and(|code| DAMAGE.contains(&code))
+}
+
+/// EIO, EBADMSG and EUCLEAN: the disk cannot read it, a checksum of the file system is wrong, its structure is.
+const DAMAGE: [i32; 3] = [5, 74, 117];
