@@ -5,7 +5,7 @@ import time
 
 import pytest
 from cassandra import OverCassandra, flush
-from plumbago import aligned_now, eventually
+from plumbago import aligned_now, eventually, run
 
 GLOBS = ["*", "**", "a.*", "a.b*", "a.*.c", "*.b1.*", "a.{b1,b2}.c", "a.b[12].?", "x.**", "no.such.*", "a.b1.c", "*.*.{c,d}", "a.b1"]
 
@@ -83,3 +83,52 @@ def test_a_node_follows_what_another_creates_and_deletes(make_server, cassandra,
     for _ in range(20):
         time.sleep(0.2)
         assert [listed(node, "second.gone") for node in [one, other]] == [[("second.gone", True)]] * 2
+
+
+def test_a_deletion_is_in_the_tables_and_on_all_nodes_and_stays_over_restarts(make_server, cassandra, keyspace_of):
+    over = OverCassandra(make_server, cassandra, cassandra='reconcile_every = "1s"\n')
+    nodes = one, other = over.server(), over.server()
+    now = aligned_now()
+    names = [f"second.del.m{i}" for i in range(10)]
+    one.send([(name, now - 60 + j, j) for name in [*names, "second.tagged;dc=x"] for j in range(20)])
+    flush(one)
+    eventually(lambda: len(listed(other, "second.del.*")), 10, 20)
+
+    def delete(*arguments):
+        done = run("delete", "--http", f"127.0.0.1:{one.ports['http']}", *arguments)
+        return done.returncode, done.stdout, done.stderr
+
+    assert delete("second.del.m[0-7]", "--dry-run")[1].splitlines()[-1] == "8 metrics would be deleted"
+    assert delete("second.del.m[0-7]", "--yes") == (0, "deleted 8 metrics\n", "")
+    assert delete("--tags", "dc=x", "--yes") == (0, "deleted 1 metrics\n", "")
+    left = [("second.del.m8", True), ("second.del.m9", True)]
+
+    def check():
+        for node in nodes:
+            eventually(lambda node=node: listed(node, "second.del.*"), left, 20)
+            whole = {now - 60 + j: j for j in range(20)}
+            window = {"from": now - 3600}
+            assert [node.points(name, **window) for name in ["second.del.m0", "second.del.m7", "second.tagged;dc=x"]] == [{}] * 3
+            assert node.points("second.del.m9", **window) == whole
+
+    check()
+    cql = keyspace_of(over)
+    tables = f"\"{over.keyspace}_metadata\""
+    for table in ["metrics", "metrics_metadata"]:
+        rows = [row[0] for row in cql(f"SELECT name FROM {tables}.{table}")]
+        assert sorted(name for name in rows if "del" in name or "dc" in name) == ["second.del.m8", "second.del.m9"], table
+    one.kill()
+    one.start()
+    other.stop()
+    other.start()
+    check()
+    # Several rounds of names that are read from the tables.
+    time.sleep(3)
+    check()
+    # The name begins again without the old points, on both nodes.
+    other.send([("second.del.m0", now - 5, 7)])
+    flush(other)
+    left.insert(0, ("second.del.m0", True))
+    for node in nodes:
+        eventually(lambda node=node: listed(node, "second.del.*"), left, 20)
+        assert node.points("second.del.m0", **{"from": now - 3600}) == {now - 5: 7}

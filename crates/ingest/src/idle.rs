@@ -3,13 +3,14 @@
 //! When a metric got its last point is kept nowhere: the store is asked, slowly, for metrics without points in memory. What
 //! was seen is remembered to the day, so that a pass reads few of many metrics.
 //!
-//! A metric stays if a read fails or meets damage, if it was created later, and if points came while it was read.
+//! A metric stays if a read fails or meets damage, if it was created later, if points came while it was read, and for as
+//! long as a point that damage may have cost it would keep it.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use metadata::Registry;
 use metric::{MetricId, Stage, Table, Timestamp};
-use store::{Fetch, StoreError};
+use store::{DamageLog, Fetch, LostPoints, StoreError};
 
 use crate::{deletion::DeletionError, ingest::Ingest};
 
@@ -42,6 +43,7 @@ pub struct IdleMetrics {
     ingest: Arc<Ingest>,
     /// Metrics without points for this long are deleted, if that is less than their retention.
     shortest: Option<Duration>,
+    damage: DamageLog,
     /// By id: the day, counted from 1970, on which a metric is known to have had a point; 0 if none is known.
     seen: Vec<u16>,
 }
@@ -62,8 +64,8 @@ enum Found {
 
 impl IdleMetrics {
     /// Knows of no metric yet when it got points.
-    pub fn new(ingest: Arc<Ingest>, shortest: Option<Duration>) -> IdleMetrics {
-        IdleMetrics { ingest, shortest, seen: Vec::new() }
+    pub fn new(ingest: Arc<Ingest>, shortest: Option<Duration>, damage: DamageLog) -> IdleMetrics {
+        IdleMetrics { ingest, shortest, damage, seen: Vec::new() }
     }
 
     /// Looks at every metric once. `time` is the time by which points expire; where it is `None`, which is asked before each
@@ -90,10 +92,13 @@ impl IdleMetrics {
                 let noting = Noting::begin(&ingest);
                 let group: Vec<Candidate> = group.iter().filter_map(|&metric| self.candidate(metric, now)).collect();
                 pass.read += group.len() as u64;
-                let idle = self.read(group, &mut pass).await.map_err(|source| DeletionError::Read { source })?;
+                let mut idle = self.read(group, &mut pass).await.map_err(|source| DeletionError::Read { source })?;
                 if time().is_none() {
                     return Ok(pass);
                 }
+                // The reads, or others meanwhile, may have found damage.
+                let lost = self.damage.lost_points();
+                idle.retain(|&metric| !self.may_have_lost(metric, &lost, now));
                 if !idle.is_empty() {
                     pass.deleted += self.ingest.delete_idle(&idle).await? as u64;
                 }
@@ -122,12 +127,18 @@ impl IdleMetrics {
             }
         }
         drop((names, memtable));
+        let lost = self.damage.lost_points();
         let is_due = |&(id, created): &(MetricId, Timestamp)| {
             let window = self.window(registry, id);
             let seen = Timestamp::from(self.seen[id.0 as usize]) * DAY;
-            created < now - window && seen < now - window
+            created < now - window && seen < now - window && !self.may_have_lost(id, &lost, now)
         };
         known.into_iter().filter(is_due).map(|(id, _)| id).collect()
+    }
+
+    /// Whether a metric may have lost a point to damage that would keep it.
+    fn may_have_lost(&self, metric: MetricId, lost: &LostPoints, now: Timestamp) -> bool {
+        lost.until(metric).is_some_and(|until| now - self.window(self.ingest.registry(), metric) <= until)
     }
 
     /// How long a metric may be without points.

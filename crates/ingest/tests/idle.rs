@@ -12,8 +12,8 @@ use carbon::Sink as _;
 use host::{Host, JudgingTime, ManualClock};
 use ingest::{IdleMetrics, Ingest, Pass, Protocol};
 use metadata::FindLimits;
-use metric::Timestamp;
-use store::ScriptedDriver;
+use metric::{MetricId, Timestamp};
+use store::{Damage, DamageLog, ScriptedDriver};
 use support::{options, registry_of, rules};
 
 const TODAY: Timestamp = 1_795_000_000 / 3600 * 3600;
@@ -22,6 +22,7 @@ const DAY: Timestamp = 86_400;
 struct Node {
     clock: Arc<ManualClock>,
     ingest: Arc<Ingest>,
+    damage: DamageLog,
 }
 
 async fn open(dir: &Path, driver: &Arc<ScriptedDriver>, at: Timestamp) -> Node {
@@ -31,7 +32,7 @@ async fn open(dir: &Path, driver: &Arc<ScriptedDriver>, at: Timestamp) -> Node {
     options.time = Some(Arc::new(JudgingTime::of(clock.clone())));
     let registry = registry_of(&**driver).await;
     let ingest = Ingest::open(options, driver.clone(), registry, rules("60s:1d,1h:10d")).await.unwrap();
-    Node { clock, ingest }
+    Node { clock, ingest, damage: DamageLog::new() }
 }
 
 impl Node {
@@ -43,7 +44,7 @@ impl Node {
 
     async fn pass(&self, shortest: Option<Duration>) -> Pass {
         let time = self.ingest.time().clone();
-        IdleMetrics::new(self.ingest.clone(), shortest).pass(|| time.expiry(None)).await.unwrap()
+        IdleMetrics::new(self.ingest.clone(), shortest, self.damage.clone()).pass(|| time.expiry(None)).await.unwrap()
     }
 
     fn names(&self) -> Vec<String> {
@@ -100,7 +101,7 @@ async fn a_jump_of_the_clock_a_failed_read_and_damage_delete_nothing() {
     assert!(node.ingest.time().trust(host::Candidate::Clock));
     // An honest clock, and no point that agrees with it.
     let time = node.ingest.time().clone();
-    let mut idle = IdleMetrics::new(node.ingest.clone(), None);
+    let mut idle = IdleMetrics::new(node.ingest.clone(), None, node.damage.clone());
     assert_eq!(idle.pass(|| time.expiry(Some(TODAY + 60))).await.unwrap(), Pass::default());
     driver.is_down.store(true, SeqCst);
     assert!(idle.pass(|| time.expiry(None)).await.is_err());
@@ -127,6 +128,35 @@ async fn a_metric_is_idle_when_the_coarse_slot_of_its_last_point_is_and_not_befo
 }
 
 #[tokio::test]
+async fn damage_keeps_the_metrics_that_it_touches_for_as_long_as_what_it_cost_would() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let node = open(dir.path(), &driver, TODAY).await;
+    for name in ["a", "b", "c"] {
+        node.send(name, TODAY).await;
+    }
+    node.ingest.flush().await.unwrap();
+    // A point of the second metric four days later may be lost.
+    let (metrics, span) = (Some((MetricId(1), MetricId(1))), Some((TODAY, TODAY + 4 * DAY)));
+    node.damage.report(Damage { found_at: TODAY + 5 * DAY, metrics, span, ..Damage::default() });
+    node.advance(11 * DAY);
+    assert_eq!(node.pass(None).await, Pass { read: 2, deleted: 2, damaged: 0 });
+    assert_eq!(node.names(), ["b"]);
+    node.advance(3 * DAY);
+    assert_eq!(node.pass(None).await, Pass::default());
+    node.advance(1);
+    assert_eq!(node.pass(None).await, Pass { read: 1, deleted: 1, damaged: 0 });
+    // Nothing is known of what was lost: all metrics are kept.
+    node.send("d", TODAY + 14 * DAY).await;
+    node.ingest.flush().await.unwrap();
+    node.advance(9 * DAY);
+    node.damage.report(Damage { file: "other".to_owned(), found_at: TODAY + 23 * DAY, ..Damage::default() });
+    node.advance(4 * DAY);
+    assert_eq!(node.pass(None).await, Pass::default());
+    node.advance(7 * DAY);
+    assert_eq!(node.pass(None).await.deleted, 1);
+}
+
+#[tokio::test]
 async fn what_was_seen_is_not_read_again() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let node = open(dir.path(), &driver, TODAY).await;
@@ -137,7 +167,7 @@ async fn what_was_seen_is_not_read_again() {
     node.ingest.flush().await.unwrap();
     node.advance(2 * DAY);
     let time = node.ingest.time().clone();
-    let mut idle = IdleMetrics::new(node.ingest.clone(), None);
+    let mut idle = IdleMetrics::new(node.ingest.clone(), None, node.damage.clone());
     assert_eq!(idle.pass(|| time.expiry(None)).await.unwrap().read, 1);
     assert_eq!(idle.pass(|| time.expiry(None)).await.unwrap().read, 0);
     node.advance(9 * DAY);

@@ -48,23 +48,20 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Deletes metrics without points for long. Waits while the clock is in doubt, while nothing is stored, and from the
-    /// first damage until the next start: what is missing may have been theirs.
+    /// Deletes metrics without points for long. Waits while the clock is in doubt, and while nothing is stored. Metrics that
+    /// damage may have cost points are kept for as long as these would keep them.
     pub async fn run(self) {
-        let mut idle = IdleMetrics::new(self.ingest.clone(), self.shortest);
-        let mut is_stopped = false;
+        let mut idle = IdleMetrics::new(self.ingest.clone(), self.shortest, self.damage.clone());
+        let mut is_damaged = false;
         loop {
             tokio::time::sleep(self.every.max(Duration::from_secs(1))).await;
-            let is_damaged = self.damage.totals().0 > 0;
-            if is_damaged && !is_stopped {
-                tracing::warn!("damage was found: until the next start, metrics without points for long are kept");
+            if !is_damaged && !self.damage.lost_points().is_empty() {
+                is_damaged = true;
+                tracing::warn!(
+                    "damage was found: metrics that it may have cost points are kept for limits.idle_after after the time of these points"
+                );
             }
-            is_stopped = is_damaged;
-            let time = || {
-                (self.newest)()
-                    .filter(|_| self.damage.totals().0 == 0)
-                    .and_then(|at| self.ingest.time().expiry(Some(at)))
-            };
+            let time = || (self.newest)().and_then(|at| self.ingest.time().expiry(Some(at)));
             match idle.pass(time).await {
                 Ok(Pass { deleted: 0, damaged: 0, .. }) => {}
                 Ok(Pass { read, deleted, damaged }) => {

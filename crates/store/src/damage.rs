@@ -10,6 +10,9 @@ use metric::{MetricId, Timestamp};
 /// Findings that are kept as examples; all are counted.
 const EXAMPLES: usize = 256;
 
+/// Ranges of metrics that are kept apart in [`LostPoints`].
+const RANGES: usize = 256;
+
 /// Bytes that could not be read as what they should be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Damage {
@@ -42,6 +45,43 @@ struct Found {
     count: u64,
     bytes: u64,
     examples: VecDeque<Damage>,
+    lost: LostPoints,
+}
+
+/// The points that damage may have cost since the start.
+#[derive(Debug, Clone, Default)]
+pub struct LostPoints {
+    /// First and last metric, and the time behind the newest point that may be lost. At most [`RANGES`].
+    ranges: Vec<(MetricId, MetricId, Timestamp)>,
+}
+
+impl LostPoints {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The time behind the newest point of a metric that may be lost.
+    pub fn until(&self, metric: MetricId) -> Option<Timestamp> {
+        let touches = |&&(first, last, _): &&(MetricId, MetricId, Timestamp)| first <= metric && metric <= last;
+        self.ranges.iter().filter(touches).map(|&(_, _, until)| until).max()
+    }
+
+    fn add(&mut self, damage: &Damage) {
+        let (first, last) = damage.metrics.unwrap_or((MetricId(0), MetricId::NONE));
+        let until = damage.span.map_or(damage.found_at, |(_, until)| until);
+        let same = self.ranges.iter_mut().find(|range| (range.0, range.1) == (first, last));
+        match same {
+            Some(range) => range.2 = range.2.max(until),
+            None => self.ranges.push((first, last, until)),
+        }
+        if RANGES < self.ranges.len() {
+            let all = |one: (MetricId, MetricId, Timestamp), other: (MetricId, MetricId, Timestamp)| {
+                (one.0.min(other.0), one.1.max(other.1), one.2.max(other.2))
+            };
+            self.ranges = self.ranges.drain(..).reduce(all).into_iter().collect();
+        }
+    }
 }
 
 impl DamageLog {
@@ -61,6 +101,7 @@ impl DamageLog {
         }
         found.count += 1;
         found.bytes += damage.bytes;
+        found.lost.add(&damage);
         if found.examples.len() == EXAMPLES {
             found.examples.pop_front();
         }
@@ -74,6 +115,11 @@ impl DamageLog {
         (found.count, found.bytes)
     }
 
+    /// The points that may be lost.
+    pub fn lost_points(&self) -> LostPoints {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).lost.clone()
+    }
+
     /// The last findings, oldest first.
     pub fn examples(&self) -> Vec<Damage> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,6 +130,33 @@ impl DamageLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lost_points_are_those_of_the_metrics_and_times_that_damage_names() {
+        let log = DamageLog::new();
+        let of = |file: usize, metrics, span| {
+            let file = file.to_string();
+            Damage { found_at: 5000, file, metrics, span, ..Damage::default() }
+        };
+        let metrics = |first, last| Some((MetricId(first), MetricId(last)));
+        assert!(log.lost_points().is_empty());
+        log.report(of(0, metrics(3, 5), Some((100, 200))));
+        log.report(of(1, metrics(5, 9), Some((100, 300))));
+        let lost = log.lost_points();
+        let until = |metric| lost.until(MetricId(metric));
+        assert_eq!([until(2), until(3), until(5), until(9), until(10)], [None, Some(200), Some(300), Some(300), None]);
+        for n in 0..=RANGES as u32 {
+            log.report(of(2 + n as usize, metrics(20 + n, 20 + n), Some((100, 150))));
+        }
+        let lost = log.lost_points();
+        assert_eq!(
+            (lost.until(MetricId(2)), lost.until(MetricId(10))),
+            (None, Some(300)),
+            "too many: all between them"
+        );
+        log.report(of(1000, None, None));
+        assert_eq!(log.lost_points().until(MetricId(2)), Some(5000), "nothing is known");
+    }
 
     #[test]
     fn the_same_damage_is_counted_once_and_examples_are_bounded() {

@@ -42,7 +42,7 @@ mod series;
 mod shared;
 
 pub use composition::Store;
-pub use damage::{Damage, DamageLog};
+pub use damage::{Damage, DamageLog, LostPoints};
 pub use error::{DriverFuture, StoreError};
 pub use events::{Event, Events, NewEvent};
 pub use identity::{Identity, Incarnation};

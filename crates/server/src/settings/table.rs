@@ -210,8 +210,9 @@ settings! {
         prefixes: Option<PrefixLimits> = "off";
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
         /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
-        /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt or damage was
-        /// found since the start. Metrics in Cassandra's tables do not expire here.
+        /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt. Metrics
+        /// that damage found since the start may have cost points are kept for as long after these. Metrics in Cassandra's tables
+        /// do not expire here: only all nodes together know when one got its last point.
         idle_after: IdleAfter = "retention";
     }
 
