@@ -3,6 +3,7 @@
 use std::{
     fmt,
     io::{self, Read, Seek, SeekFrom, Write},
+    ops::Range,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -39,6 +40,7 @@ type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
 pub struct FailingDisk {
     disk: Arc<dyn Disk>,
     fault: Arc<Fault>,
+    bad_sector: Option<(&'static str, Range<u64>)>,
 }
 
 impl FailingDisk {
@@ -47,7 +49,12 @@ impl FailingDisk {
         disk: Arc<dyn Disk>,
         fault: impl Fn(Call, &Path) -> Option<io::Error> + Send + Sync + 'static,
     ) -> FailingDisk {
-        FailingDisk { disk, fault: Arc::new(fault) }
+        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None }
+    }
+
+    /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
+    pub fn with_bad_sector(self, path: &'static str, bytes: Range<u64>) -> FailingDisk {
+        FailingDisk { bad_sector: Some((path, bytes)), ..self }
     }
 
     fn check(&self, call: Call, path: &Path) -> io::Result<()> {
@@ -163,6 +170,13 @@ impl DiskFile for FailingFile {
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.check(Call::Read, &self.path)?;
+        if let Some((path, bad)) = &self.disk.bad_sector
+            && self.path.ends_with(path)
+            && offset < bad.end
+            && bad.start < offset + bytes.len() as u64
+        {
+            return Err(io::Error::other("a bad sector"));
+        }
         self.file.read_exact_at(bytes, offset)
     }
 

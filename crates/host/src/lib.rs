@@ -14,6 +14,7 @@ mod failing;
 mod judging;
 mod private;
 mod random;
+mod retried;
 mod simulated;
 mod trash;
 
@@ -28,6 +29,7 @@ pub use failing::{Call, FailingDisk};
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
 pub use private::make_new_files_private;
 pub use random::{Random, SeededRandom, SystemRandom};
+pub use retried::retried;
 pub use simulated::{Fault, FaultPlan, SimulatedDisk};
 pub use trash::{Trash, TrashEntry};
 

@@ -18,6 +18,7 @@ use crate::{
     data_folder::{open_registry, open_store, open_time},
     settings::{Fsync, Settings},
     timed::{RunningCalls, timed},
+    trash,
 };
 
 /// What serving, upkeep and a stop need.
@@ -62,7 +63,10 @@ impl Node {
         let (settings, host, damage) = (opening.settings.clone(), opening.host.clone(), opening.damage.clone());
         // On a thread of its own, so that a signal during the start is a clean stop.
         let opened = tokio::task::spawn_blocking(move || {
-            anyhow::Ok((open_store(&settings, &host, &damage)?, open_time(&settings, &host)?))
+            let embedded = open_store(&settings, &host, &damage)?;
+            let time = open_time(&settings, &host)?;
+            trash::make_room(embedded.trash(), &time, &host, &settings.data.dir);
+            anyhow::Ok((embedded, time))
         });
         let (embedded, time) = opened.await??;
         // Times of writing and of expiry reach other nodes: a jump must not.

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -14,6 +14,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(300);
 
 /// With fewer free bytes on the disk, the oldest of the trash goes before its time.
 const SHORT_OF_DISK: u64 = 1 << 30;
+
+/// A start with fewer free bytes may fail at its first writes.
+const NO_ROOM: u64 = 16 << 20;
 
 /// What emptying the trash needs.
 #[derive(Clone)]
@@ -71,11 +74,58 @@ impl Emptying {
     }
 }
 
+/// Empties the trash, oldest first, before a start that has no room for its first writes. Errors are logged; the write says
+/// that the disk is full.
+pub fn make_room(trash: &Trash, time: &JudgingTime, host: &Host, data: &Path) {
+    let is_below = |bytes: u64| host.disk.free_bytes(data).is_ok_and(|free| free < bytes);
+    if !is_below(NO_ROOM) || time.doubt().is_some() {
+        return;
+    }
+    let empty = || -> io::Result<()> {
+        for entry in trash.entries()? {
+            if !is_below(SHORT_OF_DISK) {
+                break;
+            }
+            trash.delete(&entry.name)?;
+            tracing::warn!(entry = entry.what, bytes = entry.bytes, "deleted from the trash: the disk is full");
+        }
+        Ok(())
+    };
+    if let Err(error) = empty() {
+        tracing::warn!(%error, "cannot empty the trash of the data folder");
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use host::ManualClock;
+    use std::io::Write as _;
+
+    use host::{Disk as _, ManualClock, SimulatedDisk};
 
     use super::*;
+
+    #[test]
+    fn a_start_without_room_empties_the_trash_unless_the_clock_is_in_doubt() {
+        let disk = SimulatedDisk::new();
+        let data = Path::new("/data");
+        disk.create_dir_all(data).unwrap();
+        let clock = Arc::new(ManualClock::at(1_795_000_000));
+        let host = Host { clock: clock.clone(), disk: Arc::new(disk.clone()), ..Host::system() };
+        let trash = Trash::open(&host, data).unwrap();
+        for name in ["first", "second"] {
+            disk.open(&data.join(name), host::Open::Create).unwrap().write_all(&[0; 1000]).unwrap();
+            trash.move_in(&data.join(name)).unwrap();
+        }
+        let time = JudgingTime::of(clock.clone());
+        make_room(&trash, &time, &host, data);
+        assert_eq!(trash.entries().unwrap().len(), 2, "there is room");
+        disk.set_capacity(2100);
+        clock.set(1_895_000_000);
+        make_room(&trash, &time, &host, data);
+        assert_eq!(trash.entries().unwrap().len(), 2, "in doubt");
+        make_room(&trash, &JudgingTime::of(clock), &host, data);
+        assert_eq!(trash.entries().unwrap(), []);
+    }
 
     #[test]
     fn the_age_of_trash_is_running_time_and_a_doubt_keeps_all() {

@@ -47,7 +47,7 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
         }
     }
     for of_table in list(disk, store)? {
-        if !of_table.file_name().and_then(|name| name.to_str()).is_some_and(|name| table_of(name).is_some()) {
+        if of_table.file_name().and_then(|name| name.to_str()).is_none_or(|name| table_of(name).is_none()) {
             continue;
         }
         for of_window in list(disk, &of_table)? {

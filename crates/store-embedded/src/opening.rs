@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use host::DirEntry;
+use host::{DirEntry, retried};
 use metric::Stage;
 use store::{Damage, StoreError};
 
@@ -44,7 +44,7 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
     }
     for entry in opening.list(dir)? {
         let Some(table) = entry.name.to_str().and_then(table_of) else { continue };
-        shared.disk.sync_dir(&entry.path).map_err(failed("syncing", &entry.path))?;
+        opening.sync(&entry.path);
         for entry in opening.list(&entry.path)? {
             let Some(number) = entry.name.to_str().and_then(|name| name.parse().ok()) else { continue };
             let key = (table, number);
@@ -54,7 +54,7 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
             }
         }
     }
-    shared.disk.sync_dir(dir).map_err(failed("syncing", dir))?;
+    opening.sync(dir);
     for file in files_of.values().flatten() {
         opening.report_missing(file);
         found.commits.set_behind();
@@ -80,8 +80,21 @@ fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 impl Opening<'_> {
+    /// Puts the names of a folder on the disk. Where that fails the journal still has the points of files that a crash may
+    /// take, until a flush has synced the folder.
+    fn sync(&self, dir: &Path) {
+        if let Err(error) = retried(|| self.shared.disk.sync_dir(dir)) {
+            self.shared.report(Damage {
+                what: "folder",
+                file: self.shared.shown(dir),
+                how: format!("it cannot be synced: {error}"),
+                ..Damage::default()
+            });
+        }
+    }
+
     fn list(&self, dir: &Path) -> Result<Vec<DirEntry>, StoreError> {
-        let mut entries = self.shared.disk.read_dir(dir).map_err(failed("listing", dir))?;
+        let mut entries = retried(|| self.shared.disk.read_dir(dir)).map_err(failed("listing", dir))?;
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(entries)
     }
@@ -89,7 +102,7 @@ impl Opening<'_> {
     /// The manifest; `None` where there is none or it cannot be read.
     fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
         let path = self.dir.join(MANIFEST);
-        let (how, bytes) = match self.shared.disk.read(&path) {
+        let (how, bytes) = match retried(|| self.shared.disk.read(&path)) {
             Ok(bytes) => match Manifest::parse(&bytes) {
                 Ok(manifest) if manifest.store == self.store => return Ok(Some(manifest)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
@@ -157,7 +170,17 @@ impl Opening<'_> {
     ) -> Result<(), StoreError> {
         let window = Window::new(self.dir, key);
         let mut files = Vec::new();
-        for entry in self.list(path)? {
+        let entries = match (self.list(path), known) {
+            (Ok(entries), _) => entries,
+            (Err(error), None) => return Err(error),
+            (Err(error), Some(known)) => {
+                self.report_unlisted(&window, known, error.to_string());
+                window.is_incomplete.store(true, Relaxed);
+                found.commits.unreadable.extend(known);
+                return self.add(window, files, found);
+            }
+        };
+        for entry in entries {
             let Some(name) = entry.name.to_str() else { continue };
             if name.ends_with(".draft") {
                 if let Err(error) = self.shared.disk.remove_file(&entry.path) {
@@ -209,7 +232,7 @@ impl Opening<'_> {
     fn add(&self, window: Window, mut files: Vec<RowFile>, found: &mut Found) -> Result<(), StoreError> {
         files.sort_by_key(|file| file.header().flushes);
         // Files of a process that was killed may not be in their folder for good yet.
-        self.shared.disk.sync_dir(&window.dir).map_err(failed("syncing", &window.dir))?;
+        self.sync(&window.dir);
         window.set_files(files);
         window.has_folder();
         found.windows.insert(window.key, Arc::new(window));
@@ -270,6 +293,17 @@ impl Opening<'_> {
                 expected: "files of version 1; start the later program".to_owned(),
             }),
         }
+    }
+
+    fn report_unlisted(&self, window: &Window, known: &[ManifestFile], how: String) {
+        self.shared.report(Damage {
+            what: "folder",
+            file: self.shared.shown(&window.dir),
+            how,
+            bytes: known.iter().map(|file| file.bytes).sum(),
+            span: Some(span(window.key)),
+            ..Damage::default()
+        });
     }
 
     fn report_missing(&self, file: &ManifestFile) {

@@ -16,12 +16,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::Host;
+use host::{Host, retried};
 use metric::MetricId;
 use parking_lot::Mutex;
 use store::{Identity, Incarnation, StoreError};
 
-use crate::{damage::Reporter, folder::io_error, row_key::GROUP_SLOTS, survey::survey};
+use crate::{
+    damage::Reporter,
+    folder::io_error,
+    row_key::GROUP_SLOTS,
+    survey::{is_foreign, survey},
+};
 
 /// The layout of keys, values and folders. A change of layout changes the number.
 const LAYOUT: u32 = 2;
@@ -103,31 +108,54 @@ impl Spec {
     /// not agree on a store. Nothing is changed then.
     pub(crate) fn open(host: &Host, dir: &Path, reporter: &Reporter) -> Result<Spec, StoreError> {
         let path = dir.join("spec");
-        let found = match host.disk.read(&path) {
+        let mut unread = None;
+        let found = match retried(|| host.disk.read(&path)) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(io_error(format!("reading {}", path.display()))(error)),
+            Err(error) => {
+                unread = Some(error);
+                Some(Vec::new())
+            }
         };
         let spec = |identity| Spec { host: host.clone(), path: path.clone(), identity: Mutex::new(identity) };
         let text = found.as_deref().map(String::from_utf8_lossy);
-        if let Some(identity) = text.as_deref().and_then(parse_identity) {
+        let reading = || io_error(format!("reading {}", dir.display()));
+        let identity = text.as_deref().and_then(parse_identity);
+        let is_foreign = match &identity {
+            Some(identity) => is_foreign(&*host.disk, dir, identity.store).map_err(reading())?,
+            None => false,
+        };
+        if let Some(identity) = identity
+            && !is_foreign
+        {
             return Ok(spec(identity));
         }
         if let Some(text) = &text
             && is_whole(text)
+            && !is_foreign
         {
             return Err(other_layout(&path, text));
         }
-        let survey = survey(&*host.disk, dir).map_err(io_error(format!("reading {}", dir.display())))?;
+        let survey = survey(&*host.disk, dir).map_err(reading())?;
         let mut stores = survey.stores.iter();
         let identity = match (stores.next(), stores.next()) {
             (Some(&store), None) => Identity { store, chain: Vec::new() },
             (None, _) if found.is_none() && survey.files == 0 => {
                 Identity { store: host.random.bits_128().max(1), chain: Vec::new() }
             }
-            _ => return Err(not_rebuilt(&path, text.as_deref(), survey.stores.len())),
+            _ => match unread {
+                Some(error) => return Err(io_error(format!("reading {}", path.display()))(error)),
+                None => return Err(not_rebuilt(&path, text.as_deref(), survey.stores.len())),
+            },
         };
         match &found {
+            Some(_) if unread.is_some() => {
+                reporter.missing("spec", &path, "the file cannot be read; it was made from the other files");
+            }
+            Some(bytes) if is_foreign => {
+                let how = "the file is of another store than all others; it was made from them";
+                reporter.bytes("spec", &path, 0, bytes, how);
+            }
             Some(bytes) => {
                 reporter.bytes("spec", &path, 0, bytes, "the file is damaged; it was made from the other files")
             }

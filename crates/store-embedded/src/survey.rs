@@ -1,8 +1,8 @@
-//! Which store the files of a folder say that they are of, for a folder whose spec is missing or damaged.
+//! Which store the files of a folder say that they are of, for a folder whose spec is missing, damaged or another's.
 
 use std::{collections::BTreeSet, io, path::Path};
 
-use host::{Disk, Open};
+use host::{Disk, Open, retried};
 
 use crate::{record_log, row_file};
 
@@ -28,6 +28,19 @@ pub(crate) fn survey(disk: &dyn Disk, dir: &Path) -> io::Result<Survey> {
     Ok(found)
 }
 
+/// Whether a spec is of another store than everything next to it. Reads the headers of the names log only, unless they
+/// say so.
+pub(crate) fn is_foreign(disk: &dyn Disk, dir: &Path, store: u128) -> io::Result<bool> {
+    let mut names = Survey::default();
+    if disk.exists(&dir.join("names")) {
+        names.read_folder(disk, &dir.join("names"))?;
+    }
+    if names.stores.is_empty() || names.stores.contains(&store) {
+        return Ok(false);
+    }
+    Ok(!survey(disk, dir)?.stores.contains(&store))
+}
+
 impl Survey {
     fn read_folder(&mut self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         for entry in disk.read_dir(dir)? {
@@ -37,8 +50,8 @@ impl Survey {
             } else if name.ends_with(".log") || name.ends_with(".rows") {
                 self.files += 1;
                 let mut bytes = vec![0; LONGEST_HEADER.min(entry.len as usize)];
-                let file = disk.open(&entry.path, Open::Read)?;
-                if file.read_exact_at(&mut bytes, 0).is_ok() {
+                let file = retried(|| disk.open(&entry.path, Open::Read))?;
+                if retried(|| file.read_exact_at(&mut bytes, 0)).is_ok() {
                     self.stores.extend(record_log::store_of(&bytes).or_else(|| row_file::store_of(&bytes)));
                 }
             }

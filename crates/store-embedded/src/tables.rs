@@ -133,13 +133,14 @@ fn open_in(
     reporter: &Reporter,
 ) -> Result<NewTables, StoreError> {
     let host = &options.host;
-    let folder = |name: &str, table, what| LogFolder {
+    let folder = |name: &str, table: [u8; 4], what| LogFolder {
         host: host.clone(),
         dir: dir.join(name),
         table,
         what,
         store: identity.store,
         reporter: reporter.clone(),
+        is_required: table == *b"name",
     };
     let names = Names::open(folder("names", *b"name", "names record"))?;
     let events = EventsLog::open(folder("events", *b"evnt", "event"))?;

@@ -1,5 +1,15 @@
 //! Damage to the spec and the names of a store: what it costs, and what is refused.
 
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
+};
+
+use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{MetricRecord, NameStore, PolicyChange, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -50,6 +60,88 @@ fn a_spec_that_is_damaged_or_missing_is_made_from_the_other_files() {
         assert_eq!(driver.next_id(), MetricId(3));
         assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
     }
+}
+
+#[test]
+fn a_spec_of_another_store_is_made_from_the_other_files() {
+    let (dir, other) = (small(), small());
+    let identity = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap().identity();
+    std::fs::copy(other.path().join("spec"), dir.path().join("spec")).unwrap();
+    let options = EmbeddedOptions::default();
+    let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+    assert_eq!(driver.identity(), identity);
+    assert_eq!((names(&driver), driver.next_id()), (vec!["a.m0".to_owned(), "a.m2".to_owned()], MetricId(3)));
+    assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
+    assert!(dir.path().join("names/00000001.log").exists());
+}
+
+/// Options with a disk on which reads of paths that end with `suffix` fail: as many as `failing` says, after `good` ones.
+fn unreadable(suffix: &'static str, good: i64, failing: i64) -> EmbeddedOptions {
+    let calls = AtomicI64::new(0);
+    let fault = move |call: Call, path: &Path| {
+        let is_due = call == Call::Read
+            && path.to_string_lossy().ends_with(suffix)
+            && (good..good.saturating_add(failing)).contains(&calls.fetch_add(1, Relaxed));
+        is_due.then(|| io::Error::from_raw_os_error(5))
+    };
+    let disk = Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault));
+    EmbeddedOptions { host: Host { disk, ..Host::system() }, ..EmbeddedOptions::default() }
+}
+
+#[test]
+fn a_spec_that_cannot_be_read_is_made_from_the_other_files() {
+    for failing in [2, i64::MAX] {
+        let dir = small();
+        let identity = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap().identity();
+        let options = unreadable("spec", 0, failing);
+        let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+        assert_eq!((driver.identity(), names(&driver)), (identity, vec!["a.m0".to_owned(), "a.m2".to_owned()]));
+        assert_eq!(options.damage.totals().0, u64::from(failing == i64::MAX), "{:?}", options.damage.examples());
+    }
+}
+
+#[test]
+fn names_that_cannot_be_read_at_all_refuse_the_start_and_stay_where_they_are() {
+    let dir = small();
+    let path = dir.path().join("names/00000001.log");
+    let bytes = std::fs::read(&path).unwrap();
+    for good in [0, 1] {
+        let error = EmbeddedDriver::open(dir.path(), unreadable("names/00000001.log", good, i64::MAX)).map(|_| ());
+        let error = format!("{:?}", error.unwrap_err());
+        assert!(error.contains("names/00000001.log") && error.contains("nothing was changed"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    }
+    // A moment without reads costs nothing.
+    let options = unreadable("names/00000001.log", 0, 2);
+    assert_eq!(names(&EmbeddedDriver::open(dir.path(), options.clone()).unwrap()), ["a.m0", "a.m2"]);
+    assert_eq!(options.damage.totals().0, 0);
+}
+
+#[test]
+fn a_page_of_names_that_cannot_be_read_is_left_for_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    block_on(async {
+        driver.put_metrics((0..1000).map(record).collect()).await.unwrap();
+        driver.sync_metrics().await.unwrap();
+        driver.begin(MetricId(1000)).await.unwrap();
+    });
+    drop(driver);
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("names/00000001.log", 9000..9001);
+    let options =
+        EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+    let found = names(&driver).len();
+    assert!((800..1000).contains(&found), "{found} names");
+    assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
+    block_on(async {
+        driver.put_metrics(vec![record(1000)]).await.unwrap();
+        driver.sync_metrics().await.unwrap();
+    });
+    drop(driver);
+    let options = EmbeddedOptions::default();
+    assert_eq!(names(&EmbeddedDriver::open(dir.path(), options.clone()).unwrap()).len(), 1001);
+    assert_eq!(options.damage.totals().0, 0, "{:?}", options.damage.examples());
 }
 
 #[test]

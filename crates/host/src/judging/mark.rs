@@ -10,7 +10,7 @@
 
 use std::{io, path::Path};
 
-use crate::{Disk, disk::replace_file};
+use crate::{Disk, disk::replace_file, retried};
 
 /// The first line up to the version.
 const MAGIC: &str = "plumbago clock ";
@@ -40,9 +40,11 @@ pub(super) enum Found {
 impl Mark {
     /// Reads the file.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Found> {
-        let bytes = match disk.read(path) {
+        let bytes = match retried(|| disk.read(path)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-            bytes => bytes?,
+            // As damaged: the node works without it.
+            Err(_) => return Ok(Found::Damaged),
+            Ok(bytes) => bytes,
         };
         Ok(std::str::from_utf8(&bytes).ok().and_then(parse).unwrap_or(Found::Damaged))
     }

@@ -1,7 +1,7 @@
 use std::{path::Path, time::Duration};
 
 use super::*;
-use crate::{ManualClock, SystemDisk};
+use crate::{Call, FailingDisk, ManualClock, SystemDisk};
 
 const TODAY: i64 = 1_795_000_000;
 const DAY: i64 = 86_400;
@@ -211,4 +211,15 @@ fn a_damaged_mark_is_moved_aside_and_a_newer_one_is_refused() {
     let opened = JudgingTime::open(&host(&clock(TODAY)), data.path());
     assert_eq!(opened.unwrap_err().kind(), io::ErrorKind::Unsupported);
     assert!(path.exists());
+}
+
+#[test]
+fn a_mark_that_cannot_be_read_is_moved_aside() {
+    let dir = used();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |call, path| {
+        (call == Call::Read && path.ends_with("clock")).then(|| std::io::Error::from_raw_os_error(5))
+    });
+    let clock = clock(TODAY + 60);
+    let time = JudgingTime::open(&Host { disk: Arc::new(disk), ..host(&clock) }, dir.path()).unwrap();
+    assert!(time.moved_aside().is_some() && time.doubt().is_none());
 }

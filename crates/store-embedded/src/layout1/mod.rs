@@ -19,7 +19,7 @@ use std::{
 };
 
 use codec::VERSION as CODEC;
-use host::{Host, Trash};
+use host::{Host, Trash, retried};
 use metric::MetricId;
 use store::{Identity, StoreError};
 
@@ -94,14 +94,12 @@ impl Layout1<'_> {
         let path = self.dir.join("spec");
         let first_lines =
             format!("plumbago embedded store\nlayout 1\nrow codec {CODEC}\nslots per row {GROUP_SLOTS}\n");
-        match self.host.disk.read(&path) {
+        match retried(|| self.host.disk.read(&path)) {
             // Another number is another version, and not damage.
             Ok(text) if words_of(&text) == words_of(first_lines.as_bytes()) => {
                 Ok(text.starts_with(first_lines.as_bytes()))
             }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(io_error(format!("reading {}", path.display()))(error))
-            }
+            // Also one that cannot be read.
             _ => {
                 let is_tree = is_tree(&*self.host.disk, &self.dir.join("metrics"));
                 if is_tree {

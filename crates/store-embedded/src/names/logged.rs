@@ -56,7 +56,7 @@ impl Logged {
 
     /// Calls `each` with the last record of every id.
     pub(super) fn scan(&self, mut each: impl FnMut(MetricId, &[u8])) {
-        self.log.files().scan(|place, kind, payload| {
+        let scanned = self.log.files().scan(|place, kind, payload| {
             if kind == METRIC
                 && let Some(id) = id_of(payload)
                 && self.known.contains(id)
@@ -65,6 +65,9 @@ impl Logged {
                 each(id, payload);
             }
         });
+        if let Err(error) = scanned {
+            tracing::error!(%error, "cannot read a part of the log of names");
+        }
     }
 
     /// Writes records, durably.
@@ -114,7 +117,7 @@ impl Logged {
     /// Writes the log again without what is obsolete or damaged.
     pub(super) fn rewrite(&mut self, deleted: &[(MetricId, u32)]) -> Result<(), StoreError> {
         let first_opening = self.openings.len().saturating_sub(MOST_OPENINGS);
-        let files = self.log.files();
+        let (files, had_unread) = (self.log.files(), self.log.has_unread());
         self.log.rewrite(|draft| {
             draft.put(SEEN, &encode_seen(self.next))?;
             for opening in &self.openings[first_opening..] {
@@ -127,7 +130,7 @@ impl Logged {
                 draft.put(DELETED, &encode_deleted(runs))?;
             }
             let mut put = Ok(());
-            files.scan(|place, kind, payload| {
+            let scanned = files.scan(|place, kind, payload| {
                 if kind == METRIC
                     && let Some(id) = id_of(payload)
                     && self.known.contains(id)
@@ -137,7 +140,8 @@ impl Logged {
                     put = draft.put(kind, payload).map(|_| ());
                 }
             });
-            put
+            // What could be read when the log was opened is not given up for a read that fails now.
+            if had_unread { put } else { put.and(scanned) }
         })?;
         self.last = HashMap::new();
         Ok(())

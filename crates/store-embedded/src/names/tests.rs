@@ -21,7 +21,8 @@ fn open_on(data: &Path, disk: Arc<dyn Disk>) -> Names {
     let host = Host { disk, ..Host::system() };
     let reporter = Reporter::new(&host, &DamageLog::new(), data);
     let dir = data.join("names");
-    Names::open(LogFolder { dir, table: *b"name", what: "names record", store: 7, reporter, host }).unwrap()
+    Names::open(LogFolder { dir, table: *b"name", what: "names record", store: 7, reporter, host, is_required: true })
+        .unwrap()
 }
 
 fn record(id: u32, since: i64) -> MetricRecord {
@@ -90,4 +91,23 @@ fn of_what_waits_for_a_sync_the_last_counts_also_after_a_sync_that_failed() {
     assert_eq!((scan(&names), names.unsynced_bytes()), (expected.to_vec(), 0));
     drop(names);
     assert_eq!(scan(&open(data.path())), expected);
+}
+
+#[test]
+fn a_rewrite_whose_reads_fail_is_given_up() {
+    let data = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let asked = fails.clone();
+    let fault = move |call: Call, _: &Path| {
+        (call == Call::Read && asked.load(Relaxed)).then(|| io::Error::other("a bad sector"))
+    };
+    let names = open_on(data.path(), Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault)));
+    names.put(&(0..100).map(|id| record(id, 1)).collect::<Vec<_>>());
+    names.sync().unwrap();
+    fails.store(true, Relaxed);
+    assert!(names.rewrite().is_err());
+    fails.store(false, Relaxed);
+    assert_eq!(scan(&names).len(), 100);
+    drop(names);
+    assert_eq!(scan(&open(data.path())).len(), 100);
 }

@@ -55,7 +55,7 @@ pub(crate) fn check_file(
             header.store
         }
         HeaderRead::Good(_) => return Err("it is of another store or number".to_owned()),
-        HeaderRead::Damaged => {
+        HeaderRead::Damaged | HeaderRead::Unread => {
             let bytes = (HEADER as u64).min(bytes);
             report.damaged.push(damaged("header of a log", 0, bytes, "its checksum is wrong"));
             store.ok_or("neither its header nor the spec can be read")?
@@ -69,6 +69,7 @@ pub(crate) fn check_file(
         Part::Damaged(offset, bytes) => {
             report.damaged.push(damaged(what, offset, bytes.len() as u64, "the bytes are not a record"));
         }
+        Part::Unread(offset, bytes) => report.damaged.push(damaged(what, offset, bytes, "the bytes cannot be read")),
         Part::Torn(_) => {}
     });
     Ok(report)

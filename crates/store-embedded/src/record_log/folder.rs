@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{DiskFile, Host, Open};
+use host::{DiskFile, Host, Open, retried};
 use store::StoreError;
 
 use super::{
@@ -27,6 +27,9 @@ pub(crate) struct LogFolder {
     pub(crate) what: &'static str,
     pub(crate) store: u128,
     pub(crate) reporter: Reporter,
+    /// Whether a store without the log would give its records' ids to others: where all reads of a file fail, the start is
+    /// refused.
+    pub(crate) is_required: bool,
 }
 
 /// The files of a folder.
@@ -68,6 +71,11 @@ impl LogFolder {
             .into_iter()
             .map(|(number, len)| Ok((number, len, self.read_header(number)?)))
             .collect::<Result<_, StoreError>>()?;
+        for (number, _, header) in &read {
+            if *header == HeaderRead::Unread && !self.has_records(*number) {
+                self.cannot_read(*number, HEADER as u64, 0)?;
+            }
+        }
         let mut headers = BTreeMap::new();
         for (number, len, header) in read {
             highest = highest.max(number);
@@ -94,9 +102,14 @@ impl LogFolder {
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {
         let path = self.path(number);
         let mut bytes = [0; HEADER];
-        let file = self.host.disk.open(&path, Open::Read).map_err(io_error(format!("opening {}", path.display())))?;
-        // One that cannot be read is damaged; so is a shorter file.
-        let header = file.read_exact_at(&mut bytes, 0).map_or(HeaderRead::Damaged, |()| Header::read(&bytes));
+        let file = retried(|| self.host.disk.open(&path, Open::Read));
+        let file = file.map_err(io_error(format!("opening {}", path.display())))?;
+        let header = match retried(|| file.read_exact_at(&mut bytes, 0)) {
+            Ok(()) => Header::read(&bytes),
+            // The file is shorter.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => HeaderRead::Damaged,
+            Err(_) => HeaderRead::Unread,
+        };
         match header {
             HeaderRead::Newer(version) => Err(StoreError::Spec {
                 found: format!(
@@ -128,13 +141,36 @@ impl LogFolder {
                 self.reporter.missing(self.what, &path, "the header is damaged; the records are read without it");
                 return Some(from_name);
             }
+            // Reported already; a later start may read it.
+            HeaderRead::Unread => {}
             _ => _ = self.reporter.file(self.what, &path, len, "neither header nor records can be read"),
         }
         None
     }
 
+    /// Reports a file whose reads fail; an error where the store is not opened without it.
+    pub(super) fn cannot_read(&self, number: u64, bytes: u64, records: u64) -> Result<(), StoreError> {
+        let path = self.path(number);
+        if self.is_required && records == 0 {
+            let what = format!(
+                "reading {} (nothing was changed; if the disk is failing, copy the folder to another one, and without \
+                 this file the store starts without its names)",
+                path.display()
+            );
+            return Err(StoreError::Io { what, source: io::Error::other("no record can be read") });
+        }
+        let how = format!("{bytes} bytes cannot be read; the file stays where it is, and the next start tries again");
+        self.reporter.missing(self.what, &path, &how);
+        Ok(())
+    }
+
+    /// Moves a file aside, in place of removing it.
+    pub(super) fn keep(&self, number: u64, bytes: u64, how: &str) {
+        self.reporter.file(self.what, &self.path(number), bytes, how);
+    }
+
     fn has_records(&self, number: u64) -> bool {
-        let Ok(file) = self.host.disk.open(&self.path(number), Open::Read) else { return false };
+        let Ok(file) = retried(|| self.host.disk.open(&self.path(number), Open::Read)) else { return false };
         let mut any = false;
         let seal = Seal::new(self.store, number);
         walk(&*file, file.len().unwrap_or(0), &seal, |part| any |= matches!(part, Part::Record(..)));
@@ -144,7 +180,7 @@ impl LogFolder {
     /// A file of the log, to read it and to write at its cursor.
     pub(super) fn open_to_append(&self, number: u64) -> Result<Box<dyn DiskFile>, StoreError> {
         let path = self.path(number);
-        self.host.disk.open(&path, Open::ReadWrite).map_err(io_error(format!("opening {}", path.display())))
+        retried(|| self.host.disk.open(&path, Open::ReadWrite)).map_err(io_error(format!("opening {}", path.display())))
     }
 
     /// As [`LogFolder::open_to_append`], with the cursor at a place.

@@ -48,6 +48,8 @@ pub(super) enum HeaderRead {
     /// A later program wrote the file.
     Newer(u32),
     Damaged,
+    /// Reads of it fail.
+    Unread,
 }
 
 impl Header {

@@ -72,15 +72,22 @@ impl LogFiles {
     }
 
     /// Calls `each` with every record, in order. Damage was reported when the log was opened.
-    pub(crate) fn scan(&self, mut each: impl FnMut(Place, u8, &[u8])) {
+    ///
+    /// # Errors
+    /// That some bytes could not be read, after `each` had the records of the others.
+    pub(crate) fn scan(&self, mut each: impl FnMut(Place, u8, &[u8])) -> io::Result<()> {
+        let mut unread = 0;
         let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
         for (number, LogFile { file, seal, len }) in files {
-            walk(&*file, len, &seal, |part| {
-                if let Part::Record(offset, kind, payload) = part {
+            walk(&*file, len, &seal, |part| match part {
+                Part::Record(offset, kind, payload) => {
                     each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
                 }
+                Part::Unread(_, bytes) => unread += bytes,
+                Part::Damaged(..) | Part::Torn(_) => {}
             });
         }
+        if unread == 0 { Ok(()) } else { Err(io::Error::other(format!("{unread} bytes cannot be read"))) }
     }
 
     /// Bytes of all files.
@@ -99,13 +106,17 @@ pub(crate) struct RecordLog {
     next_number: u64,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
+    /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
+    /// start may read them.
+    has_unread: bool,
 }
 
 impl RecordLog {
     /// Opens the files of a folder, and calls `each` with every record, in order.
     ///
     /// # Errors
-    /// [`StoreError::Spec`] for a file of a later format; nothing is changed then.
+    /// [`StoreError::Spec`] for a file of a later format, and [`StoreError::Io`] where nothing of a required file can be
+    /// read; nothing is changed then.
     pub(crate) fn open(folder: LogFolder, mut each: impl FnMut(Place, u8, &[u8])) -> Result<RecordLog, StoreError> {
         let Found { headers, highest } = folder.find()?;
         let mut log = RecordLog {
@@ -113,6 +124,7 @@ impl RecordLog {
             tail: None,
             next_number: highest + 1,
             wants_rewrite: false,
+            has_unread: false,
             folder,
         };
         let numbers: Vec<u64> = headers.keys().copied().collect();
@@ -120,7 +132,7 @@ impl RecordLog {
             let next = headers.values().find(|header| header.previous == number);
             log.read_file(number, next.map(|next| next.previous_len), &mut each)?;
         }
-        if log.wants_rewrite {
+        if log.wants_rewrite || log.has_unread {
             log.tail = None;
         }
         Ok(log)
@@ -159,6 +171,11 @@ impl RecordLog {
         Ok(copied)
     }
 
+    /// Whether reads of some bytes failed when the log was opened.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.has_unread
+    }
+
     /// Whether a rewrite would leave out damaged bytes.
     pub(crate) fn wants_rewrite(&self) -> bool {
         self.wants_rewrite
@@ -183,11 +200,17 @@ impl RecordLog {
         }
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged) = (HEADER as u64, false);
+        let (mut records, mut unread) = (0_u64, 0);
         walk(&*file, found.min(wanted), &seal, |part| match part {
             Part::Record(offset, kind, payload) => {
                 let place = Place { file: number, offset, len: payload.len() as u32 };
                 each(place, kind, payload);
                 good_until = offset + place.bytes();
+                records += 1;
+            }
+            Part::Unread(offset, bytes) => {
+                good_until = offset + bytes;
+                unread += bytes;
             }
             Part::Damaged(offset, bytes) => {
                 reporter.bytes(what, &path, offset, bytes, "the bytes are not a record");
@@ -203,6 +226,10 @@ impl RecordLog {
                 }
             }
         });
+        if 0 < unread {
+            self.folder.cannot_read(number, unread, records)?;
+            self.has_unread = true;
+        }
         if end.is_none() {
             // What a killed process wrote may be in memory only.
             let settled = if good_until < found { file.set_len(good_until) } else { Ok(()) };
@@ -289,10 +316,16 @@ impl RecordLog {
     pub(crate) fn rewrite(&mut self, fill: impl FnOnce(&mut Draft) -> io::Result<()>) -> Result<(), StoreError> {
         let replaces = self.next_number - 1;
         let number = self.add_file(replaces, (0, 0), fill)?;
-        let old: Vec<u64> = self.files.0.read().range(..number).map(|(number, _)| *number).collect();
+        let old: Vec<(u64, u64)> = self.files.0.read().range(..number).map(|(n, file)| (*n, file.len)).collect();
         self.files.0.write().retain(|known, _| *known == number);
-        self.wants_rewrite = false;
-        self.folder.remove(&old);
+        if self.has_unread {
+            for (number, bytes) in old {
+                self.folder.keep(number, bytes, "what can be read of it was written to another file");
+            }
+        } else {
+            self.folder.remove(&old.into_iter().map(|(number, _)| number).collect::<Vec<_>>());
+        }
+        (self.wants_rewrite, self.has_unread) = (false, false);
         Ok(())
     }
 

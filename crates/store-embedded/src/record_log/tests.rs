@@ -18,7 +18,15 @@ type Written = Vec<(u8, Vec<u8>)>;
 fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
     let host = Host { disk, ..Host::system() };
     let reporter = Reporter::new(&host, damage, data);
-    LogFolder { dir: data.join("names"), table: *b"name", what: "names record", store: 7 << 90, reporter, host }
+    LogFolder {
+        dir: data.join("names"),
+        table: *b"name",
+        what: "names record",
+        store: 7 << 90,
+        reporter,
+        host,
+        is_required: true,
+    }
 }
 
 fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Written), StoreError> {

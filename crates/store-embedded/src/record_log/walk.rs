@@ -1,6 +1,6 @@
 //! Reading a file of a record log from its first record to its last, around what is damaged.
 
-use host::DiskFile;
+use host::{DiskFile, retried};
 
 use super::frame::{FRAME, HEADER, MARK, Seal};
 
@@ -18,6 +18,8 @@ pub(super) enum Part<'a> {
     Record(u64, u8, &'a [u8]),
     /// Bytes that are not a record. Many are handed out in pieces.
     Damaged(u64, &'a [u8]),
+    /// An offset, and how many bytes from there on have no record, because reads of them fail.
+    Unread(u64, u64),
     /// The beginning of a record, or zeros, up to the end of the file: a write that was cut off.
     Torn(u64),
 }
@@ -59,9 +61,9 @@ impl<'a> View<'a> {
         if self.file.read_exact_at(&mut self.bytes[have..], at).is_ok() {
             return;
         }
-        // A second attempt, page by page: the rest of the file is good where a page is not.
+        // Again, page by page: the rest of the file is good where a page is not.
         for (place, page) in self.bytes[have..].chunks_mut(PAGE).enumerate() {
-            if self.file.read_exact_at(page, at + (place * PAGE) as u64).is_err() {
+            if retried(|| self.file.read_exact_at(page, at + (place * PAGE) as u64)).is_err() {
                 page.fill(0);
                 self.has_holes = true;
             }
@@ -73,11 +75,18 @@ impl<'a> View<'a> {
 pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl FnMut(Part<'_>)) {
     let mut view = View::new(file, len, HEADER as u64);
     let mut offset = HEADER as u64;
+    let mut again_at = 0;
     while offset < view.len {
         if let Some((kind, payload)) = record(&mut view, seal, offset) {
             let end = offset + (FRAME + payload.len()) as u64;
             each(Part::Record(offset, kind, payload));
             offset = end;
+            continue;
+        }
+        if view.has_holes && again_at != offset {
+            // What failed a moment ago may succeed.
+            view = View::new(file, view.len, offset);
+            again_at = offset;
             continue;
         }
         let next = next_record(&mut View::new(file, view.len, offset), seal, offset + 1);
@@ -88,10 +97,13 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
         }
         view = View::new(file, view.len, offset);
         while offset < end {
-            let bytes = view.at(offset, DAMAGE.min((end - offset) as usize));
-            let len = bytes.len() as u64;
-            each(Part::Damaged(offset, bytes));
-            offset += len;
+            let len = view.at(offset, DAMAGE.min((end - offset) as usize)).len();
+            if view.has_holes {
+                each(Part::Unread(offset, len as u64));
+            } else {
+                each(Part::Damaged(offset, view.at(offset, len)));
+            }
+            offset += len as u64;
         }
     }
 }

@@ -112,6 +112,33 @@ fn a_file_that_cannot_be_opened_fails_the_fetch() {
     assert_eq!(node.damage.examples(), []);
 }
 
+#[test]
+fn folders_that_cannot_be_synced_or_listed_do_not_refuse_the_start() {
+    use host::{Call, Fault, FaultPlan};
+    let (mut node, table) = node();
+    let plan = |call, at, times| Some(FaultPlan { kinds: vec![call], at, times, fault: Fault::EIO });
+    let disk = node.disk.kill();
+    disk.set_plan(plan(Call::Sync, 0, 1000));
+    node.restart_on(disk);
+    node.disk.set_plan(None);
+    assert_eq!(missing(&node, table), 0);
+    let found = node.damage.examples();
+    assert!(found.len() == 3 && found.iter().all(|damage| damage.what == "folder"), "{found:?}");
+
+    // The trash, the store and the table are listed before that of the window.
+    let disk = node.disk.kill();
+    disk.set_plan(plan(Call::ReadDir, 3, 3));
+    node.restart_on(disk);
+    node.disk.set_plan(None);
+    assert_eq!(node.damage.examples().len(), 4, "{:?}", node.damage.examples());
+    assert!(node.fetch(table, 7, FIRST..FIRST + SLOTS).is_damaged);
+    node.write(&[run(table, 7, FIRST + SLOTS, vec![5.0])]);
+    node.points().flush().unwrap();
+    node.restart_on(node.disk.kill());
+    assert_eq!(missing(&node, table), 0);
+    assert_eq!(node.fetch(table, 7, FIRST + SLOTS..FIRST + SLOTS + 1).values, [5.0]);
+}
+
 fn manifest() -> PathBuf {
     PathBuf::from("/data/store/manifest")
 }
