@@ -235,7 +235,7 @@ impl Replay<'_> {
             Err(error) => return Err(self.fail(segment, error)),
         };
         self.writer = self.ids.begin(planned);
-        let mut records = wal::records(planned.part(&bytes));
+        let mut records = planned.records(&bytes);
         for (place, record) in records.by_ref() {
             if self.recovered.left.segment.is_some() || self.memory_limit < self.bytes {
                 self.leave(segment.number, place, record);

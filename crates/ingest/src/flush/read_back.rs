@@ -151,7 +151,7 @@ impl ReadBack {
 
     /// Puts the points of a segment into memory, as there is room.
     async fn apply(self: &Arc<ReadBack>, loaded: Loaded, may_take: MayTake) -> io::Result<()> {
-        let mut records = wal::records(loaded.planned.part(&loaded.bytes));
+        let mut records = loaded.planned.records(&loaded.bytes);
         for (place, record) in records.by_ref().filter(|(place, _)| loaded.skip <= place.start) {
             match record {
                 Record::Points { now, points } => {
@@ -200,7 +200,7 @@ impl ReadBack {
     /// Keeps what is damaged of a segment that no recovery has read.
     fn keep_damage(&self, loaded: &Loaded) -> io::Result<()> {
         let Loaded { planned, bytes, .. } = loaded;
-        let mut records = wal::records(planned.part(bytes));
+        let mut records = planned.records(bytes);
         records.by_ref().for_each(drop);
         self.with.journal.counters().damaged_bytes.fetch_add(records.replayed.damaged_bytes, SeqCst);
         planned.keep_damage(&self.with.damage, bytes, &records)
@@ -232,7 +232,7 @@ impl ReadBack {
             return Err(io::Error::other(format!("segment {current} of the journal is gone")));
         };
         let Some(loaded) = self.load(last)? else { return Ok(false) };
-        for (place, record) in wal::records(loaded.planned.part(&loaded.bytes)) {
+        for (place, record) in loaded.planned.records(&loaded.bytes) {
             // Metrics that were created while points spilled have their policy; none was given another.
             if let Record::Points { now, points } = record {
                 let points: Vec<ResolvedPoint> = points.collect();

@@ -1,6 +1,6 @@
 //! The parts of segments that a replay reads, and whose ids they have.
 
-use std::{collections::HashMap, io};
+use std::{collections::HashMap, io, ops::Range};
 
 use metric::Timestamp;
 
@@ -8,7 +8,7 @@ use super::{
     damage::JournalDamage,
     header::{Repeats, SegmentHeader},
     reader::{Records, Start, records, start},
-    record::Record,
+    record::{MAGIC_BYTES, Record},
     segment::{Folder, Segment, patiently},
 };
 
@@ -25,9 +25,16 @@ pub(crate) struct Planned {
     pub(crate) is_header_lost: bool,
     /// What is behind this byte is repeated in a later segment.
     until: Option<u64>,
+    /// Bytes that repeat records of earlier segments and are damaged, while the earlier ones are whole and are read.
+    read_earlier: Option<Range<usize>>,
 }
 
 impl Planned {
+    /// The records of its bytes that are read.
+    pub(crate) fn records<'a>(&self, bytes: &'a [u8]) -> Records<'a> {
+        records(self.part(bytes)).passing_over(self.read_earlier.clone().unwrap_or_default())
+    }
+
     /// The part of its bytes that is read.
     pub(crate) fn part<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         match self.until {
@@ -100,31 +107,34 @@ impl Folder {
                 Start::Damaged => (None, true),
                 Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
             };
-            planned.push(Planned { segment, header, is_header_lost, until: None });
+            planned.push(Planned { segment, header, is_header_lost, until: None, read_earlier: None });
         }
         self.leave_out_repeated(&mut planned)?;
         Ok(planned)
     }
 
     /// Of records that are there twice, only the later ones are read: the earlier ones are those that an fsync failed
-    /// for, and a policy between them must not hold for points before it.
+    /// for, and a policy between them must not hold for points before it. Where the later ones are damaged and the earlier
+    /// ones are not, these are read.
     fn leave_out_repeated(&self, planned: &mut [Planned]) -> Result<(), PlanError> {
         let mut until: HashMap<u64, u64> = HashMap::new();
         for place in 0..planned.len() {
             let Some(repeats) = planned[place].header.as_ref().and_then(|header| header.repeats) else { continue };
-            let segment = &planned[place].segment;
-            let unreadable = |source| PlanError::Unreadable { segment: segment.clone(), source };
-            if !self.is_whole(segment, repeats).map_err(unreadable)? {
+            let (earlier, this) = (&planned[..place], &planned[place]);
+            let unreadable = |source| PlanError::Unreadable { segment: this.segment.clone(), source };
+            match self.repetition(&this.segment, repeats, earlier).map_err(unreadable)? {
                 // The process ended while it was written, and nothing relies on it.
-                until.insert(segment.number, 0);
-                continue;
-            }
-            for earlier in &planned[..place] {
-                let number = earlier.segment.number;
-                let from = if number == repeats.segment { repeats.offset } else { 0 };
-                if repeats.segment <= number {
-                    until.entry(number).and_modify(|until| *until = from.min(*until)).or_insert(from);
+                Repetition::Unfinished => _ = until.insert(this.segment.number, 0),
+                Repetition::Better => {
+                    for earlier in earlier {
+                        let number = earlier.segment.number;
+                        let from = if number == repeats.segment { repeats.offset } else { 0 };
+                        if repeats.segment <= number {
+                            until.entry(number).and_modify(|until| *until = from.min(*until)).or_insert(from);
+                        }
+                    }
                 }
+                Repetition::Worse(bytes) => planned[place].read_earlier = Some(bytes),
             }
         }
         for one in planned {
@@ -133,14 +143,158 @@ impl Folder {
         Ok(())
     }
 
-    fn is_whole(&self, segment: &Segment, repeats: Repeats) -> io::Result<bool> {
-        let bytes = patiently(|| self.read(segment))?;
-        let mut found = records(&bytes);
-        let start = found.by_ref().take_while(|(_, record)| matches!(record, Record::Segment { .. })).last();
-        let Some(end) = start.map(|(place, _)| place.end as u64 + repeats.bytes) else { return Ok(false) };
-        let Some(repeated) = bytes.get(..end as usize) else { return Ok(false) };
-        let mut repeated = records(repeated);
-        repeated.by_ref().for_each(drop);
-        Ok(repeated.damage.is_empty())
+    /// Compares what a segment repeats with what is repeated.
+    fn repetition(&self, segment: &Segment, repeats: Repeats, earlier: &[Planned]) -> io::Result<Repetition> {
+        let bytes = self.read_patiently(segment)?;
+        let Some(start) = header_end(&bytes) else { return Ok(Repetition::Unfinished) };
+        let end = start.saturating_add(repeats.bytes as usize);
+        let Some(until_end) = bytes.get(..end) else { return Ok(Repetition::Unfinished) };
+        let mut found = records(until_end);
+        let named = found.by_ref().filter(|(place, record)| start <= place.start && !is_policy(record));
+        let first = named.map(|(place, _)| place.start).min().unwrap_or(end);
+        let damage: Vec<_> = found.damage.into_iter().filter(|damage| start < damage.end).collect();
+        if damage.is_empty() {
+            return Ok(Repetition::Better);
+        }
+        let repeated = self.repeated(repeats, earlier)?;
+        let mut whole = records(&repeated);
+        whole.by_ref().for_each(drop);
+        let Some(from) = end.checked_sub(repeated.len()) else { return Ok(Repetition::Better) };
+        let is_damaged = |at: usize| damage.iter().any(|damage| damage.contains(&at));
+        let is_same = repeated.iter().zip(from..end).all(|(&byte, at)| bytes[at] == byte || is_damaged(at));
+        // Policies are before all other records, and are not repeated.
+        let is_all = start <= from && from <= first;
+        Ok(if is_same && is_all && whole.damage.is_empty() {
+            Repetition::Worse(start..end)
+        } else {
+            Repetition::Better
+        })
+    }
+
+    /// The bytes that were to be repeated, as far as they are there.
+    fn repeated(&self, repeats: Repeats, earlier: &[Planned]) -> io::Result<Vec<u8>> {
+        let mut repeated = Vec::new();
+        for one in earlier.iter().filter(|one| repeats.segment <= one.segment.number) {
+            let is_first = one.segment.number == repeats.segment;
+            // Another attempt at the same repetition.
+            if !is_first && one.header.as_ref().is_some_and(|header| header.repeats.is_some()) {
+                continue;
+            }
+            let bytes = self.read_patiently(&one.segment)?;
+            let from = if is_first { Some(repeats.offset as usize) } else { header_end(&bytes) };
+            repeated.extend_from_slice(from.and_then(|from| bytes.get(from..)).unwrap_or_default());
+        }
+        Ok(repeated)
+    }
+}
+
+/// How good the repetition of records is.
+enum Repetition {
+    /// It was not written to its end.
+    Unfinished,
+    /// It is whole, or at least not worse than what it repeats.
+    Better,
+    /// It is damaged, and what it repeats is whole: its bytes.
+    Worse(Range<usize>),
+}
+
+fn is_policy(record: &Record<'_>) -> bool {
+    matches!(record, Record::Policy { .. })
+}
+
+/// The end of a segment's header, which is there twice.
+fn header_end(bytes: &[u8]) -> Option<usize> {
+    let is_header = |record: &Record<'_>| matches!(record, Record::Segment { .. });
+    let found = records(&bytes[..bytes.len().min(FIRST_BYTES)]).find(|(_, record)| is_header(record));
+    found.map(|(place, _)| MAGIC_BYTES + 2 * place.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        path::Path,
+        sync::{
+            Arc,
+            atomic::{AtomicBool, Ordering::Relaxed},
+        },
+    };
+
+    use host::{Call, FailingDisk, Host, Now, SystemDisk};
+    use metric::{MetricId, Policy};
+    use store::Identity;
+
+    use super::*;
+    use crate::wal::{Accepted, Journal, JournalOptions, ResolvedPoint, WriterIdentity};
+
+    /// A journal whose second segment repeats five batches that an fsync failed for, and goes on with five others.
+    fn journal_with_a_repetition(dir: &Path) {
+        let fails = Arc::new(AtomicBool::new(false));
+        let is_failing = fails.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+            let is_segment = path.extension().is_some_and(|ending| ending == "journal");
+            let fails = call == Call::Sync && is_segment && is_failing.swap(false, Relaxed);
+            fails.then(|| io::Error::from_raw_os_error(5))
+        });
+        let identity = Identity { store: 7, chain: vec![] };
+        let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)) };
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        let options = JournalOptions { identity, memory_limit: 1 << 30, size: Arc::default() };
+        let journal = Journal::open(host, dir, options).unwrap();
+        journal.name_policy(0, &Policy::default());
+        journal.name_metric(MetricId(1), 0, "a.b", 7);
+        for batch in 0..10 {
+            if batch == 5 {
+                fails.store(true, Relaxed);
+                journal.sync().unwrap();
+            }
+            let points = [ResolvedPoint { metric: MetricId(1), time: batch, value: 1.0 }];
+            drop(journal.append(&[Accepted { points: &points, at: Now::at(100) }]).unwrap());
+        }
+        journal.sync().unwrap();
+    }
+
+    /// The times of the points that a replay reads, and the damaged bytes that it finds.
+    fn replayed(folder: &Folder) -> (Vec<u32>, u64) {
+        let (mut times, mut damaged) = (Vec::new(), 0);
+        for one in folder.plan().unwrap() {
+            let bytes = folder.read(&one.segment).unwrap();
+            let mut read = one.records(&bytes);
+            for (_, record) in read.by_ref() {
+                let Record::Points { points, .. } = record else { continue };
+                times.extend(points.map(|point| point.time));
+            }
+            damaged += read.replayed.damaged_bytes;
+        }
+        (times, damaged)
+    }
+
+    #[test]
+    fn a_flipped_bit_in_repeated_records_costs_nothing_while_the_earlier_ones_are_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        journal_with_a_repetition(dir.path());
+        let folder = Folder::new(Arc::new(SystemDisk), dir.path());
+        let segments = folder.segments().unwrap();
+        assert_eq!((segments.len(), replayed(&folder)), (2, ((0..10).collect(), 0)));
+        let whole = folder.read(&segments[1]).unwrap();
+        let repeats = folder.plan().unwrap()[1].header.as_ref().unwrap().repeats.unwrap();
+        let end = header_end(&whole).unwrap() + repeats.bytes as usize;
+        for place in 0..end {
+            let mut flipped = whole.clone();
+            flipped[place] ^= 1 << (place % 8);
+            std::fs::write(&segments[1].path, &flipped).unwrap();
+            let (times, damaged) = replayed(&folder);
+            assert_eq!(times, (0..10).collect::<Vec<_>>(), "byte {place}");
+            assert!(0 < damaged || place < MAGIC_BYTES, "byte {place}");
+        }
+        // Without the earlier ones it costs its own record.
+        std::fs::OpenOptions::new().write(true).open(&segments[0].path).unwrap().set_len(repeats.offset).unwrap();
+        let mut flipped = whole.clone();
+        flipped[end - 2] ^= 1;
+        std::fs::write(&segments[1].path, &flipped).unwrap();
+        let (times, damaged) = replayed(&folder);
+        assert_eq!((times, 0 < damaged), (vec![0, 1, 2, 3, 5, 6, 7, 8, 9], true));
+        // One that was not written to its end is left out.
+        std::fs::write(&segments[1].path, &whole[..end - 1]).unwrap();
+        assert_eq!(replayed(&folder), (vec![], 0));
     }
 }

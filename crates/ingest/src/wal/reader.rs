@@ -76,7 +76,7 @@ pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
 pub fn records(bytes: &[u8]) -> Records<'_> {
     let at = if bytes.starts_with(MAGIC) { MAGIC_BYTES.min(bytes.len()) } else { 0 };
     let may_search = SEARCH_BYTES + 4 * bytes.len();
-    Records { bytes, at, may_search, replayed: Replayed::default(), damage: Vec::new() }
+    Records { bytes, at, may_search, passed_over: 0..0, replayed: Replayed::default(), damage: Vec::new() }
 }
 
 /// Goes through a segment's bytes.
@@ -85,6 +85,8 @@ pub struct Records<'a> {
     bytes: &'a [u8],
     at: usize,
     may_search: usize,
+    /// Points and names in here are left out, because they are read elsewhere.
+    passed_over: Range<usize>,
     /// The result so far.
     pub replayed: Replayed,
     /// Where no record was found, so far.
@@ -92,6 +94,11 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
+    /// Without the points and names in these bytes, which are read elsewhere.
+    pub(super) fn passing_over(self, passed_over: Range<usize>) -> Records<'a> {
+        Records { passed_over, ..self }
+    }
+
     /// The bytes behind the last record, where they look like a record that was not written to its end.
     pub(crate) fn torn_tail(&self) -> Option<Range<usize>> {
         let last = self.damage.last().filter(|last| last.end == self.bytes.len())?;
@@ -125,6 +132,18 @@ impl<'a> Iterator for Records<'a> {
     type Item = (Range<usize>, Record<'a>);
 
     fn next(&mut self) -> Option<(Range<usize>, Record<'a>)> {
+        loop {
+            let (place, record) = self.next_whole()?;
+            let is_content = matches!(record, Record::Points { .. } | Record::Metrics { .. });
+            if !(is_content && self.passed_over.contains(&place.start)) {
+                return Some((place, record));
+            }
+        }
+    }
+}
+
+impl<'a> Records<'a> {
+    fn next_whole(&mut self) -> Option<(Range<usize>, Record<'a>)> {
         let began = self.at;
         let mut found = None;
         while self.at < self.bytes.len() && found.is_none() {
