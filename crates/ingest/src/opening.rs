@@ -1,10 +1,11 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use carbon::Rules;
 use host::{Clock, DamagedFolder, JudgingTime};
 use metadata::Registry;
+use parking_lot::Mutex;
 use store::{Identity, Store};
 
 use crate::{
@@ -29,9 +30,6 @@ use crate::{
     supervisor::Supervisor,
     wal::{Folder, Journal, JournalDamage, JournalOptions, JournalSize, WriterIdentity},
 };
-
-/// How long a start waits until the store has accepted the points of replaced policies.
-const WAIT_FOR_RECOVERED: Duration = Duration::from_secs(5);
 
 /// Interval of fsyncs in the background, where each batch also waits for its own.
 const SYNC_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,10 +56,12 @@ impl Ingest {
         let ingest = owners.start(&options, recovered, from, damage);
         if !jobs.is_empty() {
             let Stats { writer, journal, memtable, .. } = &ingest.stats;
-            let write = recovery::write_jobs(jobs, writer.clone(), journal.clone(), memtable.clone());
-            tokio::spawn(ingest.supervisor().run_or_exit("recovered points", write));
-            // These can be read when they are stored. The store may be long in coming, and points are accepted meanwhile.
-            let _ = tokio::time::timeout(WAIT_FOR_RECOVERED, memtable.may_take()).await;
+            let (jobs, writer) = (Arc::new(Mutex::new(VecDeque::from(jobs))), writer.clone());
+            let (journal, memtable) = (journal.clone(), memtable.clone());
+            // They can be read, and points are accepted meanwhile.
+            tokio::spawn(ingest.supervisor().run("recovered points", move || {
+                recovery::write_jobs(jobs.clone(), writer.clone(), journal.clone(), memtable.clone())
+            }));
         }
         Ok(ingest)
     }

@@ -2,7 +2,7 @@
 //! to be read back as spilled points.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     io,
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -12,6 +12,7 @@ use carbon::{Decision, Rules};
 use host::Now;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
+use parking_lot::Mutex;
 use store::{Identity, MetricRecord, PolicyChange};
 
 use crate::{
@@ -180,25 +181,38 @@ pub(crate) fn count(restored: &Restored, journal: &Journal) {
     journal.counters().nameless_points.store(restored.nameless_points, Relaxed);
 }
 
-/// Stores the jobs in their order: those of one metric one after the other. Others may be taken afterwards.
+/// Stores the jobs in their order: those of one metric one after the other. Others may be taken afterwards. After a panic it
+/// goes on where it was when it is called again.
 pub(crate) async fn write_jobs(
-    jobs: Vec<Arc<FlushJob>>,
+    jobs: Arc<Mutex<VecDeque<Arc<FlushJob>>>>,
     writer: Arc<RowWriter>,
     journal: Arc<Journal>,
     memtable: Arc<Memtable>,
 ) {
-    let mut group: Vec<Arc<FlushJob>> = Vec::new();
-    let mut metrics = HashSet::new();
-    for job in jobs {
-        if group.len() == GROUP || metrics.contains(&job.metric) {
-            writer.write_after_names(std::mem::take(&mut group), &journal).await;
-            metrics.clear();
+    loop {
+        // Of a group whose writing panicked.
+        let mut group = memtable.lock().abandoned_aside();
+        if group.is_empty() {
+            group = next_group(&mut jobs.lock());
         }
+        if group.is_empty() {
+            break;
+        }
+        writer.write_after_names(group, &journal).await;
+    }
+    memtable.jobs_aside_are_stored();
+}
+
+/// The next jobs, of different metrics.
+fn next_group(jobs: &mut VecDeque<Arc<FlushJob>>) -> Vec<Arc<FlushJob>> {
+    let (mut group, mut metrics) = (Vec::new(), HashSet::new());
+    while group.len() < GROUP
+        && let Some(job) = jobs.pop_front_if(|job| !metrics.contains(&job.metric))
+    {
         metrics.insert(job.metric);
         group.push(job);
     }
-    writer.write_after_names(group, &journal).await;
-    memtable.jobs_aside_are_stored();
+    group
 }
 
 struct Replay<'a> {

@@ -77,28 +77,6 @@ impl Supervisor {
         }
     }
 
-    /// Runs work that cannot begin again. A panic ends the process: the next start finds all points in the journal.
-    pub fn run_or_exit<W: Future<Output = ()>>(
-        &self,
-        name: &'static str,
-        work: W,
-    ) -> impl Future<Output = ()> + use<W> {
-        let task = self.task(name);
-        async move {
-            let mut work = Some(work);
-            let made = task.once(&mut || work.take().expect("it is made once")).await;
-            if let Err(message) = made {
-                tracing::error!(
-                    task = name,
-                    panic = message,
-                    "a task panicked that cannot be started again; ending the process. Accepted points are in the \
-                     journal, and the next start replays it"
-                );
-                std::process::exit(1);
-            }
-        }
-    }
-
     /// Every task that ever ran.
     pub fn health(&self) -> Vec<TaskHealth> {
         let health = |task: &Arc<Task>| TaskHealth {

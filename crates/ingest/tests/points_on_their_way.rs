@@ -138,6 +138,13 @@ fn points_that_a_restart_finds_under_older_policies_are_read_before_they_are_wri
             let ingest = open(dir.path(), &driver, rules(after, method)).await;
             let on_their_way = read(&ingest, now).await;
             assert!(on_their_way[0].iter().any(|&(time, _)| time == base + 70), "{what}: {on_their_way:?}");
+            // The task that writes them panics and begins again.
+            let supervisor = ingest.supervisor();
+            supervisor.inject_panic("recovered points");
+            let panics = || supervisor.health().iter().any(|task| task.name == "recovered points" && task.panics == 1);
+            while !panics() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             driver.writes.open();
             ingest.flush().await.unwrap();
             assert_same(&read(&ingest, now).await, &on_their_way, &format!("stored: {what}"));

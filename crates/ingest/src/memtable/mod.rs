@@ -228,6 +228,11 @@ impl LockedMemtable<'_> {
         self.slots.abandoned()
     }
 
+    /// As [`LockedMemtable::abandoned`], of jobs that a recovery took and that nobody holds any more.
+    pub(crate) fn abandoned_aside(&self) -> Vec<Arc<FlushJob>> {
+        self.slots.abandoned_aside()
+    }
+
     /// Jobs that are not stored yet.
     pub(crate) fn jobs(&self) -> usize {
         self.slots.jobs()

@@ -309,6 +309,11 @@ impl Slots {
         self.jobs.values().filter(|job| Arc::strong_count(job) == 1).cloned().collect()
     }
 
+    /// As [`Slots::abandoned`], of jobs that a recovery took.
+    pub(super) fn abandoned_aside(&self) -> Vec<Arc<FlushJob>> {
+        self.jobs_aside.values().flatten().filter(|job| Arc::strong_count(job) == 1).cloned().collect()
+    }
+
     /// Lets go of a job: it is stored, and this writer's partials are these.
     pub(super) fn stored(&mut self, job: &FlushJob, partials: Option<&WriterPartials>, table: &PolicyTable) {
         if !job.is_latest {
