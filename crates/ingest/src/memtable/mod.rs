@@ -228,7 +228,7 @@ impl LockedMemtable<'_> {
         self.slots.abandoned()
     }
 
-    /// As [`LockedMemtable::abandoned`], of jobs that a recovery took and that nobody holds any more.
+    /// As [`LockedMemtable::abandoned`], of jobs that a recovery took and that no task holds any more.
     pub(crate) fn abandoned_aside(&self) -> Vec<Arc<FlushJob>> {
         self.slots.abandoned_aside()
     }
