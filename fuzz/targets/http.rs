@@ -70,6 +70,7 @@ fn server() -> SocketAddr {
             series: Arc::new(Synthetic),
             events: Arc::new(store::MemoryDriver::new()),
             limits,
+            doorkeeper: Arc::new(()),
             // More of the code is reached.
             browsers: BrowserRules { jsonp: true, ..BrowserRules::default() },
             clock: std::sync::Arc::new(host::ManualClock::at(NOW)),

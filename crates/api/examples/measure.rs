@@ -124,6 +124,7 @@ fn main() {
         series: Arc::new(Synthetic),
         events: Arc::new(store::MemoryDriver::new()),
         limits: Limits::default(),
+        doorkeeper: Arc::new(()),
         browsers: BrowserRules::default(),
         clock: Arc::new(host::ManualClock::at(NOW)),
         time_zone: jiff::tz::TimeZone::UTC,

@@ -3,7 +3,7 @@
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use host::Clock;
-use hyper::{Request, body::Incoming, http::request::Parts};
+use hyper::{Request, body::Incoming, header, http::request::Parts};
 use tokio::net::TcpListener;
 
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         Access, Answered, BrowserRules, Extension, ExtensionRequest, FailureLog, Handle, Limits, Observer, Rejection,
         RequestBody, Response, serve,
     },
-    query::{Activity, Backend, QueryTurns, Reply},
+    query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, Viewer},
     router::{Route, no_route},
 };
 
@@ -30,6 +30,8 @@ pub struct ApiOptions {
     pub events: Arc<dyn store::Events>,
     /// Limits of requests.
     pub limits: Limits,
+    /// Who sends a request.
+    pub doorkeeper: Arc<dyn Doorkeeper>,
     /// Rules for browsers.
     pub browsers: BrowserRules,
     /// The current time. Tests set their own.
@@ -58,6 +60,7 @@ pub enum Paths {
 /// Graphite over HTTP.
 pub struct Api {
     backend: Arc<Backend>,
+    doorkeeper: Arc<dyn Doorkeeper>,
     extension: Arc<dyn Extension>,
     failures: FailureLog,
 }
@@ -78,7 +81,12 @@ impl Api {
             about: options.about,
             observer: options.observer,
         };
-        Arc::new(Api { backend: Arc::new(backend), extension: options.extension, failures: FailureLog::default() })
+        Arc::new(Api {
+            backend: Arc::new(backend),
+            doorkeeper: options.doorkeeper,
+            extension: options.extension,
+            failures: FailureLog::default(),
+        })
     }
 
     /// The number of unfinished queries, for gauges.
@@ -114,16 +122,19 @@ impl Api {
     ) -> Result<Reply, Rejection> {
         let route = Route::of(&head.method, &head.uri);
         let access = match &route {
-            Some(route) => Some(route.access(&head.method)),
+            Some(route) => Some(route.access()),
             None => self.extension.access(&head.method, &head.uri),
         };
         let is_write = access.is_some_and(|access| access.is_write(&head.method));
         self.backend.browsers.check(&head, is_write)?;
         paths.check(access, &head)?;
-        if let Some(route) = route {
+        if let Some(route) = &route {
             *label = route.label;
+        }
+        let viewer = self.viewer(access, &head, peer)?;
+        if let Some(route) = route {
             let limit = self.backend.limits.query;
-            let answer = tokio::time::timeout(limit, route.answer(&self.backend, head, body)).await;
+            let answer = tokio::time::timeout(limit, route.answer(&self.backend, viewer, head, body)).await;
             return answer.unwrap_or_else(|_| Err(Rejection::TooSlow(limit.as_secs_f64())));
         }
         if access.is_some() {
@@ -133,6 +144,18 @@ impl Api {
             return Ok(self.extension.answer(request).await.into());
         }
         Err(no_route(&head.uri))
+    }
+
+    /// The sender of a request, who may do what it asks.
+    fn viewer(&self, access: Option<Access>, head: &Parts, peer: SocketAddr) -> Result<Arc<Viewer>, Rejection> {
+        if access == Some(Access::Health) {
+            return Ok(Arc::new(Viewer::everyone()));
+        }
+        let viewer = self.doorkeeper.viewer(&head.headers, peer).ok_or(Rejection::NoCredential)?;
+        match access.and_then(|access| viewer.lacks(access, &head.method)) {
+            Some(scope) => Err(Rejection::NotAllowed { name: viewer.name.clone(), scope: scope.name() }),
+            None => Ok(viewer),
+        }
     }
 
     /// Logs a rejection for which the store or the server is at fault.
@@ -188,6 +211,9 @@ impl Handle for Door {
             }
         };
         backend.browsers.protect(reply.response.headers_mut(), origin);
+        if self.api.doorkeeper.asks() {
+            reply.response.headers_mut().append(header::VARY, header::HeaderValue::from_static("Authorization"));
+        }
         record.answered = true;
         backend.observer.answered(&Answered {
             path: record.path,

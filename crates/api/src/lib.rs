@@ -17,6 +17,7 @@
 //!     series: Arc::new(NoPoints),
 //!     events: store,
 //!     limits: Limits::default(),
+//!     doorkeeper: Arc::new(()),
 //!     browsers: BrowserRules::default(),
 //!     clock: Arc::new(host::SystemClock),
 //!     time_zone: jiff::tz::TimeZone::UTC,
@@ -63,4 +64,4 @@ pub use http::{
     Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
     Observer, RequestBody, Response,
 };
-pub use query::Activity;
+pub use query::{Activity, Doorkeeper, NameScope, Scope, Viewer};

@@ -10,7 +10,7 @@ use crate::{
     carbonapi, events, find, functions,
     http::{Access, Rejection, RequestBody},
     page,
-    query::{Backend, Protocol, Query, Reply},
+    query::{Backend, Protocol, Query, Reply, Viewer},
     render, tags,
 };
 
@@ -66,17 +66,23 @@ impl Route {
     }
 
     /// What a request touches.
-    pub fn access(&self, method: &Method) -> Access {
-        if self.label == "events" && *method == Method::POST { Access::Events } else { Access::Read }
+    pub fn access(&self) -> Access {
+        if self.label == "events" { Access::Events } else { Access::Read }
     }
 
     /// Reads a request and calls its handler.
-    pub async fn answer(&self, backend: &Arc<Backend>, head: Parts, body: RequestBody) -> Result<Reply, Rejection> {
+    pub async fn answer(
+        &self,
+        backend: &Arc<Backend>,
+        viewer: Arc<Viewer>,
+        head: Parts,
+        body: RequestBody,
+    ) -> Result<Reply, Rejection> {
         if !self.methods.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Rejection::Method { path: head.uri.path().to_owned(), allow: self.methods });
         }
         let body = body.read(backend.limits.body_bytes, "http.max_body_bytes").await?;
-        let query = Query::parse(head, body).await?;
+        let query = Query::parse(viewer, head, body).await?;
         if let Some(callback) = query.callback() {
             backend.browsers.check_callback(&callback)?;
         }

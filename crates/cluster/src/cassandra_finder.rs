@@ -48,8 +48,14 @@ impl CassandraFinder {
         if globs::Matcher::new(pattern)?.is_none() {
             return Found::of(std::iter::empty());
         }
-        let nodes = self.nodes(pattern, limits)?;
-        let shown = nodes.iter().filter(|node| node.is_leaf || !leaves_only);
+        let mut nodes = self.nodes(pattern, limits)?;
+        if let Some(filter) = &limits.filter {
+            for node in &mut nodes {
+                node.is_leaf &= filter.shows_metric(&node.path);
+                node.is_branch &= filter.shows_branch(&node.path);
+            }
+        }
+        let shown = nodes.iter().filter(|node| node.is_leaf || node.is_branch && !leaves_only);
         if shown.clone().count() > limits.nodes {
             return Err(FindError::TooManyNodes { limit: limits.nodes });
         }

@@ -63,7 +63,7 @@ impl Registry {
     /// Tagged metrics are not in the tree; a pattern that has a `;` is the exact name of one.
     pub fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
         if is_tagged(pattern) {
-            return self.exact(pattern);
+            return self.exact(pattern, limits);
         }
         self.resolve(pattern, limits, false)
     }
@@ -72,15 +72,15 @@ impl Registry {
     /// or not, costs one lookup.
     pub fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
         if is_tagged(pattern) {
-            return self.exact(pattern);
+            return self.exact(pattern, limits);
         }
         if globs::is_pattern(pattern) {
             return self.resolve(pattern, limits, true);
         }
-        let found = self.exact(&globs::plain_name(pattern))?;
+        let found = self.exact(&globs::plain_name(pattern), limits)?;
         // A name that has a backslash is found as it is listed, too.
         if found.is_empty() && pattern.contains('\\') {
-            return self.exact(pattern);
+            return self.exact(pattern, limits);
         }
         Ok(found)
     }
@@ -220,10 +220,11 @@ impl Registry {
         table.add_segment(segment);
     }
 
-    fn exact(&self, name: &str) -> Result<Found, FindError> {
+    fn exact(&self, name: &str, limits: &FindLimits) -> Result<Found, FindError> {
         let mut found = Found::default();
         let hash = self.hash(name.as_bytes());
-        if let Some(id) = self.read().find(hash, name.as_bytes()) {
+        let id = self.read().find(hash, name.as_bytes()).unwrap_or(MetricId::NONE);
+        if limits.shown(name, id, false).0 != MetricId::NONE {
             found.push(name, id, false)?;
         }
         Ok(found)

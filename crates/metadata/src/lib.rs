@@ -43,7 +43,7 @@ pub use finder::Finder;
 pub use found::{Found, Node};
 pub use globs::{GlobError, is_pattern};
 pub use index::IndexStatistics;
-pub use limits::{FindError, FindLimits};
+pub use limits::{FindError, FindLimits, NameFilter};
 pub use metrics_table::{Adopted, Restored};
 pub use names::{Names, NamesMut};
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};

@@ -1,13 +1,26 @@
 //! The bounds of a find, what it has spent of them, and why it fails.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    fmt::Debug,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use globs::GlobError;
+use metric::MetricId;
 
 use crate::tag_expressions::TagError;
+
+/// The names that the caller of a find may see. Others answer as names that do not exist.
+pub trait NameFilter: Debug + Send + Sync + 'static {
+    /// Whether a metric of this name is shown.
+    fn shows_metric(&self, name: &str) -> bool;
+
+    /// Whether a branch of the tree is shown, which has a metric below.
+    fn shows_branch(&self, path: &str) -> bool;
+}
 
 /// The bounds of a find.
 #[derive(Debug, Clone)]
@@ -18,12 +31,23 @@ pub struct FindLimits {
     pub steps: u64,
     /// Set by the caller to cancel the find, which reads the flag every few microseconds.
     pub cancelled: Option<Arc<AtomicBool>>,
+    /// The names that the caller may see; all without it.
+    pub filter: Option<Arc<dyn NameFilter>>,
+}
+
+impl FindLimits {
+    /// What the caller may see of a node: its metric, its branch.
+    pub(crate) fn shown(&self, path: &str, id: MetricId, is_branch: bool) -> (MetricId, bool) {
+        let Some(filter) = &self.filter else { return (id, is_branch) };
+        let is_shown = id != MetricId::NONE && filter.shows_metric(path);
+        (if is_shown { id } else { MetricId::NONE }, is_branch && filter.shows_branch(path))
+    }
 }
 
 impl Default for FindLimits {
     /// A million nodes; a second or two of walking.
     fn default() -> FindLimits {
-        FindLimits { nodes: 1_000_000, steps: 100_000_000, cancelled: None }
+        FindLimits { nodes: 1_000_000, steps: 100_000_000, cancelled: None, filter: None }
     }
 }
 
@@ -64,7 +88,7 @@ pub enum FindError {
 
 /// How much of its limits a find has used.
 pub(crate) struct Budget<'a> {
-    limits: &'a FindLimits,
+    pub(crate) limits: &'a FindLimits,
     steps: u64,
 }
 

@@ -3,6 +3,8 @@
 //! A find looks at every tagged metric. An index over tags and values could replace that walk behind the same
 //! call, [`Registry::tagged`].
 
+use metric::MetricId;
+
 use crate::{
     found::Found,
     limits::{Budget, FindError, FindLimits},
@@ -30,7 +32,7 @@ impl Registry {
                     other => other,
                 })?;
                 let name = names.name(id);
-                if names.is_shown(id) && expressions.take(name)? {
+                if names.is_shown(id) && expressions.take(name)? && limits.shown(name, id, false).0 != MetricId::NONE {
                     found.push(name, id, false)?;
                 }
             }

@@ -8,7 +8,8 @@
 //!    another path leads to it in the same state, and is not entered again. Equal subtrees are one place,
 //!    so a pattern that matches nothing costs a walk through one host, not through all.
 //! 5. Removed metrics stay in a segment until it is built again. They do not answer, nor do branches with no others
-//!    below; where one was met, point 4 does not hold, since equal subtrees may have other metrics.
+//!    below; where one was met, point 4 does not hold, since equal subtrees may have other metrics. Names that the caller
+//!    may not see are treated like removed ones.
 
 use metric::MetricId;
 use std::collections::HashSet;
@@ -110,7 +111,8 @@ pub(crate) fn segment(
             if node.len() == 1 && !node.is_final() {
                 // Most places have one way on. Only before a dot may a path end here.
                 if node.transition(0).inp == b'.' && !leaves_only && glob.accepts(state)? {
-                    if has_metrics_below(segment, node, rank, removed, budget)? {
+                    let is_shown = budget.limits.shown(path_text(&path), MetricId::NONE, true).1;
+                    if is_shown && has_metrics_below(segment, node, rank, removed, budget)? {
                         budget.check_nodes(found.len() + 1)?;
                         found.push(path_text(&path), MetricId::NONE, true)?;
                     } else {
@@ -131,6 +133,11 @@ pub(crate) fn segment(
                 let mut is_branch = node.find_input(b'.').is_some() && (id != MetricId::NONE || !leaves_only);
                 if is_branch && !has_metrics_below(segment, node, rank, removed, budget)? {
                     (is_branch, met) = (false, met + 1);
+                }
+                if budget.limits.filter.is_some() && (id != MetricId::NONE || is_branch) {
+                    let shown = budget.limits.shown(path_text(&path), id, is_branch);
+                    met += u64::from(shown != (id, is_branch));
+                    (id, is_branch) = shown;
                 }
                 if id != MetricId::NONE || is_branch {
                     budget.check_nodes(found.len() + 1)?;
@@ -190,9 +197,11 @@ pub(crate) fn name(
     found: &mut Found,
 ) -> Result<(), FindError> {
     let mut state = glob.start;
+    let limits = budget.limits;
+    let is_shown_branch = |path: &str| limits.shown(path, MetricId::NONE, true).1;
     budget.spend(1)?;
     for (at, byte) in name.bytes().enumerate() {
-        if byte == b'.' && !leaves_only && glob.accepts(state)? {
+        if byte == b'.' && !leaves_only && glob.accepts(state)? && is_shown_branch(&name[..at]) {
             found.push_unless_last(&name[..at], MetricId::NONE, true)?;
         }
         match glob.next(state, byte)? {
@@ -201,7 +210,7 @@ pub(crate) fn name(
         }
     }
     budget.spend(name.len() as u64 / 4)?;
-    if glob.accepts(state)? {
+    if glob.accepts(state)? && limits.shown(name, id, false).0 != MetricId::NONE {
         found.push_unless_last(name, id, false)?;
     }
     Ok(())

@@ -71,6 +71,7 @@ impl Extension for Admin {
         let path = trimmed(uri);
         PATHS.iter().any(|(_, known)| *known == path).then(|| match path {
             "/ready" | "/healthy" => Access::Health,
+            "/metrics" => Access::Metrics,
             "/ingest" => Access::Write,
             _ => Access::Admin,
         })

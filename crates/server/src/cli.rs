@@ -39,6 +39,8 @@ pub enum Command {
     Repair(RepairOptions),
     /// Delete metrics with all their points from a running server
     Delete(DeleteOptions),
+    /// Add, list and revoke the tokens that HTTP clients send
+    Token(TokenOptions),
     /// Show, apply or check the tables in Cassandra
     Schema(SchemaOptions),
     /// Load and measure any Graphite server, by its addresses
@@ -284,6 +286,64 @@ impl DeleteOptions {
     pub fn overrides(&self) -> Overrides {
         self.server.overrides()
     }
+}
+
+/// Options of `plumbago token`.
+#[derive(Args)]
+pub struct TokenOptions {
+    /// The action.
+    #[command(subcommand)]
+    pub action: TokenAction,
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// The file of tokens [default: http.tokens of the settings]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub file: Option<String>,
+}
+
+impl TokenOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Overrides {
+        given([("http.tokens", "--file", &self.file)])
+    }
+}
+
+/// Actions on the file of tokens.
+#[derive(Subcommand)]
+pub enum TokenAction {
+    /// Add a token and print it; the file keeps its hash alone
+    Add(TokenAddOptions),
+    /// List names, scopes and visible metrics
+    List,
+    /// Remove a token; a running server follows within rules.reload_every
+    Revoke(TokenRevokeOptions),
+}
+
+/// Options of `plumbago token add`.
+#[derive(Args)]
+pub struct TokenAddOptions {
+    /// A name for messages, such as the client's
+    pub name: String,
+    /// What it allows: read, write, events, admin; several with commas
+    #[arg(long = "scope", value_name = "SCOPE,…", value_delimiter = ',', default_value = "read")]
+    pub scopes: Vec<String>,
+    /// Shows metrics whose names begin like this alone, such as 'servers.web.'; may be given several times
+    #[arg(long = "prefix", value_name = "PREFIX")]
+    pub prefixes: Vec<String>,
+    /// Shows tagged metrics that have all of these tags, such as 'tenant=blue'; may be given several times
+    #[arg(long = "tag", value_name = "TAG=VALUE")]
+    pub tags: Vec<String>,
+    /// Adds a user for a proxy (http.proxies), without a token
+    #[arg(long)]
+    pub user: bool,
+}
+
+/// Options of `plumbago token revoke`.
+#[derive(Args)]
+pub struct TokenRevokeOptions {
+    /// The token's name
+    pub name: String,
 }
 
 /// Options of `plumbago schema`.

@@ -24,7 +24,10 @@ fn exposed(settings: &Settings) -> Vec<Exposed> {
         ("http", listen.http.clone(), "read and write metrics and events"),
         ("admin", admin, "delete metrics, make backups and read the server's state"),
     ];
-    let open = all.into_iter().filter_map(|(key, address, rights)| Some(Exposed { key, address: address?, rights }));
+    // Tokens guard HTTP.
+    let asks = |key: &str| settings.http.tokens.is_some() && matches!(key, "http" | "admin");
+    let open = all.into_iter().filter(|(key, ..)| !asks(key));
+    let open = open.filter_map(|(key, address, rights)| Some(Exposed { key, address: address?, rights }));
     open.filter(|exposed| !exposed.address.is_loopback()).collect()
 }
 
@@ -33,6 +36,11 @@ fn exposed(settings: &Settings) -> Vec<Exposed> {
 /// # Errors
 /// There are such listeners, and `listen.insecure` does not allow them.
 pub fn check(settings: &Settings) -> Result<(), String> {
+    if settings.http.tokens.is_some() && settings.listen.http.as_ref().is_some_and(|http| !http.is_loopback()) {
+        tracing::warn!(
+            "tokens and points travel unencrypted at listen.http: let a proxy with TLS stand before other networks"
+        );
+    }
     let exposed = exposed(settings);
     if settings.listen.insecure {
         for Exposed { key, address, rights } in exposed {
@@ -47,7 +55,7 @@ pub fn check(settings: &Settings) -> Result<(), String> {
     for Exposed { key, address, rights } in exposed {
         text += &format!("  listen.{key} = \"{address}\": everyone there can {rights}\n");
     }
-    text += "listen on 127.0.0.1 instead; or, if everyone who reaches these addresses may do that, say so with --insecure \
+    text += "listen on 127.0.0.1 instead; or, for HTTP, name a file of tokens (http.tokens, `plumbago token add`); or, if everyone who reaches these addresses may do that, say so with --insecure \
              (listen.insecure = true, PLUMBAGO_LISTEN_INSECURE=true). docs/security.md has more";
     Err(text)
 }
@@ -75,6 +83,8 @@ mod tests {
         check("line = 'off'\nhttp = '10.0.0.1:80'", &["http"]);
         check("http = '10.0.0.1:80'\nadmin = '10.0.0.1:80'", &["http", "admin"]);
         check("admin = '[::]:81'", &["admin"]);
+        check("http = '10.0.0.1:80'\n[http]\ntokens = 'x'", &[]);
+        check("line = ':2003'\nhttp = '10.0.0.1:80'\n[http]\ntokens = 'x'", &["line"]);
         check("protobuf = '[::]:81'\ninsecure = true", &["protobuf"]);
     }
 

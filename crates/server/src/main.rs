@@ -29,6 +29,7 @@ mod settings;
 mod status;
 mod stop;
 mod timed;
+mod tokens;
 mod trash;
 mod upkeep;
 
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve::serve(&options, &host).map(|()| ExitCode::SUCCESS),
-        Command::CheckConfig(options) => commands::check_config(&options, &*host.disk),
+        Command::CheckConfig(options) => commands::check_config(&options, &host.disk),
         Command::Explain(options) => commands::explain(&options, &*host.disk),
         Command::Flush(options) => commands::flush(&options, &*host.disk),
         Command::Backup(options) => commands::backup(&options, &host),
@@ -55,6 +56,7 @@ fn main() -> ExitCode {
         Command::Verify(options) => commands::verify(&options, &host),
         Command::Repair(options) => commands::repair(&options, &host),
         Command::Delete(options) => commands::delete(&options, &*host.disk),
+        Command::Token(options) => commands::token(&options, &host),
         Command::Schema(options) => commands::schema(&options, &host),
         Command::Bench(options) => bench::run(options).map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Settings(options) => commands::settings(&options, &*host.disk),

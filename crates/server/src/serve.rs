@@ -33,6 +33,7 @@ use crate::{
     self_metrics::SelfMetrics,
     settings::{Fsync, IdleAfter, Settings},
     stop::{Running, Signals},
+    tokens::{self, Tokens},
     trash::Emptying,
     upkeep::{self, Idle, Newest},
 };
@@ -57,6 +58,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let descriptors = Descriptors::of_this_process(settings.data.reserved_files, settings.http.max_connections);
     let (rules, warnings) = files.rules()?;
     warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
+    let tokens = tokens::open(&settings, &host.disk)?;
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
     let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host, damage: DamageLog::new() };
     let Some(node) = signals.interrupt(Node::open(opening)).await else { return Ok(()) };
@@ -81,7 +83,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
-    let mut listeners = listen(&settings, &node, &budget, descriptors, &metrics, &readiness, host).await?;
+    let listening = Listening { settings: &settings, node: &node, budget: &budget, descriptors, tokens: &tokens, host };
+    let mut listeners = listen(listening, &metrics, &readiness).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return Ok(());
     }
@@ -118,15 +121,22 @@ fn health(settings: &Settings, node: &Node, host: &Host) -> Arc<Health> {
     }))
 }
 
-async fn listen(
-    settings: &Settings,
-    node: &Node,
-    budget: &ReceiveBudget,
+/// What the listeners serve, and within which bounds.
+struct Listening<'a> {
+    settings: &'a Settings,
+    node: &'a Node,
+    budget: &'a ReceiveBudget,
     descriptors: Descriptors,
+    tokens: &'a Tokens,
+    host: &'a Host,
+}
+
+async fn listen(
+    listening: Listening<'_>,
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
-    host: &Host,
 ) -> anyhow::Result<Listeners> {
+    let Listening { settings, node, budget, descriptors, tokens, host } = listening;
     let mut listeners = Listeners::new();
     listeners.receive(settings, &node.ingest, budget, descriptors, metrics).await?;
     let http = listeners.bind_http(settings).await?;
@@ -157,6 +167,7 @@ async fn listen(
         series: node.ingest.series(),
         events: node.events.clone(),
         limits: api::Limits { connections: descriptors.http as usize, ..query_limits(settings) },
+        doorkeeper: tokens.doorkeeper.clone(),
         browsers: BrowserRules {
             hosts: settings.http.hosts.0.clone(),
             origins: settings.http.cors_origins.clone().map_or_else(Vec::new, |origins| origins.0),
@@ -169,6 +180,10 @@ async fn listen(
         observer: metrics.clone(),
     });
     metrics.scrape_queries(&api);
+    if let Some(watcher) = tokens.watcher.clone() {
+        let every = settings.rules.reload_every;
+        tokio::spawn(node.ingest.supervisor().run("token watch", move || watcher.clone().follow(every)));
+    }
     http.into_iter().for_each(|(listener, paths)| listeners.serve(listener, paths, api.clone()));
     Ok(listeners)
 }

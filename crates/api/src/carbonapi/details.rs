@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use metadata::FindLimits;
 use metric::{Policy, Timestamp};
 
 use super::formats::check_format;
@@ -11,7 +12,7 @@ use crate::{
         protobuf,
         python::write_int,
     },
-    find::{is_cancelled, names_work},
+    find::{is_cancelled, is_shown, names_work},
     http::{Chunks, Rejection, respond, uncached_head},
     query::{Backend, Protocol, Query, Reply},
 };
@@ -21,7 +22,7 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
     check_format(query)?;
     let (protocol, style) = (query.protocol, query.json_style());
     names_work(backend, query, move |backend, limits, coding, permit| {
-        let details = Details::read(backend, protocol, style, || is_cancelled(limits))?;
+        let details = Details::read(backend, protocol, style, limits)?;
         let content_type = protocol.map_or("application/json", Protocol::content_type);
         Ok(respond(uncached_head(content_type), Arc::new(details), coding, permit))
     })
@@ -52,7 +53,7 @@ impl Details {
         backend: &Backend,
         protocol: Option<Protocol>,
         style: JsonStyle,
-        cancelled: impl Fn() -> bool,
+        limits: &FindLimits,
     ) -> Result<Details, Rejection> {
         backend.finder.has_all()?;
         // `Registry::all` holds the lock of the names, so the policies are read after it.
@@ -60,10 +61,13 @@ impl Details {
         let limit = backend.limits.response_bytes;
         let mut bytes = 0;
         backend.registry.all(|id, name| {
+            if !is_shown(limits, name) {
+                return true;
+            }
             bytes += name.len() + METRIC_BYTES;
             text.push_str(name);
             ends.push((id, text.len()));
-            bytes <= limit && !(ends.len().is_multiple_of(METRICS_PER_CHUNK) && cancelled())
+            bytes <= limit && !(ends.len().is_multiple_of(METRICS_PER_CHUNK) && is_cancelled(limits))
         });
         if bytes > limit {
             return Err(Rejection::response_too_large(format!("more than {limit}"), limit));

@@ -24,14 +24,14 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
     let (mut all, mut heads, mut cost) = (Vec::new(), Vec::new(), Cost::default());
     for Group { start, stop, expressions, names } in groups(fetches)? {
         let times = Times { now, from: start.min(stop), until: start.max(stop) };
-        let request = Arc::new(RenderRequest::for_paths(backend, names, times));
+        let request = Arc::new(RenderRequest::for_paths(backend, query, names, times));
         let evaluated = evaluate(backend, &request, cost).await?;
         cost = evaluated.cost;
         for mut series in evaluated.series {
             if let Some(expression) = expressions.get(&*series.path_expression) {
                 series.path_expression = expression.as_str().into();
             }
-            heads.push(FetchHead::of(&backend.registry, &series, start, stop));
+            heads.push(FetchHead::of(&backend.registry, &query.viewer, &series, start, stop));
             all.push(series);
         }
     }

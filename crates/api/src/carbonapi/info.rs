@@ -39,7 +39,10 @@ pub(crate) async fn info(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
     }
     let mut metrics = Vec::with_capacity(names.len());
     for name in &names {
-        metrics.push((name.as_str(), policy(backend, name).ok_or_else(|| Rejection::NoSuchMetric(name.clone()))?));
+        metrics.push((
+            name.as_str(),
+            query.viewer.policy(&backend.registry, name).ok_or_else(|| Rejection::NoSuchMetric(name.clone()))?,
+        ));
     }
     let mut out = Vec::new();
     let content_type = match query.protocol {
@@ -62,15 +65,6 @@ pub(crate) async fn info(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
         }
     };
     Ok(Reply::short(StatusCode::OK, content_type, out))
-}
-
-fn policy(backend: &Backend, name: &str) -> Option<Arc<Policy>> {
-    let policy = {
-        let names = backend.registry.read();
-        let id = names.find(backend.registry.hash(name.as_bytes()), name.as_bytes())?;
-        names.policy_id(id)
-    };
-    Some(backend.registry.policy(policy))
 }
 
 /// Carbon's name of the aggregation method, with an initial capital as in go-carbon.

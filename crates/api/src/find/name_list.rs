@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use metadata::Registry;
+use metadata::{FindLimits, Registry};
 
-use super::work::{is_cancelled, names_work};
+use super::work::{is_cancelled, is_shown, names_work};
 use crate::{
     encode::{
         json::{JsonStyle, json_string},
@@ -24,7 +24,7 @@ pub(crate) async fn all_names(backend: &Arc<Backend>, query: &Query, format: Lis
     names_work(backend, query, move |backend, limits, coding, permit| {
         backend.finder.has_all()?;
         let limit = backend.limits.response_bytes;
-        let names = NameList::new(format, limit).filled(&backend.registry, || is_cancelled(limits));
+        let names = NameList::new(format, limit).filled(&backend.registry, limits);
         let names = names.map_err(|given| Rejection::response_too_large(format!("more than {given}"), limit))?;
         Ok(respond(head(names.content_type()), Arc::new(names), coding, permit))
     })
@@ -69,14 +69,17 @@ impl NameList {
         }
     }
 
-    /// Adds every name. The error is the limit, when the names exceed it.
-    pub fn filled(mut self, registry: &Registry, cancelled: impl Fn() -> bool) -> Result<NameList, usize> {
+    /// Adds every name that the sender sees. The error is the limit, when the names exceed it.
+    pub fn filled(mut self, registry: &Registry, limits: &FindLimits) -> Result<NameList, usize> {
         let mut bytes = 2;
         registry.all(|_, name| {
+            if !is_shown(limits, name) {
+                return true;
+            }
             bytes += name.len() + PUNCTUATION;
             self.text.push_str(name);
             self.ends.push(self.text.len());
-            bytes <= self.limit && !(self.ends.len().is_multiple_of(NAMES_PER_CHUNK) && cancelled())
+            bytes <= self.limit && !(self.ends.len().is_multiple_of(NAMES_PER_CHUNK) && is_cancelled(limits))
         });
         if bytes > self.limit { Err(self.limit) } else { Ok(self) }
     }

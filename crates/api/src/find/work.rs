@@ -22,9 +22,14 @@ pub(crate) async fn names_work(
     let permit = backend.turns.wait().await?;
     let cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = CancelOnDrop(cancelled.clone());
-    let (backend, coding) = (backend.clone(), query.coding());
-    let limits = FindLimits { nodes: backend.limits.find_results, cancelled: Some(cancelled), ..FindLimits::default() };
-    Ok(blocking(move || work(&backend, &limits, coding, permit)).await?.into())
+    let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
+    let nodes = backend.limits.find_results;
+    let work = move || {
+        let filter = viewer.nodes(&*backend.finder)?;
+        let limits = FindLimits { nodes, cancelled: Some(cancelled), filter, ..FindLimits::default() };
+        work(&backend, &limits, coding, permit)
+    };
+    Ok(blocking(work).await?.into())
 }
 
 /// Finds one of several patterns, and subtracts its nodes from `left`, the limits of the next patterns.
@@ -46,6 +51,11 @@ pub(crate) fn find_next(
 pub(crate) fn check_patterns(backend: &Backend, patterns: &[impl AsRef<str>]) -> Result<(), Rejection> {
     let bytes = patterns.iter().map(|pattern| pattern.as_ref().len()).sum();
     backend.check_target_bytes("the bytes of the patterns are", bytes)
+}
+
+/// Whether the sender sees a metric.
+pub(crate) fn is_shown(limits: &FindLimits, name: &str) -> bool {
+    limits.filter.as_ref().is_none_or(|filter| filter.shows_metric(name))
 }
 
 /// Whether the client has disconnected.

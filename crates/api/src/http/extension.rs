@@ -25,12 +25,14 @@ pub struct ExtensionRequest {
 pub enum Access {
     /// Whether the server works; nothing of its contents.
     Health,
-    /// Names, points and events, to read.
+    /// Names and points, to read.
     Read,
     /// Points, to store.
     Write,
-    /// Events, to store.
+    /// Events, to read or to store.
     Events,
+    /// The server's own metrics, to read.
+    Metrics,
     /// The server itself: its state, deletion, backups.
     Admin,
 }
@@ -39,15 +41,15 @@ impl Access {
     /// Whether the request changes something.
     pub fn is_write(self, method: &Method) -> bool {
         match self {
-            Access::Health | Access::Read => false,
-            Access::Write | Access::Events => true,
-            Access::Admin => method != Method::GET && method != Method::HEAD,
+            Access::Health | Access::Read | Access::Metrics => false,
+            Access::Write => true,
+            Access::Events | Access::Admin => method != Method::GET && method != Method::HEAD,
         }
     }
 
     /// Whether the path is one of administration, which may have an address of its own.
     pub fn is_administration(self) -> bool {
-        matches!(self, Access::Health | Access::Admin)
+        matches!(self, Access::Health | Access::Metrics | Access::Admin)
     }
 }
 

@@ -65,6 +65,19 @@ pub(crate) enum Rejection {
          by a name of their own"
     )]
     ForeignHost(String),
+    /// No valid credential.
+    #[error(
+        "this server asks for a token: send it as 'Authorization: Bearer TOKEN', or as a password with any user name"
+    )]
+    NoCredential,
+    /// A valid credential that does not allow this.
+    #[error("{name} does not have the scope '{scope}', which this request needs")]
+    NotAllowed {
+        /// The credential's name.
+        name: String,
+        /// The scope.
+        scope: &'static str,
+    },
     /// A page of another site sends a write.
     #[error("a page of another site may not write here")]
     CrossSite,
@@ -158,7 +171,8 @@ impl Rejection {
             | Rejection::Administration(_)
             | Rejection::OnlyAdministration(_) => StatusCode::NOT_FOUND,
             Rejection::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
-            Rejection::CrossSite => StatusCode::FORBIDDEN,
+            Rejection::CrossSite | Rejection::NotAllowed { .. } => StatusCode::FORBIDDEN,
+            Rejection::NoCredential => StatusCode::UNAUTHORIZED,
             Rejection::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
             Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
@@ -180,6 +194,10 @@ impl Rejection {
         match self {
             Rejection::Method { allow, .. } => {
                 headers.insert(header::ALLOW, header::HeaderValue::from_static(allow));
+            }
+            Rejection::NoCredential => {
+                let challenge = header::HeaderValue::from_static("Basic realm=\"plumbago\", charset=\"UTF-8\"");
+                headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
             Rejection::Busy(_) => {
                 headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));

@@ -30,15 +30,17 @@ pub(crate) async fn version(_: &Arc<Backend>, _: &Query) -> Result<Reply, Reject
 }
 
 /// `GET /`: the addresses for relays and Grafana, and a form that draws a target.
-pub(crate) async fn start(backend: &Arc<Backend>, _: &Query) -> Result<Reply, Rejection> {
+pub(crate) async fn start(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let about: String = backend
         .about
         .iter()
         .map(|(what, text)| format!("<dt>{}</dt><dd>{}</dd>\n  ", escaped(what), escaped(text)))
         .collect();
-    let page = include_str!("page.html")
-        .replace("{{metrics}}", &grouped(backend.registry.len() as u64))
-        .replace("{{about}}", &about);
+    let metrics = match query.viewer.names {
+        None => grouped(backend.registry.len() as u64),
+        Some(_) => format!("those that {} may see", escaped(&query.viewer.name)),
+    };
+    let page = include_str!("page.html").replace("{{metrics}}", &metrics).replace("{{about}}", &about);
     let mut reply = Reply::short(StatusCode::OK, HTML, page);
     let headers = reply.response.headers_mut();
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));

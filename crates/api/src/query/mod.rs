@@ -8,6 +8,7 @@ mod protocol;
 mod reply;
 mod times;
 mod turns;
+mod viewer;
 mod work;
 
 pub(crate) use backend::Backend;
@@ -17,4 +18,5 @@ pub(crate) use reply::Reply;
 pub(crate) use times::{Times, event_span, find_times, zone};
 pub use turns::Activity;
 pub(crate) use turns::QueryTurns;
+pub use viewer::{Doorkeeper, NameScope, Scope, Viewer};
 pub(crate) use work::{CancelOnDrop, blocking, is_invalid_pattern};

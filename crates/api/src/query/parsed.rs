@@ -1,9 +1,11 @@
 //! A request to Graphite's API, parsed.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, header, http::request::Parts};
 
-use super::protocol::Protocol;
+use super::{protocol::Protocol, viewer::Viewer};
 use crate::{
     encode::json::JsonStyle,
     http::{Coding, Parameters, Rejection},
@@ -11,6 +13,8 @@ use crate::{
 
 /// A request to Graphite's API, with its whole body.
 pub(crate) struct Query {
+    /// Who sends it.
+    pub viewer: Arc<Viewer>,
     /// Method.
     pub method: Method,
     /// Path without a final slash.
@@ -27,7 +31,7 @@ pub(crate) struct Query {
 
 impl Query {
     /// Parses a request.
-    pub async fn parse(head: Parts, body: Bytes) -> Result<Query, Rejection> {
+    pub async fn parse(viewer: Arc<Viewer>, head: Parts, body: Bytes) -> Result<Query, Rejection> {
         let path = head.uri.path();
         let path = path.strip_suffix('/').unwrap_or(path).to_owned();
         let is_v3 = Protocol::is_v3(head.uri.query(), &head.headers);
@@ -36,7 +40,7 @@ impl Query {
         let parameters = Parameters::read(head.uri.query(), &head.headers, form).await?;
         let named = || parameters.last("format").and_then(Protocol::named);
         let protocol = if is_v3 { Some(Protocol::V3) } else { named() };
-        Ok(Query { method: head.method, path, headers: head.headers, parameters, body, protocol })
+        Ok(Query { viewer, method: head.method, path, headers: head.headers, parameters, body, protocol })
     }
 
     /// Whether the body is a message of carbonapi's version 3, for paths that take one.

@@ -119,7 +119,7 @@ impl Evaluation {
     fn new(backend: &Arc<Backend>, request: &Arc<RenderRequest>, cancelled: Arc<AtomicBool>, cost: Cost) -> Evaluation {
         Evaluation {
             request: request.clone(),
-            paths: Arc::new(ResolvedPaths::new(backend.clone(), request.from_front_end, cancelled)),
+            paths: Arc::new(ResolvedPaths::new(backend.clone(), request, cancelled)),
             expressions: Vec::new(),
             data: Data::new(),
             cost,
@@ -147,6 +147,10 @@ impl Evaluation {
     async fn read_events(&mut self, fetches: Vec<EventFetch>) -> Result<(), Rejection> {
         let backend = self.paths.backend.clone();
         for fetch in fetches {
+            if !self.request.viewer.sees_events() {
+                self.data.put_events(fetch, Vec::new());
+                continue;
+            }
             let filter = match &fetch.tags {
                 EventTags::All(tags) => Some(TagFilter::new(tags.iter().map(String::as_str), SetOf::All)),
                 EventTags::Any => None,

@@ -37,8 +37,8 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
             let response = blocking(move || {
                 let series = consolidated(&output, &request, series);
                 let NumberOutput { entry, options } = output;
-                let (registry, times) = (&*inner.registry, &request.times);
-                let format = (entry.make)(FormatInput { options, registry, times, series: &series });
+                let (registry, viewer, times) = (&*inner.registry, &*request.viewer, &request.times);
+                let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series });
                 respond_series(format, series, inner.limits.response_bytes, coding, permit)
             });
             Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 }

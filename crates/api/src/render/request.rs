@@ -1,5 +1,7 @@
 //! A request to `/render`, read from its parameters.
 
+use std::sync::Arc;
+
 use graph::GraphType;
 use hyper::HeaderMap;
 use jiff::tz::TimeZone;
@@ -11,7 +13,7 @@ use super::{
 use crate::{
     encode::{json::JsonStyle, python},
     http::{Parameters, Rejection},
-    query::{Backend, Query, Times, zone},
+    query::{Backend, Query, Times, Viewer, zone},
 };
 
 /// Seconds a browser may keep an answer: graphite-web's `DEFAULT_CACHE_DURATION`.
@@ -20,6 +22,8 @@ const CACHE_SECONDS: i64 = 60;
 /// The series that a client requests.
 #[derive(Debug, Clone)]
 pub(crate) struct RenderRequest {
+    /// Who sends it.
+    pub viewer: Arc<Viewer>,
     /// The targets that are not blank.
     pub targets: Vec<String>,
     /// The time span, and the current time.
@@ -93,6 +97,7 @@ impl RenderCall {
             return Err(invalid("maxDataPoints must be at least 1".to_owned()));
         }
         let request = RenderRequest {
+            viewer: query.viewer.clone(),
             targets,
             times,
             zone,
@@ -181,8 +186,9 @@ impl RenderRequest {
     }
 
     /// Names and globs from a program, with defaults for everything else.
-    pub fn for_paths(backend: &Backend, paths: Vec<String>, times: Times) -> RenderRequest {
+    pub fn for_paths(backend: &Backend, query: &Query, paths: Vec<String>, times: Times) -> RenderRequest {
         RenderRequest {
+            viewer: query.viewer.clone(),
             targets: paths,
             times,
             zone: backend.time_zone.clone(),

@@ -8,9 +8,10 @@ use std::{
     },
 };
 
-use metadata::{FindError, FindLimits, Found, Matcher, TagError, TagExpressions};
+use metadata::{FindError, FindLimits, Found, Matcher, NameFilter, TagError, TagExpressions};
 use render::{Argument, Expression, PythonRegex};
 
+use super::request::RenderRequest;
 use crate::{
     http::Rejection,
     query::{Backend, is_invalid_pattern},
@@ -21,14 +22,16 @@ pub(super) struct ResolvedPaths {
     /// The sources of names and points.
     pub backend: Arc<Backend>,
     from_front_end: bool,
+    filter: Option<Arc<dyn NameFilter>>,
     cancelled: Arc<AtomicBool>,
     found: Mutex<HashMap<Arc<str>, Found>>,
 }
 
 impl ResolvedPaths {
     /// No path yet. `cancelled` tells that the client disconnected.
-    pub fn new(backend: Arc<Backend>, from_front_end: bool, cancelled: Arc<AtomicBool>) -> ResolvedPaths {
-        ResolvedPaths { backend, from_front_end, cancelled, found: Mutex::default() }
+    pub fn new(backend: Arc<Backend>, request: &RenderRequest, cancelled: Arc<AtomicBool>) -> ResolvedPaths {
+        let (from_front_end, filter) = (request.from_front_end, request.viewer.metrics());
+        ResolvedPaths { backend, from_front_end, filter, cancelled, found: Mutex::default() }
     }
 
     /// Whether the client has disconnected.
@@ -46,6 +49,7 @@ impl ResolvedPaths {
         let limits = FindLimits {
             nodes: self.backend.limits.series,
             cancelled: Some(self.cancelled.clone()),
+            filter: self.filter.clone(),
             ..FindLimits::default()
         };
         let Backend { registry, finder, .. } = &*self.backend;

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use api::{Answered, Api, ApiOptions, BrowserRules, Extension, Limits, Observer, Paths};
+use api::{Answered, Api, ApiOptions, BrowserRules, Doorkeeper, Extension, Limits, Observer, Paths};
 use metadata::Registry;
 use metric::{Aggregation, Policy, Timestamp};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
@@ -129,6 +129,7 @@ pub struct Setup {
     pub limits: Limits,
     pub browsers: BrowserRules,
     pub paths: Paths,
+    pub doorkeeper: Arc<dyn Doorkeeper>,
     pub series: Option<Arc<dyn SeriesSource>>,
     pub extension: Arc<dyn Extension>,
 }
@@ -141,6 +142,7 @@ impl Setup {
             // graphite-web's recorded answers have it.
             browsers: BrowserRules { jsonp: true, ..BrowserRules::default() },
             paths: Paths::All,
+            doorkeeper: Arc::new(()),
             series: None,
             extension: Arc::new(()),
         }
@@ -160,6 +162,7 @@ impl Setup {
             events: Arc::new(store::MemoryDriver::new()),
             limits: self.limits,
             browsers: self.browsers,
+            doorkeeper: self.doorkeeper,
             clock: Arc::new(host::ManualClock::at(NOW)),
             time_zone: jiff::tz::TimeZone::UTC,
             about: vec![("Relays".to_owned(), "lines to <here>:2003".to_owned())],

@@ -1,17 +1,18 @@
 //! `plumbago check-config`: are the settings and carbon's files valid?
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use host::Disk;
 
-use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, exposure, output::print};
+use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, exposure, output::print, tokens};
 
 /// Prints every problem; fails if there is any.
-pub fn check_config(options: &CheckOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode> {
+pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Result<ExitCode> {
     let mut problems = Vec::new();
-    let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), disk)? {
+    let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), &**disk)? {
         Ok(settings) => {
             problems.extend(exposure::check(&settings).err());
+            problems.extend(tokens::open(&settings, disk).err().map(|error| format!("{error:#}")));
             settings.rules.conf_dir
         }
         Err(found) => {
@@ -19,7 +20,7 @@ pub fn check_config(options: &CheckOptions, disk: &dyn Disk) -> anyhow::Result<E
             options.conf_dir.conf_dir.clone().map(PathBuf::from)
         }
     };
-    match CarbonFiles::read(disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
+    match CarbonFiles::read(&**disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
         Ok((_, warnings)) => warnings.iter().for_each(|warning| print(&format!("warning: {warning}\n"))),
         Err(error) => problems.push(format!("{error:#}")),
     }

@@ -9,6 +9,7 @@ mod flush;
 mod repair;
 mod schema;
 mod settings;
+mod token;
 
 pub use backup::{backup, restore, verify};
 pub use check_config::check_config;
@@ -18,3 +19,4 @@ pub use flush::flush;
 pub use repair::repair;
 pub use schema::schema;
 pub use settings::settings;
+pub use token::token;

@@ -1,8 +1,10 @@
 //! Who may reach the listeners, as settings: the address of administration, host names, origins.
 
 use api::AllowedHosts;
+use hyper::header::HeaderName;
 
 use super::kinds::{Address, Kind, Optional, must_be};
+use crate::tokens::Proxies;
 
 /// Where administration is answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,6 +105,47 @@ impl Kind for Origins {
 impl Optional for Origins {
     const TAKES_OR_OFF: &'static str =
         "origins such as \"https://grafana.example.org,http://localhost:3000\", or \"off\"";
+}
+
+impl Kind for Proxies {
+    const TAKES: &'static str = "addresses and networks such as \"10.0.0.5,10.1.0.0/16\"";
+
+    fn read(text: &str) -> Result<Proxies, String> {
+        Proxies::read(text).ok_or_else(|| must_be::<Proxies>(text))
+    }
+
+    fn write(&self) -> String {
+        Proxies::write(self)
+    }
+}
+
+impl Optional for Proxies {
+    const TAKES_OR_OFF: &'static str = "addresses and networks such as \"10.0.0.5,10.1.0.0/16\", or \"off\"";
+}
+
+/// The name of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderNameText(String);
+
+impl std::ops::Deref for HeaderNameText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Kind for HeaderNameText {
+    const TAKES: &'static str = "the name of a header such as \"X-WEBAUTH-USER\"";
+
+    fn read(text: &str) -> Result<HeaderNameText, String> {
+        let is_name = text.parse::<HeaderName>().is_ok();
+        if is_name { Ok(HeaderNameText(text.to_owned())) } else { Err(must_be::<HeaderNameText>(text)) }
+    }
+
+    fn write(&self) -> String {
+        self.0.clone()
+    }
 }
 
 #[cfg(test)]

@@ -10,11 +10,12 @@ use store_cassandra::{Consistency, Indexes};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
-    doors::{AdminAddress, HostNames, Origins},
+    doors::{AdminAddress, HeaderNameText, HostNames, Origins},
     idle_after::IdleAfter,
     kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
     prefix_limits::PrefixLimits,
 };
+use crate::tokens::Proxies;
 
 /// One setting, as documentation and loaders see it.
 pub struct Definition {
@@ -311,6 +312,14 @@ settings! {
         /// Origins of web pages that may read answers (CORS), such as "https://grafana.example.org". Not at an admin address of
         /// its own.
         cors_origins: Option<Origins> = "off";
+        /// File of tokens, which `plumbago token` writes: then every request needs one, except /healthy and /ready. It is sent as
+        /// "Authorization: Bearer TOKEN" or as a password with any user name. Read again every rules.reload_every and at SIGHUP.
+        tokens: Option<PathBuf> = "off";
+        /// Addresses of proxies that have asked their users for a login, such as "10.0.0.5,10.1.0.0/16": a request from there may
+        /// name its user in proxy_header. The file of tokens says what each user may do (`plumbago token add --user`).
+        proxies: Option<Proxies> = "off";
+        /// The header in which these proxies name the user. They must remove it from what clients send.
+        proxy_header: HeaderNameText = "X-WEBAUTH-USER";
         /// Whether the parameter jsonp makes an answer a call of that function, which web pages of every origin can read.
         jsonp: bool = "false";
     }

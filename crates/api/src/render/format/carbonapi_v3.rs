@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     encode::protobuf,
-    query::{Protocol, Times},
+    query::{Protocol, Times, Viewer},
 };
 
 /// The format, with the head of each series.
@@ -18,8 +18,8 @@ pub(crate) struct CarbonapiV3(pub Vec<FetchHead>);
 
 /// Makes the format. All series get the times of the request.
 pub(super) fn make(input: FormatInput<'_>) -> Box<dyn Format> {
-    let FormatInput { registry, times: &Times { from, until, .. }, series, .. } = input;
-    Box::new(CarbonapiV3(series.iter().map(|series| FetchHead::of(registry, series, from, until)).collect()))
+    let FormatInput { registry, viewer, times: &Times { from, until, .. }, series, .. } = input;
+    Box::new(CarbonapiV3(series.iter().map(|series| FetchHead::of(registry, viewer, series, from, until)).collect()))
 }
 
 impl Format for CarbonapiV3 {
@@ -52,13 +52,15 @@ pub(crate) struct FetchHead {
 impl FetchHead {
     /// The fields of a series: from the policy of a metric, as go-carbon reads them from the whisper file; otherwise from
     /// the function that produced the series.
-    pub fn of(registry: &Registry, series: &Series, request_start: i64, request_stop: i64) -> FetchHead {
-        let name = series.name.as_bytes();
-        let policy = {
-            let names = registry.read();
-            names.find(registry.hash(name), name).map(|id| names.policy_id(id))
-        };
-        let (consolidation, x_files_factor) = match policy.map(|policy| registry.policy(policy)) {
+    pub fn of(
+        registry: &Registry,
+        viewer: &Viewer,
+        series: &Series,
+        request_start: i64,
+        request_stop: i64,
+    ) -> FetchHead {
+        // A function may have given the series the name of any metric.
+        let (consolidation, x_files_factor) = match viewer.policy(registry, &series.name) {
             Some(policy) => (known_to_carbonapi(policy.aggregation), policy.x_files_factor),
             None => (series.consolidation.name(), series.x_files_factor),
         };

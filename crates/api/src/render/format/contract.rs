@@ -4,7 +4,10 @@ use jiff::tz::TimeZone;
 use metadata::Registry;
 use render::Series;
 
-use crate::{encode::json::JsonStyle, query::Times};
+use crate::{
+    encode::json::JsonStyle,
+    query::{Times, Viewer},
+};
 
 /// A format of `/render`: how series become bytes, a chunk at a time.
 pub(crate) trait Format: Send + Sync + 'static {
@@ -55,6 +58,8 @@ pub(crate) struct FormatInput<'a> {
     pub options: FormatOptions,
     /// Policies of metrics.
     pub registry: &'a Registry,
+    /// Who reads the answer.
+    pub viewer: &'a Viewer,
     /// The time span of the request.
     pub times: &'a Times,
     /// The series of the answer.

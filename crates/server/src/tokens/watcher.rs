@@ -1,0 +1,60 @@
+//! Watches the file of tokens while the program runs.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use host::Disk;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{bearers::Bearers, file::TokenFile};
+
+/// Puts changed tokens into force. An invalid file leaves the old ones in force.
+pub struct TokenWatcher {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    bearers: Arc<Bearers>,
+    // As it was read last; `Err` with the reason if that failed.
+    last: tokio::sync::Mutex<Result<String, String>>,
+}
+
+impl TokenWatcher {
+    /// With the file as the start read it.
+    pub fn new(disk: Arc<dyn Disk>, path: PathBuf, text: String, bearers: Arc<Bearers>) -> TokenWatcher {
+        TokenWatcher { disk, path, bearers, last: Ok(text).into() }
+    }
+
+    /// Reads the file at each interval and each SIGHUP, until dropped.
+    pub async fn follow(self: Arc<TokenWatcher>, every: Duration) {
+        let mut hangups = signal(SignalKind::hangup()).expect("signals can be handled");
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(every.max(Duration::from_millis(100))) => {}
+                _ = hangups.recv() => {}
+            }
+            self.reload().await;
+        }
+    }
+
+    async fn reload(&self) {
+        let (disk, path) = (self.disk.clone(), self.path.clone());
+        let read = tokio::task::spawn_blocking(move || disk.read_to_string(&path)).await;
+        let read = match read {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let mut last = self.last.lock().await;
+        if *last == read {
+            return;
+        }
+        let file = read.as_deref().map_err(Clone::clone).and_then(TokenFile::read);
+        match file {
+            Ok(file) => {
+                tracing::info!(tokens = file.entries.len(), "the file of tokens changed; the new tokens are in force");
+                self.bearers.replace(file);
+            }
+            Err(error) => tracing::error!(file = %self.path.display(),
+                "cannot use the changed file of tokens; the old tokens stay in force: {error}"),
+        }
+        // Kept also when invalid: logged once, and read again when it changes.
+        *last = read;
+    }
+}
