@@ -63,6 +63,10 @@ impl Stretch {
         self.cells.get_mut(slot.checked_sub(self.first_slot)? as usize)
     }
 
+    fn end(&self) -> Slot {
+        self.first_slot.saturating_add(self.cells.len() as u32)
+    }
+
     fn has_later(&self, slot: Slot) -> bool {
         let Some(next) = slot.checked_add(1) else { return false };
         let skip = next.saturating_sub(self.first_slot) as usize;
@@ -206,7 +210,8 @@ fn point_of<'p>(points: &mut Peekable<impl Iterator<Item = &'p StagePoint>>, slo
 fn overlay(stretches: &mut [Stretch], points: &[StagePoint]) {
     let mut at = 0;
     for point in points {
-        while at < stretches.len() && stretches[at].get_mut(point.slot).is_none() {
+        // A point under a slot that has a point of its own is in no stretch.
+        while stretches.get(at).is_some_and(|stretch| stretch.end() <= point.slot) {
             at += 1;
         }
         if let Some(cell) = stretches.get_mut(at).and_then(|stretch| stretch.get_mut(point.slot)) {
@@ -275,6 +280,17 @@ mod tests {
         assert_eq!(plan.needs(), [Need { stage: 0, slots: 60..63 }, Need { stage: 1, slots: 1..2 }]);
         let rows = plan.derive(&[(&[2.0, 3.0, 4.0], &[]), (&[9.0], &[3])]).rows;
         assert_eq!(stage(&rows, 1), [(1, 16.0, 3)]);
+    }
+
+    #[test]
+    fn a_point_under_a_slot_with_a_point_of_its_own_keeps_no_later_one_from_its_slot() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let mut points = pending(&[(61, 10.0), (3000, 5.0)]);
+        points.push_coarse(1, 1, 7.0);
+        let points = SortedPoints::of(&[&points]);
+        let plan = ReadPlan::new(&policy, &points, coverage(Stored::Nothing, 0), 1);
+        let rows = plan.derive(&[]).rows;
+        assert_eq!(stage(&rows, 1), [(1, 7.0, 60), (50, 5.0, 1)]);
     }
 
     #[test]
