@@ -231,9 +231,10 @@ impl RecordLog {
             self.has_unread = true;
         }
         if end.is_none() {
-            // What a killed process wrote may be in memory only.
+            // What a killed process wrote, and the name of the file, may be in memory only.
             let settled = if good_until < found { file.set_len(good_until) } else { Ok(()) };
             let settled = settled.and_then(|()| file.sync_data());
+            let settled = settled.and_then(|()| self.folder.host.disk.sync_dir(&self.folder.dir));
             match settled.and_then(|()| file.seek(SeekFrom::Start(good_until))) {
                 Ok(_) => self.tail = Some(number),
                 Err(error) => {

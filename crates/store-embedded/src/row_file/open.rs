@@ -77,7 +77,7 @@ fn read_part<const N: usize, T>(
 ) -> Result<Result<T, String>, OpenError> {
     let Some(offset) = offset else { return Ok(Err("the file is too short".to_owned())) };
     let mut bytes = [0; N];
-    if let Err(error) = file.read_exact_at(&mut bytes, offset) {
+    if let Err(error) = read_twice(file, &mut bytes, offset) {
         return Ok(Err(error.to_string()));
     }
     match parse(&bytes) {
@@ -94,6 +94,12 @@ fn open_twice(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => disk.open(path, Open::Read),
         opened => opened,
     }
+}
+
+/// Reads a part of a file. An error that passes must not make coarse slots stay as they are because finer ones cannot be read,
+/// so there is a second attempt.
+pub(super) fn read_twice(file: &dyn DiskFile, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    file.read_exact_at(bytes, offset).or_else(|_| file.read_exact_at(bytes, offset))
 }
 
 /// Opens a file. `expected` is its header by its path, where that is known.
@@ -183,7 +189,7 @@ pub(super) fn read_index(
     let (seal, start) = (header.seal(), file_header::LEN as u64);
     let Some(at) = index_at else { return Ok((walk(file, seal, start, len, |_| ())?, None)) };
     let mut bytes = vec![0; at.len as usize];
-    file.read_exact_at(&mut bytes, at.offset)?;
+    read_twice(file, &mut bytes, at.offset)?;
     match Index::parse(seal, at.offset, &bytes) {
         Ok(index) => Ok((index, None)),
         Err(bad) => {
@@ -218,7 +224,7 @@ pub(super) fn read_block(file: &dyn DiskFile, seal: u32, offset: u64, len: u32) 
         return Err(BlockError::Damaged("no block can be read"));
     }
     let mut block = vec![0; len as usize];
-    file.read_exact_at(&mut block, offset).map_err(BlockError::Io)?;
+    read_twice(file, &mut block, offset).map_err(BlockError::Io)?;
     row_block::check(seal, offset, &block).map_err(|bad| BlockError::Damaged(bad.0))?;
     Ok(block)
 }
