@@ -34,6 +34,7 @@ mod policy_table;
 mod spill;
 mod wait_time;
 
+mod deleted_ids;
 mod journal_ids;
 
 mod deletion;

@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use store::{Identity, MetricRecord, PolicyChange};
 
 use crate::{
+    back_pressure::Held,
+    deleted_ids::DeletedIds,
     flush::{ReadFrom, RowWriter},
     journal_ids::{JournalIds, Writer},
     memtable::{FlushJob, LockedMemtable, Memtable},
@@ -68,6 +70,8 @@ pub(crate) struct Recovered {
     pub(crate) policies: JournalPolicyIds,
     /// Whose metric an id of the journal is.
     pub(crate) ids: JournalIds,
+    /// The ids that the journal also deletes, where that was looked for.
+    pub(crate) deleted_ids: Option<DeletedIds>,
 }
 
 impl Recovered {
@@ -76,7 +80,8 @@ impl Recovered {
         let mut ids = std::mem::take(&mut self.ids);
         ids.set_ours(identity);
         let left = self.left.segment.map(|segment| (segment, self.left.offset));
-        ReadFrom { policies: std::mem::take(&mut self.policies), ids, left }
+        let deleted = self.deleted_ids.take().unwrap_or_default();
+        ReadFrom { policies: std::mem::take(&mut self.policies), ids, deleted, left }
     }
 }
 
@@ -106,11 +111,13 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
     }
     let mut replay = Replay {
         folder,
+        planned: &planned,
+        identity: &identity,
         registry,
         rules,
         policies,
         memtable: memtable.lock(),
-        ids: JournalIds::new(identity),
+        ids: JournalIds::new(identity.clone()),
         writer: 0,
         recovered: Recovered::default(),
         left_ids: None,
@@ -217,6 +224,9 @@ fn next_group(jobs: &mut VecDeque<Arc<FlushJob>>) -> Vec<Arc<FlushJob>> {
 
 struct Replay<'a> {
     folder: &'a Folder,
+    planned: &'a [Planned],
+    /// The store's.
+    identity: &'a Identity,
     registry: &'a Registry,
     rules: &'a Rules,
     policies: &'a Policies,
@@ -281,11 +291,13 @@ impl Replay<'_> {
 
     /// Takes only the names of a record; its points stay in the journal.
     fn leave(&mut self, segment: u64, place: Range<usize>, record: Record<'_>) {
-        let left = &mut self.recovered.left;
-        if left.segment.is_none() {
-            (left.segment, left.offset) = (Some(segment), place.start);
+        if self.recovered.left.segment.is_none() {
+            (self.recovered.left.segment, self.recovered.left.offset) = (Some(segment), place.start);
             self.left_ids = Some(self.recovered.policies.clone());
+            // What is read back may be stored before the record of a deletion is read.
+            self.look_for_deletions();
         }
+        let left = &mut self.recovered.left;
         match record {
             Record::Points { now, points } => {
                 left.points += points.len() as u64;
@@ -312,10 +324,11 @@ impl Replay<'_> {
                 self.take_deletion(metric);
                 continue;
             }
-            if self.is_former(metric, name) {
-                self.recovered.deleted.insert(metric);
+            if self.has_another_id(metric, name) {
+                self.look_for_deletions();
             }
-            if self.ids.of(self.writer).resolve(metric).is_some_and(|id| self.recovered.deleted.contains(&id)) {
+            let resolved = self.ids.of(self.writer).resolve(metric);
+            if self.is_deleted(metric) || resolved.is_some_and(|id| self.recovered.deleted.contains(&id)) {
                 continue;
             }
             let (id, is_new) = self.identify(metric, name);
@@ -346,7 +359,11 @@ impl Replay<'_> {
         self.restore(records);
         for &(metric, ..) in metrics {
             self.left_early.remove(&(self.writer, metric));
-            for (now, point) in self.early.remove(&(self.writer, metric)).unwrap_or_default() {
+            let early = self.early.remove(&(self.writer, metric)).unwrap_or_default();
+            if self.is_deleted(metric) {
+                continue;
+            }
+            for (now, point) in early {
                 let Some(metric) = self.ids.of(self.writer).resolve(metric) else { continue };
                 self.points.clear();
                 self.points.push(ResolvedPoint { metric, ..point });
@@ -355,27 +372,57 @@ impl Replay<'_> {
         }
     }
 
-    /// Whether an id was the one of a name before the metric was deleted: the name has a later one now, which no replay
-    /// gave it, and the store knows of the deletion, whose record may be behind this one.
-    fn is_former(&self, metric: MetricId, name: &str) -> bool {
+    /// Whether the store has a name under another id than the journal.
+    fn has_another_id(&self, metric: MetricId, name: &str) -> bool {
         let names = self.registry.read();
-        let known = names.find(self.registry.hash(name.as_bytes()), name.as_bytes());
-        self.ids.of(self.writer).is_common(metric)
-            && names.name(metric).is_empty()
-            && known.is_some_and(|known| metric < known && !self.recovered.given_ids.contains(&known))
+        names.find(self.registry.hash(name.as_bytes()), name.as_bytes()).is_some_and(|known| known != metric)
+    }
+
+    /// Sees to it that everything under the ids that the journal deletes is left out from here on.
+    fn look_for_deletions(&mut self) {
+        let scan = || DeletedIds::scan(self.folder, self.identity, self.planned);
+        self.recovered.deleted_ids.get_or_insert_with(scan);
+    }
+
+    /// Whether the writer's id is known to be deleted further behind.
+    fn is_deleted(&self, metric: MetricId) -> bool {
+        let is_common = self.ids.of(self.writer).is_common(metric);
+        self.recovered.deleted_ids.as_ref().is_some_and(|ids| ids.contains(self.writer, metric, is_common))
     }
 
     /// Lets go of a metric that was deleted, the points that it had until then, and those that were on their way.
     fn take_deletion(&mut self, metric: MetricId) {
         self.early.remove(&(self.writer, metric));
         self.left_early.remove(&(self.writer, metric));
-        // Of ids that only the journal's writer gave, the name may be one that this store has given points since.
-        if !self.ids.of(self.writer).is_common(metric) {
-            return;
+        let ids = self.ids.of(self.writer);
+        let (is_common, ours) = (ids.is_common(metric), ids.resolve(metric));
+        if let Some(ours) = ours.filter(|&ours| ours != metric || !is_common) {
+            self.drop_points(ours);
+            // The store may have a metric of that name that came later; not one that this replay made.
+            if self.recovered.given_ids.contains(&ours) {
+                self.delete(ours);
+            }
         }
+        if is_common {
+            self.delete(metric);
+        }
+    }
+
+    fn delete(&mut self, metric: MetricId) {
         self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&[metric]).bytes);
         self.registry.remove(&[metric]);
         self.recovered.deleted.insert(metric);
+    }
+
+    /// Drops the points that a metric has so far.
+    fn drop_points(&mut self, metric: MetricId) {
+        if let Some(job) = self.memtable.take_aside(metric) {
+            self.bytes = self.bytes.saturating_sub(Held::from(&job.points).bytes);
+            self.recovered.jobs.push(job);
+        }
+        for job in self.recovered.jobs.extract_if(.., |job| job.metric == metric) {
+            self.memtable.stored(&job, None);
+        }
     }
 
     /// The store's id of a metric that the journal names, and whether it is a new one.
@@ -457,7 +504,11 @@ impl Replay<'_> {
     fn take_points(&mut self, now: Now, points: Points<'_>) {
         self.points.clear();
         let ids = self.ids.of(self.writer);
+        let deleted = self.recovered.deleted_ids.as_ref();
         for point in points {
+            if deleted.is_some_and(|all| all.contains(self.writer, point.metric, ids.is_common(point.metric))) {
+                continue;
+            }
             let id = ids.resolve(point.metric);
             match id.filter(|&metric| self.memtable.policy(metric).is_some()) {
                 Some(metric) => self.points.push(ResolvedPoint { metric, ..point }),
@@ -480,7 +531,7 @@ impl Replay<'_> {
         for point in points {
             let id = ids.resolve(point.metric);
             let is_known = |id| self.memtable.policy(id).is_some() || self.recovered.deleted.contains(&id);
-            if !id.is_some_and(is_known) {
+            if !id.is_some_and(is_known) && !self.is_deleted(point.metric) {
                 self.left_early.entry((self.writer, point.metric)).or_default().push((now, point));
             }
         }

@@ -19,6 +19,7 @@ use super::row_writer::RowWriter;
 use crate::{
     back_pressure::BackPressure,
     backoff::store_backoff,
+    deleted_ids::DeletedIds,
     journal_ids::{JournalIds, Writer},
     memtable::{MayTake, Memtable},
     policy_table::{JournalPolicyIds, Policies},
@@ -55,6 +56,8 @@ pub(crate) struct ReadFrom {
     pub(crate) policies: JournalPolicyIds,
     /// Whose metrics their ids are.
     pub(crate) ids: JournalIds,
+    /// The ids that the journal also deletes.
+    pub(crate) deleted: DeletedIds,
     /// A segment, and the byte from which on its points are left.
     pub(crate) left: Option<(u64, usize)>,
 }
@@ -192,7 +195,9 @@ impl ReadBack {
             let from = self.from.lock();
             let ids = from.ids.of(writer);
             let resolve = |point: &ResolvedPoint| Some(ResolvedPoint { metric: ids.resolve(point.metric)?, ..*point });
-            group.iter().filter_map(resolve).collect()
+            let is_kept =
+                |point: &&ResolvedPoint| !from.deleted.contains(writer, point.metric, ids.is_common(point.metric));
+            group.iter().filter(is_kept).filter_map(resolve).collect()
         };
         self.with.memtable.apply_spilled(Journalled::read_back(&points, now));
     }
@@ -252,6 +257,9 @@ impl ReadBack {
         let ids = from.ids.of(writer);
         let memtable = self.with.memtable.lock();
         let changed = |&(metric, policy, _): &(MetricId, u16, &str)| {
+            if from.deleted.contains(writer, metric, ids.is_common(metric)) {
+                return None;
+            }
             let (metric, policy) = (ids.resolve(metric)?, *from.policies.get(&policy)?);
             (metric < memtable.end() && memtable.policy(metric) != Some(policy)).then_some((metric, policy))
         };
