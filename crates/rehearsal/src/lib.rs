@@ -34,6 +34,6 @@ pub use machine::{Life, Machine, StoreKind};
 pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
-pub use simulation::{MORE_KINDS, Work, shrink, simulate, steps};
+pub use simulation::{MORE_KINDS, Planned, Scenario, Work};
 pub use step::{Sent, Step};
 pub use workload::workload;

@@ -1,6 +1,11 @@
 //! A machine: what outlives a process. Its disk, its time, and the rules of its operator.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use carbon::{RuleFiles, Rules};
 use host::{Clock as _, Disk as _, Host, SeededRandom, SimulatedDisk};
@@ -159,6 +164,13 @@ pub(crate) const RETENTIONS: [&str; 3] = ["1s:10m,10s:1h,60s:6h", "1s:15m,10s:1h
 /// The rules with this number: a metric is aggregated by the method that its name begins with. Those of `strict.` need a
 /// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes.
 pub(crate) fn rules(number: usize) -> Rules {
+    // Its patterns take longer to compile than most steps take.
+    static MADE: Mutex<BTreeMap<usize, Rules>> = Mutex::new(BTreeMap::new());
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    made.entry(number).or_insert_with(|| make_rules(number)).clone()
+}
+
+fn make_rules(number: usize) -> Rules {
     let schemas = format!(
         "[brief]\npattern = ^brief\\.\nretentions = 1s:2m\n[steady]\npattern = \\.steady\nretentions = {}\n[all]\npattern = \
          .*\nretentions = {}\n",

@@ -39,7 +39,9 @@ impl Flip {
         let files: Vec<_> = run.machine.disk.files(&run.machine.data).into_iter().filter(|(_, len)| 0 < *len).collect();
         let (path, len) = &files[random.index(files.len())];
         let (byte, bit) = (random.index(*len as usize), random.below(8));
-        run.machine.disk.rot(path, |contents| contents[byte] ^= 1 << bit).map_err(|error| error.to_string())?;
+        // What is on the disk of a killed process may be shorter.
+        let flip = |contents: &mut Vec<u8>| contents.get_mut(byte).into_iter().for_each(|byte| *byte ^= 1 << bit);
+        run.machine.disk.rot(path, flip).map_err(|error| error.to_string())?;
         let place = format!("{} byte {byte} of {len} bit {bit}", path.display());
         if let Err(refused) = run.start() {
             return Ok((place, Cost::Refused(refused)));

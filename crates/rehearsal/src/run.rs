@@ -8,7 +8,8 @@ use std::{
 use carbon::{Decision, LineDecoder, Rules};
 use host::{SeededRandom, SimulatedDisk};
 use ingest::Protocol;
-use metric::Policy;
+use metadata::Registry;
+use metric::{MetricId, Policy};
 use store::NewEvent;
 
 use crate::{
@@ -37,14 +38,12 @@ pub struct Run {
     /// What it should serve.
     pub model: Model,
     life: Option<Life>,
-    /// The rules whose change the process did not live to end: the operator asks for it again.
-    unfinished_rules: Option<usize>,
 }
 
 impl Run {
     /// A machine that is switched on.
     pub fn new(machine: Machine) -> Run {
-        Run { machine, model: Model::default(), life: None, unfinished_rules: None }
+        Run { machine, model: Model::default(), life: None }
     }
 
     /// Performs the steps.
@@ -99,8 +98,9 @@ impl Run {
             match self.machine.start() {
                 Ok(life) => {
                     self.life = Some(life);
-                    if let Some(number) = self.unfinished_rules {
-                        self.set_rules(number);
+                    // A start judges all metrics by its rules in the background: this waits until it has.
+                    if 0 < self.machine.rules {
+                        self.set_rules(self.machine.rules);
                     }
                     return Ok(());
                 }
@@ -179,12 +179,17 @@ impl Run {
     /// Gives the metrics their policies by the rules with this number.
     fn set_rules(&mut self, number: usize) {
         let Some(life) = &self.life else { return };
-        self.unfinished_rules = Some(number);
         life.run("reading points back", read_back(life));
         let rules = rules(number);
-        if life.run("a change of rules", life.node.ingest.set_rules(rules.clone())).is_some() {
+        let changed = async {
+            life.node.ingest.set_rules(rules.clone()).await;
+            // While points spill, metrics keep their policies.
+            while !are_in_force(&rules, &life.node.registry) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        if life.run("a change of rules", changed).is_some() {
             self.model.set_policies(|name| policy_of(&rules, name));
-            self.unfinished_rules = None;
         }
     }
 
@@ -265,6 +270,16 @@ fn send(life: &Life, model: &mut Model, connections: &[Vec<Sent>], machine: &Mac
     if accepted.is_some() {
         tickets.iter().for_each(|tickets| model.acknowledge(tickets, floor));
     }
+}
+
+/// Whether all metrics have their policies by these rules.
+fn are_in_force(rules: &Rules, registry: &Registry) -> bool {
+    let end = registry.read().end();
+    (0..end.0).map(MetricId).all(|id| {
+        let names = registry.read();
+        let name = names.name(id);
+        name.is_empty() || registry.policy(names.policy_id(id)).is_same(&policy_of(rules, name))
+    })
 }
 
 fn policy_of(rules: &Rules, name: &str) -> Policy {

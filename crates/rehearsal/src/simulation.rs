@@ -32,7 +32,7 @@ pub const MORE_KINDS: u64 = 10_000;
 const LITTLE_MEMORY: u64 = 4 << 10;
 
 /// The steps of a seed.
-pub fn steps(seed: u64, count: usize) -> Vec<Step> {
+fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);
     let batch = |random: &SeededRandom| -> Vec<Sent> {
         let newest = if random.below(4) == 0 { 900 + random.below(300) as i64 } else { random.below(60) as i64 };
@@ -60,70 +60,182 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
-/// Performs the steps with faults from the seed. Returns the work done.
-///
-/// # Errors
-/// What is wrong, in one sentence.
-pub fn simulate(seed: u64, steps: &[Step]) -> Result<Work, String> {
-    let random = SeededRandom::new(!seed);
-    let mut run = Run::new(Machine::new(StoreKind::Embedded, seed));
-    let mut work = Work::default();
-    // One seed in two has faults, one in two syncs every batch.
-    let has_faults = random.below(2) == 0;
-    if random.below(2) == 0 {
-        run.machine.sync = ingest::Sync::Every(Duration::from_secs(1));
-    }
-    for (place, step) in steps.iter().enumerate() {
-        let wrong = |error: String| format!("step {place}: {error}");
-        let is_read = matches!(step, Step::Check | Step::Kill | Step::PowerCut(_));
-        if MORE_KINDS <= seed && matches!(step, Step::Kill | Step::PowerCut(_) | Step::Restart) {
-            run.machine.memory_limit_bytes = if random.below(3) == 0 { LITTLE_MEMORY } else { 1 << 30 };
-        }
-        let fault = [Fault::EIO, Fault::ENOSPC, Fault::EINTR, Fault::ShortWrite, Fault::Die][random.index(5)];
-        let mut plan = FaultPlan::once(random.below(30), fault);
-        if MORE_KINDS <= seed && matches!(step, Step::Flush | Step::Expire | Step::Send(_)) && random.below(3) == 0 {
-            plan = FaultPlan { kinds: vec![Call::Read], at: random.below(8), fault: Fault::EIO, ..plan };
-        }
-        let disk = run.machine.disk.clone();
-        disk.set_plan((has_faults && !is_read && random.below(4) == 0).then_some(plan));
-        let ended = run.perform(std::slice::from_ref(step)).map_err(wrong)?;
-        disk.set_plan(None);
-        work.faults += disk.faults().len() as u64;
-        if let Ended::DiedAt(_) = ended {
-            let is_cut = random.below(2) == 0;
-            if is_cut {
-                run.cut_power(random.bits())
-            } else {
-                run.kill()
-            }
-            let floor = if is_cut { Floor::Durable } else { Floor::Acknowledged };
-            run.check(Fidelity::From(floor)).map_err(wrong)?;
-            work.deaths += 1;
-        }
-        work.steps += 1;
-        work.deaths += u64::from(matches!(step, Step::Kill | Step::PowerCut(_)));
-        if let Step::Send(connections) = step {
-            work.points += connections.iter().map(|connection| connection.len() as u64).sum::<u64>();
-        }
-    }
-    work.calls = run.machine.disk.changes();
-    run.perform(&[Step::Restart, Step::Check]).map_err(|error| format!("at the end: {error}"))?;
-    Ok(work)
+/// A step, the fault of a call meanwhile, and what happens if the process dies in it.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// What is done.
+    pub step: Step,
+    /// Which call of the disk fails.
+    pub plan: Option<FaultPlan>,
+    /// Whether the power fails when the process dies, and the state of the disk then.
+    pub cut: Option<u64>,
+    /// Bytes of points in memory from the next start on.
+    pub memory: Option<u64>,
 }
 
-/// The fewest steps and points found that still fail, and how. For the author of the test that a failing seed becomes.
-pub fn shrink(seed: u64, mut steps: Vec<Step>) -> (Vec<Step>, Option<String>) {
-    let mut error = simulate(seed, &steps).err();
-    for size in [16, 4, 1] {
-        let mut place = 0;
-        while place < steps.len() {
-            let mut fewer = steps.clone();
-            fewer.drain(place..(place + size).min(steps.len()));
-            match simulate(seed, &fewer).err() {
-                Some(found) => (steps, error) = (fewer, Some(found)),
-                None => place += size,
+/// Steps with faults. A failing one is made smaller, and becomes a test.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Random numbers of the node.
+    pub seed: u64,
+    /// When the journal is synced.
+    pub sync: ingest::Sync,
+    /// What happens.
+    pub steps: Vec<Planned>,
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64, count: usize) -> Scenario {
+        let random = SeededRandom::new(!seed);
+        // One seed in two has faults, one in two syncs every batch.
+        let has_faults = random.below(2) == 0;
+        let sync =
+            if random.below(2) == 0 { ingest::Sync::Every(Duration::from_secs(1)) } else { ingest::Sync::Always };
+        let planned = |step: Step| {
+            let is_read = matches!(step, Step::Check | Step::Kill | Step::PowerCut(_));
+            let plan = (has_faults && !is_read && random.below(4) == 0).then(|| fault(seed, &random, &step));
+            let cut = (random.below(2) == 0).then(|| random.bits());
+            let is_start = matches!(step, Step::Kill | Step::PowerCut(_) | Step::Restart);
+            let memory = || if random.below(3) == 0 { LITTLE_MEMORY } else { 1 << 30 };
+            Planned { step, plan, cut, memory: (MORE_KINDS <= seed && is_start).then(memory) }
+        };
+        Scenario { seed, sync, steps: steps(seed, count).into_iter().map(planned).collect() }
+    }
+
+    /// Performs it, and compares what is served with the model. Returns the work done.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    pub fn perform(&self) -> Result<Work, String> {
+        let mut run = Run::new(Machine::new(StoreKind::Embedded, self.seed));
+        run.machine.sync = self.sync;
+        let mut work = Work::default();
+        for (place, planned) in self.steps.iter().enumerate() {
+            let Planned { step, plan, cut, memory } = planned;
+            let wrong = |error: String| format!("step {place}: {error}");
+            run.machine.memory_limit_bytes = memory.unwrap_or(run.machine.memory_limit_bytes);
+            let disk = run.machine.disk.clone();
+            disk.set_plan(plan.clone());
+            let ended = run.perform(std::slice::from_ref(step)).map_err(wrong)?;
+            disk.set_plan(None);
+            work.faults += disk.faults().len() as u64;
+            if let Ended::DiedAt(_) = ended {
+                match cut {
+                    Some(seed) => run.cut_power(*seed),
+                    None => run.kill(),
+                }
+                let floor = if cut.is_some() { Floor::Durable } else { Floor::Acknowledged };
+                run.check(Fidelity::From(floor)).map_err(wrong)?;
+                work.deaths += 1;
+            }
+            work.steps += 1;
+            work.deaths += u64::from(matches!(step, Step::Kill | Step::PowerCut(_)));
+            if let Step::Send(connections) = step {
+                work.points += connections.iter().map(|connection| connection.len() as u64).sum::<u64>();
             }
         }
+        work.calls = run.machine.disk.changes();
+        run.perform(&[Step::Restart, Step::Check]).map_err(|error| format!("at the end: {error}"))?;
+        Ok(work)
     }
-    (steps, error)
+
+    /// The fewest steps, faults and points found that still fail, and how. For the author of the test that a failing seed
+    /// becomes.
+    pub fn shrink(mut self) -> (Scenario, Option<String>) {
+        let mut error = self.perform().err();
+        if error.is_none() {
+            return (self, None);
+        }
+        for size in [16, 4, 2, 1, 1] {
+            for fewer in Part::ALL {
+                let mut place = 0;
+                while place < fewer.count(&self) {
+                    let smaller = fewer.without(&self, place, size);
+                    let count = fewer.count(&self);
+                    if let Some(found) = smaller.perform().err() {
+                        (self, error) = (smaller, Some(found));
+                    }
+                    // Faults that are gone still have their places.
+                    if fewer.count(&self) == count {
+                        place += size;
+                    }
+                }
+            }
+        }
+        (self, error)
+    }
+}
+
+/// A fault in this step.
+fn fault(seed: u64, random: &SeededRandom, step: &Step) -> FaultPlan {
+    let fault = [Fault::EIO, Fault::ENOSPC, Fault::EINTR, Fault::ShortWrite, Fault::Die][random.index(5)];
+    let may_fail_reads = matches!(step, Step::Flush | Step::Expire | Step::Send(_));
+    if MORE_KINDS <= seed && may_fail_reads && random.below(3) == 0 {
+        return FaultPlan { kinds: vec![Call::Read], ..FaultPlan::once(random.below(8), Fault::EIO) };
+    }
+    FaultPlan::once(random.below(30), fault)
+}
+
+/// What a scenario is made smaller by.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Steps,
+    Names,
+    Faults,
+    Points,
+}
+
+impl Part {
+    const ALL: [Part; 4] = [Part::Steps, Part::Names, Part::Faults, Part::Points];
+
+    fn names(scenario: &Scenario) -> Vec<String> {
+        let mut names: Vec<String> = sends(scenario).map(|sent| sent.name.clone()).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    fn count(self, scenario: &Scenario) -> usize {
+        match self {
+            Part::Steps | Part::Faults => scenario.steps.len(),
+            Part::Names => Part::names(scenario).len(),
+            Part::Points => sends(scenario).count(),
+        }
+    }
+
+    fn without(self, scenario: &Scenario, place: usize, size: usize) -> Scenario {
+        let mut fewer = scenario.clone();
+        let gone = place..place + size;
+        match self {
+            Part::Steps => _ = fewer.steps.drain(place..(place + size).min(scenario.steps.len())),
+            Part::Faults => fewer.steps.iter_mut().skip(place).take(size).for_each(|planned| planned.plan = None),
+            Part::Names => {
+                let names: Vec<String> = Part::names(scenario).into_iter().skip(place).take(size).collect();
+                retain(&mut fewer, |sent| !names.contains(&sent.name));
+            }
+            Part::Points => {
+                let mut count = 0..;
+                retain(&mut fewer, |_| !gone.contains(&count.next().expect("it has no end")));
+            }
+        }
+        fewer
+    }
+}
+
+fn sends(scenario: &Scenario) -> impl Iterator<Item = &Sent> {
+    let connections = scenario.steps.iter().filter_map(|planned| match &planned.step {
+        Step::Send(connections) => Some(connections),
+        _ => None,
+    });
+    connections.flatten().flatten()
+}
+
+fn retain(scenario: &mut Scenario, mut is_kept: impl FnMut(&Sent) -> bool) {
+    for planned in &mut scenario.steps {
+        if let Step::Send(connections) = &mut planned.step {
+            connections.iter_mut().for_each(|connection| connection.retain(&mut is_kept));
+            connections.retain(|connection| !connection.is_empty());
+        }
+    }
 }

@@ -1,0 +1,93 @@
+//! What the simulation found, as the shortest steps that show it.
+
+use std::{path::Path, time::Duration};
+
+use host::{Call, Fault, FaultPlan};
+use rehearsal::{Ended, Fidelity, Floor, Machine, Run, Sent, Step, StoreKind};
+
+/// A point for each of these names and ages, from one connection.
+fn send(points: &[(&str, i64)]) -> Step {
+    Step::Send(vec![connection(points)])
+}
+
+fn connection(points: &[(&str, i64)]) -> Vec<Sent> {
+    let sent = |(i, &(name, age)): (usize, &(&str, i64))| Sent { name: name.to_owned(), age, value: 1.0 + i as f64 };
+    points.iter().enumerate().map(sent).collect()
+}
+
+fn fails(kind: Call, at: u64, fault: Fault) -> Option<FaultPlan> {
+    Some(FaultPlan { kinds: vec![kind], ..FaultPlan::once(at, fault) })
+}
+
+fn run() -> Run {
+    Run::new(Machine::new(StoreKind::Embedded, 1))
+}
+
+/// Seed 144: both starts gave the metric an id, and the third took the second one for that of a deleted metric.
+#[test]
+fn a_metric_that_two_starts_gave_ids_keeps_the_points_of_both() {
+    for cut in 0..8 {
+        let mut run = run();
+        run.machine.sync = ingest::Sync::Always;
+        run.perform(&[send(&[("sum.a", 33)])]).unwrap();
+        run.cut_power(cut);
+        // Whose ids the first segment has is lost.
+        let first = Path::new("/data/journal/00000001.journal");
+        run.machine.disk.rot(first, |bytes| bytes.iter_mut().take(160).skip(8).for_each(|byte| *byte = 0)).unwrap();
+        run.perform(&[send(&[("sum.a", 7)])]).unwrap();
+        // The table of metrics loses the id that the start gave.
+        run.cut_power(cut);
+        run.start().unwrap();
+        run.machine.disk.set_plan(fails(Call::Rename, 0, Fault::Die));
+        assert_eq!(run.perform(&[Step::Flush]), Ok(Ended::DiedAt(0)), "with names in the table, and no rows");
+        run.cut_power(cut);
+        run.check(Fidelity::From(Floor::Durable)).unwrap_or_else(|error| panic!("{cut}: {error}"));
+    }
+}
+
+/// Seed 144, and 10013: later points of the same flush were missing in the slots of 10 s.
+#[test]
+fn a_point_at_the_end_of_a_stage_takes_no_later_one_from_its_coarse_slot() {
+    let mut run = run();
+    run.perform(&[
+        // 1800000001.
+        Step::Pass(Duration::from_millis(1500)),
+        // Of one slot of ten seconds: the first is too old for the stage of seconds.
+        send(&[("average.a", 601), ("average.a", 600), ("average.a", 37)]),
+        Step::Check,
+        Step::Flush,
+        Step::Check,
+    ])
+    .unwrap();
+}
+
+/// Seed 10007: a flush left coarse slots as they were, because of a read that failed once.
+#[test]
+fn a_read_that_fails_once_leaves_no_coarse_slot_behind() {
+    for read in 0..40 {
+        let mut run = run();
+        run.perform(&[send(&[("min.a", 47)]), Step::Flush]).unwrap();
+        run.perform(&[send(&[("min.a", 1051), ("min.a", 43)])]).unwrap();
+        run.machine.disk.set_plan(fails(Call::Read, read, Fault::EIO));
+        run.perform(&[Step::Flush]).unwrap();
+        run.machine.disk.set_plan(None);
+        run.perform(&[Step::Check, Step::Restart, Step::Check]).unwrap_or_else(|error| panic!("read {read}: {error}"));
+    }
+}
+
+/// Seed 10248: a sync of the folder that failed was not repeated by the next start, and an event behind it was lost with the
+/// name of its file.
+#[test]
+fn an_event_is_durable_also_where_the_sync_of_its_folder_failed_before_a_restart() {
+    for cut in 0..8 {
+        for sync in 0..4 {
+            let mut run = run();
+            run.start().unwrap();
+            run.machine.disk.set_plan(fails(Call::Sync, sync, Fault::EIO));
+            run.perform(&[Step::Event("first".to_owned())]).unwrap();
+            run.machine.disk.set_plan(None);
+            run.perform(&[Step::Restart, Step::Event("second".to_owned()), Step::PowerCut(cut)])
+                .unwrap_or_else(|error| panic!("{cut}, {sync}: {error}"));
+        }
+    }
+}
