@@ -18,7 +18,7 @@ use crate::{
 /// The ids of a journal that it also deletes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeletedIds {
-    /// Those that are the store's, whoever wrote them.
+    /// Those that are the store's, with any writer.
     common: HashSet<MetricId>,
     /// Those of one writer.
     of_writer: HashSet<(Writer, MetricId)>,

@@ -70,7 +70,7 @@ pub(crate) struct Recovered {
     pub(crate) policies: JournalPolicyIds,
     /// Whose metric an id of the journal is.
     pub(crate) ids: JournalIds,
-    /// The ids that the journal also deletes, where that was looked for.
+    /// The ids that the journal also deletes; `None` while no record depends on them.
     pub(crate) deleted_ids: Option<DeletedIds>,
 }
 
