@@ -6,7 +6,7 @@ use std::{io, path::Path, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The system's error.
-    #[error("{what} {path}: {source}", path = path.display())]
+    #[error("{what} {path}: {source}{}", next_step(source), path = path.display())]
     Io {
         /// The attempted step.
         what: &'static str,
@@ -32,6 +32,18 @@ pub enum BackupError {
     /// The folder is not what it must be.
     #[error("{0}")]
     Folder(String),
+}
+
+/// What to do about an error of the system, where that is clear.
+fn next_step(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room on that disk, or name a folder on another one"
+        }
+        io::ErrorKind::PermissionDenied => "; the user that this process runs as must be able to read and write there",
+        io::ErrorKind::ReadOnlyFilesystem => "; name a folder on a disk that can be written",
+        _ => "",
+    }
 }
 
 impl BackupError {

@@ -1,13 +1,15 @@
 //! Backups of a data folder, and what can be said of one without starting it: verified, restored, repaired.
 //!
 //! A backup is a folder `backup-000001` with the files of the data folder at one moment and `backup.json`, which names
-//! each with its length and SHA-256. It is complete exactly if that file is there: it is written last, into a folder with
-//! another name. The next backup into the same folder links the files of rows that the one before has.
+//! each with its length and SHA-256. It is complete exactly if it has that file and this name: the file is written last, into a
+//! folder with another name. The next backup into the same folder links the files of rows that the one before has.
 
 mod error;
 mod files;
 
-mod newer;
+mod may_start;
+
+mod node;
 
 mod make;
 mod manifest;
@@ -19,10 +21,12 @@ mod repair;
 mod scrub;
 
 pub use error::BackupError;
-pub use make::{Made, make};
+pub use make::Made;
 pub use manifest::{BackupFile, Manifest, find};
-pub use newer::refuse_newer;
+pub use may_start::may_start;
+pub use node::{Node, remove_stage};
 pub use repair::{Repaired, repair};
-pub use restore::{RESTORING, Restored, restore};
-pub use scrub::{Scrubbed, scrub_file};
-pub use verify::{Checked, Fault, Report, lock, verify, verify_backup};
+pub use restore::{Restored, restore};
+pub use scrub::{FileScrub, Piece};
+pub use store_embedded::DamagedPart;
+pub use verify::{Checked, Report, costs, lock, verify, verify_backup};

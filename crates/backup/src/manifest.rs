@@ -16,6 +16,9 @@ const VERSION: u32 = 1;
 /// Folders of backups are `backup-000001` and following.
 const PREFIX: &str = "backup-";
 
+/// The ending of a backup's folder until the backup is complete.
+pub(crate) const UNFINISHED: &str = "unfinished";
+
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupFile {
@@ -57,7 +60,7 @@ struct Version {
 impl Manifest {
     pub(crate) fn new(moment: i64, store: u128, files: Vec<BackupFile>) -> Manifest {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Manifest { version: VERSION, program, moment, store: format!("{store:032x}"), files, check: 0 }
+        Manifest { version: VERSION, program, moment, store: store_text(store), files, check: 0 }
     }
 
     pub(crate) fn text(mut self) -> String {
@@ -99,6 +102,11 @@ impl Manifest {
     }
 }
 
+/// A store as the manifest names it.
+pub(crate) fn store_text(store: u128) -> String {
+    format!("{store:032x}")
+}
+
 fn json(manifest: &Manifest) -> String {
     let mut text = serde_json::to_string_pretty(manifest).expect("the members are plain");
     text.push('\n');
@@ -133,6 +141,12 @@ fn is_backup(disk: &dyn Disk, path: &Path) -> bool {
 /// # Errors
 /// There is none.
 pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
+    if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+        return Err(BackupError::Folder(format!(
+            "{} is of an interrupted backup or restore, and not complete; name another backup; the next backup or restore removes it",
+            path.display()
+        )));
+    }
     if is_backup(disk, path) {
         return Ok(path.to_owned());
     }

@@ -1,5 +1,7 @@
 //! A data folder that is not in use, written again without what is damaged in it.
 //!
+//! The folder is locked from the beginning to the end.
+//!
 //! 1. Everything is read, as by verifying: what cannot be read is not kept.
 //! 2. Damaged bytes of the journal are cut out. A damaged clock and damaged saved names go to `damaged/`.
 //! 3. The store is repaired, and everything is read again.
@@ -37,7 +39,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let store = data.join("store");
     let in_use = lock(disk, data)?;
     let before = verify(disk, data)?;
-    let names = store_embedded::names_of(disk, &store);
+    let is_named = before.faults().any(|(_, fault)| fault.metrics.is_some());
+    let names = if is_named { store_embedded::names_of(disk, &store) } else { BTreeMap::new() };
     if dry_run || before.is_good() {
         return Ok(Repaired { before, after: None, names });
     }
@@ -52,10 +55,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         };
         done.map_err(BackupError::io("repairing", &path))?;
     }
-    drop(in_use);
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
-    store_embedded::repair(&store, &options).map_err(|error| BackupError::Folder(error.to_string()))?;
-    let _in_use = lock(disk, data)?;
+    store_embedded::repair(&store, &options, &*in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
     let after = Some(verify(disk, data)?);
     Ok(Repaired { before, after, names })
 }

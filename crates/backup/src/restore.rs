@@ -8,7 +8,7 @@ use crate::{
     error::BackupError,
     files::{copy, make_folders, sync_folders},
     manifest::{Manifest, find},
-    newer::refuse_newer,
+    may_start::{RESTORING, refuse_newer},
 };
 
 /// A backup that was restored.
@@ -21,9 +21,6 @@ pub struct Restored {
     /// Bytes that were copied.
     pub bytes: u64,
 }
-
-/// The folder in an existing data folder that has the files until all are there. No server starts while it is there.
-pub const RESTORING: &str = ".restoring";
 
 /// Copies a backup, or the newest one of a folder, to `data`, which must be missing or empty. Every file is compared with
 /// its checksum while it is copied; until all are there, a folder that was missing has another name, and one that was
@@ -38,6 +35,10 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
         disk.remove_dir_all(&draft).map_err(BackupError::io("removing what an interrupted restore left", &draft))?;
     }
     disk.create_dir_all(&draft).map_err(BackupError::io("making", &draft))?;
+    if is_there {
+        // Before a file of the restore is in its place: without the folder a start would take a part for all.
+        disk.sync_dir(data).map_err(BackupError::io("syncing", data))?;
+    }
     let mut bytes = 0;
     for file in &manifest.files {
         let path = Path::new(&file.path);

@@ -8,59 +8,30 @@ use std::{
 
 use host::{Disk, DiskFile};
 use metadata::Registry;
-use metric::{MetricId, Timestamp};
-use store_embedded::{DamagedPart, check_file, check_log, check_spec, read_manifest};
+use store_embedded::{
+    DamagedPart, check_file, check_log, check_spec, is_layout_1, lost_names, missing_logs, read_manifest,
+};
 
 use crate::{
     error::BackupError,
     files::{below, hash},
     manifest::{self, Manifest},
-    newer::refuse_newer,
+    may_start::refuse_newer,
 };
 
-/// Something that cannot be read as what it should be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
-    /// The kind of thing.
-    pub what: &'static str,
-    /// Offset of its first byte.
-    pub offset: u64,
-    /// Bytes.
-    pub bytes: u64,
-    /// What was found instead.
-    pub how: String,
-    /// First and last of the metrics that may be touched, by id, where that is known.
-    pub metrics: Option<(MetricId, MetricId)>,
-    /// From and until of the points that may be touched, Unix seconds, where that is known.
-    pub span: Option<(Timestamp, Timestamp)>,
-}
-
-impl Fault {
-    /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
-    pub fn costs(&self) -> bool {
-        !matches!(
-            self.what,
-            "spec"
-                | "manifest"
-                | "clock"
-                | "saved names"
-                | "header of a log"
-                | "header of a file of rows"
-                | "footer of a file of rows"
-                | "index of a file of rows"
-        )
-    }
-
-    fn of_file(what: &'static str, bytes: u64, how: impl Into<String>) -> Fault {
-        Fault { what, offset: 0, bytes, how: how.into(), metrics: None, span: None }
-    }
-}
-
-impl From<DamagedPart> for Fault {
-    fn from(part: DamagedPart) -> Fault {
-        let DamagedPart { what, offset, bytes, how, metrics, span } = part;
-        Fault { what, offset, bytes, how, metrics, span }
-    }
+/// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
+pub fn costs(part: &DamagedPart) -> bool {
+    !matches!(
+        part.what,
+        "spec"
+            | "manifest"
+            | "clock"
+            | "saved names"
+            | "header of a log"
+            | "header of a file of rows"
+            | "footer of a file of rows"
+            | "index of a file of rows"
+    )
 }
 
 /// A file that was read.
@@ -72,8 +43,17 @@ pub struct Checked {
     pub bytes: u64,
     /// Rows or records that can be read.
     pub records: u64,
-    /// What cannot.
-    pub faults: Vec<Fault>,
+    /// Bytes at its end that a write left which a crash cut off. They are not damage: nothing of them was promised.
+    pub cut_off: u64,
+    /// What cannot be read.
+    pub faults: Vec<DamagedPart>,
+}
+
+impl Checked {
+    fn missing(path: PathBuf, what: &'static str, bytes: u64, how: &str) -> Checked {
+        let faults = vec![DamagedPart::of_file(what, bytes, how)];
+        Checked { path, bytes: 0, records: 0, cut_off: 0, faults }
+    }
 }
 
 /// What was read.
@@ -106,8 +86,20 @@ impl Report {
         kinds
     }
 
+    fn add(&mut self, path: PathBuf, part: DamagedPart) {
+        match self.files.iter_mut().find(|file| file.path == path) {
+            Some(file) => file.faults.push(part),
+            None => self.files.push(Checked { path, bytes: 0, records: 0, cut_off: 0, faults: vec![part] }),
+        }
+    }
+
+    /// Files with the end of a write that a crash cut off.
+    pub fn cut_off(&self) -> impl Iterator<Item = &Checked> {
+        self.files.iter().filter(|file| 0 < file.cut_off)
+    }
+
     /// Files with what of them cannot be read.
-    pub fn faults(&self) -> impl Iterator<Item = (&Checked, &Fault)> {
+    pub fn faults(&self) -> impl Iterator<Item = (&Checked, &DamagedPart)> {
         self.files.iter().flat_map(|file| file.faults.iter().map(move |fault| (file, fault)))
     }
 }
@@ -144,6 +136,13 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupErr
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     refuse_newer(disk, data)?;
+    if is_layout_1(disk, &data.join("store")) {
+        return Err(BackupError::Folder(format!(
+            "{} has layout 1, which this program converts at its first start and cannot verify or repair; nothing was \
+             changed; start the server once, or use the version that wrote it",
+            data.display()
+        )));
+    }
     let mut report = Report::default();
     let store = check_spec(disk, &data.join("store")).ok();
     for path in below(disk, data).map_err(BackupError::io("reading", data))? {
@@ -154,10 +153,22 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         }
     }
     compare_with_manifest(disk, data, &mut report);
+    for (log, what) in LOGS {
+        let dir = data.join(log);
+        let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
+        for (path, bytes) in missing {
+            let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
+            report.files.push(Checked::missing(path, what, bytes, "is missing: a later file names it"));
+        }
+    }
+    if let Some((first, last)) = lost_names(disk, &data.join("store")) {
+        let how = "the end of the log is missing: rows of later metrics are stored, and nothing names them";
+        let part = DamagedPart { metrics: Some((first, last)), ..DamagedPart::of_file("names record", 0, how) };
+        report.add(PathBuf::from(LOGS[0].0), part);
+    }
     let spec = PathBuf::from("store/spec");
     if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
-        let fault = Fault::of_file("spec", 0, "is missing");
-        report.files.push(Checked { path: spec, bytes: 0, records: 0, faults: vec![fault] });
+        report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
     Ok(report)
 }
@@ -173,33 +184,37 @@ pub fn verify_backup(disk: &dyn Disk, backup: &Path) -> Result<(Manifest, Report
         let fault = match hash(disk, &backup.join(&path)) {
             Ok((bytes, sha256)) if (bytes, &sha256) == (expected.bytes, &expected.sha256) => None,
             Ok((bytes, _)) if bytes != expected.bytes => {
-                Some(Fault::of_file("file", bytes, format!("{} bytes are expected", expected.bytes)))
+                Some(DamagedPart::of_file("file", bytes, format!("{} bytes are expected", expected.bytes)))
             }
-            Ok((bytes, _)) => Some(Fault::of_file("file", bytes, "its SHA-256 is not that of backup.json")),
-            Err(error) => Some(Fault::of_file("file", 0, error.to_string())),
+            Ok((bytes, _)) => Some(DamagedPart::of_file("file", bytes, "its SHA-256 is not that of backup.json")),
+            Err(error) => Some(DamagedPart::of_file("file", 0, error.to_string())),
         };
         let Some(fault) = fault else { continue };
-        match report.files.iter_mut().find(|file| file.path == path) {
-            Some(file) => file.faults.push(fault),
-            None => report.files.push(Checked { path, bytes: 0, records: 0, faults: vec![fault] }),
-        }
+        report.add(path, fault);
     }
     Ok((manifest, report))
 }
 
+/// The logs of records in a data folder, and what a record is.
+const LOGS: [(&str, &str); 2] = [("store/names", "names record"), ("store/events", "event")];
+
+/// What a record of a log's file is.
+fn log_of(path: &Path) -> Option<&'static str> {
+    LOGS.iter().find(|(log, _)| path.starts_with(log)).map(|(_, what)| *what)
+}
+
 /// Reads a file as what it is by its path. `store` is that of the spec.
-fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: PathBuf) -> Checked {
-    let mut checked = Checked { bytes: 0, records: 0, faults: Vec::new(), path };
+pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: PathBuf) -> Checked {
+    let mut checked = Checked { bytes: 0, records: 0, cut_off: 0, faults: Vec::new(), path };
     let full = data.join(&checked.path);
     let text = checked.path.to_string_lossy().into_owned();
     let read = match () {
         () if text.ends_with(".rows") => check_rows(disk, &full, &mut checked),
         () if text.starts_with("journal/") && text.ends_with(".journal") => check_journal(disk, &full, &mut checked),
-        () if text.starts_with("store/names/") && text.ends_with(".log") => {
-            check_records(disk, &full, "names record", store, &mut checked)
-        }
-        () if text.starts_with("store/events/") && text.ends_with(".log") => {
-            check_records(disk, &full, "event", store, &mut checked)
+        () if text.ends_with(".log")
+            && let Some(what) = log_of(&checked.path) =>
+        {
+            check_records(disk, &full, what, store, &mut checked)
         }
         () if text == "store/spec" => check_store(disk, data, &mut checked),
         () if text == "names" => check_saved_names(disk, &full, &mut checked),
@@ -207,7 +222,7 @@ fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: PathBuf) -> Ch
         () => read_whole(disk, &full, &mut checked),
     };
     if let Err(error) = read {
-        checked.faults.push(Fault::of_file("file", checked.bytes, error.to_string()));
+        checked.faults.push(DamagedPart::of_file("file", checked.bytes, error.to_string()));
     }
     checked
 }
@@ -217,9 +232,9 @@ fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
     match check_file(disk, path) {
         Ok(report) => {
             checked.records = report.rows;
-            checked.faults.extend(report.damaged.into_iter().map(Fault::from));
+            checked.faults.extend(report.damaged);
         }
-        Err(how) => checked.faults.push(Fault::of_file("file of rows", checked.bytes, how)),
+        Err(how) => checked.faults.push(DamagedPart::of_file("file of rows", checked.bytes, how)),
     }
     Ok(())
 }
@@ -227,11 +242,15 @@ fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
 fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
     let bytes = disk.read(path)?;
     checked.bytes = bytes.len() as u64;
-    let found = ingest::wal::replay(&bytes, |_| ());
-    checked.records = found.records;
-    if 0 < found.damaged_bytes {
-        let how = "not whole records. At the end of the last segment this is normal after a crash";
-        checked.faults.push(Fault::of_file("journal record", found.damaged_bytes, how));
+    let mut found = ingest::wal::records(&bytes);
+    found.by_ref().for_each(drop);
+    checked.records = found.replayed.records;
+    let torn = found.torn_tail();
+    checked.cut_off = torn.as_ref().map_or(0, |torn| torn.len() as u64);
+    for place in found.damage.iter().filter(|&place| torn.as_ref() != Some(place)) {
+        let (offset, bytes) = (place.start as u64, place.len() as u64);
+        let how = "the bytes are not whole records; the points of them may be of any metric";
+        checked.faults.push(DamagedPart { offset, ..DamagedPart::of_file("journal record", bytes, how) });
     }
     Ok(())
 }
@@ -247,9 +266,10 @@ fn check_records(
     match check_log(disk, path, what, store) {
         Ok(report) => {
             checked.records = report.records;
-            checked.faults.extend(report.damaged.into_iter().map(Fault::from));
+            checked.cut_off = report.cut_off;
+            checked.faults.extend(report.damaged);
         }
-        Err(how) => checked.faults.push(Fault::of_file("log", checked.bytes, how)),
+        Err(how) => checked.faults.push(DamagedPart::of_file("log", checked.bytes, how)),
     }
     Ok(())
 }
@@ -258,7 +278,7 @@ fn check_store(disk: &dyn Disk, data: &Path, checked: &mut Checked) -> io::Resul
     let store = data.join("store");
     read_whole(disk, &store.join("spec"), checked)?;
     if let Err(how) = check_spec(disk, &store) {
-        checked.faults.push(Fault::of_file("spec", checked.bytes, how));
+        checked.faults.push(DamagedPart::of_file("spec", checked.bytes, how));
     }
     Ok(())
 }
@@ -266,7 +286,7 @@ fn check_store(disk: &dyn Disk, data: &Path, checked: &mut Checked) -> io::Resul
 fn check_saved_names(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
     read_whole(disk, path, checked)?;
     if let Err(how) = Registry::open(disk, path) {
-        checked.faults.push(Fault::of_file("saved names", checked.bytes, how.to_string()));
+        checked.faults.push(DamagedPart::of_file("saved names", checked.bytes, how.to_string()));
     }
     Ok(())
 }
@@ -274,7 +294,7 @@ fn check_saved_names(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io:
 fn check_clock(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
     read_whole(disk, path, checked)?;
     if !host::is_mark(disk, path)? {
-        checked.faults.push(Fault::of_file("clock", checked.bytes, "its checksum is wrong"));
+        checked.faults.push(DamagedPart::of_file("clock", checked.bytes, "its checksum is wrong"));
     }
     Ok(())
 }
@@ -297,14 +317,14 @@ fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
             for file in files {
                 let path = Path::new("store").join(&file.path);
                 if !there.contains(&path) {
-                    let fault = Fault::of_file("file of rows", file.bytes, "is in the manifest, but missing");
-                    report.files.push(Checked { path, bytes: 0, records: 0, faults: vec![fault] });
+                    let how = "is in the manifest, but missing";
+                    report.files.push(Checked::missing(path, "file of rows", file.bytes, how));
                 }
             }
         }
         Err(how) => {
             if let Some(file) = report.files.iter_mut().find(|file| file.path == manifest) {
-                file.faults.push(Fault::of_file("manifest", file.bytes, how));
+                file.faults.push(DamagedPart::of_file("manifest", file.bytes, how));
             }
         }
     }

@@ -1,12 +1,8 @@
 //! `POST /admin/backup`: a backup of this node while it runs, and the slow scrub of its files of rows.
 //!
-//! 1. The caller proves that it may write to the folder: it made a file there, and names it.
-//! 2. One moment is staged as links in `data/.backup`, while trims of the journal and writes of names wait.
-//! 3. The files go from there to the folder: links on the same file system, copies on another.
+//! The caller of a backup proves that it may write to the folder: it made a file there, and names it.
 
 use std::{
-    collections::HashMap,
-    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -16,28 +12,19 @@ use std::{
 };
 
 use api::ExtensionRequest;
-use backup::Made;
+use backup::{Checked, DamagedPart, FileScrub, Made, Piece};
 use host::{Clock, Disk};
 use hyper::StatusCode;
-use ingest::Ingest;
+use metadata::Registry;
 use serde_json::{Value, json};
-use store::{DamageLog, NameStore as _};
+use store::{Damage, DamageLog};
 use store_embedded::EmbeddedDriver;
 
-use crate::deletion::Asked;
-
-/// Where one moment is staged, in the data folder.
-const STAGE: &str = ".backup";
-
-/// Files of the data folder besides store and journal, where they are there.
-const OTHERS: [&str; 4] = ["clock", "writer", "write-clock", "names-read"];
+use crate::{clock, deletion::Asked, metric_names::metric_names};
 
 /// Makes backups, one at a time.
 pub struct Backups {
-    pub ingest: Arc<Ingest>,
-    pub embedded: Arc<EmbeddedDriver>,
-    pub disk: Arc<dyn Disk>,
-    pub data: PathBuf,
+    pub node: backup::Node,
     pub turn: tokio::sync::Mutex<()>,
 }
 
@@ -48,8 +35,21 @@ impl Backups {
         let field = |name: &str| asked.all(name).first().map(|value| (*value).to_owned());
         let dir = PathBuf::from(field("dir").ok_or("dir must be a folder on this machine")?);
         self.prove(&dir, &field("proof").unwrap_or_default())?;
-        let made = self.make_in(dir).await.map_err(|error| format!("{error:#}"))?;
-        let Made { path, manifest, linked, copied_bytes } = made;
+        let made = self.node.back_up(dir).await.map_err(|error| error.to_string())?;
+        let Made { path, manifest, linked, copied_bytes, damaged } = made;
+        let place = |(file, part): (&Checked, &DamagedPart)| {
+            let names = part.metrics.map(|(first, last)| metric_names(self.node.ingest.registry(), first, last));
+            json!({
+                "file": file.path.display().to_string(), "what": part.what, "bytes": part.bytes, "why": part.how,
+                "metrics": names, "span": part.span.map(|(from, until)| [from, until]),
+            })
+        };
+        let damage: Vec<Value> =
+            damaged.iter().flat_map(|file| file.faults.iter().map(move |part| (file, part))).map(place).collect();
+        if !damage.is_empty() {
+            tracing::error!(backup = %path.display(), places = damage.len(),
+                "files of the data folder are damaged, and so is the backup; see Damage in docs/operating.md");
+        }
         tracing::info!(backup = %path.display(), files = manifest.files.len(), linked, copied_bytes, "made a backup");
         Ok(json!({
             "backup": path.display().to_string(),
@@ -58,52 +58,25 @@ impl Backups {
             "bytes": manifest.files.iter().map(|file| file.bytes).sum::<u64>(),
             "linked_files": linked,
             "copied_bytes": copied_bytes,
+            "damage": damage,
         }))
     }
 
     /// A caller that cannot write to a folder does not make this program write there.
     fn prove(&self, dir: &Path, proof: &str) -> Result<(), String> {
-        let is_name = proof.starts_with(".plumbago-") && !proof.contains('/');
-        if !dir.is_absolute() || !is_name || !self.disk.exists(&dir.join(proof)) {
-            return Err(
-                "proof must name a file .plumbago-… that the caller made in dir; use plumbago backup on this machine"
-                    .to_owned(),
-            );
+        if !dir.is_absolute() || !proof.starts_with(".plumbago-") || proof.contains('/') {
+            let text =
+                "proof must name a file .plumbago-… that the caller made in dir; use plumbago backup on this machine";
+            return Err(text.to_owned());
+        }
+        if !self.node.disk.exists(&dir.join(proof)) {
+            return Err(format!(
+                "the server does not find the folder {}; it must be on the server's machine (in its container), and the user \
+                 that the server runs as must be able to read and write there",
+                dir.display()
+            ));
         }
         Ok(())
-    }
-
-    async fn make_in(&self, dir: PathBuf) -> anyhow::Result<Made> {
-        let stage = self.data.join(STAGE);
-        let (disk, data) = (self.disk.clone(), self.data.clone());
-        let (embedded, store) = (self.embedded.clone(), stage.join("store"));
-        let begin = {
-            let (disk, stage) = (disk.clone(), stage.clone());
-            move || {
-                if disk.exists(&stage) {
-                    disk.remove_dir_all(&stage)?;
-                }
-                let rows = embedded.snapshot_all(&store).map_err(io::Error::other)?;
-                for name in OTHERS.iter().filter(|name| disk.exists(&data.join(name))) {
-                    host::replace_file(&*disk, &stage.join(name), &disk.read(&data.join(name))?)?;
-                }
-                let crc =
-                    |file: &store_embedded::StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
-                Ok(rows.iter().map(crc).collect::<HashMap<String, u32>>())
-            }
-        };
-        let (moment, rows) = self.ingest.snapshot(stage.join("journal"), begin).await?;
-        let id = self.embedded.identity().store;
-        let make = move || {
-            let made = backup::make(&*disk, &stage, &dir, moment, id, &rows);
-            // Links alone: the data folder has the files, too.
-            let removed = disk.remove_dir_all(&stage);
-            if let Err(error) = removed {
-                tracing::warn!(%error, folder = %stage.display(), "cannot remove the folder that a backup was staged in; the next backup does");
-            }
-            made
-        };
-        Ok(tokio::task::spawn_blocking(make).await??)
     }
 }
 
@@ -133,6 +106,7 @@ pub struct ScrubCounters {
 #[derive(Clone)]
 pub struct Scrub {
     pub embedded: Arc<EmbeddedDriver>,
+    pub registry: Arc<Registry>,
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub damage: DamageLog,
@@ -153,20 +127,49 @@ impl Scrub {
         loop {
             tokio::time::sleep(std::mem::replace(&mut before, ROUND)).await;
             for file in self.embedded.files() {
-                let (this, path) = (self.clone(), Path::new("store").join(file.path));
-                let read = tokio::task::spawn_blocking(move || this.read(&path)).await;
-                let Ok(rest) = read else { return };
-                tokio::time::sleep(rest).await;
+                self.file(&Path::new("store").join(file.path)).await;
             }
             self.counters.rounds.fetch_add(1, Relaxed);
         }
     }
 
-    fn read(&self, path: &Path) -> Duration {
-        let Scrub { disk, clock, damage, data, bytes_per_second, counters, .. } = self;
-        let read = backup::scrub_file(&**disk, &**clock, damage, data, path, *bytes_per_second);
-        counters.bytes.fetch_add(read.bytes, Relaxed);
-        counters.faults.fetch_add(read.faults, Relaxed);
-        read.rest
+    async fn file(&self, path: &Path) {
+        let (disk, clock, log) = (self.disk.clone(), self.clock.clone(), self.damage.clone());
+        let mut file = FileScrub::new(disk, clock, log, &self.data, path, self.bytes_per_second);
+        loop {
+            let read = tokio::task::spawn_blocking(move || {
+                let piece = file.next_piece();
+                (file, piece)
+            });
+            let Ok((read, Some(piece))) = read.await else { return };
+            file = read;
+            let Piece { bytes, damage, faults, rest } = piece;
+            self.counters.bytes.fetch_add(bytes, Relaxed);
+            self.counters.faults.fetch_add(faults, Relaxed);
+            damage.iter().for_each(|found| self.log(found));
+            tokio::time::sleep(rest).await;
+        }
+    }
+
+    fn log(&self, found: &Damage) {
+        let Damage { what, file, how, metrics, span, .. } = found;
+        let (names, more) = match *metrics {
+            Some((first, last)) => {
+                let names = metric_names(&self.registry, first, last);
+                let more = (last.0.saturating_sub(first.0) as usize + 1).saturating_sub(names.len());
+                (names.join(", "), more)
+            }
+            None => ("not known".to_owned(), 0),
+        };
+        let span = span.map(|(from, until)| format!("{} to {}", clock::text(from), clock::text(until)));
+        tracing::error!(
+            what,
+            file,
+            how,
+            metrics = names,
+            further_metrics_at_most = more,
+            points = span.unwrap_or_else(|| "not known".to_owned()),
+            "the scrub of the store found damage; everything else is served. See Damage in docs/operating.md"
+        );
     }
 }

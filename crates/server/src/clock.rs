@@ -90,7 +90,8 @@ pub fn explain(doubt: &ClockDoubt) -> String {
     format!("{state}. Points of both times are accepted, and nothing expires; {next}")
 }
 
-fn text(time: Timestamp) -> String {
+/// A time for people, in UTC.
+pub fn text(time: Timestamp) -> String {
     jiff::Timestamp::from_second(time).map_or_else(|_| time.to_string(), |time| time.to_string())
 }
 

@@ -24,14 +24,8 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
             "cannot take the rights of others on the data folder; other users of this machine may read points in it");
     }
     let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
-    let restoring = data.join(backup::RESTORING);
-    anyhow::ensure!(
-        !host.disk.exists(&restoring),
-        "{} is there: a restore into this folder was interrupted; empty the folder and restore again",
-        restoring.display()
-    );
     // Before anything is changed: opening the store completes what a crash left.
-    backup::refuse_newer(&*host.disk, data)?;
+    backup::may_start(&*host.disk, data)?;
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
         reserve_bytes,
@@ -40,7 +34,9 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         data: Some(data.clone()),
         ..EmbeddedOptions::default()
     };
-    Ok(Arc::new(EmbeddedDriver::open(&data.join("store"), options)?))
+    let driver = EmbeddedDriver::open(&data.join("store"), options)?;
+    backup::remove_stage(&*host.disk, data);
+    Ok(Arc::new(driver))
 }
 
 /// The judging time, from the mark in the folder.

@@ -16,6 +16,7 @@ mod exposure;
 mod health;
 mod listen;
 mod log;
+mod metric_names;
 mod metrics;
 mod node;
 mod output;

@@ -146,10 +146,12 @@ async fn listen(
     let admin = Admin {
         ingest: node.ingest.clone(),
         backups: Arc::new(Backups {
-            ingest: node.ingest.clone(),
-            embedded: node.embedded.clone(),
-            disk: host.disk.clone(),
-            data: settings.data.dir.clone(),
+            node: backup::Node {
+                ingest: node.ingest.clone(),
+                embedded: node.embedded.clone(),
+                disk: host.disk.clone(),
+                data: settings.data.dir.clone(),
+            },
             turn: tokio::sync::Mutex::default(),
         }),
         metrics: metrics.clone(),
@@ -219,6 +221,7 @@ fn background(
     };
     let scrub = Scrub {
         embedded: node.embedded.clone(),
+        registry: node.ingest.registry().clone(),
         disk: host.disk.clone(),
         clock: host.clock.clone(),
         damage: node.damage.clone(),

@@ -4,15 +4,11 @@ use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use ingest::{Ingest, receivers::ReceiveBudget};
 use metadata::Registry;
-use metric::MetricId;
 use serde_json::{Map, Value, json};
 use store::{Damage, DamageLog, PointStore};
 use store_embedded::{EmbeddedDriver, StoreStatus};
 
-use crate::{backups::ScrubCounters, clock, health::Health};
-
-/// Names of metrics that one finding of damage lists; a longer range is given by its first ones and its count.
-const DAMAGED_NAMES: u32 = 10;
+use crate::{backups::ScrubCounters, clock, health::Health, metric_names::metric_names};
 
 /// The parts that the status is read from.
 pub struct StatusOf {
@@ -148,11 +144,4 @@ fn finding_status(finding: &Damage, registry: &Registry) -> Value {
         "metric_ids": finding.metrics.map(|(first, last)| [first.0, last.0]),
         "span": finding.span.map(|(from, until)| [from, until]),
     })
-}
-
-/// The first names of a range of metrics.
-fn metric_names(registry: &Registry, first: MetricId, last: MetricId) -> Vec<String> {
-    let names = registry.read();
-    let range = first.0..=last.0.min(first.0.saturating_add(DAMAGED_NAMES - 1));
-    range.map(MetricId).filter(|&metric| names.is_shown(metric)).map(|metric| names.name(metric).to_owned()).collect()
 }

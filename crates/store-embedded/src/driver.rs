@@ -48,8 +48,16 @@ impl EmbeddedDriver {
     /// [`Unavailable`](StoreError::Unavailable) while another process uses the folder, [`Spec`](StoreError::Spec) when
     /// another program wrote it.
     pub fn open(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedDriver, StoreError> {
-        let tables = Arc::new(Tables::open(dir, options)?);
-        let merges = Arc::new(Merges::default());
+        EmbeddedDriver::of(Tables::open(dir, options)?)
+    }
+
+    /// As [`EmbeddedDriver::open`], of a folder whose lock the caller holds until the driver is gone.
+    pub(crate) fn open_locked(dir: &Path, options: EmbeddedOptions) -> Result<EmbeddedDriver, StoreError> {
+        EmbeddedDriver::of(Tables::open_locked(dir, options, None)?)
+    }
+
+    fn of(tables: Tables) -> Result<EmbeddedDriver, StoreError> {
+        let (tables, merges) = (Arc::new(tables), Arc::new(Merges::default()));
         let compaction =
             tables.options.merges.then(|| Compaction::start(tables.clone(), merges.clone())).transpose()?;
         Ok(EmbeddedDriver { tables, writing: Arc::default(), merges, _compaction: compaction })

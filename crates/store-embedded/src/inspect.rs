@@ -1,11 +1,15 @@
 //! The files of a store besides its rows, read without opening it.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use host::Disk;
 use metric::MetricId;
 
-use crate::{names, record_log, spec};
+use crate::{commits::MANIFEST, layout1, manifest::Manifest, names, record_log, spec};
 
 pub use crate::record_log::LogReport;
 
@@ -16,6 +20,36 @@ pub use crate::record_log::LogReport;
 pub fn check_spec(disk: &dyn Disk, store: &Path) -> Result<u128, String> {
     let bytes = disk.read(&store.join("spec")).map_err(|error| error.to_string())?;
     spec::store_of(&bytes).ok_or_else(|| "its checksum is wrong, or another program wrote it".to_owned())
+}
+
+/// Whether a folder is of layout 1, which opening it converts.
+pub fn is_layout_1(disk: &dyn Disk, store: &Path) -> bool {
+    disk.read(&store.join("spec")).is_ok_and(|text| text.starts_with(layout1::first_lines().as_bytes()))
+}
+
+/// First and last of the ids that rows were stored for and that the log of names says nothing of: neither a name nor a deletion,
+/// nor that they were given. So the end of the log is missing, or all of it. A start or a repair notes that they were given.
+pub fn lost_names(disk: &dyn Disk, store: &Path) -> Option<(MetricId, MetricId)> {
+    let manifest = Manifest::parse(&disk.read(&store.join(MANIFEST)).ok()?).ok()?;
+    let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
+    let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
+    let mut noted = 0;
+    for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
+        // One that cannot be read notes nothing.
+        let _ = record_log::check_file(disk, &entry.path, "names record", Some(manifest.store), |kind, payload| {
+            noted = noted.max(names::next_of(kind, payload).0);
+        });
+    }
+    (noted < stored).then_some((MetricId(noted), MetricId(stored - 1)))
+}
+
+/// Files of `names/` or `events/` that others name and that are not there, with the bytes that they had. `store` is that of
+/// the spec.
+///
+/// # Errors
+/// Whatever the disk says to a list of the folder.
+pub fn missing_logs(disk: &dyn Disk, dir: &Path, store: Option<u128>) -> io::Result<Vec<(PathBuf, u64)>> {
+    record_log::missing_files(disk, dir, store)
 }
 
 /// Reads all of a file of `names/` or `events/`.

@@ -14,7 +14,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use host::{DirEntry, Trash};
+use host::{DirEntry, DiskFile, Trash};
 use store::StoreError;
 
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     cache::Shared,
     commits::MANIFEST,
     damage::Reporter,
-    folder::{self, io_error},
+    folder::io_error,
     manifest::{Manifest, ManifestFile, table_of},
     merge::{MergeError, Merging},
     row_file::{Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
@@ -33,15 +33,15 @@ use crate::{
 /// Bytes of memory for blocks; each is read once.
 const CACHE_BYTES: u64 = 1 << 20;
 
-/// Repairs the store in `dir`, which no process may use. What is found is in the log of damage of the options.
+/// Repairs the store in `dir`, whose [lock](crate::lock) the caller holds. What is found is in the log of damage of the
+/// options.
 ///
 /// # Errors
 /// Whatever the disk says, and what keeps a server from starting, as a store of a later program. What was repaired until
 /// then stays.
-pub fn repair(dir: &Path, options: &EmbeddedOptions) -> Result<(), StoreError> {
+pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &dyn DiskFile) -> Result<(), StoreError> {
     let host = &options.host;
     {
-        let _lock = folder::open(&*host.disk, dir)?;
         let data = options.data.as_deref().unwrap_or(dir);
         let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
@@ -50,7 +50,7 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions) -> Result<(), StoreError> {
         rows.run()?;
     }
     let options = EmbeddedOptions { merges: false, ..options.clone() };
-    EmbeddedDriver::open(dir, options)?.write_logs_again()
+    EmbeddedDriver::open_locked(dir, options)?.write_logs_again()
 }
 
 /// A file of rows that was replaced, and the file in its place.

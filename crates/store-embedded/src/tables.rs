@@ -30,15 +30,24 @@ pub(crate) struct Tables {
     pub(crate) names: Names,
     pub(crate) events: EventsLog,
     pub(crate) points: Points,
-    /// Held until the last call has ended, also one whose caller is gone.
-    _lock: Box<dyn DiskFile>,
+    /// Held until the last call has ended, also one whose caller is gone. `None` where the caller holds it.
+    _lock: Option<Box<dyn DiskFile>>,
 }
 
 impl Tables {
     /// Locks the folder, converts it if it is of an older layout, and opens what is in it.
     pub(crate) fn open(dir: &Path, options: EmbeddedOptions) -> Result<Tables, StoreError> {
+        let lock = folder::open(&*options.host.disk, dir)?;
+        Tables::open_locked(dir, options, Some(lock))
+    }
+
+    /// As [`Tables::open`], of a folder that is locked.
+    pub(crate) fn open_locked(
+        dir: &Path,
+        options: EmbeddedOptions,
+        lock: Option<Box<dyn DiskFile>>,
+    ) -> Result<Tables, StoreError> {
         let host = &options.host;
-        let lock = folder::open(&*host.disk, dir)?;
         let data = options.data.as_deref().unwrap_or(dir);
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let trash = Arc::new(trash);
@@ -81,6 +90,8 @@ impl Tables {
 
     /// Writes both logs again without what is damaged, and everything else to files.
     pub(crate) fn write_again(&self) -> Result<(), StoreError> {
+        // Ids whose names are lost stay given.
+        self.names.note_given(self.next_id());
         self.flush()?;
         self.names.rewrite()?;
         self.events.write_again()

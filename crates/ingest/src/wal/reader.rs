@@ -100,7 +100,7 @@ impl<'a> Records<'a> {
     }
 
     /// The bytes behind the last record, where they look like a record that was not written to its end.
-    pub(crate) fn torn_tail(&self) -> Option<Range<usize>> {
+    pub fn torn_tail(&self) -> Option<Range<usize>> {
         let last = self.damage.last().filter(|last| last.end == self.bytes.len())?;
         let bytes = &self.bytes[last.clone()];
         let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);

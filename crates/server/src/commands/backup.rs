@@ -1,16 +1,19 @@
 //! `plumbago backup`, `restore` and `verify`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
-use backup::{Fault, Report};
+use backup::{Checked, DamagedPart, Report};
 use host::{Host, Open};
 use serde_json::{Value, json};
 
-use super::ask::{address, reason, request};
+use super::{
+    ask::{address, reason, request},
+    damage_text::{self, Names},
+};
 use crate::{
     cli::{BackupOptions, RestoreOptions, VerifyOptions},
-    config,
+    clock, config,
     output::print,
 };
 
@@ -31,25 +34,43 @@ pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> 
     if status != 200 {
         bail!("the server at {address} cannot make a backup: {}", reason(&body));
     }
-    print(&if options.json {
-        format!("{body:#}\n")
-    } else {
-        let text = |key: &str| {
-            body.get(key)
-                .map_or_else(String::new, |value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-        };
-        format!(
-            "{}\n{} of {}: {} files, {} bytes; {} files are links, {} bytes were copied\n",
-            text("backup"),
-            "everything accepted until",
-            text("moment"),
-            text("files"),
-            text("bytes"),
-            text("linked_files"),
-            text("copied_bytes")
-        )
-    });
-    Ok(ExitCode::SUCCESS)
+    print(&if options.json { format!("{body:#}\n") } else { made_text(&body) });
+    let is_damaged = body["damage"].as_array().is_some_and(|places| !places.is_empty());
+    Ok(if is_damaged { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
+}
+
+/// The exit status of a backup that has damaged files.
+const DAMAGED: u8 = 3;
+
+fn made_text(body: &Value) -> String {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut lines = String::new();
+    let places = body["damage"].as_array().map_or(&[][..], Vec::as_slice);
+    for place in places {
+        lines += &format!("damaged: {}: {}: {}", text(&place["file"]), text(&place["what"]), text(&place["why"]));
+        let names: Vec<&str> = place["metrics"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        if !names.is_empty() {
+            lines += &format!("; of metrics such as {}", names.join(", "));
+        }
+        lines.push('\n');
+    }
+    let moment = body["moment"].as_i64().map_or_else(String::new, clock::text);
+    lines += &format!(
+        "{}\neverything accepted until {moment}: {} files, {} bytes; {} files are links, {} bytes were copied\n",
+        text(&body["backup"]),
+        body["files"],
+        body["bytes"],
+        body["linked_files"],
+        body["copied_bytes"]
+    );
+    if !places.is_empty() {
+        lines += &format!(
+            "{} damaged places are in the backup, too; everything else is good. Keep an older backup; see Damage in \
+             docs/operating.md\n",
+            places.len()
+        );
+    }
+    lines
 }
 
 /// Makes a data folder of a backup.
@@ -61,7 +82,7 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
         options.data.display(),
         restored.manifest.files.len(),
         restored.bytes,
-        restored.manifest.moment
+        clock::text(restored.manifest.moment)
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -69,58 +90,64 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
 /// Reads all of a data folder or a backup; fails if something cannot be read.
 pub fn verify(options: &VerifyOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let disk = &*host.disk;
-    if options.folder.extension().is_some_and(|ending| ending == "unfinished") {
-        bail!("{} is of an interrupted backup or restore; the next one removes it", options.folder.display());
-    }
-    let report = if disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json")) {
+    // What an interrupted backup or restore left has a store, too.
+    let is_unfinished = options.folder.extension().is_some_and(|ending| ending == "unfinished");
+    let is_data = disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json"));
+    let data = is_data && !is_unfinished;
+    let (folder, report) = if data {
         let _lock = backup::lock(disk, &options.folder)
             .context("a running server reads its files itself; see damage in /admin/status")?;
-        backup::verify(disk, &options.folder)?
+        (options.folder.clone(), backup::verify(disk, &options.folder)?)
     } else {
-        backup::verify_backup(disk, &options.folder)?.1
+        let folder = backup::find(disk, &options.folder)?;
+        let report = backup::verify_backup(disk, &folder)?.1;
+        (folder, report)
     };
-    print(&if options.json { format!("{:#}\n", as_json(&report)) } else { table(&report) });
+    let is_named = report.faults().any(|(_, part)| part.metrics.is_some());
+    let names = if is_named { store_embedded::names_of(disk, &folder.join("store")) } else { Names::new() };
+    print(&if options.json {
+        format!("{:#}\n", as_json(&report, &names))
+    } else {
+        text(&report, &names, &folder, data)
+    });
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn as_json(report: &Report) -> Value {
-    let fault = |(path, fault): (&PathBuf, &Fault)| {
-        json!({
-            "file": path.display().to_string(), "what": fault.what, "offset": fault.offset, "bytes": fault.bytes, "why": fault.how,
-            "metric_ids": fault.metrics.map(|(first, last)| [first.0, last.0]),
-            "span": fault.span.map(|(from, until)| [from, until]),
-        })
-    };
-    let faults: Vec<Value> = report.faults().map(|(file, found)| fault((&file.path, found))).collect();
+fn as_json(report: &Report, names: &Names) -> Value {
+    let part = |(file, part): (&Checked, &DamagedPart)| Value::Object(damage_text::as_json(file, part, names));
+    let damage: Vec<Value> = report.faults().map(part).collect();
     let kind = |(kind, [files, bytes, faults]): (&'static str, [u64; 3])| {
         (kind.to_owned(), json!({"files": files, "bytes": bytes, "damaged_places": faults}))
     };
     let kinds: serde_json::Map<String, Value> = report.kinds().into_iter().map(kind).collect();
     json!({
-        "good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "kinds": kinds, "damage": faults,
+        "good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "kinds": kinds, "damage": damage,
+        "cut_off": damage_text::cut_off_json(report),
     })
 }
 
-fn table(report: &Report) -> String {
+fn text(report: &Report, names: &Names, folder: &Path, is_data: bool) -> String {
     let mut text = String::new();
-    for (file, fault) in report.faults() {
-        let Fault { what, offset, bytes, how, metrics, span } = fault;
-        text += &format!("{}: {what}, {bytes} bytes at {offset}: {how}", file.path.display());
-        if let Some((first, last)) = metrics {
-            text += &format!("; metrics {first} to {last}");
-        }
-        if let Some((from, until)) = span {
-            text += &format!("; points from {from} to {until}");
-        }
+    for (file, part) in report.faults() {
+        text += &damage_text::line(file, part, names);
         text.push('\n');
     }
+    text += &damage_text::cut_off_lines(report);
     for (kind, [files, bytes, faults]) in report.kinds() {
         text += &format!("{kind:<12} {files:>8} files {bytes:>15} bytes {faults:>6} damaged places\n");
     }
-    let (files, bytes) = (report.files.len(), report.bytes());
-    text += &match report.is_good() {
-        true => format!("good: {files} files, {bytes} bytes\n"),
-        false => format!("damaged: {} places in {files} files, {bytes} bytes\n", report.faults().count()),
+    let (files, bytes, folder) = (report.files.len(), report.bytes(), folder.display());
+    text += &match (report.is_good(), is_data) {
+        (true, _) => format!("good: {folder}: {files} files, {bytes} bytes\n"),
+        (false, true) => format!(
+            "damaged: {folder}: {} places in {files} files, {bytes} bytes; plumbago repair --dry-run says what a repair cannot keep\n",
+            report.faults().count()
+        ),
+        (false, false) => format!(
+            "damaged: {folder}: {} places in {files} files, {bytes} bytes; restore another backup, or copy this one and repair the \
+             copy\n",
+            report.faults().count()
+        ),
     };
     text
 }

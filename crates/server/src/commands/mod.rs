@@ -3,6 +3,7 @@
 mod ask;
 mod backup;
 mod check_config;
+mod damage_text;
 mod delete;
 mod explain;
 mod flush;

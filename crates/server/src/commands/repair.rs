@@ -3,18 +3,15 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backup::{Checked, Fault, Repaired};
+use backup::{Checked, DamagedPart, Repaired, costs};
 use host::Host;
-use metric::MetricId;
 use serde_json::{Value, json};
 
+use super::damage_text;
 use crate::{cli::RepairOptions, output::print};
 
 /// The exit status when something is not kept.
 const NOT_ALL_KEPT: u8 = 3;
-
-/// Names of one damaged place that are listed.
-const MOST_NAMES: usize = 20;
 
 /// Repairs a data folder, and lists what is not kept.
 pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> {
@@ -22,53 +19,35 @@ pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> 
         .context("cannot repair the data folder; what was repaired until then stays")?;
     print(&if options.json { format!("{:#}\n", as_json(&repaired)) } else { text(&repaired, options.dry_run) });
     let is_bad_still = repaired.after.as_ref().is_some_and(|after| !after.is_good());
-    let costs = repaired.before.faults().any(|(_, fault)| fault.costs());
-    Ok(match (is_bad_still, costs) {
+    let is_lost = repaired.before.faults().any(|(_, part)| costs(part));
+    Ok(match (is_bad_still, is_lost) {
         (true, _) => ExitCode::FAILURE,
         (false, true) => ExitCode::from(NOT_ALL_KEPT),
         (false, false) => ExitCode::SUCCESS,
     })
 }
 
-/// How many metrics with a known name may be touched, and the first of their names.
-fn names(repaired: &Repaired, fault: &Fault) -> (usize, Vec<String>) {
-    let Some((first, last)) = fault.metrics else { return (0, Vec::new()) };
-    let touched = repaired.names.range(first.min(last)..=MetricId(last.0.max(first.0)));
-    (touched.clone().count(), touched.take(MOST_NAMES).map(|(_, name)| name.clone()).collect())
-}
-
 fn as_json(repaired: &Repaired) -> Value {
-    let fault = |(file, fault): (&Checked, &Fault)| {
-        let (count, names) = names(repaired, fault);
-        json!({
-            "file": file.path.display().to_string(), "what": fault.what, "offset": fault.offset, "bytes": fault.bytes,
-            "why": fault.how, "is_lost": fault.costs(),
-            "metrics": fault.metrics.is_some().then_some(count), "names": names,
-            "metric_ids": fault.metrics.map(|(first, last)| [first.0, last.0]),
-            "span": fault.span.map(|(from, until)| [from, until]),
-        })
+    let fault = |(file, part): (&Checked, &DamagedPart)| {
+        let mut members = damage_text::as_json(file, part, &repaired.names);
+        members.insert("is_lost".to_owned(), costs(part).into());
+        Value::Object(members)
     };
     let damage: Vec<Value> = repaired.before.faults().map(fault).collect();
     let after = repaired.after.as_ref();
-    json!({"damage": damage, "repaired": after.is_some(), "good": after.unwrap_or(&repaired.before).is_good()})
+    json!({
+        "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
+        "good": after.unwrap_or(&repaired.before).is_good(),
+    })
 }
 
 fn text(repaired: &Repaired, dry_run: bool) -> String {
     let mut text = String::new();
-    for (file, fault) in repaired.before.faults() {
-        let Fault { what, offset, bytes, how, span, .. } = fault;
-        let state = if fault.costs() { "not kept" } else { "made again" };
-        text += &format!("{state}: {}: {what}, {bytes} bytes at {offset}: {how}", file.path.display());
-        let (count, names) = names(repaired, fault);
-        if fault.metrics.is_some() {
-            text += &format!("; of at most {count} metrics: {}", names.join(", "));
-            text += if names.len() < count { ", …" } else { "" };
-        }
-        if let Some((from, until)) = span {
-            text += &format!("; points from {from} to {until}");
-        }
-        text.push('\n');
+    for (file, part) in repaired.before.faults() {
+        let state = if costs(part) { "not kept" } else { "made again" };
+        text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
     }
+    text += &damage_text::cut_off_lines(&repaired.before);
     let places = repaired.before.faults().count();
     text += &match &repaired.after {
         _ if places == 0 => "nothing is damaged\n".to_owned(),

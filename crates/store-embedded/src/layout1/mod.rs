@@ -60,6 +60,11 @@ pub(crate) struct Layout1<'a> {
     pub(crate) trash: &'a Trash,
 }
 
+/// The spec of a folder of layout 1.
+pub(crate) fn first_lines() -> String {
+    format!("plumbago embedded store\nlayout 1\nrow codec {CODEC}\nslots per row {GROUP_SLOTS}\n")
+}
+
 /// The first lines of a spec without their numbers.
 fn words_of(text: &[u8]) -> Vec<u8> {
     let lines = text.split_inclusive(|&byte| byte == b'\n').take(4).flatten();
@@ -92,8 +97,7 @@ impl Layout1<'_> {
     /// Whether the spec says so; without a readable one, whether the metrics table is a tree.
     fn is_old(&self) -> Result<bool, StoreError> {
         let path = self.dir.join("spec");
-        let first_lines =
-            format!("plumbago embedded store\nlayout 1\nrow codec {CODEC}\nslots per row {GROUP_SLOTS}\n");
+        let first_lines = first_lines();
         match retried(|| self.host.disk.read(&path)) {
             // Another number is another version, and not damage.
             Ok(text) if words_of(&text) == words_of(first_lines.as_bytes()) => {

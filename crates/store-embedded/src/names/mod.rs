@@ -17,8 +17,8 @@ use store::{Incarnation, MetricRecord, StoreError};
 use self::{
     logged::Logged,
     record::{
-        DELETED, METRIC, OPENING, POLICY, decode_metric, encode_deleted, encode_metric, encode_opening, encode_policy,
-        id_of,
+        DELETED, METRIC, OPENING, POLICY, SEEN, decode_deleted, decode_metric, decode_opening, decode_seen,
+        encode_deleted, encode_metric, encode_opening, encode_policy, id_of,
     },
 };
 use crate::{
@@ -127,6 +127,19 @@ pub(crate) fn name_of(kind: u8, payload: &[u8]) -> Option<(MetricId, String)> {
     Some((record.id, record.name))
 }
 
+/// Above every id that a record says was given.
+pub(crate) fn next_of(kind: u8, payload: &[u8]) -> MetricId {
+    let above = |id: MetricId| MetricId(id.0.saturating_add(1));
+    let next = match kind {
+        METRIC => id_of(payload).map(above),
+        DELETED => decode_deleted(payload).max().map(above),
+        OPENING => decode_opening(payload).map(|opening| opening.first_id),
+        SEEN => decode_seen(payload),
+        _ => None,
+    };
+    next.unwrap_or(MetricId(0))
+}
+
 impl Names {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder) -> Result<Names, StoreError> {
@@ -194,6 +207,12 @@ impl Names {
                 pending.delete(id);
             }
         }
+    }
+
+    /// The next sync notes that all ids below were given.
+    pub(crate) fn note_given(&self, next: MetricId) {
+        let mut pending = self.pending.lock();
+        pending.next = pending.next.max(next.0);
     }
 
     /// Records an opening, with all policies once more: each then has copies in several places.

@@ -1,10 +1,15 @@
 //! Reading a file of a record log without opening the log.
 
-use std::path::Path;
+use std::{
+    collections::BTreeMap,
+    io,
+    path::{Path, PathBuf},
+};
 
 use host::{Disk, Open};
 
 use super::{
+    draft::file_name,
     frame::{HEADER, Header, HeaderRead, Seal, VERSION},
     walk::{Part, walk},
 };
@@ -17,12 +22,66 @@ pub struct LogReport {
     pub bytes: u64,
     /// Records that can be read.
     pub records: u64,
-    /// What cannot be read, in the order of the file. A write that was cut off at the end is not damage.
+    /// Bytes at the end of the log that a write left which was cut off. That is normal after a crash.
+    pub cut_off: u64,
+    /// What cannot be read, in the order of the file.
     pub damaged: Vec<DamagedPart>,
 }
 
-/// Reads all of a file, and calls `each` with kind and payload of every record. `store` is that of the spec, for a file
-/// whose header is damaged.
+/// What the headers of a log's files say of each other.
+#[derive(Debug, Default)]
+struct Headers {
+    /// The length up to which a file counts, where a later file says so.
+    ends: BTreeMap<u64, u64>,
+    /// Files up to this number are obsolete.
+    replaced: u64,
+    /// The files that there are.
+    there: Vec<u64>,
+}
+
+impl Headers {
+    fn read(disk: &dyn Disk, dir: &Path, store: Option<u128>) -> io::Result<Headers> {
+        let mut headers = Headers::default();
+        for entry in disk.read_dir(dir)? {
+            let Some(number) = number_of(&entry.path) else { continue };
+            headers.there.push(number);
+            // A file that cannot be read is met again, and is damage then.
+            let Ok(HeaderRead::Good(header)) = read_header(disk, &entry.path) else { continue };
+            if header.number == number && store.is_none_or(|store| store == header.store) {
+                headers.replaced = headers.replaced.max(header.replaces);
+                if header.previous != 0 {
+                    headers.ends.insert(header.previous, header.previous_len);
+                }
+            }
+        }
+        Ok(headers)
+    }
+}
+
+fn number_of(path: &Path) -> Option<u64> {
+    let number = path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()?;
+    (path.file_name()?.to_str()? == file_name(number)).then_some(number)
+}
+
+fn read_header(disk: &dyn Disk, path: &Path) -> io::Result<HeaderRead> {
+    let mut header = [0; HEADER];
+    disk.open(path, Open::Read)?.read_exact_at(&mut header, 0)?;
+    Ok(Header::read(&header))
+}
+
+/// Files of a log that others name and that are not there, with the bytes that they had.
+pub(crate) fn missing_files(disk: &dyn Disk, dir: &Path, store: Option<u128>) -> io::Result<Vec<(PathBuf, u64)>> {
+    let headers = match Headers::read(disk, dir, store) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Headers::default(),
+        headers => headers?,
+    };
+    let is_missing = |number: &u64| headers.replaced < *number && !headers.there.contains(number);
+    let missing = headers.ends.iter().filter(|(number, _)| is_missing(number));
+    Ok(missing.map(|(number, bytes)| (dir.join(file_name(*number)), *bytes)).collect())
+}
+
+/// Reads all of a file that counts, and calls `each` with kind and payload of every record. `store` is that of the spec, for
+/// a file whose header is damaged.
 ///
 /// # Errors
 /// The reason in words, when the file cannot be read as one of a log at all.
@@ -36,18 +95,14 @@ pub(crate) fn check_file(
     let file = disk.open(path, Open::Read).map_err(|error| error.to_string())?;
     let bytes = file.len().map_err(|error| error.to_string())?;
     let mut report = LogReport { bytes, ..LogReport::default() };
-    let damaged = |what, offset, bytes, how: &str| DamagedPart {
-        what,
-        offset,
-        bytes,
-        how: how.to_owned(),
-        metrics: None,
-        span: None,
-    };
-    let number = path.file_stem().and_then(|name| name.to_str()?.parse().ok()).ok_or("its name is not a number")?;
-    let mut header = [0; HEADER];
-    let read = file.read_exact_at(&mut header, 0).map_or(HeaderRead::Damaged, |()| Header::read(&header));
-    let store = match read {
+    let number = number_of(path).ok_or("its name is not a number")?;
+    let dir = path.parent().unwrap_or(Path::new("."));
+    let headers = Headers::read(disk, dir, store).map_err(|error| error.to_string())?;
+    if number <= headers.replaced {
+        // A start removes it, whatever is in it.
+        return Ok(report);
+    }
+    let store = match read_header(disk, path).unwrap_or(HeaderRead::Damaged) {
         HeaderRead::Newer(version) => {
             return Err(format!("a later program wrote it (version {version}, this one reads {VERSION})"));
         }
@@ -57,20 +112,34 @@ pub(crate) fn check_file(
         HeaderRead::Good(_) => return Err("it is of another store or number".to_owned()),
         HeaderRead::Damaged | HeaderRead::Unread => {
             let bytes = (HEADER as u64).min(bytes);
-            report.damaged.push(damaged("header of a log", 0, bytes, "its checksum is wrong"));
+            report.damaged.push(DamagedPart::of_file("header of a log", bytes, "its checksum is wrong"));
             store.ok_or("neither its header nor the spec can be read")?
         }
     };
-    walk(&*file, bytes, &Seal::new(store, number), |part| match part {
+    let end = headers.ends.get(&number).copied();
+    let counts = end.unwrap_or(bytes).min(bytes);
+    let damaged =
+        |offset, until: u64, how: String| DamagedPart { offset, ..DamagedPart::of_file(what, until - offset, how) };
+    walk(&*file, counts, &Seal::new(store, number), |part| match part {
         Part::Record(_, kind, payload) => {
             report.records += 1;
             each(kind, payload);
         }
         Part::Damaged(offset, bytes) => {
-            report.damaged.push(damaged(what, offset, bytes.len() as u64, "the bytes are not a record"));
+            let end = offset + bytes.len() as u64;
+            report.damaged.push(damaged(offset, end, "the bytes are not a record".to_owned()));
         }
-        Part::Unread(offset, bytes) => report.damaged.push(damaged(what, offset, bytes, "the bytes cannot be read")),
-        Part::Torn(_) => {}
+        Part::Unread(offset, bytes) => {
+            report.damaged.push(damaged(offset, offset + bytes, "the bytes cannot be read".to_owned()));
+        }
+        Part::Torn(offset) if end.is_some() => {
+            report.damaged.push(damaged(offset, counts, "the record is cut off".to_owned()));
+        }
+        Part::Torn(offset) => report.cut_off = counts - offset,
     });
+    if let Some(end) = end.filter(|&end| bytes < end) {
+        let how = format!("the file has {bytes} bytes, and the next one says that {end} were written");
+        report.damaged.push(damaged(bytes, end, how));
+    }
     Ok(report)
 }

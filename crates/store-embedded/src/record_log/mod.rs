@@ -31,7 +31,7 @@ use store::StoreError;
 
 pub use self::check::LogReport;
 pub(crate) use self::{
-    check::check_file,
+    check::{check_file, missing_files},
     folder::LogFolder,
     frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };

@@ -8,7 +8,8 @@ use metric::{MetricId, Table, Timestamp};
 
 use super::{
     file_header::Flushes,
-    open::{BlockError, OpenError, Problem, open, read_block},
+    index::{Entry, Index},
+    open::{BlockError, OpenError, Opened, Problem, open, read_block},
     row_block::RowsOfBlock,
 };
 use crate::row_key::{GROUP_SLOTS, RowKey};
@@ -51,52 +52,100 @@ pub struct FileReport {
     pub damaged: Vec<DamagedPart>,
 }
 
-/// Reads all of a file and decodes every row. Needs the memory of one block and the index.
-///
-/// # Errors
-/// The reason in words, when the file cannot be read as one of rows at all.
-pub fn check_file(disk: &dyn Disk, path: &Path) -> Result<FileReport, String> {
-    let opened = open(disk, path, None).map_err(|error: OpenError| error.to_string())?;
-    let (index, problem) = opened.index().map_err(|error| error.to_string())?;
-    let header = opened.header;
-    let Flushes { first, last } = header.flushes;
-    let mut report = FileReport {
-        store: header.store,
-        table: header.table,
-        window: header.window,
-        flushes: (first, last),
-        bytes: opened.len,
-        rows: 0,
-        points: 0,
-        damaged: Vec::new(),
-    };
-    for Problem { what, offset, bytes, how } in opened.problems.iter().cloned().chain(problem) {
-        report.damaged.push(DamagedPart { what, offset, bytes, how, metrics: None, span: None });
+impl DamagedPart {
+    /// A file, or all that is left of it.
+    pub fn of_file(what: &'static str, bytes: u64, how: impl Into<String>) -> DamagedPart {
+        DamagedPart { what, offset: 0, bytes, how: how.into(), metrics: None, span: None }
     }
-    let mut rows = RowCheck::default();
-    for (number, entry) in index.blocks.iter().enumerate() {
-        let checked = read_block(&*opened.file, header.seal(), entry.offset, entry.len);
-        let counted = checked.and_then(|block| rows.count(&block));
-        match counted {
+}
+
+/// A file of rows that is read piece by piece. Needs the memory of one block and the index.
+pub struct FileCheck {
+    opened: Opened,
+    index: Index,
+    /// The next block.
+    next: usize,
+    rows: RowCheck,
+    report: FileReport,
+}
+
+impl FileCheck {
+    /// Opens a file, and reads its header, footer and index. One without these is read to its end here.
+    ///
+    /// # Errors
+    /// The reason in words, when the file cannot be read as one of rows at all.
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<FileCheck, String> {
+        let opened = open(disk, path, None).map_err(|error: OpenError| error.to_string())?;
+        let (index, problem) = opened.index().map_err(|error| error.to_string())?;
+        let header = opened.header;
+        let Flushes { first, last } = header.flushes;
+        let mut report = FileReport {
+            store: header.store,
+            table: header.table,
+            window: header.window,
+            flushes: (first, last),
+            bytes: opened.len,
+            rows: 0,
+            points: 0,
+            damaged: Vec::new(),
+        };
+        for Problem { what, offset, bytes, how } in opened.problems.iter().cloned().chain(problem) {
+            report.damaged.push(DamagedPart { offset, ..DamagedPart::of_file(what, bytes, how) });
+        }
+        Ok(FileCheck { opened, index, next: 0, rows: RowCheck::default(), report })
+    }
+
+    /// Reads blocks, and decodes every row, until these bytes are read. Returns how many were: none at the end of the file.
+    pub fn read(&mut self, bytes: u64) -> u64 {
+        let mut read = 0;
+        while read < bytes.max(1)
+            && let Some(&entry) = self.index.blocks.get(self.next)
+        {
+            self.block(entry);
+            read += u64::from(entry.len);
+            self.next += 1;
+        }
+        read
+    }
+
+    fn block(&mut self, entry: Entry) {
+        let header = self.opened.header;
+        let checked = read_block(&*self.opened.file, header.seal(), entry.offset, entry.len);
+        match checked.and_then(|block| self.rows.count(&block)) {
             Ok((of_block, points)) => {
-                report.rows += of_block;
-                report.points += points;
+                self.report.rows += of_block;
+                self.report.points += points;
             }
             Err(error) => {
-                let last = index.last_key(number, opened.summary.last).max(entry.first);
-                report.damaged.push(DamagedPart {
+                let summary = self.opened.summary;
+                let last = self.index.last_key(self.next, summary.last).max(entry.first);
+                self.report.damaged.push(DamagedPart {
                     what: "block of rows",
                     offset: entry.offset,
                     bytes: u64::from(entry.len),
                     how: error.to_string(),
-                    metrics: entry.first.metrics_to(last).or(Some(opened.summary.metrics)),
+                    metrics: entry.first.metrics_to(last).or(Some(summary.metrics)),
                     span: Some(entry.first.span_to(last, header.table.stage)),
                 });
             }
         }
     }
-    report.damaged.sort_by_key(|part| part.offset);
-    Ok(report)
+
+    /// What was read until now.
+    pub fn report(&self) -> &FileReport {
+        &self.report
+    }
+}
+
+/// Reads all of a file and decodes every row.
+///
+/// # Errors
+/// The reason in words, when the file cannot be read as one of rows at all.
+pub fn check_file(disk: &dyn Disk, path: &Path) -> Result<FileReport, String> {
+    let mut check = FileCheck::open(disk, path)?;
+    while 0 < check.read(u64::MAX) {}
+    check.report.damaged.sort_by_key(|part| part.offset);
+    Ok(check.report)
 }
 
 /// Decodes rows to see that they can be.

@@ -14,7 +14,7 @@ mod check;
 mod reader;
 mod writer;
 
-pub use check::{DamagedPart, FileReport, check_file};
+pub use check::{DamagedPart, FileCheck, FileReport, check_file};
 pub(crate) use file_header::{Flushes, Header, LEN as HEADER, VERSION, newer, store_of};
 pub(crate) use index::Index;
 pub(crate) use open::{BlockError, OpenError, newest_slot};

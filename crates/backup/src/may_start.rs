@@ -1,4 +1,5 @@
-//! Whether a later version of the program wrote to a data folder or a backup: then nothing of it is changed.
+//! Whether a data folder may be used: not while a restore into it is incomplete, and not if a later version of the program
+//! wrote to it. Then nothing of it is changed.
 
 use std::path::Path;
 
@@ -7,15 +8,33 @@ use store_embedded::NewerFile;
 
 use crate::error::BackupError;
 
+/// The folder in an existing data folder that has the files of a restore until all are there.
+pub(crate) const RESTORING: &str = ".restoring";
+
 /// Versions of segments of the journal that this program reads.
 const OF_JOURNAL: &str = "versions 1 and 2";
+
+/// Whether a server may open a data folder.
+///
+/// # Errors
+/// A restore into it was interrupted, or a later version wrote part of it.
+pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    let restoring = data.join(RESTORING);
+    if disk.exists(&restoring) {
+        return Err(BackupError::Folder(format!(
+            "{} is there: a restore into this folder was interrupted; empty the folder and restore again",
+            restoring.display()
+        )));
+    }
+    refuse_newer(disk, data)
+}
 
 /// Refuses a data folder, or a backup of one, in which a file has a later version than this program reads. Reads the first
 /// bytes of each file.
 ///
 /// # Errors
 /// [`BackupError::Newer`], and whatever the disk says to a list of a folder.
-pub fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     let newer = |file: NewerFile| {
         let NewerFile { path, found, reads } = file;
         Err(BackupError::Newer { path, found, reads })

@@ -1,0 +1,94 @@
+//! A backup of a node while it runs.
+//!
+//! 1. One moment is staged as links in `data/.backup`, while trims of the journal and writes of names wait.
+//! 2. The files go from there to the folder of the backups: links on the same file system, copies on another.
+//! 3. The stage goes, also after an error: links keep what merges and expiry remove.
+
+use std::{
+    collections::HashMap,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use host::Disk;
+use ingest::Ingest;
+use store::NameStore as _;
+use store_embedded::{EmbeddedDriver, StoredFile};
+
+use crate::{
+    error::BackupError,
+    make::{Made, Moment, make},
+};
+
+/// Where one moment is staged, in the data folder.
+const STAGE: &str = ".backup";
+
+/// Files of the data folder besides store and journal, where they are there.
+const OTHERS: [&str; 4] = ["clock", "writer", "write-clock", "names-read"];
+
+/// A running node. One backup at a time can be made of it: the caller sees to that.
+#[derive(Clone)]
+pub struct Node {
+    /// What accepts points.
+    pub ingest: Arc<Ingest>,
+    /// The store in the data folder.
+    pub embedded: Arc<EmbeddedDriver>,
+    /// The file system of data folder and backups.
+    pub disk: Arc<dyn Disk>,
+    /// The data folder.
+    pub data: PathBuf,
+}
+
+impl Node {
+    /// Makes the next backup in `dir`, which must exist. After an error the node is as before, and `dir` too, or has a folder
+    /// that no restore takes for a backup.
+    ///
+    /// # Errors
+    /// Whatever the disk says, and a folder with backups of another store.
+    pub async fn back_up(&self, dir: PathBuf) -> Result<Made, BackupError> {
+        let (stage, node) = (self.data.join(STAGE), self.clone());
+        let begin = move || node.stage().map_err(io::Error::other);
+        let staged = self.ingest.snapshot(stage.join("journal"), begin).await;
+        let node = self.clone();
+        let make = move || {
+            let made = staged.map_err(BackupError::io("staging the files of one moment in", &stage));
+            let made = made.and_then(|(moment, rows)| {
+                let moment = Moment { at: moment, store: node.embedded.identity().store, rows };
+                make(&*node.disk, &stage, &dir, &moment)
+            });
+            remove_stage(&*node.disk, &node.data);
+            made
+        };
+        tokio::task::spawn_blocking(make).await.expect("a backup does not panic")
+    }
+
+    /// Links and copies all but the journal. Returns the checksums of the indexes of files of rows, by path.
+    fn stage(&self) -> Result<HashMap<String, u32>, BackupError> {
+        let (disk, stage) = (&*self.disk, self.data.join(STAGE));
+        if disk.exists(&stage) {
+            disk.remove_dir_all(&stage).map_err(BackupError::io("removing what an interrupted backup left", &stage))?;
+        }
+        let rows = self.embedded.snapshot_all(&stage.join("store"));
+        let rows = rows.map_err(|error| BackupError::Folder(error.to_string()))?;
+        for name in OTHERS {
+            let from = self.data.join(name);
+            if disk.exists(&from) {
+                let copy = || host::replace_file(disk, &stage.join(name), &disk.read(&from)?);
+                copy().map_err(BackupError::io("copying", &from))?;
+            }
+        }
+        let crc = |file: &StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
+        Ok(rows.iter().map(crc).collect())
+    }
+}
+
+/// Removes what an interrupted backup left in a data folder: its links keep files on the disk that were merged or have expired.
+pub fn remove_stage(disk: &dyn Disk, data: &Path) {
+    let stage = data.join(STAGE);
+    if disk.exists(&stage)
+        && let Err(error) = disk.remove_dir_all(&stage)
+    {
+        tracing::warn!(%error, folder = %stage.display(), "cannot remove the folder that a backup was staged in; the next backup or start does");
+    }
+}

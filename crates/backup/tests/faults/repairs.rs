@@ -1,0 +1,195 @@
+//! Repairs of a damaged data folder.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
+
+use backup::{BackupError, Repaired, costs, repair, verify};
+use host::{Call, Disk, FailingDisk, Fault, FaultPlan, Open, SimulatedDisk};
+
+use super::{
+    calls_of,
+    node::{DATA, Life, Served, filled, host, new_disk},
+    places, run,
+};
+
+fn repair_on(disk: &SimulatedDisk) -> Result<Repaired, BackupError> {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    repair(&host(&shared), Path::new(DATA), false)
+}
+
+fn served(disk: &SimulatedDisk) -> Result<Served, String> {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA))?;
+    let served = life.served();
+    life.end();
+    Ok(served)
+}
+
+fn file(disk: &SimulatedDisk, is_it: impl Fn(&str) -> bool) -> PathBuf {
+    let files = disk.files(Path::new(DATA));
+    let found = files.into_iter().filter(|(path, _)| is_it(&path.to_string_lossy())).max_by_key(|(_, len)| *len);
+    found.expect("the folder has such a file").0
+}
+
+/// A damaged data folder, what it served before, and what it serves with the damage.
+fn damaged() -> (SimulatedDisk, Served, Served) {
+    let (disk, whole) = filled(&new_disk());
+    let kinds: [&dyn Fn(&str) -> bool; 6] = [
+        &|path| path.ends_with(".rows"),
+        &|path| path.contains("store/names/"),
+        &|path| path.ends_with("store/manifest"),
+        &|path| path.ends_with("store/spec"),
+        &|path| path.ends_with(".journal"),
+        &|path| path.ends_with("/clock"),
+    ];
+    for is_it in kinds {
+        let path = file(&disk, is_it);
+        disk.rot(&path, |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+        })
+        .unwrap();
+    }
+    let with_damage = served(&disk.kill()).unwrap();
+    (disk, whole, with_damage)
+}
+
+/// Whether every value of the one is in the other.
+fn is_within(some: &Served, all: &Served) -> bool {
+    some.iter().all(|(name, values)| {
+        values.iter().all(|(time, value)| all.get(name).and_then(|of_name| of_name.get(time)) == Some(value))
+    })
+}
+
+#[test]
+fn a_fault_at_any_call_of_a_repair_loses_nothing_that_could_be_read() {
+    let (base, whole, with_damage) = damaged();
+    assert!(is_within(&with_damage, &whole) && with_damage != whole);
+    let (calls, repaired) = {
+        let disk = base.kill();
+        calls_of(&disk, || repair_on(&disk))
+    };
+    let repaired = repaired.unwrap();
+    assert!(repaired.after.unwrap().is_good());
+    assert!(50 < calls, "{calls} calls");
+    for (what, at) in places(calls) {
+        let disk = base.kill();
+        let (disk, done) = run(&disk, what, at, || repair_on(&disk));
+        let context = format!("{what:?} at {at}: {:?}", disk.faults());
+        // A start in place of the next repair.
+        let between = served(&disk.kill()).unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(is_within(&with_damage, &between) && is_within(&between, &whole), "{context}");
+        let again = repair_on(&disk).unwrap_or_else(|error| panic!("{context}: {error}, after {done:?}"));
+        assert!(again.after.unwrap_or(again.before).is_good(), "{context}");
+        assert!(verify(&disk, Path::new(DATA)).unwrap().is_good(), "{context}");
+        let served = served(&disk).unwrap();
+        assert!(is_within(&with_damage, &served) && is_within(&served, &whole), "{context}");
+    }
+}
+
+#[test]
+fn a_torn_end_of_the_journal_is_said_and_does_not_count_as_damage() {
+    let (disk, whole) = filled(&new_disk());
+    let journal = file(&disk, |path| path.ends_with(".journal"));
+    let torn = [200, 0, 0, 0, 1, 2, 3, 4, 1, 9, 9];
+    disk.rot(&journal, |bytes| bytes.extend_from_slice(&torn)).unwrap();
+    let before = disk.read(&journal).unwrap();
+    let report = verify(&disk, Path::new(DATA)).unwrap();
+    assert!(report.is_good(), "{report:?}");
+    let cut_off: Vec<u64> = report.cut_off().map(|file| file.cut_off).collect();
+    assert_eq!(cut_off, [torn.len() as u64]);
+    let repaired = repair_on(&disk).unwrap();
+    assert_eq!((repaired.after, repaired.before.is_good()), (None, true));
+    assert_eq!(disk.read(&journal).unwrap(), before, "a repair leaves it");
+    assert_eq!(served(&disk).unwrap(), whole);
+}
+
+#[test]
+fn a_repair_keeps_the_folder_locked_from_its_beginning_to_its_end() {
+    let (disk, ..) = damaged();
+    let (seen, inner) = (Arc::new(Mutex::new(Vec::new())), disk.clone());
+    let free = seen.clone();
+    let watching = FailingDisk::new(Arc::new(disk.clone()), move |call, path| {
+        let lock = inner.open(Path::new("/data/store/lock"), Open::Read).unwrap();
+        free.lock().unwrap().push((lock.try_lock().unwrap(), call, path.to_owned()));
+        None
+    });
+    let shared: Arc<dyn Disk> = Arc::new(watching);
+    let repaired = repair(&host(&shared), Path::new(DATA), false).unwrap();
+    assert!(repaired.after.unwrap().is_good());
+    let seen = seen.lock().unwrap();
+    let locked = seen.iter().position(|(is_free, ..)| !is_free).expect("it is locked");
+    assert!(locked < 5, "{:?}", &seen[..locked]);
+    let gap = seen[locked..].iter().find(|(is_free, ..)| *is_free);
+    assert_eq!(gap, None, "another process could have locked the folder");
+}
+
+#[test]
+fn a_folder_in_use_is_not_repaired() {
+    let (disk, ..) = damaged();
+    let before = disk.files(Path::new("/"));
+    let in_use = backup::lock(&disk, Path::new(DATA)).unwrap();
+    assert!(repair_on(&disk).unwrap_err().to_string().contains("another process uses"));
+    assert_eq!(disk.files(Path::new("/")), before);
+    drop(in_use);
+    assert!(repair_on(&disk).unwrap().after.unwrap().is_good());
+}
+
+#[test]
+fn names_that_are_missing_at_the_end_of_their_log_are_reported_and_their_ids_stay_given() {
+    let (base, whole) = filled(&new_disk());
+    let log = file(&base, |path| path.contains("store/names/"));
+    let bytes = base.read(&log).unwrap();
+    let name = b"second.m001";
+    let boundary = bytes.windows(name.len()).position(|part| part == name).unwrap() + name.len();
+    // Cut behind a record, empty, and gone.
+    for len in [Some(boundary), Some(0), None] {
+        let disk = base.kill();
+        match len {
+            Some(len) => disk.rot(&log, |bytes| bytes.truncate(len)).unwrap(),
+            None => disk.remove_file(&log).unwrap(),
+        }
+        let found = verify(&disk, Path::new(DATA)).unwrap();
+        let lost: Vec<_> = found.faults().filter(|(_, part)| part.what == "names record" && costs(part)).collect();
+        assert_eq!(lost.len(), 1, "{len:?}: {found:?}");
+        let (first, last) = lost[0].1.metrics.unwrap();
+        assert!(first.0 <= 42 && last.0 == 45, "{len:?}: {first} to {last}");
+        let repaired = repair_on(&disk).unwrap();
+        assert!(repaired.before.faults().any(|(_, part)| costs(part)), "{len:?}");
+        assert!(repaired.after.unwrap().is_good(), "{len:?}");
+        assert!(is_within(&served(&disk).unwrap(), &whole), "{len:?}");
+    }
+}
+
+#[test]
+fn a_log_that_a_later_file_says_was_longer_is_damaged() {
+    let (disk, _) = filled(&new_disk());
+    // A sync of the log fails: the next records go to another file, which names the length of this one.
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    disk.set_plan(Some(FaultPlan { kinds: vec![Call::Sync], at: 0, times: 1, fault: Fault::EIO }));
+    life.event("third");
+    disk.set_plan(None);
+    disk.die();
+    life.end();
+    let disk = disk.kill();
+    let logs = disk.files(Path::new("/data/store/events"));
+    assert_eq!(logs.len(), 2, "{logs:?}");
+    assert!(verify(&disk, Path::new(DATA)).unwrap().is_good());
+    let header = disk.read(&logs[1].0).unwrap();
+    let counts = u64::from_le_bytes(header[56..64].try_into().unwrap());
+    for cut in [1, 20] {
+        let disk = disk.kill();
+        disk.rot(&logs[0].0, |bytes| bytes.truncate((counts - cut) as usize)).unwrap();
+        let report = verify(&disk, Path::new(DATA)).unwrap();
+        let places: Vec<_> = report.faults().map(|(file, part)| (file.path.clone(), part.what)).collect();
+        assert!(places.contains(&(PathBuf::from("store/events/00000001.log"), "event")), "{cut}: {report:?}");
+    }
+    let disk = disk.kill();
+    disk.remove_file(&logs[0].0).unwrap();
+    let report = verify(&disk, Path::new(DATA)).unwrap();
+    assert!(report.faults().any(|(_, part)| part.what == "event"), "{report:?}");
+    assert!(repair_on(&disk).unwrap().after.unwrap().is_good());
+}

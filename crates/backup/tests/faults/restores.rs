@@ -1,0 +1,100 @@
+//! Restores of a backup, to a folder that is missing or empty.
+
+use std::{path::Path, sync::Arc};
+
+use backup::{BackupError, Restored, restore};
+use host::{Disk, SimulatedDisk};
+
+use super::{
+    calls_of,
+    node::{BACKUPS, DATA, Life, Served, filled, new_disk},
+    places, run,
+};
+
+const TARGET: &str = "/restored";
+
+/// A disk with a backup, and what it serves.
+fn with_backup() -> (SimulatedDisk, Served) {
+    let (disk, served) = filled(&new_disk());
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    life.back_up().unwrap();
+    disk.die();
+    life.end();
+    (disk.kill(), served)
+}
+
+fn restore_on(disk: &SimulatedDisk) -> Result<Restored, BackupError> {
+    restore(disk, Path::new(BACKUPS), Path::new(TARGET))
+}
+
+fn served(disk: &SimulatedDisk) -> Result<Served, String> {
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(TARGET))?;
+    let served = life.served();
+    life.end();
+    Ok(served)
+}
+
+fn a_fault_at_any_call(is_there: bool) {
+    let (base, expected) = with_backup();
+    if is_there {
+        base.create_dir_all(Path::new(TARGET)).unwrap();
+    }
+    let (calls, restored) = {
+        let disk = base.kill();
+        calls_of(&disk, || restore_on(&disk))
+    };
+    restored.unwrap();
+    for (what, at) in places(calls) {
+        let disk = base.kill();
+        let (disk, done) = run(&disk, what, at, || restore_on(&disk));
+        let context = format!("{what:?} at {at}: {:?}, {done:?}", disk.faults());
+        if !matches!(done, Some(Ok(_))) {
+            // What is there is all of it, nothing, or refused by a start.
+            let has_any = disk.exists(Path::new(TARGET).join("store").as_path())
+                || disk.exists(Path::new(TARGET).join(".restoring").as_path());
+            match has_any.then(|| served(&disk.kill())) {
+                None => {}
+                Some(Ok(found)) => assert_eq!(found, expected, "{context}"),
+                Some(Err(error)) => assert!(error.contains("interrupted; empty the folder"), "{context}: {error}"),
+            }
+            // The next attempt works, or says what to do first.
+            if let Err(error) = restore_on(&disk) {
+                let error = error.to_string();
+                assert!(
+                    error.contains("empty it and restore again") || error.contains("is not empty"),
+                    "{context}: {error}"
+                );
+                disk.remove_dir_all(Path::new(TARGET)).unwrap();
+                restore_on(&disk).unwrap();
+            }
+        }
+        assert_eq!(served(&disk).unwrap(), expected, "{context}");
+    }
+}
+
+#[test]
+fn a_fault_at_any_call_of_a_restore_leaves_nothing_that_a_start_takes_for_whole() {
+    a_fault_at_any_call(false);
+}
+
+#[test]
+fn a_fault_at_any_call_of_a_restore_into_a_mount_point_leaves_nothing_that_a_start_takes_for_whole() {
+    a_fault_at_any_call(true);
+}
+
+#[test]
+fn a_full_disk_is_said_and_the_next_restore_works() {
+    let (base, expected) = with_backup();
+    for room in [0, 100, 3000] {
+        let disk = base.kill();
+        disk.set_capacity(disk.used() + room);
+        let error = restore_on(&disk).unwrap_err().to_string();
+        assert!(error.contains("make room"), "{error}");
+        assert!(!disk.exists(Path::new(TARGET)));
+        disk.set_capacity(u64::MAX);
+        restore_on(&disk).unwrap();
+        assert_eq!(served(&disk).unwrap(), expected);
+    }
+}

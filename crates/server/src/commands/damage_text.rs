@@ -1,0 +1,75 @@
+//! What `plumbago verify` and `plumbago repair` say about damaged places.
+
+use std::collections::BTreeMap;
+
+use backup::{Checked, DamagedPart, Report};
+use metric::MetricId;
+use serde_json::{Map, Value, json};
+
+use crate::clock;
+
+/// Names of one damaged place that are listed.
+const MOST_NAMES: usize = 20;
+
+/// Names of metrics by id.
+pub type Names = BTreeMap<MetricId, String>;
+
+/// How many metrics with a known name may be touched, and the first of their names.
+fn touched(part: &DamagedPart, names: &Names) -> (usize, Vec<String>) {
+    let Some((first, last)) = part.metrics else { return (0, Vec::new()) };
+    let touched = names.range(first.min(last)..=first.max(last));
+    (touched.clone().count(), touched.take(MOST_NAMES).map(|(_, name)| name.clone()).collect())
+}
+
+/// A damaged place as a line without its end.
+pub fn line(file: &Checked, part: &DamagedPart, names: &Names) -> String {
+    let DamagedPart { what, offset, bytes, how, metrics, span } = part;
+    let mut text = format!("{}: {what}, {bytes} bytes at {offset}: {how}", file.path.display());
+    let (count, shown) = touched(part, names);
+    match metrics {
+        Some((first, last)) if count == 0 => {
+            text += &format!("; of metrics whose names are not known (ids {first} to {last})");
+        }
+        Some(_) => {
+            text += &format!("; of at most {count} metrics: {}", shown.join(", "));
+            text += if shown.len() < count { ", …" } else { "" };
+        }
+        None => {}
+    }
+    if let Some((from, until)) = *span {
+        text += &format!("; points from {} to {}", clock::text(from), clock::text(until));
+    }
+    text
+}
+
+/// A damaged place as members of a JSON object.
+pub fn as_json(file: &Checked, part: &DamagedPart, names: &Names) -> Map<String, Value> {
+    let (count, shown) = touched(part, names);
+    let value = json!({
+        "file": file.path.display().to_string(), "what": part.what, "offset": part.offset, "bytes": part.bytes,
+        "why": part.how,
+        "metrics": part.metrics.is_some().then_some(count), "names": shown,
+        "metric_ids": part.metrics.map(|(first, last)| [first.0, last.0]),
+        "span": part.span.map(|(from, until)| [from, until]),
+    });
+    match value {
+        Value::Object(members) => members,
+        _ => unreachable!("an object was written"),
+    }
+}
+
+/// Lines about writes that a crash cut off: said, and no damage.
+pub fn cut_off_lines(report: &Report) -> String {
+    let line = |file: &Checked| {
+        let (path, bytes) = (file.path.display(), file.cut_off);
+        format!(
+            "{path}: its last {bytes} bytes are a write that a crash cut off; this is normal, and nothing is lost\n"
+        )
+    };
+    report.cut_off().map(line).collect()
+}
+
+/// The same in JSON.
+pub fn cut_off_json(report: &Report) -> Vec<Value> {
+    report.cut_off().map(|file| json!({"file": file.path.display().to_string(), "bytes": file.cut_off})).collect()
+}
