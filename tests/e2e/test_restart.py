@@ -2,6 +2,8 @@
 damaged end.
 """
 
+import fcntl
+import os
 import random
 import threading
 import time
@@ -299,3 +301,23 @@ def test_queries_continue_while_points_arrive_and_are_flushed(make_server):
     load.stop()
     assert not failures, failures[0]
     assert seen[0] > 0
+
+
+def test_a_log_that_is_not_read_stops_nothing(make_server):
+    """A pipe of standard error that is full: lines wait, points and queries go on, and a stop ends."""
+    server = make_server(start=False)
+    pipe = server.folder / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, 4096)
+    server.wrapper = ["sh", "-c", f'exec "$@" 2>{pipe}', "sh"]
+    server.start()
+    now = aligned_now()
+    for i in range(100):
+        # Each deletion is a line.
+        server.send([("second.log", now - 120 + i, i), (f"second.gone{i}", now, 1)])
+        eventually(lambda i=i: server.post("/tags/delSeries", data={"path": f"second.gone{i}"}).json(), True)
+    eventually(lambda: server.points("second.log", **{"from": now - 200}), {now - 120 + i: i for i in range(100)})
+    assert server.get("/healthy").status_code == 200 and server.post("/admin/flush").status_code == 200
+    assert server.stop() == 0
+    os.close(reader)

@@ -41,7 +41,7 @@ use crate::{
 /// Runs the server until a signal stops it.
 pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
     let settings = config::load(&options.config, options.overrides(), &*host.disk)?;
-    log::start(&settings.log)?;
+    let _last_lines = log::start(&settings.log)?;
     exposure::check(&settings).map_err(anyhow::Error::msg)?;
     let files = CarbonFiles::read(&*host.disk, settings.rules.conf_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;

@@ -6,8 +6,11 @@ use carbon::RejectReason;
 use metadata::{NamesMut, Registry};
 use metric::Timestamp;
 
-/// Memory of a metric besides its name and the index of its name.
-const BYTES_BESIDES: u64 = 128;
+/// Memory of a metric besides its name and the index of its name: its record, its places in tables, and its slots.
+const BYTES_BESIDES: u64 = 128 + SLOTS_BYTES;
+
+/// Memory of the slots of a metric without points, and of its partials, which come with its first points.
+const SLOTS_BYTES: u64 = 48 + 32;
 
 /// Limits on the metrics whose names begin with a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +47,7 @@ pub struct NameLimits {
     pub metrics: u64,
     /// New metrics a minute.
     pub creations_per_minute: u64,
-    /// Bytes of memory for names and their index.
+    /// Bytes of memory for metrics without their points: names, their index, and the slots.
     pub names_bytes: u64,
     /// Further limits by prefix; all that match hold.
     pub prefixes: Vec<PrefixLimit>,
@@ -110,7 +113,8 @@ impl Admission {
             self.created = 0;
             self.prefixes.iter_mut().for_each(|used| used.created = 0);
         }
-        self.bytes_left = self.limits.names_bytes.saturating_sub(names.memory_bytes() as u64);
+        let used = names.memory_bytes() as u64 + SLOTS_BYTES * names.count() as u64;
+        self.bytes_left = self.limits.names_bytes.saturating_sub(used);
     }
 
     /// Counts one more metric, unless a limit forbids it.
