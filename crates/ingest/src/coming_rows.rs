@@ -18,10 +18,6 @@ enum Coming {
 }
 
 impl ComingRows {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.metrics.is_empty()
-    }
-
     /// Adds rows; of equal slots the last one added wins.
     pub(crate) fn add(&mut self, rows: impl IntoIterator<Item = Run>) {
         for row in rows {

@@ -29,13 +29,17 @@ pub mod wal;
 mod back_pressure;
 mod coming_rows;
 mod memtable;
+mod mirrored_rows;
 mod older_cells;
+mod older_fill;
 mod policy_table;
+mod shared_rows;
 mod spill;
 mod wait_time;
 
 mod deleted_ids;
 mod journal_ids;
+mod known_changes;
 
 mod deletion;
 mod flush;

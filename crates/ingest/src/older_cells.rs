@@ -1,7 +1,7 @@
-//! What older policies of a metric stored, in the slots of a newer one.
+//! What other policies of a metric stored, in the slots of one of them.
 //!
-//! A coarse slot over a change of policy is made of the points of both. Where the newer policy's table has no slot, the
-//! slot is what an older policy shows for that time:
+//! A coarse slot over a change of policy is made of the points of both. Where a policy's table has no slot, the slot is
+//! what the policy before it showed for that time:
 //!
 //! 1. A slot that the older policy keeps in as coarse or in finer steps is the fold of them, by the older policy's method.
 //! 2. A point of a coarser first stage is a point at its own time.
@@ -9,25 +9,50 @@
 use std::{ops::Range, sync::Arc};
 
 use metadata::PolicyHistory;
-use metric::{Aggregation, Partial, Policy, Slot, Stage};
-use store::{Cells, Fetch, PointStore, Run, StoreError};
+use metric::{Policy, Slot, Table, Timestamp};
+use store::{Cells, Fetch, PointStore, StoreError};
 
-use crate::{coming_rows::ComingRows, policy_table::PolicyTable};
+use crate::{
+    coming_rows::ComingRows,
+    older_fill::{Source, Target, fill, fill_sources},
+    policy_table::PolicyTable,
+    shared_rows::{SharedRows, has_table},
+};
 
-/// A longer range of one stage is not read to fill slots of another.
-const MOST_SLOTS: usize = 256 << 10;
+/// Slots of older policies that are read at once. One slot of a coarse stage may have more under it.
+const STEP_SLOTS: usize = 256 << 10;
 
-/// A metric's policy, and those that it had before.
+/// Points may come this many seconds after a change of policy under the older one, whose clock was ahead.
+const AHEAD: i64 = 3600;
+
+/// A metric's policy, and others that it has or had.
 pub(crate) struct OlderPolicies {
     policy: Arc<Policy>,
     /// The latest first, each once.
-    older: Vec<Arc<Policy>>,
+    older: Vec<Older>,
+    rows: Arc<SharedRows>,
+    /// Whether the policy's own slots are left out: only what the others show is asked for.
+    is_apart: bool,
 }
 
-/// Slots of an older policy's stage.
-struct Source<'a> {
-    policy: &'a Policy,
+/// A policy that a metric had.
+#[derive(Clone)]
+struct Older {
+    policy: Arc<Policy>,
+    /// The times that its points can have.
+    times: Range<Timestamp>,
+}
+
+/// Slots of an older policy's stage, to be read.
+struct ToRead {
+    policy: usize,
     stage: usize,
+    slots: Range<Slot>,
+}
+
+/// A part of a fetch whose absent slots are filled.
+struct Part {
+    fetch: usize,
     slots: Range<Slot>,
 }
 
@@ -35,185 +60,195 @@ impl OlderPolicies {
     /// The policies before the one with this id, which may itself be an earlier one. `None` where there are none.
     pub(crate) fn of(history: &PolicyHistory, id: metadata::PolicyId, table: &PolicyTable) -> Option<OlderPolicies> {
         let place = history.iter().rposition(|span| span.policy == id)?;
-        let mut ids: Vec<metadata::PolicyId> = Vec::new();
-        for span in history[..place].iter().rev() {
-            if span.policy != id && !ids.contains(&span.policy) {
-                ids.push(span.policy);
-            }
-        }
         let policy = |id: metadata::PolicyId| table.all.get(usize::from(id)).cloned();
-        let older: Vec<Arc<Policy>> = ids.into_iter().filter_map(policy).collect();
-        (!older.is_empty()).then(|| policy(id).map(|policy| OlderPolicies { policy, older })).flatten()
-    }
-
-    /// The reads of the store that [`OlderPolicies::fill`] needs for the slots of `fetch`.
-    pub(crate) fn fetches(&self, fetch: &Fetch) -> Vec<Fetch> {
-        let of_source = |source: Source<'_>| Fetch {
-            table: source.policy.retention.table(source.stage),
-            first_slot: source.slots.start,
-            end_slot: source.slots.end,
-            aggregation: source.policy.aggregation,
-            ..fetch.clone()
-        };
-        self.sources(fetch).map(of_source).collect()
-    }
-
-    /// Fills the absent slots of `cells`, the answer to `fetch`, from the answers to [`OlderPolicies::fetches`].
-    pub(crate) fn fill(&self, fetch: &Fetch, cells: &mut Cells, older: impl Iterator<Item = Cells>) {
-        for (source, answer) in self.sources(fetch).zip(older) {
-            cells.is_damaged |= answer.is_damaged;
-            if answer.values.is_empty() {
-                continue;
-            }
-            let fills = self.fills(fetch, &source, &answer);
-            if cells.values.is_empty() {
-                let len = (fetch.end_slot - fetch.first_slot) as usize;
-                cells.values = vec![f64::NAN; len];
-                cells.counts = vec![0; if fetch.table.aggregated { len } else { 0 }];
-            }
-            for (place, partial) in fills.into_iter().filter(|(_, partial)| partial.count > 0) {
-                if cells.values.get(place).is_some_and(|value| value.is_nan()) {
-                    cells.values[place] = partial.value;
-                    if fetch.table.aggregated {
-                        cells.counts[place] = partial.count;
-                    }
-                }
+        let mut older: Vec<(metadata::PolicyId, Older)> = Vec::new();
+        for spans in history[..=place].windows(2).rev().filter(|spans| spans[0].policy != id) {
+            let Some(policy) = policy(spans[0].policy) else { continue };
+            let times = spans[0].since - policy.retention.longest().duration()..spans[1].since + AHEAD;
+            match older.iter_mut().find(|(id, _)| *id == spans[0].policy) {
+                Some((_, known)) => known.times.start = known.times.start.min(times.start),
+                None => older.push((spans[0].policy, Older { policy, times })),
             }
         }
+        let older: Vec<Older> = older.into_iter().map(|(_, older)| older).collect();
+        let rows = Arc::new(SharedRows::of(history, table));
+        (!older.is_empty()).then(|| policy(id).map(|policy| OlderPolicies { policy, older, rows, is_apart: false }))?
     }
 
-    /// The older tables that may have the slots of this run too: what they have there, the run replaces, so that it is
-    /// right when one of these policies comes back. Tables with another step are left alone.
-    pub(crate) fn mirrors(&self, run: &Run) -> Vec<Fetch> {
-        let (step, end) = (run.table.stage.resolution(), run.first_slot.saturating_add(run.values.len() as u32));
-        let mut mirrors: Vec<Fetch> = Vec::new();
-        for policy in self.older.iter().filter(|policy| !run.table.aggregated || self.counts_as(policy)) {
-            let stages = policy.retention.stages();
-            let Some(stage) = stages.iter().position(|stage| stage.resolution() == step) else { continue };
-            let table = policy.retention.table(stage);
-            let is_other = table != run.table && mirrors.iter().all(|mirror| mirror.table != table);
-            if table.aggregated == run.table.aggregated && is_other {
-                let (metric, name, aggregation) = (run.metric, run.name.clone(), policy.aggregation);
-                mirrors.push(Fetch { metric, name, table, first_slot: run.first_slot, end_slot: end, aggregation });
-            }
-        }
-        mirrors
+    /// The policy whose slots are filled.
+    pub(crate) fn policy(&self) -> &Policy {
+        &self.policy
     }
 
-    /// Whether coarse slots of an older policy say the same as those of this one.
-    fn counts_as(&self, older: &Policy) -> bool {
-        older.retention.finest().resolution() == self.policy.retention.finest().resolution()
-            && has_same_content(older.aggregation, self.policy.aggregation)
+    /// The terms of rows in shared tables.
+    pub(crate) fn rows(&self) -> &SharedRows {
+        &self.rows
     }
 
-    fn sources(&self, fetch: &Fetch) -> impl Iterator<Item = Source<'_>> {
-        let (table, slots) = (fetch.table, fetch.first_slot..fetch.end_slot);
-        // Slots of this very table are read anyway.
-        let others = self.older.iter().filter(move |policy| {
-            let retention = &policy.retention;
-            (0..retention.stages().len()).all(|stage| retention.table(stage) != table)
-        });
-        others.flat_map(move |policy| {
-            let (slots, stages) = (slots.clone(), policy.retention.stages());
-            let is_useful =
-                move |&(index, stage): &(usize, &Stage)| index == 0 || stage.resolution() <= table.stage.resolution();
-            // The coarsest first: its slots say the most when finer ones have expired.
-            let useful = stages.iter().enumerate().rev().filter(is_useful);
-            useful.filter_map(move |(stage, of)| {
-                let from = of.slot(table.stage.time(slots.start))?;
-                let last = of.slot(table.stage.time(slots.end) - 1).unwrap_or(Slot::MAX - 1);
-                let slots = from..last.checked_add(1)?;
-                (slots.len() <= MOST_SLOTS).then_some(Source { policy, stage, slots })
-            })
+    /// For each older policy, what this one shows, in the slots of that one.
+    pub(crate) fn seen_by_each(&self) -> impl Iterator<Item = OlderPolicies> + '_ {
+        let this = Older { policy: self.policy.clone(), times: Timestamp::MIN..Timestamp::MAX };
+        let all: Vec<Older> = std::iter::once(this).chain(self.older.iter().cloned()).collect();
+        self.older.iter().map(move |older| OlderPolicies {
+            policy: older.policy.clone(),
+            older: all.clone(),
+            rows: self.rows.clone(),
+            is_apart: true,
         })
     }
 
-    /// The slots of `fetch` that a source has, by place.
-    fn fills(&self, fetch: &Fetch, source: &Source<'_>, cells: &Cells) -> Vec<(usize, Partial)> {
-        let (stage, older) = (fetch.table.stage, source.policy.retention.stages()[source.stage]);
-        let mut fills: Vec<(usize, Partial)> = Vec::new();
-        for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-            let time = older.time(source.slots.start + i as u32);
-            let place = stage.slot(time).and_then(|slot| slot.checked_sub(fetch.first_slot));
-            // A coarser slot that begins before the first one.
-            let Some(place) = place else { continue };
-            let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
-            match fills.last_mut().filter(|(last, _)| *last == place as usize) {
-                Some((_, all)) => *all = source.policy.aggregation.merge(*all, partial),
-                None => fills.push((place as usize, partial)),
+    /// Policies whose slots are read anyway: what has a slot of this very table, and none there is none.
+    fn is_left_out(&self, policy: &Policy, table: Table) -> bool {
+        !self.is_apart && has_table(policy, table)
+    }
+
+    /// The slots of older policies that can say something about these.
+    fn to_read(&self, table: Table, slots: &Range<Slot>) -> Vec<ToRead> {
+        let step = table.stage;
+        let mut all = Vec::new();
+        for (index, older) in self.older.iter().enumerate() {
+            if self.is_left_out(&older.policy, table) {
+                continue;
+            }
+            let from = step.time(slots.start).max(older.times.start);
+            let until = step.time(slots.end).min(older.times.end);
+            let stages = older.policy.retention.stages().iter().enumerate();
+            let useful = stages.filter(|(stage, of)| *stage == 0 || of.resolution() <= step.resolution());
+            // The coarsest first: its slots say the most when finer ones have expired.
+            for (stage, of) in useful.rev() {
+                // Slots belong to the time at which they begin.
+                let begin = |time: Timestamp| {
+                    let slot = (time.max(0) + i64::from(of.resolution()) - 1) / i64::from(of.resolution());
+                    slot.min(i64::from(Slot::MAX)) as Slot
+                };
+                let slots = begin(from)..begin(until);
+                if !slots.is_empty() {
+                    all.push(ToRead { policy: index, stage, slots });
+                }
             }
         }
-        for (_, partial) in &mut fills {
-            *partial = converted(*partial, source.policy, &self.policy, stage);
+        all
+    }
+
+    /// Cuts the slots of a fetch into parts, each with few slots of older policies.
+    fn parts(&self, place: usize, fetch: &Fetch) -> Vec<Part> {
+        let slots = fetch.first_slot..fetch.end_slot;
+        let all: usize = self.to_read(fetch.table, &slots).iter().map(|read| read.slots.len()).sum();
+        if all == 0 {
+            return Vec::new();
         }
-        fills
+        let parts = all.div_ceil(STEP_SLOTS).min(slots.len()).max(1);
+        let len = (slots.len().div_ceil(parts)).max(1);
+        let part = |first: Slot| {
+            let end = first.saturating_add(len as u32).min(slots.end);
+            Part { fetch: place, slots: first..end }
+        };
+        slots.clone().step_by(len).map(part).collect()
+    }
+
+    fn fetch(&self, of: &Fetch, read: &ToRead) -> Fetch {
+        let policy = &self.older[read.policy].policy;
+        Fetch {
+            table: policy.retention.table(read.stage),
+            first_slot: read.slots.start,
+            end_slot: read.slots.end,
+            aggregation: policy.aggregation,
+            ..of.clone()
+        }
+    }
+
+    /// Fills a part of a fetch from the answers for its sources.
+    fn fill(&self, fetch: &Fetch, part: &Part, cells: &mut Cells, reads: &[ToRead], answers: Vec<Cells>) {
+        let mut sources: Vec<Source<'_>> = reads
+            .iter()
+            .zip(answers)
+            .map(|(read, mut stored)| {
+                let policy = &*self.older[read.policy].policy;
+                let table = policy.retention.table(read.stage);
+                self.rows.read(table, read.slots.start, &mut stored, policy);
+                let (stage, first_slot, len) = (table.stage, read.slots.start, read.slots.len());
+                Source { policy, stage, first_slot, len, stored, filled: Cells::default() }
+            })
+            .collect();
+        fill_sources(&mut sources);
+        let (policy, table, first_slot, len) = (&*self.policy, fetch.table, part.slots.start, part.slots.len());
+        let place = (part.slots.start - fetch.first_slot) as usize;
+        let target = Target { policy, table, first_slot, len };
+        let mut of_part = Cells::default();
+        if let Some(values) = cells.values.get(place..) {
+            of_part.values.extend(values.iter().take(len));
+            of_part.counts.extend(cells.counts.get(place..).unwrap_or_default().iter().take(len));
+        }
+        if self.is_apart {
+            // What the latest shows, before all others.
+            let latest = sources.iter().filter(|source| std::ptr::eq(source.policy, &*self.older[0].policy));
+            fill(&target, &mut of_part, latest, |_| false);
+        }
+        fill(&target, &mut of_part, sources.iter(), |other| self.is_left_out(other, table));
+        cells.is_damaged |= of_part.is_damaged;
+        if of_part.values.is_empty() {
+            return;
+        }
+        // What is stored may end before the part does.
+        let all = (fetch.end_slot - fetch.first_slot) as usize;
+        cells.values.resize(all, f64::NAN);
+        cells.values[place..].iter_mut().zip(&of_part.values).for_each(|(cell, &value)| *cell = value);
+        if table.aggregated {
+            cells.counts.resize(all, 0);
+            cells.counts[place..].iter_mut().zip(&of_part.counts).for_each(|(cell, &count)| *cell = count);
+        }
     }
 }
 
 /// Reads from the store, lays the rows that are on their way there over the answers, and fills absent slots from the older
-/// policies of each fetch, where there are any.
+/// policies of each fetch, where there are any. The older slots are read in steps of a bounded size.
 pub(crate) async fn fetch_filled(
     store: &dyn PointStore,
-    mut fetches: Vec<Fetch>,
+    fetches: Vec<Fetch>,
     older: &[Option<&OlderPolicies>],
     coming: &ComingRows,
 ) -> Result<Vec<Cells>, StoreError> {
     if fetches.is_empty() {
         return Ok(Vec::new());
     }
-    let count = fetches.len();
-    let mut filled = Vec::new();
-    for (place, older) in older.iter().enumerate().filter_map(|(place, older)| Some((place, (*older)?))) {
-        let fetch = fetches[place].clone();
-        let more = older.fetches(&fetch);
-        filled.push((place, fetch, older, more.len()));
-        fetches.extend(more);
+    let mut parts = Vec::new();
+    for (place, older) in older.iter().enumerate() {
+        parts.extend(older.map(|older| older.parts(place, &fetches[place])).unwrap_or_default());
     }
-    let asked = if coming.is_empty() { Vec::new() } else { fetches.clone() };
-    let mut cells = store.fetch(fetches).await?;
-    asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
-    let mut answers = cells.split_off(count).into_iter();
-    for (place, fetch, older, count) in filled {
-        older.fill(&fetch, &mut cells[place], answers.by_ref().take(count));
+    let (mut parts, mut answers) = (parts.into_iter().peekable(), Vec::<Cells>::new());
+    loop {
+        let is_first = answers.is_empty();
+        if parts.peek().is_none() && !is_first {
+            return Ok(answers);
+        }
+        let (mut step, mut slots) = (Vec::new(), 0);
+        let mut asked = if is_first { fetches.clone() } else { Vec::new() };
+        while slots < STEP_SLOTS {
+            let Some(part) = parts.next() else { break };
+            let Some(older) = older[part.fetch] else { continue };
+            let fetch = &fetches[part.fetch];
+            let reads = older.to_read(fetch.table, &part.slots);
+            slots += reads.iter().map(|read| read.slots.len()).sum::<usize>();
+            asked.extend(reads.iter().map(|read| older.fetch(fetch, read)));
+            step.push((part, older, reads));
+        }
+        let mut cells = store.fetch(asked.clone()).await?;
+        asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
+        if is_first {
+            let of_sources = cells.split_off(fetches.len());
+            answers = std::mem::replace(&mut cells, of_sources);
+            for ((fetch, older), cells) in fetches.iter().zip(older).zip(&mut answers) {
+                match older {
+                    Some(older) if older.is_apart => *cells = Cells::default(),
+                    Some(older) => older.rows.read(fetch.table, fetch.first_slot, cells, &older.policy),
+                    None => {}
+                }
+            }
+        }
+        let mut cells = cells.into_iter();
+        for (part, older, reads) in step {
+            let of_part: Vec<Cells> = cells.by_ref().take(reads.len()).collect();
+            older.fill(&fetches[part.fetch], &part, &mut answers[part.fetch], &reads, of_part);
+        }
     }
-    Ok(cells)
-}
-
-/// The part of a run that replaces slots which a mirror has; `None` where it has none.
-pub(crate) fn mirrored(run: &Run, mirror: &Fetch, cells: &Cells) -> Option<Run> {
-    let is_there = |place: usize| cells.values.get(place).is_some_and(|value| !value.is_nan());
-    let value = |(place, &value): (usize, &f64)| if is_there(place) { value } else { f64::NAN };
-    let values: Vec<f64> = run.values.iter().enumerate().map(value).collect();
-    let is_any = values.iter().any(|value| !value.is_nan());
-    is_any.then(|| Run { table: mirror.table, values, aggregation: mirror.aggregation, ..run.clone() })
-}
-
-/// Whether the partials of two methods are the same numbers.
-fn has_same_content(one: Aggregation, other: Aggregation) -> bool {
-    let is_sum = |method| matches!(method, Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero);
-    one == other || is_sum(one) && is_sum(other)
-}
-
-/// A slot of one policy as another policy counts it: what the older one shows, for as many points as fit in that time.
-fn converted(partial: Partial, from: &Policy, to: &Policy, stage: Stage) -> Partial {
-    let finest = |policy: &Policy| policy.retention.finest().resolution();
-    let is_finest = stage.resolution() == finest(to);
-    if has_same_content(from.aggregation, to.aggregation) && finest(from) == finest(to) && !is_finest {
-        return partial;
-    }
-    let expected = |policy: &Policy| (stage.resolution() / finest(policy)).max(1);
-    let shown = from.aggregation.finish(partial, expected(from), 0.0);
-    if is_finest {
-        return Partial { value: shown, count: partial.count };
-    }
-    let scaled = u64::from(partial.count) * u64::from(finest(from)) / u64::from(finest(to));
-    // A point of a coarser step is one point.
-    let count = if finest(from) > finest(to) { partial.count } else { scaled as u32 };
-    let count = count.clamp(1, expected(to));
-    let value = match to.aggregation {
-        Aggregation::Average => shown * f64::from(count),
-        Aggregation::AvgZero => shown * f64::from(expected(to)),
-        _ => shown,
-    };
-    Partial { value, count }
 }

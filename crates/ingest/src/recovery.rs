@@ -20,6 +20,7 @@ use crate::{
     deleted_ids::DeletedIds,
     flush::{ReadFrom, RowWriter},
     journal_ids::{JournalIds, Writer},
+    known_changes::KnownChanges,
     memtable::{FlushJob, LockedMemtable, Memtable},
     options::IngestError,
     policy_table::{JournalPolicyIds, Policies},
@@ -109,7 +110,9 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
+    let known_changes = KnownChanges::find(folder, &planned, registry, policies);
     let mut replay = Replay {
+        known_changes,
         folder,
         planned: &planned,
         identity: &identity,
@@ -130,6 +133,9 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
         points: Vec::new(),
     };
     replay.memtable.ensure_all();
+    for (metric, policy) in replay.known_changes.first_policies(registry) {
+        replay.memtable.set_policy(metric, policy);
+    }
     let io = |source| IngestError::Journal { dir: folder.dir().to_owned(), source };
     for planned in &planned {
         let read = replay.read_segment(damage, planned);
@@ -138,6 +144,7 @@ pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> 
     if !planned.is_empty() {
         folder.sync_entries().map_err(io)?;
     }
+    replay.end_changes();
     replay.keep_nameless(damage, &planned).map_err(io)?;
     let Replay { mut recovered, ids, left_ids, .. } = replay;
     recovered.policies = left_ids.unwrap_or(recovered.policies);
@@ -223,6 +230,7 @@ fn next_group(jobs: &mut VecDeque<Arc<FlushJob>>) -> Vec<Arc<FlushJob>> {
 }
 
 struct Replay<'a> {
+    known_changes: KnownChanges,
     folder: &'a Folder,
     planned: &'a [Planned],
     /// The store's.
@@ -498,7 +506,24 @@ impl Replay<'_> {
         }
         self.recovered.jobs.extend(self.memtable.take_aside(metric));
         self.memtable.set_policy(metric, policy);
-        self.registry.set_policy(metric, policy, now);
+        // The store may have got the change already.
+        if !self.known_changes.take(metric, policy, self.registry) {
+            self.registry.set_policy(metric, policy, now);
+        }
+    }
+
+    /// Gives metrics whose last change is not in the journal the policies that the store names.
+    fn end_changes(&mut self) {
+        if self.recovered.left.segment.is_some() {
+            return;
+        }
+        for metric in self.known_changes.metrics() {
+            let Some(policy) = self.registry.policies(metric).map(|history| history.current()) else { continue };
+            if self.memtable.policy(metric).is_some_and(|known| known != policy) {
+                self.recovered.jobs.extend(self.memtable.take_aside(metric));
+                self.memtable.set_policy(metric, policy);
+            }
+        }
     }
 
     fn take_points(&mut self, now: Now, points: Points<'_>) {

@@ -150,3 +150,64 @@ fn a_point_that_another_policy_wrote_again_stays_when_the_policy_changes_back() 
         }
     }
 }
+
+/// Whether the coarse slots of both methods are the same numbers.
+fn are_sums(one: Aggregation, other: Aggregation) -> bool {
+    let is_sum = |method| matches!(method, Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero);
+    is_sum(one) && is_sum(other)
+}
+
+#[test]
+fn a_change_of_the_method_alone_keeps_what_minutes_show_until_a_point_comes() {
+    let retentions = "1s:2h,60s:1d,300s:3d";
+    let base = (now() - 1800) / 300 * 300;
+    let first = [(0, 2.5), (7, -8.0), (31, 4.25)];
+    let second = [(60, -3.5), (95, 6.0)];
+    let late = (100, 1.25);
+    let values = |points: &[(i64, f64)]| points.iter().map(|&(_, value)| value).collect::<Vec<_>>();
+    let at = |points: &[(i64, f64)]| points.iter().map(|&(i, value)| (base + i, value)).collect::<Vec<_>>();
+    for before in Aggregation::ALL {
+        for after in Aggregation::ALL.into_iter().filter(|&after| after != before) {
+            let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+            let shown_by = if are_sums(before, after) { after } else { before };
+            let untouched = aggregate(&values(&first), shown_by, 60);
+            let touched = aggregate(&values(&[second[0], second[1], late]), after, 60);
+            let both = aggregate_of_minutes([(untouched, 3), (touched, 3)], after);
+            let is_same = |is: f64, want: f64| (is - want).abs() < 1e-9;
+            runtime(1).block_on(async {
+                let ingest = open(dir.path(), &driver, rules(retentions, before)).await;
+                send(&ingest, &at(&first)).await;
+                send(&ingest, &at(&second)).await;
+                ingest.flush().await.unwrap();
+                ingest.set_rules(rules(retentions, after)).await;
+                assert!(is_same(read(&ingest, 20 * 3600, 60, base).await, untouched), "{before} to {after}");
+                send(&ingest, &at(&[late])).await;
+                for what in ["in memory", "stored"] {
+                    let is = read(&ingest, 20 * 3600, 60, base + 60).await;
+                    assert!(is_same(is, touched), "{before} to {after}, {what}: {is}, expected {touched}");
+                    assert!(
+                        is_same(read(&ingest, 20 * 3600, 60, base).await, untouched),
+                        "{before} to {after}, {what}"
+                    );
+                    let is = read(&ingest, 2 * 86_400, 300, base).await;
+                    assert!(is_same(is, both), "{before} to {after}, {what}: {is}, expected {both}");
+                    ingest.flush().await.unwrap();
+                }
+            });
+        }
+    }
+}
+
+/// Five minutes of a method, from what minutes show for so many points each.
+fn aggregate_of_minutes(minutes: [(f64, u32); 2], method: Aggregation) -> f64 {
+    let partial = |&(shown, count): &(f64, u32)| {
+        let value = match method {
+            Aggregation::Average => shown * f64::from(count),
+            Aggregation::AvgZero => shown * 60.0,
+            _ => shown,
+        };
+        metric::Partial { value, count }
+    };
+    let all = minutes.iter().map(partial).fold(metric::Partial::NONE, |all, minute| method.merge(all, minute));
+    method.finish(all, 300, 0.0)
+}

@@ -116,6 +116,12 @@ impl Registry {
         Some(self.policies.read().history(id, current))
     }
 
+    /// When a policy of any metric changed last, Unix seconds.
+    pub fn last_policy_change(&self) -> Option<Timestamp> {
+        let policies = self.policies.read();
+        policies.histories().filter_map(|(_, spans)| Some(spans.last()?.since)).max()
+    }
+
     /// New metrics get this id or a higher one: those below have been seen somewhere.
     pub fn never_give_below(&self, id: MetricId) {
         self.names.write().places.extend_to(id);

@@ -11,7 +11,8 @@ use store::{Run, Store, StoreError};
 use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
 use crate::{
     coming_rows::ComingRows,
-    older_cells::{OlderPolicies, fetch_filled, mirrored},
+    mirrored_rows::{MirroredRows, mirrored_rows},
+    older_cells::{OlderPolicies, fetch_filled},
     policy_table::PolicyTable,
 };
 
@@ -65,11 +66,7 @@ impl Attempt<'_> {
                 fetched.push(before..fetches.len());
             }
         }
-        let of_piece = |(piece, plan): (&Piece<'_>, &FlushPlan<'_>)| match plan {
-            FlushPlan::Extend(..) => None,
-            FlushPlan::Derive(_) | FlushPlan::Rows(_) => self.older_policies(piece),
-        };
-        let older: Vec<Option<OlderPolicies>> = pieces.iter().zip(&plans).map(of_piece).collect();
+        let older: Vec<Option<OlderPolicies>> = pieces.iter().map(|piece| self.older_policies(piece)).collect();
         let of_fetches =
             older.iter().zip(&fetched).flat_map(|(older, range)| range.clone().map(move |_| older.as_ref()));
         // Older jobs of these metrics are stored.
@@ -84,52 +81,64 @@ impl Attempt<'_> {
             }
         }
         drop(cells);
-        let (mut rows, totals) = (std::mem::take(&mut group.rows), std::mem::take(&mut group.totals));
-        let own = match &self.store.shared {
-            Some(shared) if !totals.is_empty() => shared.writer_partials(totals).await?,
-            _ => totals,
-        };
+        let (mut rows, mut totals) = (std::mem::take(&mut group.rows), std::mem::take(&mut group.totals));
         written.doubtful += group.doubtful;
-        let partials = group.partials(pieces, &own);
-        rows.extend(own);
-        self.mirror(pieces, &older, &mut rows).await?;
+        let partials = match &self.store.shared {
+            Some(shared) => {
+                // Of a row in the terms of another policy, the driver does not say what is open in it.
+                let other = in_stored_terms(&older, pieces, &mut totals);
+                let own = if totals.is_empty() { totals } else { shared.writer_partials(totals).await? };
+                let mut partials = group.partials(pieces, &own);
+                let of_other = |piece: &Piece<'_>| other.contains(&piece.of.job.metric);
+                pieces
+                    .iter()
+                    .zip(&mut partials)
+                    .filter(|(piece, _)| of_other(piece))
+                    .for_each(|(_, known)| *known = None);
+                in_stored_terms(&older, pieces, &mut rows);
+                rows.extend(own);
+                partials
+            }
+            None => {
+                let partials = group.partials(pieces, &totals);
+                rows.extend(totals);
+                in_stored_terms(&older, pieces, &mut rows);
+                partials
+            }
+        };
+        let mirrored = self.mirrored(pieces, &older, &rows).await?;
+        rows.extend(mirrored.own);
         self.store.points.write(rows).await?;
+        if !mirrored.of_others.is_empty() {
+            self.store.points.write(mirrored.of_others).await?;
+        }
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
         written.partials.extend(of_jobs.map(|(_, partials)| partials));
         Ok(())
     }
 
-    /// Adds what rows replace in the tables of older policies.
-    async fn mirror(
+    /// What rows replace in the tables of older policies.
+    async fn mirrored(
         &self,
         pieces: &[Piece<'_>],
         older: &[Option<OlderPolicies>],
-        rows: &mut Vec<Run>,
-    ) -> Result<(), StoreError> {
-        let of_metric =
-            pieces.iter().zip(older).filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?)));
-        let of_metric: HashMap<MetricId, &OlderPolicies> = of_metric.collect();
-        let (mut fetches, mut mirrors) = (Vec::new(), Vec::new());
-        for (place, row) in rows.iter().enumerate() {
+        rows: &[Run],
+    ) -> Result<MirroredRows, StoreError> {
+        let derived = pieces.iter().zip(older).filter(|(piece, _)| piece.is_derived());
+        let of_metric: HashMap<MetricId, &OlderPolicies> =
+            derived.filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?))).collect();
+        let mut metrics: HashMap<MetricId, (&OlderPolicies, Vec<&Run>)> = HashMap::new();
+        let mut coming = ComingRows::default();
+        for row in rows {
             let Some(older) = of_metric.get(&row.metric) else { continue };
-            // Which part of another table's coarse row is this writer's is not known.
-            if row.table.aggregated && self.store.shared.is_some() {
-                continue;
-            }
-            for mirror in older.mirrors(row) {
-                fetches.push(mirror.clone());
-                mirrors.push((place, mirror));
-            }
+            metrics.entry(row.metric).or_insert_with(|| (older, Vec::new())).1.push(row);
+            coming.add([row.clone()]);
         }
-        if fetches.is_empty() {
-            return Ok(());
+        if metrics.is_empty() {
+            return Ok(MirroredRows::default());
         }
-        let cells = self.store.points.fetch(fetches).await?;
-        let more =
-            mirrors.iter().zip(&cells).filter_map(|((place, mirror), cells)| mirrored(&rows[*place], mirror, cells));
-        let more: Vec<Run> = more.collect();
-        rows.extend(more);
-        Ok(())
+        let metrics: Vec<_> = metrics.into_values().collect();
+        mirrored_rows(&*self.store.points, &metrics, &coming, self.store.shared.is_none()).await
     }
 
     /// The policies that a piece's metric had before, where its rows are derived.
@@ -149,4 +158,18 @@ impl Attempt<'_> {
         let all_writers = if is_alone { job.job.stored_before() } else { Stored::Unknown };
         Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since, is_alone }
     }
+}
+
+/// Turns rows of shared tables into what is stored. Returns the metrics that have rows in the terms of another policy.
+fn in_stored_terms(older: &[Option<OlderPolicies>], pieces: &[Piece<'_>], rows: &mut [Run]) -> Vec<MetricId> {
+    let of_metric: HashMap<MetricId, &OlderPolicies> =
+        pieces.iter().zip(older).filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?))).collect();
+    let mut changed = Vec::new();
+    for row in rows.iter_mut().filter(|row| row.table.aggregated) {
+        let Some(older) = of_metric.get(&row.metric) else { continue };
+        if older.rows().write(row, older.policy()) {
+            changed.push(row.metric);
+        }
+    }
+    changed
 }

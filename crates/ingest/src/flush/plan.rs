@@ -67,6 +67,13 @@ impl<'a> Piece<'a> {
     }
 }
 
+impl Piece<'_> {
+    /// Whether its rows are derived from stored slots.
+    pub(super) fn is_derived(&self) -> bool {
+        !matches!(FlushPlan::of(self), FlushPlan::Extend(..))
+    }
+}
+
 /// How the rows of one piece are derived.
 pub(super) enum FlushPlan<'a> {
     /// From this writer's partials, which are these afterwards.

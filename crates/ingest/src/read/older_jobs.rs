@@ -5,7 +5,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
+use downsample::{Coverage, DerivedRow, ReadPlan, SortedPoints, Stored};
 use metadata::Registry;
 use metric::{Policy, Slot, Timestamp};
 use store::{Fetch, PointStore, Run, StoreError};
@@ -14,8 +14,10 @@ use super::reading::Reading;
 use crate::{
     coming_rows::ComingRows,
     memtable::FlushJob,
-    older_cells::{OlderPolicies, fetch_filled, mirrored},
+    mirrored_rows::mirrored_rows,
+    older_cells::{OlderPolicies, fetch_filled},
     policy_table::PolicyTable,
+    shared_rows::SharedRows,
 };
 
 /// Where the rows of jobs are derived from.
@@ -33,6 +35,7 @@ struct JobPoints<'a> {
     points: SortedPoints,
     coverage: Coverage,
     older: Option<OlderPolicies>,
+    rows: SharedRows,
     name: String,
 }
 
@@ -66,7 +69,8 @@ impl OlderJobs<'_> {
         };
         let older = OlderPolicies::of(&reading.history, job.policy, self.table);
         let name = self.registry.read().name(job.metric).to_owned();
-        Some(JobPoints { job, policy, points, coverage, older, name })
+        let rows = SharedRows::of(&reading.history, self.table);
+        Some(JobPoints { job, policy, points, coverage, older, rows, name })
     }
 
     /// The span of the points that a window can show: its slots, slots around them, and the finer slots of both.
@@ -89,7 +93,7 @@ impl OlderJobs<'_> {
         }
         let cells = fetch_filled(self.store, fetches, &filled, coming).await?;
         let mut cells = cells.as_slice();
-        let (mut rows, mut mirrors) = (Vec::new(), Vec::new());
+        let mut rows: Vec<Vec<Run>> = Vec::new();
         for (of, plan) in jobs.iter().zip(&mut plans) {
             let (own, rest) = cells.split_at(plan.needs().len().min(cells.len()));
             cells = rest;
@@ -99,35 +103,37 @@ impl OlderJobs<'_> {
             for (stage, slot) in derived.doubtful {
                 coming.add_doubtful(of.job.metric, of.policy.retention.table(stage), slot);
             }
-            for row in derived.rows {
-                let run = Run {
-                    metric: of.job.metric,
-                    name: of.name.clone(),
-                    table: of.policy.retention.table(row.stage),
-                    first_slot: row.first_slot,
-                    values: row.values,
-                    counts: row.counts,
-                    aggregation: of.policy.aggregation,
-                };
-                // As a flush does; see there.
-                let is_mirrored = !run.table.aggregated || of.coverage.is_alone;
-                let older = of.older.iter().filter(|_| is_mirrored).flat_map(|older| older.mirrors(&run));
-                mirrors.extend(older.map(|mirror| (rows.len(), mirror)));
-                rows.push(run);
-            }
+            rows.push(derived.rows.into_iter().map(|row| of.run(row)).collect());
         }
-        let fetches: Vec<Fetch> = mirrors.iter().map(|(_, mirror)| mirror.clone()).collect();
-        let nothing_older = vec![None; fetches.len()];
-        let cells = fetch_filled(self.store, fetches, &nothing_older, coming).await?;
-        let replaced = mirrors.iter().zip(&cells);
-        let replaced: Vec<Run> =
-            replaced.filter_map(|((row, mirror), cells)| mirrored(&rows[*row], mirror, cells)).collect();
-        coming.add(rows.into_iter().chain(replaced));
+        coming.add(rows.iter().flatten().cloned());
+        for is_alone in [true, false] {
+            let of_jobs =
+                jobs.iter().zip(&rows).filter(|(of, rows)| of.coverage.is_alone == is_alone && !rows.is_empty());
+            let metrics: Vec<(&OlderPolicies, Vec<&Run>)> =
+                of_jobs.filter_map(|(of, rows)| Some((of.older.as_ref()?, rows.iter().collect()))).collect();
+            let mirrored = mirrored_rows(self.store, &metrics, coming, is_alone).await?;
+            coming.add(mirrored.own.into_iter().chain(mirrored.of_others));
+        }
         Ok(())
     }
 }
 
 impl JobPoints<'_> {
+    /// A row as it is stored.
+    fn run(&self, row: DerivedRow) -> Run {
+        let mut run = Run {
+            metric: self.job.metric,
+            name: self.name.clone(),
+            table: self.policy.retention.table(row.stage),
+            first_slot: row.first_slot,
+            values: row.values,
+            counts: row.counts,
+            aggregation: self.policy.aggregation,
+        };
+        self.rows.write(&mut run, self.policy);
+        run
+    }
+
     fn fetch(&self, stage: usize, slots: &Range<Slot>) -> Fetch {
         Fetch {
             metric: self.job.metric,

@@ -24,7 +24,7 @@ use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, 
 
 use super::{
     older_jobs::OlderJobs,
-    older_policies::{OlderPart, fill_from_older, older_parts},
+    older_policies::{OlderPart, coarser_parts, fill_from_coarser},
     reading::Reading,
 };
 use crate::{
@@ -63,7 +63,7 @@ struct Fetches<'a> {
     /// In this order: for each reading its own slots and what its plan needs; then the older parts.
     fetches: Vec<Fetch>,
     plans: Vec<Option<ReadPlan<'a>>>,
-    /// For each of the first fetches, the older policies that fill its absent slots: a plan's slots have both.
+    /// For each of the first fetches, the older policies that fill its absent slots.
     filled: Vec<Option<Arc<OlderPolicies>>>,
     older: Vec<OlderPart>,
 }
@@ -130,7 +130,7 @@ impl Reader {
         }
         for (part, cells) in older.into_iter().zip(cells) {
             if let (Some(reading), Some(answer)) = (&readings[part.reading], &mut answers[part.reading]) {
-                fill_from_older(reading, &part, &cells, &mut answer.values);
+                fill_from_coarser(reading, &part, cells, &mut answer.values);
             }
         }
         Ok(answers)
@@ -156,21 +156,21 @@ impl Reader {
             if !reading.stored.is_empty() {
                 fetches.push(fetch(reading, &reading.policy, reading.table(), &reading.stored));
             }
-            filled.resize(fetches.len(), None);
             let plan = reading.plan();
             for need in plan.iter().flat_map(|plan| plan.needs()) {
                 let from = reading.policy.retention.table(need.stage);
                 fetches.push(fetch(reading, &reading.policy, from, &need.slots));
             }
-            if plan.is_some() && reading.history.len() > 1 {
+            if reading.history.len() > 1 {
                 let older = OlderPolicies::of(&reading.history, reading.history.current(), table);
                 filled.resize(fetches.len(), older.map(Arc::new));
             }
+            filled.resize(fetches.len(), None);
             plans.push(plan);
         }
         for (place, reading) in readings.iter().enumerate() {
             let Some(reading) = reading.as_ref().filter(|reading| reading.history.len() > 1) else { continue };
-            for part in older_parts(place, reading, table) {
+            for part in coarser_parts(place, reading, table) {
                 fetches.push(fetch(reading, &part.policy, part.policy.retention.table(part.stage), &part.slots));
                 older.push(part);
             }

@@ -1,0 +1,343 @@
+//! Random changes of policy between random writes, flushes and kills, against a naive model.
+//!
+//! Every run prints its seed; `SEED=…` repeats one.
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Random, SeededRandom};
+use ingest::{Ingest, Protocol};
+use metric::{Aggregation, Partial, Retention, Timestamp, Window};
+use store::{MemoryDriver, SeriesRequest};
+use support::{now, options, registry_of, runtime};
+
+/// Retentions of one finest step that share some tables, and miss stages that others have.
+const OF_SECONDS: [&str; 8] = [
+    "1s:2h",
+    "1s:3h",
+    "1s:2h,60s:1d",
+    "1s:3h,60s:1d",
+    "1s:2h,10s:6h,60s:1d",
+    "1s:3h,10s:6h,60s:2d",
+    "1s:2h,30s:6h,300s:1d",
+    "1s:2h,10s:8h,60s:2d,300s:3d",
+];
+
+/// Retentions of several finest steps, whose coarse tables are their own.
+const OF_STEPS: [&str; 10] = [
+    "1s:2h",
+    "1s:2h,60s:1d",
+    "1s:2h,10s:6h,60s:1d",
+    "1s:3h,30s:6h,300s:1d",
+    "10s:3h",
+    "10s:6h,60s:2d",
+    "10s:3h,60s:2d,300s:3d",
+    "10s:2h,30s:1d",
+    "60s:1d",
+    "60s:2d,300s:4d",
+];
+
+/// Retentions of two finest steps that share a coarse table.
+const SHARING: [[&str; 2]; 4] = [
+    ["1s:2h,60s:1d", "10s:3h,60s:1d"],
+    ["1s:2h,10s:6h,60s:2d", "10s:6h,60s:2d"],
+    ["1s:2h,300s:1d", "60s:6h,300s:1d"],
+    ["10s:3h,300s:1d", "1s:2h,300s:1d"],
+];
+
+/// The seconds that have points.
+const SPAN: i64 = 900;
+
+fn rules(retentions: &str) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+    let method = |method: &Aggregation| {
+        format!("[{method}]\npattern = ^{method}$\nxFilesFactor = 0\naggregationMethod = {method}\n")
+    };
+    let aggregation: String = Aggregation::ALL.iter().map(method).collect();
+    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+/// `1s:2h` and so on as a retention.
+fn retention(text: &str) -> Retention {
+    let seconds = |text: &str| {
+        let (number, unit) = text.split_at(text.len() - 1);
+        let unit = match unit {
+            "s" => 1,
+            "h" => 3600,
+            "d" => 86_400,
+            _ => panic!("{text}"),
+        };
+        number.parse::<u32>().unwrap() * unit
+    };
+    let stage = |stage: &str| {
+        let (step, kept) = stage.split_once(':').unwrap();
+        format!("{}*{}s", seconds(kept) / seconds(step), seconds(step))
+    };
+    let stages: Vec<String> = text.split(',').map(stage).collect();
+    stages.join(":").parse().unwrap()
+}
+
+/// A point as it came: under a policy of this finest step.
+#[derive(Debug, Clone, Copy)]
+struct Write {
+    order: usize,
+    step: i64,
+    value: f64,
+}
+
+/// The last point of each finest step and slot.
+#[derive(Debug, Default, Clone)]
+struct Model {
+    /// By time of the slot and step.
+    writes: BTreeMap<(Timestamp, i64), Write>,
+    /// Points so far.
+    orders: usize,
+}
+
+impl Model {
+    fn write(&mut self, time: Timestamp, step: i64, value: f64) {
+        self.orders += 1;
+        let slot = time - time % step;
+        self.writes.insert((slot, step), Write { order: self.orders, step, value });
+    }
+
+    /// The last write that begins in this span.
+    fn last(&self, from: Timestamp, until: Timestamp) -> Option<Write> {
+        self.writes.range((from, 0)..(until, 0)).map(|(_, write)| *write).max_by_key(|write| write.order)
+    }
+
+    /// What a slot of a first stage of this step shows.
+    fn finest(&self, slot: Timestamp, step: i64, method: Aggregation) -> Option<f64> {
+        let last = self.last(slot, slot + step)?;
+        if step <= last.step {
+            return Some(last.value);
+        }
+        self.coarse(slot, step, last.step, method)
+    }
+
+    /// What a coarse slot shows by a policy with this finest step.
+    fn coarse(&self, slot: Timestamp, step: i64, finest: i64, method: Aggregation) -> Option<f64> {
+        let finer = (slot..slot + step).step_by(finest as usize);
+        let all = finer.filter_map(|finer| self.finest(finer, finest, method)).map(Partial::point);
+        let all = all.fold(Partial::NONE, |all, point| method.merge(all, point));
+        (all.count > 0).then(|| method.finish(all, (step / finest) as u32, 0.0))
+    }
+}
+
+struct Life {
+    run: tokio::runtime::Runtime,
+    ingest: Arc<Ingest>,
+}
+
+impl Life {
+    fn begin(dir: &Path, driver: &Arc<MemoryDriver>, retentions: &str) -> Life {
+        let run = runtime(2);
+        let ingest = run.block_on(async {
+            let options = options(dir, Duration::from_millis(20));
+            Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules(retentions)).await.unwrap()
+        });
+        Life { run, ingest }
+    }
+
+    fn send(&self, method: Aggregation, points: &[(Timestamp, f64)]) {
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        points.iter().for_each(|&(time, value)| batch.point(method.name().as_bytes(), time, value));
+        self.run.block_on(self.ingest.accept(&mut batch));
+    }
+
+    /// The values of a stage: the first time, and the values.
+    fn read(&self, method: Aggregation, retention: &Retention, stage: usize) -> (Timestamp, Vec<f64>) {
+        let registry = self.ingest.registry();
+        let name = method.name().as_bytes();
+        let metric = registry.read().find(registry.hash(name), name).expect("the metric is known");
+        let now = now();
+        let age = if stage == 0 { 3000 } else { retention.stages()[stage - 1].duration() + 100 };
+        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let series = self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+        assert_eq!(series.step, retention.stages()[stage].resolution());
+        (series.start, series.values)
+    }
+
+    /// Compares every slot of every stage.
+    fn check(
+        &self,
+        models: &BTreeMap<&str, Model>,
+        base: Timestamp,
+        history: &[&str],
+        what: &str,
+    ) -> Result<(), String> {
+        let text = history.last().unwrap();
+        let retention = retention(text);
+        for method in Aggregation::ALL {
+            let Some(model) = models.get(method.name()) else { continue };
+            for (stage, of) in retention.stages().iter().enumerate() {
+                let step = i64::from(of.resolution());
+                let (start, values) = self.read(method, &retention, stage);
+                for (i, &value) in values.iter().enumerate() {
+                    let slot = start + i as i64 * step;
+                    if value.is_nan() && (slot + step <= base || base + SPAN <= slot) {
+                        continue;
+                    }
+                    let wanted = Wanted::of(model, slot, step, stage, history, method);
+                    if !wanted.is_met_by(value) {
+                        return Err(format!(
+                            "{method} at {} + {} ({step} s), {what}: {value}, expected {wanted:?}; {history:?}",
+                            slot - slot % 300,
+                            slot % 300
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The right answers for a slot.
+#[derive(Debug)]
+enum Wanted {
+    /// One of these.
+    AnyOf(Vec<Option<f64>>),
+    /// A mean over slots of different steps, each weighed as the policy that wrote it does.
+    Between(f64, f64),
+}
+
+impl Wanted {
+    fn of(model: &Model, slot: Timestamp, step: i64, stage: usize, history: &[&str], method: Aggregation) -> Wanted {
+        let steps_of =
+            |text: &&str| retention(text).stages().iter().map(|of| i64::from(of.resolution())).collect::<Vec<_>>();
+        let finest: BTreeSet<i64> = history.iter().flat_map(steps_of).collect();
+        let last = model.last(slot, slot + step);
+        // A point of a step as coarse, or coarser, is what the slot shows until a finer one comes.
+        let is_point = last.is_some_and(|last| step <= last.step);
+        let values: Vec<Write> = model.writes.range((slot, 0)..(slot + step, 0)).map(|(_, write)| *write).collect();
+        let steps: BTreeSet<i64> = values.iter().map(|write| write.step).collect();
+        let is_mean = matches!(method, Aggregation::Average | Aggregation::AvgZero);
+        let is_of_many = 1 < history.iter().map(|text| retention(text).finest()).collect::<BTreeSet<_>>().len();
+        if is_mean && is_of_many && !values.is_empty() {
+            let bound = values.iter().map(|write| write.value.abs()).fold(0.0, f64::max);
+            return Wanted::Between(-bound, bound);
+        }
+        if stage == 0 && is_point && steps.len() == 1 {
+            return Wanted::AnyOf(vec![model.finest(slot, step, method)]);
+        }
+        let finest = finest.into_iter().filter(|finest| *finest <= step);
+        let mut all: Vec<Option<f64>> = finest.map(|finest| model.coarse(slot, step, finest, method)).collect();
+        all.extend(last.filter(|_| is_point).map(|last| Some(last.value)));
+        Wanted::AnyOf(all)
+    }
+
+    fn is_met_by(&self, value: f64) -> bool {
+        let is_same = |want: &Option<f64>| match want {
+            None => value.is_nan(),
+            Some(want) => (value - want).abs() <= 1e-9 * want.abs().max(1.0),
+        };
+        match self {
+            Wanted::AnyOf(all) => all.iter().any(is_same),
+            Wanted::Between(low, high) => (low - 1e-9..=high + 1e-9).contains(&value),
+        }
+    }
+}
+
+/// A random run.
+fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), String> {
+    let random = SeededRandom::new(seed);
+    let any = |count: usize| random.below(count as u64) as usize;
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let mut history = vec![retentions[any(retentions.len())]];
+    let mut models: BTreeMap<&str, Model> = BTreeMap::new();
+    let mut life = Life::begin(dir.path(), &driver, history[0]);
+    let base = (now() - 2400) / 300 * 300;
+    let mut log = Vec::new();
+    for round in 0..steps {
+        match any(10) {
+            0..4 => {
+                for method in Aggregation::ALL {
+                    let mut points = Vec::new();
+                    for _ in 0..1 + any(2) {
+                        let (start, skip) = (base + any(SPAN as usize) as i64, 1 + any(3) as i64);
+                        let times =
+                            (0..1 + any(60) as i64).map(|i| start + i * skip).filter(|time| *time < base + SPAN);
+                        points.extend(times.map(|time| (time, (any(2001) as f64 - 1000.0) / 8.0)));
+                    }
+                    let finest = i64::from(retention(history.last().unwrap()).finest().resolution());
+                    let model = models.entry(method.name()).or_default();
+                    points.iter().for_each(|&(time, value)| model.write(time, finest, value));
+                    log.push(format!(
+                        "send {method} {:?}",
+                        points.iter().map(|(t, v)| (t - base, *v)).collect::<Vec<_>>()
+                    ));
+                    life.send(method, &points);
+                }
+            }
+            4..7 => {
+                let next = retentions[any(retentions.len())];
+                log.push(format!("change to {next}"));
+                life.run.block_on(life.ingest.set_rules(rules(next)));
+                if models.is_empty() {
+                    history.clear();
+                }
+                history.push(next);
+            }
+            7..9 => {
+                log.push("flush".to_owned());
+                life.run.block_on(life.ingest.flush()).unwrap();
+            }
+            _ => {
+                log.push("kill".to_owned());
+                drop(life);
+                life = Life::begin(dir.path(), &driver, history.last().unwrap());
+            }
+        }
+        let checked =
+            life.check(&models, base, &history, &format!("after round {round}: {}", log.last().unwrap().split_at(4).0));
+        if let Err(error) = checked {
+            if std::env::var("LOG").is_ok() {
+                let method = error.split(' ').next().unwrap().to_owned();
+                log.iter()
+                    .filter(|line| !line.starts_with("send") || line.starts_with(&format!("send {method} ")))
+                    .for_each(|line| println!("{line}"));
+                println!("base {base}");
+            }
+            return Err(format!("SEED={seed}: {error}"));
+        }
+    }
+    Ok(())
+}
+
+fn runs(count: u64, pools: &[&[&'static str]]) {
+    let seeds: Vec<u64> = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
+        Some(seed) => vec![seed],
+        None => {
+            let count = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(count);
+            (0..count).map(|i| now() as u64 * 1000 + i).collect()
+        }
+    };
+    println!("SEED={seeds:?}");
+    let failed: Vec<String> =
+        seeds.iter().filter_map(|&seed| run(seed, 14, pools[seed as usize % pools.len()]).err()).collect();
+    assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), seeds.len());
+}
+
+#[test]
+fn retentions_of_one_finest_step_agree_with_a_naive_model() {
+    runs(3, &[&OF_SECONDS]);
+}
+
+#[test]
+fn retentions_of_several_finest_steps_agree_with_a_naive_model() {
+    runs(4, &[&OF_STEPS]);
+}
+
+#[test]
+fn retentions_that_share_a_coarse_table_agree_with_a_naive_model() {
+    runs(3, &SHARING.each_ref().map(|pair| &pair[..]));
+}
