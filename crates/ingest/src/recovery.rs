@@ -221,7 +221,8 @@ pub(crate) async fn write_jobs(
 fn next_group(jobs: &mut VecDeque<Arc<FlushJob>>) -> Vec<Arc<FlushJob>> {
     let (mut group, mut metrics) = (Vec::new(), HashSet::new());
     while group.len() < GROUP
-        && let Some(job) = jobs.pop_front_if(|job| !metrics.contains(&job.metric))
+        && jobs.front().is_some_and(|job| !metrics.contains(&job.metric))
+        && let Some(job) = jobs.pop_front()
     {
         metrics.insert(job.metric);
         group.push(job);
