@@ -118,8 +118,8 @@ impl Shared {
                 metrics,
                 span,
                 moved_to,
-                "the store has damaged bytes; what they held is missing from answers, everything else is served; \
-                 restore the file from a backup if there is one"
+                "the store has damaged bytes; what they held is missing from answers, or older values are in its place; \
+                 everything else is served; restore the file from a backup if there is one"
             );
         }
     }

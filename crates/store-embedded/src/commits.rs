@@ -13,7 +13,8 @@ use metric::MetricId;
 use crate::{
     manifest::{Manifest, ManifestFile},
     row_file::RowFile,
-    window::{Window, WindowKey},
+    window::Window,
+    window_key::WindowKey,
 };
 
 /// The name of the manifest in the folder of a store.
@@ -122,6 +123,10 @@ impl Commits {
             metrics_below: self.metrics_below,
             files,
             expired: self.expired.clone(),
+            lost: windows
+                .iter()
+                .flat_map(|window| window.lost().iter().map(|lost| (window.key, *lost)).collect::<Vec<_>>())
+                .collect(),
         }
     }
 

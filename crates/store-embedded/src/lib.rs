@@ -50,6 +50,9 @@ mod opening;
 mod buffer;
 mod window;
 
+mod lost;
+mod window_key;
+
 mod row_file;
 
 mod cache;

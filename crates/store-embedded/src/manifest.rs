@@ -1,12 +1,13 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 1
+//! plumbago rows 2
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777
 //! expired datapoints_10080p_60s_0/7041
+//! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! end 5ab3f1c0
 //! ```
 //!
@@ -18,12 +19,15 @@ use std::{collections::BTreeSet, fmt::Write, path::Path};
 use metric::{MetricId, Slot, Stage, Table};
 
 use crate::{
+    lost::Lost,
     row_file::{Flushes, RowFile},
-    window::{WindowKey, folder},
+    row_key::{GROUP_SLOTS, RowKey},
+    window_key::{WindowKey, folder, window_slots},
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-pub(crate) const VERSION: u32 = 1;
+/// The version that is read. One without lost rows is written as version 1, which earlier programs read, too.
+pub(crate) const VERSION: u32 = 2;
 
 /// What the manifest says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +56,17 @@ impl ManifestFile {
         }
     }
 
+    /// What is lost with the file.
+    pub(crate) fn lost(&self) -> Lost {
+        let groups = window_slots(self.window.0.stage) / GROUP_SLOTS;
+        let first = self.window.1.saturating_mul(groups);
+        Lost {
+            first: RowKey { group: first, metric: self.metrics.0.min(self.metrics.1) },
+            last: RowKey { group: first.saturating_add(groups - 1), metric: self.metrics.1 },
+            newest: self.newest,
+        }
+    }
+
     /// The path in the folder of the store.
     pub(crate) fn path(&self) -> std::path::PathBuf {
         folder(self.window).join(self.flushes.file_name())
@@ -69,6 +84,8 @@ pub(crate) struct Manifest {
     pub(crate) files: Vec<ManifestFile>,
     /// Windows whose folders are on their way to the trash.
     pub(crate) expired: BTreeSet<WindowKey>,
+    /// Rows that were lost.
+    pub(crate) lost: Vec<(WindowKey, Lost)>,
 }
 
 /// Why a manifest cannot be used.
@@ -81,8 +98,9 @@ pub(crate) enum ManifestError {
 
 impl Manifest {
     pub(crate) fn encode(&self) -> String {
+        let version = if self.lost.is_empty() { 1 } else { VERSION };
         let mut text = format!(
-            "{FIRST_LINE}{VERSION}\nstore {:032x}\nnext {}\nmetrics {}\n",
+            "{FIRST_LINE}{version}\nstore {:032x}\nnext {}\nmetrics {}\n",
             self.store, self.next_flush, self.metrics_below
         );
         for file in &self.files {
@@ -92,6 +110,11 @@ impl Manifest {
         }
         for window in &self.expired {
             let _ = writeln!(text, "expired {}", folder(*window).display());
+        }
+        for (window, Lost { first, last, newest }) in &self.lost {
+            let (RowKey { group, metric }, RowKey { group: last_group, metric: last_metric }) = (first, last);
+            let window = folder(*window);
+            let _ = writeln!(text, "lost {} {group} {metric} {last_group} {last_metric} {newest}", window.display());
         }
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "end {crc:08x}");
@@ -110,7 +133,7 @@ impl Manifest {
         let mut lines = lines.lines();
         let version = lines.next().and_then(|line| line.strip_prefix(FIRST_LINE)?.parse().ok());
         match version {
-            Some(VERSION) => {}
+            Some(1..=VERSION) => {}
             Some(version) => return Err(ManifestError::Version(version)),
             None => return Err(damaged("it does not begin as a manifest")),
         }
@@ -129,10 +152,20 @@ impl Manifest {
             "metrics" => self.metrics_below = rest.parse().ok()?,
             "file" => self.files.push(file_of(rest)?),
             "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
+            "lost" => self.lost.push(lost_of(rest)?),
             _ => return None,
         }
         Some(())
     }
+}
+
+fn lost_of(line: &str) -> Option<(WindowKey, Lost)> {
+    let mut words = line.split(' ');
+    let window = window_of(Path::new(words.next()?))?;
+    let numbers: Vec<u32> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
+    let &[group, metric, last_group, last_metric, newest] = &numbers[..] else { return None };
+    let key = |group, metric| RowKey { group, metric: MetricId(metric) };
+    Some((window, Lost { first: key(group, metric), last: key(last_group, last_metric), newest }))
 }
 
 fn file_of(line: &str) -> Option<ManifestFile> {
@@ -192,7 +225,9 @@ mod tests {
             newest: 28_333_777,
         };
         let expired = BTreeSet::from([(window.0, 7041)]);
-        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, files: vec![file], expired };
+        let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
+        let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540 })];
+        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, files: vec![file], expired, lost };
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {

@@ -1,12 +1,13 @@
 //! Merging the files of a store, one merge at a time.
 
 use std::{
+    cell::RefCell,
     ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use host::Clock;
@@ -19,14 +20,15 @@ use crate::{
     merge::{MergeError, Merging, WindowForMerge, choose, debt},
     points::Points,
     row_file::{Flushes, RowFile},
-    window::{Window, window_slots},
+    window::Window,
+    window_key::window_slots,
 };
 
 /// Time without a flush after which a window is quiet, and the time more for each MiB of it.
 const QUIET: Duration = Duration::from_secs(20);
 const QUIET_FOR_EACH_MIB: Duration = Duration::from_millis(500);
 
-/// Time without merges after one that failed.
+/// Time without merges of a window after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
 
 /// What merges work with.
@@ -44,7 +46,7 @@ pub(crate) struct MergeWith<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Merges {
     /// Held by the merge that runs.
-    running: Mutex<Option<Instant>>,
+    running: Mutex<()>,
     pub(crate) merged: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
@@ -55,39 +57,29 @@ pub(crate) struct Merges {
 impl Merges {
     /// Merges files until there is nothing to merge, or until it is stopped.
     pub(crate) fn run(&self, with: &MergeWith<'_>) {
-        let mut retry_at = self.running.lock();
-        let clock = &with.points.shared.clock;
-        let now = clock.instant();
-        if retry_at.is_some_and(|at| now < at) {
-            return;
-        }
-        *retry_at = None;
+        let _running = self.running.lock();
         self.is_short_of_disk.store(false, Relaxed);
-        loop {
-            match self.merge_one(with) {
-                Ok(true) => {}
-                Ok(false) => return,
+        while self.merge_one(with) {}
+    }
+
+    /// Runs the smallest merge that is due and has room. False when there is none, or when it was stopped. A window whose
+    /// merge fails waits, and the others go on.
+    fn merge_one(&self, with: &MergeWith<'_>) -> bool {
+        for Due { window, range, is_last, .. } in all_due(with.points) {
+            if (with.is_stopped)() {
+                return false;
+            }
+            match self.merge(with, &window, range, is_last) {
+                Ok(true) => return true,
+                Ok(false) => {}
                 Err(error) => {
                     self.failed.fetch_add(1, Relaxed);
-                    *retry_at = Some(clock.instant() + AFTER_FAILURE);
+                    window.merge_again_at(with.points.shared.clock.instant() + AFTER_FAILURE);
                     tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
-                    return;
                 }
             }
         }
-    }
-
-    /// Runs the smallest merge that is due and has room. False when there is none, or when it was stopped.
-    fn merge_one(&self, with: &MergeWith<'_>) -> Result<bool, StoreError> {
-        for Due { window, range, is_last, .. } in all_due(with.points) {
-            if (with.is_stopped)() {
-                return Ok(false);
-            }
-            if self.merge(with, &window, range, is_last)? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        false
     }
 
     /// Merges every window into one file.
@@ -149,9 +141,10 @@ fn merge_files(
         is_last,
         is_deleted: with.is_deleted,
         is_stopped: &|| (with.is_stopped)() || window.is_expired(),
+        lost: RefCell::default(),
     };
     match merging.run(files, &mut writer) {
-        Ok(()) => points.merged(window, files, writer),
+        Ok(()) => points.merged(window, files, writer, &merging.lost.take()),
         Err(MergeError::Stopped) => Ok(false),
         Err(MergeError::Io(error)) => Err(failed()(error)),
     }
@@ -180,7 +173,7 @@ fn all_due(points: &Points) -> Vec<Due> {
 
 /// The files of a window that are to be merged now.
 fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
-    if window.is_incomplete.load(Relaxed) {
+    if window.is_incomplete.load(Relaxed) || !window.may_merge(clock.instant()) {
         return None;
     }
     let bytes = window.file_bytes();

@@ -20,15 +20,24 @@ use store::{Damage, StoreError};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
+    lost::Lost,
     manifest::{Manifest, ManifestError, ManifestFile, table_of},
     row_file::{Flushes, Header, OpenError, RowFile},
-    window::{Window, WindowKey, folder, window_slots},
+    window::Window,
+    window_key::{WindowKey, folder, window_slots},
 };
 
 /// The windows that are there, and what the manifest says besides them.
 pub(crate) struct Found {
     pub(crate) windows: BTreeMap<WindowKey, Arc<Window>>,
     pub(crate) commits: Commits,
+}
+
+impl Found {
+    /// A window, also one without a folder.
+    fn window(&mut self, dir: &Path, key: WindowKey) -> &Window {
+        self.windows.entry(key).or_insert_with(|| Arc::new(Window::new(dir, key)))
+    }
 }
 
 /// Finds the windows of the store in `dir`.
@@ -57,7 +66,12 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
     opening.sync(dir);
     for file in files_of.values().flatten() {
         opening.report_missing(file);
+        found.window(dir, file.window).add_lost(&[file.lost()]);
         found.commits.set_behind();
+    }
+    for (window, lost) in known.lost.iter().filter(|(window, _)| !known.expired.contains(window)) {
+        found.window(dir, *window).add_lost(&[*lost]);
+        opening.report_lost(*window, lost);
     }
     if manifest.is_none() && !found.windows.is_empty() {
         opening.report_no_manifest();
@@ -221,8 +235,11 @@ impl Opening<'_> {
         for file in known.iter().filter(|file| !is_there(file)) {
             let is_waiting = unreadable.iter().any(|unreadable| unreadable == file);
             let path = self.dir.join(file.path());
-            if !is_waiting && !self.shared.disk.exists(&path) {
-                self.report_missing(file);
+            if !is_waiting {
+                window.add_lost(&[file.lost()]);
+                if !self.shared.disk.exists(&path) {
+                    self.report_missing(file);
+                }
             }
             found.commits.set_behind();
         }
@@ -314,6 +331,23 @@ impl Opening<'_> {
             bytes: file.bytes,
             metrics: Some(file.metrics),
             span: Some(span(file.window)),
+            ..Damage::default()
+        });
+    }
+
+    /// Damage that was found before this start and is not mended.
+    fn report_lost(&self, window: WindowKey, lost: &Lost) {
+        let (first, last) = (lost.first, lost.last);
+        self.shared.report(Damage {
+            what: "rows that were lost",
+            file: self.shared.shown(&self.dir.join(folder(window))),
+            how: format!(
+                "rows {} of metric {} to {} of metric {}, found before; points are missing or are older than what was stored, \
+                 until the window expires",
+                first.group, first.metric, last.group, last.metric
+            ),
+            metrics: first.metrics_to(last).or(Some((first.metric.min(last.metric), first.metric.max(last.metric)))),
+            span: Some(lost.span(window.0.stage)),
             ..Damage::default()
         });
     }

@@ -18,12 +18,14 @@ use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
     folder::io_error,
+    lost::Lost,
     manifest::ManifestFile,
     opening::{Found, find},
     row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
-    window::{Window, WindowKey, expires_at, window_slots},
+    window::Window,
+    window_key::{WindowKey, expires_at, window_slots},
 };
 
 /// The points of a store.
@@ -156,6 +158,11 @@ impl Points {
             if window.is_incomplete.load(Relaxed) {
                 of_window.iter().for_each(|wanted| answers[wanted.fetch].is_damaged = true);
             }
+            for lost in window.lost().iter() {
+                let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
+                let is_lost = |wanted: &&Wanted| lost.may_have(wanted.key, first_slot(wanted));
+                of_window.iter().filter(is_lost).for_each(|wanted| answers[wanted.fetch].is_damaged = true);
+            }
             window.rows(&keys, from, |place, found| {
                 let wanted = &of_window[place];
                 let (cells, fetch) = (&mut answers[wanted.fetch], fetches[wanted.fetch]);
@@ -241,12 +248,22 @@ impl Points {
         written.map_err(io_error(format!("writing the manifest in {}", self.dir.display())))
     }
 
-    /// Puts a merged file in the place of the files that it was made of. False when the window expired meanwhile.
+    /// Remembers rows of a window that are lost, durably.
+    pub(crate) fn note_lost(&self, key: WindowKey, lost: &[Lost]) -> Result<(), StoreError> {
+        self.window_or_new(key).add_lost(lost);
+        let mut commits = self.commits.lock();
+        commits.set_behind();
+        self.commit(&mut commits)
+    }
+
+    /// Puts a merged file in the place of the files that it was made of, without the rows that are `lost`. False when the
+    /// window expired meanwhile.
     pub(crate) fn merged(
         &self,
         window: &Window,
         merged: &[Arc<RowFile>],
         mut writer: RowsWriter<'_>,
+        lost: &[Lost],
     ) -> Result<bool, StoreError> {
         let failed = || io_error(format!("merging files in {}", window.dir.display()));
         // Before the lock: flushes do not wait for the fsync of a large file.
@@ -254,6 +271,12 @@ impl Points {
         let mut commits = self.commits.lock();
         if window.is_expired() {
             return Ok(false);
+        }
+        if !lost.is_empty() {
+            // First: a crash must not leave the merged file without what it lacks.
+            window.add_lost(lost);
+            commits.set_behind();
+            self.commit(&mut commits)?;
         }
         let written = writer.finish().map_err(failed())?;
         window.replace(merged, RowFile::of_written(&self.shared, written, &window.is_expired));
@@ -289,7 +312,7 @@ impl Points {
     }
 
     fn move_to_trash(&self, commits: &mut Commits, key: WindowKey) -> Result<(), StoreError> {
-        let path = self.dir.join(crate::window::folder(key));
+        let path = self.dir.join(crate::window_key::folder(key));
         if self.shared.disk.exists(&path) {
             let moved = self.shared.trash.move_in(&path);
             moved.map_err(io_error(format!("moving {} to the trash", path.display())))?;

@@ -9,6 +9,7 @@
 //! Damaged bytes are in `damaged/` before a file without them is in place.
 
 use std::{
+    cell::RefCell,
     io,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
@@ -23,11 +24,12 @@ use crate::{
     commits::MANIFEST,
     damage::Reporter,
     folder::io_error,
+    lost::Lost,
     manifest::{Manifest, ManifestFile, table_of},
     merge::{MergeError, Merging},
     row_file::{Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
-    window::WindowKey,
+    window_key::WindowKey,
 };
 
 /// Bytes of memory for blocks; each is read once.
@@ -53,8 +55,14 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &dyn DiskFile) -> Re
     EmbeddedDriver::open_locked(dir, options)?.write_logs_again()
 }
 
-/// A file of rows that was replaced, and the file in its place.
-type Replaced = ((WindowKey, Flushes), Option<ManifestFile>);
+/// A file of rows that was replaced.
+struct Replaced {
+    window: WindowKey,
+    flushes: Flushes,
+    /// The file in its place; none where no row could be read.
+    by: Option<ManifestFile>,
+    lost: Vec<Lost>,
+}
 
 struct RowRepair<'a> {
     shared: &'a Arc<Shared>,
@@ -94,7 +102,8 @@ impl RowRepair<'_> {
             return Ok(None);
         }
         let failed = || io_error(format!("repairing {}", path.display()));
-        let key = ((expected.table, expected.window), expected.flushes);
+        let replaced =
+            |by, lost| Replaced { window: (expected.table, expected.window), flushes: expected.flushes, by, lost };
         let is_expired = Arc::new(AtomicBool::new(false));
         let file = match RowFile::open(self.shared, path, expected, &is_expired) {
             Ok(file) if *file.header() == expected => file,
@@ -103,7 +112,7 @@ impl RowRepair<'_> {
             Err(OpenError::Io(error)) => return Err(failed()(error)),
             Err(OpenError::Unreadable(how)) => {
                 self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;
-                return Ok(Some((key, None)));
+                return Ok(Some(replaced(None, Vec::new())));
             }
             Err(error @ OpenError::Version(_)) => {
                 return Err(StoreError::Spec {
@@ -112,16 +121,21 @@ impl RowRepair<'_> {
                 });
             }
         };
-        let written = self.write_again(Arc::new(file), path, expected).map_err(failed())?;
+        let (written, lost) = self.write_again(Arc::new(file), path, expected).map_err(failed())?;
         if written.is_none() {
             let why = "no row of it can be read";
             self.shared.damaged_folder.move_in(path, why).map_err(failed())?;
         }
-        Ok(Some((key, written)))
+        Ok(Some(replaced(written, lost)))
     }
 
-    /// Writes the rows that can be read in place of the file. `None` if there are none.
-    fn write_again(&self, file: Arc<RowFile>, path: &Path, header: Header) -> io::Result<Option<ManifestFile>> {
+    /// Writes the rows that can be read in place of the file; `None` if there are none. Also returns those that cannot.
+    fn write_again(
+        &self,
+        file: Arc<RowFile>,
+        path: &Path,
+        header: Header,
+    ) -> io::Result<(Option<ManifestFile>, Vec<Lost>)> {
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
         let mut writer = RowsWriter::create(disk, dir, header, self.attempt)?;
@@ -131,17 +145,19 @@ impl RowRepair<'_> {
             is_last: false,
             is_deleted: &|_| false,
             is_stopped: &|| false,
+            lost: RefCell::default(),
         };
         match merging.run(&[file], &mut writer) {
             Ok(()) => {}
             Err(MergeError::Io(error)) => return Err(error),
             Err(MergeError::Stopped) => unreachable!("nothing stops a repair"),
         }
+        let lost = merging.lost.take();
         if writer.is_empty() {
-            return Ok(None);
+            return Ok((None, lost));
         }
         let written = RowFile::of_written(self.shared, writer.finish()?, &Arc::new(AtomicBool::new(false)));
-        Ok(Some(ManifestFile::of(&written)))
+        Ok((Some(ManifestFile::of(&written)), lost))
     }
 
     /// Where the manifest can be read: otherwise the next start makes one of the files.
@@ -150,11 +166,17 @@ impl RowRepair<'_> {
         let Some(mut manifest) = disk.read(&path).ok().and_then(|bytes| Manifest::parse(&bytes).ok()) else {
             return Ok(());
         };
-        for (key, by) in replaced {
-            if let Some(place) = manifest.files.iter().position(|file| (file.window, file.flushes) == *key) {
+        for Replaced { window, flushes, by, lost } in replaced {
+            manifest.lost.extend(lost.iter().map(|lost| (*window, *lost)));
+            if let Some(place) =
+                manifest.files.iter().position(|file| (file.window, file.flushes) == (*window, *flushes))
+            {
                 match by {
                     Some(file) => manifest.files[place] = *file,
-                    None => _ = manifest.files.remove(place),
+                    None => {
+                        let gone = manifest.files.remove(place);
+                        manifest.lost.push((*window, gone.lost()));
+                    }
                 }
             }
         }

@@ -11,39 +11,17 @@ use std::{
 };
 
 use host::Disk;
-use metric::{ROW_POINTS, Slot, Stage, Table, Timestamp};
+use metric::Slot;
 use parking_lot::RwLock;
 
 use crate::{
     buffer::Buffer,
+    lost::{self, Lost},
     row_file::{Lookup, Missed, ReadFrom, RowFile},
     row_key::RowKey,
     rows::Recoder,
+    window_key::{WindowKey, folder},
 };
-
-/// Windows of one table, about. More make expiry finer and reads wider.
-const WINDOWS_PER_TABLE: u32 = 48;
-
-/// Slots of a window: whole partitions of its table.
-pub(crate) fn window_slots(stage: Stage) -> u32 {
-    let partitions = stage.points().div_ceil(ROW_POINTS) + 1;
-    partitions.div_ceil(WINDOWS_PER_TABLE) * ROW_POINTS
-}
-
-/// The table and the number of a window.
-pub(crate) type WindowKey = (Table, u32);
-
-/// When every slot of a window is older than its stage keeps, Unix seconds.
-pub(crate) fn expires_at((table, number): WindowKey) -> Timestamp {
-    // A partition longer than it is kept: neighbours of a late point at the edge are still there.
-    let until = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
-    until * i64::from(table.stage.resolution()) + table.stage.duration()
-}
-
-/// The folder of a window in the folder of a store.
-pub(crate) fn folder((table, number): WindowKey) -> PathBuf {
-    Path::new(&table.to_string()).join(number.to_string())
-}
 
 #[derive(Debug, Default)]
 struct State {
@@ -54,6 +32,10 @@ struct State {
     /// In the order of their flushes.
     files: Arc<Vec<Arc<RowFile>>>,
     last_flush: Option<Instant>,
+    /// No merge before this time, after one that failed.
+    merge_again_at: Option<Instant>,
+    /// Rows that were lost; the manifest keeps them.
+    lost: Arc<Vec<Lost>>,
     /// When the oldest row came that is in memory alone.
     oldest_unsynced: Option<Instant>,
 }
@@ -183,6 +165,29 @@ impl Window {
         self.state.write().files = Arc::new(files.into_iter().map(Arc::new).collect());
     }
 
+    /// Rows that were lost.
+    pub(crate) fn lost(&self) -> Arc<Vec<Lost>> {
+        self.state.read().lost.clone()
+    }
+
+    /// Remembers rows that were lost, until the window expires.
+    pub(crate) fn add_lost(&self, lost: &[Lost]) {
+        let mut state = self.state.write();
+        let mut all = (*state.lost).clone();
+        lost::add(&mut all, lost);
+        state.lost = Arc::new(all);
+    }
+
+    /// Whether a merge may begin: none failed a short while ago.
+    pub(crate) fn may_merge(&self, now: Instant) -> bool {
+        self.state.read().merge_again_at.is_none_or(|at| at <= now)
+    }
+
+    /// No merge begins before this time.
+    pub(crate) fn merge_again_at(&self, at: Instant) {
+        self.state.write().merge_again_at = Some(at);
+    }
+
     /// Puts a merged file in the place of those that it was made of, which are next to each other.
     pub(crate) fn replace(&self, merged: &[Arc<RowFile>], by: RowFile) {
         let mut state = self.state.write();
@@ -256,19 +261,5 @@ impl Window {
             start = end;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_window_is_whole_partitions_and_a_table_has_few() {
-        for points in [1, 1440, 10_080, 86_400, 31_536_000] {
-            let slots = window_slots(Stage::new(1, points).unwrap());
-            assert_eq!(slots % ROW_POINTS, 0);
-            assert!(points / slots <= WINDOWS_PER_TABLE);
-        }
     }
 }

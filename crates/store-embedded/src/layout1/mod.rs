@@ -31,6 +31,7 @@ use crate::{
     damage::Reporter,
     events::EventsLog,
     folder::io_error,
+    lost::Lost,
     manifest::table_of,
     names::Names,
     points::Points,
@@ -154,16 +155,17 @@ impl Layout1<'_> {
         Ok(())
     }
 
-    /// Calls `each` with the rows of a tree. A tree that is not there has none.
+    /// Calls `each` with the rows of a tree. A tree that is not there has none. False when it is damaged, and rows may be
+    /// missing.
     fn read_tree(
         &self,
         converted: &Path,
         path: &Path,
         each: impl FnMut(&[u8], &[u8]) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let disk = &*self.host.disk;
         if !disk.exists(path) {
-            return Ok(());
+            return Ok(true);
         }
         let links = links_of(converted, path);
         link_all(disk, path, &links)?;
@@ -171,7 +173,7 @@ impl Layout1<'_> {
             Ok(tree) => tree.scan(each)?,
             Err(problem) => Some(problem),
         };
-        if let Some(problem) = problem {
+        if let Some(problem) = &problem {
             // The library may have removed links to what it could not read.
             disk.remove_dir_all(&links).map_err(io_error(format!("removing {}", links.display())))?;
             link_all(disk, path, &links)?;
@@ -182,7 +184,7 @@ impl Layout1<'_> {
                 &format!("{} cannot be read whole: {problem}", path.display()),
             );
         }
-        Ok(())
+        Ok(problem.is_none())
     }
 
     fn names(&self, converted: &Path, names: &Names, progress: &mut Progress<'_>) -> Result<(), StoreError> {
@@ -265,8 +267,8 @@ impl Layout1<'_> {
         points: &Points,
         progress: &mut Progress<'_>,
     ) -> Result<(), StoreError> {
-        let mut damaged = 0;
-        self.read_tree(converted, path, |key, value| {
+        let (mut damaged, now) = (0, self.host.clock.now());
+        let is_whole = self.read_tree(converted, path, |key, value| {
             progress.row();
             let Ok(key) = <[u8; 8]>::try_from(key) else {
                 damaged += 1;
@@ -279,7 +281,7 @@ impl Layout1<'_> {
         if damaged > 0 {
             self.reporter.missing("row", path, &format!("{damaged} rows cannot be read"));
         }
-        Ok(())
+        if is_whole && damaged == 0 { Ok(()) } else { points.note_lost(window, &[Lost::all_of(window, now)]) }
     }
 
     /// Steps 2 and 3, up to the spec.

@@ -4,10 +4,11 @@
 //! 2. A row that one file has is copied. Of one that several files have, the tail is coded again (see `tail`): later
 //!    flushes win, and a slot without a value leaves what is below it. The last merge of a window codes each row as one
 //!    segment.
-//! 3. A block that cannot be read is copied to `damaged/` as it is, reported, and left out. A disk that fails to read
+//! 3. A block that cannot be read is copied to `damaged/` as it is, reported, and left out; which keys it had is returned. A disk that fails to read
 //!    ends the merge: it may work later.
 
 use std::{
+    cell::RefCell,
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -18,6 +19,7 @@ use store::Damage;
 
 use crate::{
     cache::Shared,
+    lost::Lost,
     row_file::{BlockError, Index, Missed, ReadFrom, RowFile, RowsOfBlock, RowsWriter},
     row_key::RowKey,
     rows::Recoder,
@@ -53,6 +55,8 @@ pub(crate) struct Merging<'a> {
     pub(crate) is_deleted: &'a (dyn Fn(MetricId) -> bool + Send + Sync),
     /// Called for each block; ends the merge when it returns true.
     pub(crate) is_stopped: &'a dyn Fn() -> bool,
+    /// Gets the rows that could not be read.
+    pub(crate) lost: RefCell<Vec<Lost>>,
 }
 
 impl Merging<'_> {
@@ -143,10 +147,12 @@ impl Merging<'_> {
         let entry = cursor.index.blocks[number];
         let bytes = cursor.file.raw(entry.offset, u64::from(entry.len).min(MOST_DAMAGED) as usize)?;
         let damage = cursor.file.damage_of_block(&cursor.index, number, &how);
+        self.lost.borrow_mut().push(cursor.file.lost_with_block(&cursor.index, number));
         self.keep(cursor, entry.offset, &bytes, damage)
     }
 
     fn keep_row(&self, cursor: &Cursor, key: RowKey, how: &str) -> Result<(), MergeError> {
+        self.lost.borrow_mut().push(Lost { first: key, last: key, newest: cursor.file.summary().newest });
         let damage = Damage {
             what: "row",
             file: self.shared.shown(cursor.file.path()),

@@ -73,13 +73,13 @@ fn a_flipped_bit_costs_at_most_the_rows_of_its_block_and_is_reported() {
         if checked.damaged[0].what == "index of a file of rows" || lost > 0 || found.len() == 1 {
             assert_eq!(found.len(), 1, "bit {bit}: {found:?}");
         }
-        // A merge leaves out what cannot be read, and keeps the bytes.
+        // A merge leaves out what cannot be read, and keeps the bytes. What is missing stays flagged, also after a start.
         node.merge_fully().unwrap();
-        let cells = node.fetch_all(table, METRICS, FIRST..FIRST + SLOTS);
-        assert!(cells.iter().all(|cells| !cells.is_damaged));
-        let values = cells.iter().flat_map(|cells| &cells.values);
-        let cells = values.filter(|value| !value.is_nan()).count();
-        assert_eq!(cells + lost, (SLOTS * METRICS) as usize);
+        assert_eq!(missing(&node, table), lost);
+        node.damage = store::DamageLog::new();
+        node.restart_on(node.disk.kill());
+        assert_eq!(missing(&node, table), lost);
+        assert_eq!(node.damage.totals().0 > 0, 0 < lost);
         let kept = node.disk.files(Path::new("/data/damaged"));
         assert_eq!(kept.iter().any(|(path, _)| path.file_name().is_some_and(|name| name != "list")), 0 < lost);
     }
@@ -137,6 +137,105 @@ fn folders_that_cannot_be_synced_or_listed_do_not_refuse_the_start() {
     node.restart_on(node.disk.kill());
     assert_eq!(missing(&node, table), 0);
     assert_eq!(node.fetch(table, 7, FIRST + SLOTS..FIRST + SLOTS + 1).values, [5.0]);
+}
+
+/// Ten slots of every metric, corrected by a second flush; a block of the corrections is damaged.
+fn corrected() -> (Node, Table) {
+    let (mut node, table) = (Node::new(), table(60, 10_080, false));
+    node.cache_bytes = 0;
+    node.restart_on(node.disk.kill());
+    for flush in [1.25, 2.25] {
+        let values = |metric| (0..10).map(|slot| flush + f64::from(metric * 7919 % 100 + slot * 31 % 7)).collect();
+        let runs: Vec<_> = (0..METRICS).map(|metric| run(table, metric, FIRST, values(metric))).collect();
+        node.write(&runs);
+        node.points().flush().unwrap();
+    }
+    let (path, _) = node.row_files().remove(1);
+    node.disk.rot(&path, |bytes| bytes[200] ^= 1).unwrap();
+    (node, table)
+}
+
+/// Metrics whose values are not those of the correction. Each is flagged.
+fn older(node: &Node, table: Table) -> usize {
+    let cells = node.fetch_all(table, METRICS, FIRST..FIRST + 10);
+    let is_older = |cells: &store::Cells| cells.values.iter().any(|value| value.fract() != 0.25 || cells.is_damaged);
+    let right = |metric: u32, cells: &store::Cells| cells.values[0] == 2.25 + f64::from(metric * 7919 % 100);
+    (0..).zip(&cells).for_each(|(metric, cells)| assert!(right(metric, cells) || cells.is_damaged, "metric {metric}"));
+    cells.iter().filter(|cells| is_older(cells)).count()
+}
+
+#[test]
+fn a_value_before_a_damaged_correction_stays_flagged_after_merges_and_starts() {
+    let (mut node, table) = corrected();
+    let before = older(&node, table);
+    assert!(0 < before);
+    node.merge_fully().unwrap();
+    assert_eq!(older(&node, table), before);
+    node.damage = store::DamageLog::new();
+    node.restart_on(node.disk.kill());
+    assert_eq!(older(&node, table), before);
+    let found = node.damage.examples();
+    assert_eq!(found.iter().map(|damage| damage.what).collect::<Vec<_>>(), ["rows that were lost"]);
+    assert!(found[0].metrics.is_some() && found[0].span.is_some());
+    // Points that come later are not doubted, and the window ends it.
+    node.write(&[run(table, 7, FIRST + 10, vec![5.0])]);
+    node.points().flush().unwrap();
+    assert!(!node.fetch(table, 7, FIRST + 10..FIRST + 11).is_damaged);
+    node.points().expire(i64::from(FIRST) * 60 + 60 * 40_000).unwrap();
+    node.damage = store::DamageLog::new();
+    node.restart_on(node.disk.kill());
+    assert_eq!(node.damage.examples(), []);
+}
+
+#[test]
+fn a_merge_that_dies_at_any_call_leaves_no_older_value_unflagged() {
+    use host::{Fault, FaultPlan};
+    for at in 0..60 {
+        let (mut node, table) = corrected();
+        node.disk.set_plan(Some(FaultPlan::once(at, Fault::Die)));
+        let merged = node.merge_fully();
+        node.disk.set_plan(None);
+        node.restart_on(if at % 2 == 0 { node.disk.kill() } else { node.disk.crash(&SeededRandom::new(at)) });
+        assert!(0 < older(&node, table), "dies at {at}, {merged:?}");
+        node.merge_fully().unwrap();
+        assert!(0 < older(&node, table), "dies at {at}, {merged:?}");
+    }
+}
+
+#[test]
+fn rows_of_a_missing_file_are_flagged_from_every_start_on() {
+    let (mut node, table) = node();
+    let (path, _) = node.row_files().remove(2);
+    let disk = node.disk.kill();
+    disk.remove_file(&path).unwrap();
+    node.restart_on(disk);
+    let lost = missing(&node, table);
+    assert_eq!(lost, 30 * METRICS as usize);
+    node.damage = store::DamageLog::new();
+    node.restart_on(node.disk.kill());
+    assert_eq!(missing(&node, table), lost);
+    assert!(0 < node.damage.totals().0);
+}
+
+#[test]
+fn a_file_that_goes_away_costs_its_rows_and_no_others() {
+    let (node, table) = node();
+    let (path, _) = node.row_files().remove(1);
+    node.disk.remove_file(&path).unwrap();
+    assert_eq!(missing(&node, table), 30 * METRICS as usize);
+    assert!(0 < node.damage.totals().0);
+    node.write(&[run(table, 7, FIRST + SLOTS, vec![5.0])]);
+    node.points().flush().unwrap();
+    // Its window is not merged; others are.
+    let other = super::node::table(60, 20_160, false);
+    for slot in 0..5 {
+        node.write(&[run(other, 7, FIRST + slot, vec![5.0])]);
+        node.points().flush().unwrap();
+    }
+    let before = node.row_files().len();
+    node.merge();
+    assert!(node.row_files().len() < before);
+    assert_eq!(missing(&node, table), 30 * METRICS as usize);
 }
 
 fn manifest() -> PathBuf {

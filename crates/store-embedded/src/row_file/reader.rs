@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     cache::{Cached, Shared},
+    lost::Lost,
     row_key::RowKey,
 };
 
@@ -45,8 +46,19 @@ pub(crate) enum ReadFrom {
 pub(crate) enum Missed {
     /// The bytes are not in the cache.
     NotCached,
-    /// The file cannot be opened, as when the process has too many open files. Nothing is known to be damaged.
+    /// The file cannot be opened because the process has too many open files, or no memory. Nothing is known to be
+    /// damaged.
     Io(PathBuf, io::Error),
+}
+
+/// Whether the process lacks something that another file would need as well.
+fn is_short_of_something(error: &io::Error) -> bool {
+    const EINTR: i32 = 4;
+    const EAGAIN: i32 = 11;
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(EINTR | EAGAIN | ENOMEM | ENFILE | EMFILE))
 }
 
 /// What a file has for a key.
@@ -146,8 +158,13 @@ impl RowFile {
         self.is_obsolete.store(true, Relaxed);
     }
 
-    fn opened(&self) -> Result<Arc<dyn DiskFile>, Missed> {
-        self.file().map_err(|error| Missed::Io(self.path.clone(), error))
+    /// The file for a query. One that cannot be opened costs what it has, unless the reason is the process.
+    fn opened(&self) -> Result<io::Result<Arc<dyn DiskFile>>, Missed> {
+        match self.file() {
+            Err(error) if is_short_of_something(&error) => Err(Missed::Io(self.path.clone(), error)),
+            Err(_) => Ok(self.file()),
+            opened => Ok(opened),
+        }
     }
 
     fn file(&self) -> io::Result<Arc<dyn DiskFile>> {
@@ -162,7 +179,10 @@ impl RowFile {
             _ if from == ReadFrom::Cache => return Err(Missed::NotCached),
             _ => {}
         }
-        let file = self.opened()?;
+        let file = match self.opened()? {
+            Ok(file) => file,
+            Err(error) => return Ok(Err(error)),
+        };
         let (index, problem) = match read_index(&*file, &self.header, self.len, self.index_at) {
             Ok(read) => read,
             Err(error) => return Ok(Err(error)),
@@ -182,7 +202,9 @@ impl RowFile {
             _ if from == ReadFrom::Cache => return Err(Missed::NotCached),
             _ => {}
         }
-        self.opened()?;
+        if let Err(error) = self.opened()? {
+            return Ok(Err(BlockError::Io(error)));
+        }
         Ok(self.read_block(entry).map(|block| {
             let block = Arc::new(block);
             self.shared.keep(place, Cached::Block(block.clone()));
@@ -314,6 +336,12 @@ impl RowFile {
             span: Some(first.span_to(last, self.header.table.stage)),
             ..Damage::default()
         }
+    }
+
+    /// The rows that are lost with a block.
+    pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Lost {
+        let first = index.blocks[number].first;
+        Lost { first, last: index.last_key(number, self.summary.last).max(first), newest: self.summary.newest }
     }
 
     fn report_block(&self, index: &Index, number: usize, error: &BlockError) {

@@ -1,0 +1,43 @@
+//! The table and the number of a window: which slots it has, and its folder.
+
+use std::path::{Path, PathBuf};
+
+use metric::{ROW_POINTS, Stage, Table, Timestamp};
+
+/// Windows of one table, about. More make expiry finer and reads wider.
+const WINDOWS_PER_TABLE: u32 = 48;
+
+/// Slots of a window: whole partitions of its table.
+pub(crate) fn window_slots(stage: Stage) -> u32 {
+    let partitions = stage.points().div_ceil(ROW_POINTS) + 1;
+    partitions.div_ceil(WINDOWS_PER_TABLE) * ROW_POINTS
+}
+
+/// The table and the number of a window.
+pub(crate) type WindowKey = (Table, u32);
+
+/// When every slot of a window is older than its stage keeps, Unix seconds.
+pub(crate) fn expires_at((table, number): WindowKey) -> Timestamp {
+    // A partition longer than it is kept: neighbours of a late point at the edge are still there.
+    let until = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
+    until * i64::from(table.stage.resolution()) + table.stage.duration()
+}
+
+/// The folder of a window in the folder of a store.
+pub(crate) fn folder((table, number): WindowKey) -> PathBuf {
+    Path::new(&table.to_string()).join(number.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_whole_partitions_and_a_table_has_few() {
+        for points in [1, 1440, 10_080, 86_400, 31_536_000] {
+            let slots = window_slots(Stage::new(1, points).unwrap());
+            assert_eq!(slots % ROW_POINTS, 0);
+            assert!(points / slots <= WINDOWS_PER_TABLE);
+        }
+    }
+}
