@@ -81,6 +81,8 @@ def test_a_setting_allows_such_addresses_and_administration_stays_on_loopback(se
     for path in ["/metrics", "/ready", "/healthy", "/admin/status"]:
         assert requests.get(admin + path, timeout=10).status_code == 200, path
     assert requests.get(f"{admin}/render?target=second.a", timeout=10).status_code == 404
+    refused = run("flush", "--admin", at["http"])
+    assert refused.returncode == 1 and "listen.admin" in refused.stderr and "--admin" in refused.stderr
     done = run("flush", "--admin", at["admin"])
     assert done.returncode == 0, done.stderr
 

@@ -69,12 +69,13 @@ const PATHS: [(&str, &str); 12] = [
 impl Extension for Admin {
     fn access(&self, _: &Method, uri: &Uri) -> Option<Access> {
         let path = trimmed(uri);
-        PATHS.iter().any(|(_, known)| *known == path).then(|| match path {
+        let access = match path {
             "/ready" | "/healthy" => Access::Health,
             "/metrics" => Access::Metrics,
             "/ingest" => Access::Write,
             _ => Access::Admin,
-        })
+        };
+        PATHS.iter().any(|(_, known)| *known == path).then_some(access)
     }
 
     fn answer(&self, request: ExtensionRequest) -> Answer {

@@ -42,6 +42,10 @@ pub(super) fn request(address: &str, method: &str, path: &str, form: &str) -> an
     if status == 401 {
         bail!("the server at {address} asks for a token with the scope admin: give it in the variable {TOKEN}");
     }
+    // Its text says where these paths are.
+    if status == 404 {
+        bail!("{} (the server at {address}); give the address of administration with --admin", body.trim());
+    }
     let body = match (body.find(['{', '[']), body.rfind(['}', ']'])) {
         (Some(from), Some(until)) if from < until => serde_json::from_str(&body[from..=until]).unwrap_or(Value::Null),
         _ => Value::Null,

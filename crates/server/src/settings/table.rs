@@ -142,7 +142,7 @@ settings! {
         /// HTTP: queries, events, and points by POST.
         http: Option<Address> = "127.0.0.1:8080";
         /// Administration over HTTP: /admin, /metrics, /healthy, /ready and /tags/delSeries. "auto" answers them at the HTTP
-        /// address while that is on loopback, and otherwise at 127.0.0.1:8081. The same address as `http` answers both there.
+        /// address while that is on loopback, at 127.0.0.1:8081 while other machines reach it, and nowhere without HTTP. The same address as `http` answers both there.
         admin: AdminAddress = "auto";
         /// Allows addresses that other machines reach. Everyone who reaches them can read and write all metrics, and an admin
         /// address also deletes them. Without it the program does not start with such an address.
