@@ -87,6 +87,8 @@ def test_a_start_with_a_wrong_clock_costs_nothing(make_server, shim, moved):
     assert server.post("/admin/flush").status_code == 200
     time.sleep(3)
     span = {"from": str(now - 1000), "until": str(now + 60)}
+    assert server.points("a.before", **span) == first, "absolute times are answered"
+    assert server.points("a.meanwhile", **span) == {now: 1.0}
     assert server.counter_of_points() == 1 and server.rejects() == []
     assert server.get("/admin/status").json()["clock_in_doubt"]["at_start"]
     assert "nothing expires" in server.logs()

@@ -51,6 +51,25 @@ impl Node {
 }
 
 #[test]
+fn a_window_between_absolute_times_is_answered_while_the_clock_is_wrong() {
+    for wrong in [IN_2036, TODAY + 86_400, TODAY - 86_400, 0] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let clock = Arc::new(ManualClock::at(TODAY));
+        runtime(1).block_on(async {
+            let node = open(dir.path(), &driver, &clock).await;
+            let series = node.ingest.series();
+            assert_eq!(series.now_for(TODAY, TODAY - 86_400), TODAY, "the clock is right");
+            node.send(TODAY - 10, 1.0).await;
+            node.ingest.flush().await.unwrap();
+            node.clock.set(wrong);
+            let now = series.now_for(wrong, TODAY);
+            assert_eq!((now, node.read(TODAY - 10, now, 600).await), (TODAY, (1, 1.0)), "{wrong}");
+            assert_eq!(series.now_for(wrong, wrong), wrong, "what the clock calls now");
+        });
+    }
+}
+
+#[test]
 fn no_point_is_rejected_after_a_jump_and_a_crash_changes_nothing() {
     for wrong in [IN_2036, TODAY + 86_400, TODAY - 86_400, 0] {
         let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));

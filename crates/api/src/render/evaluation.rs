@@ -218,7 +218,7 @@ impl Evaluation {
                 return Err(too_many_series(backend.limits.series));
             }
         }
-        let now = self.request.times.now;
+        let now = backend.series.now_for(self.request.times.now, self.request.times.until);
         let points_left = backend.limits.points.saturating_sub(self.cost.points);
         let max_points = (points_left / (total - self.cost.series).max(1)).max(1);
         let mut requests = Vec::with_capacity(total - self.cost.series);

@@ -89,6 +89,13 @@ impl SeriesSource for Reader {
             Ok(series)
         })
     }
+
+    /// While the clock is in doubt, the end of the window, where that may be now: nothing expires meanwhile, and a point
+    /// that either time keeps is shown.
+    fn now_for(&self, now: Timestamp, until: Timestamp) -> Timestamp {
+        let judged = self.time.now();
+        if judged.is_certain() { now } else { until.clamp(judged.low(), judged.high()) }
+    }
 }
 
 impl Reader {
