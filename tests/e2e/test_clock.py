@@ -95,7 +95,7 @@ def test_a_start_with_a_wrong_clock_costs_nothing(make_server, shim, moved):
     assert not list((server.data / "trash").glob("*rows*")) and not list((server.data / "trash").glob("*datapoints*"))
     settled = server.post("/admin/clock?trust=before")
     assert settled.status_code == 200 and settled.json()["was_in_doubt"]
-    assert "settled" in server.logs()
+    wait_until(lambda: "settled" in server.logs())
     server.kill()
 
     # Right again: nothing was lost meanwhile.
