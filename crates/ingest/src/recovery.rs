@@ -327,12 +327,14 @@ impl Replay<'_> {
 
     fn take_metrics(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)], with_changes: bool) {
         let mut records = Vec::new();
+        let mut deletions = Vec::new();
         for &(metric, policy, name) in metrics {
             if name.is_empty() {
                 self.restore(std::mem::take(&mut records));
-                self.take_deletion(metric);
+                deletions.push(metric);
                 continue;
             }
+            self.take_deletions(std::mem::take(&mut deletions));
             if self.has_another_id(metric, name) {
                 self.look_for_deletions();
             }
@@ -365,6 +367,7 @@ impl Replay<'_> {
                 self.restore(std::mem::take(&mut records));
             }
         }
+        self.take_deletions(deletions);
         self.restore(records);
         for &(metric, ..) in metrics {
             self.left_early.remove(&(self.writer, metric));
@@ -399,28 +402,31 @@ impl Replay<'_> {
         self.recovered.deleted_ids.as_ref().is_some_and(|ids| ids.contains(self.writer, metric, is_common))
     }
 
-    /// Lets go of a metric that was deleted, the points that it had until then, and those that were on their way.
-    fn take_deletion(&mut self, metric: MetricId) {
-        self.early.remove(&(self.writer, metric));
-        self.left_early.remove(&(self.writer, metric));
-        let ids = self.ids.of(self.writer);
-        let (is_common, ours) = (ids.is_common(metric), ids.resolve(metric));
-        if let Some(ours) = ours.filter(|&ours| ours != metric || !is_common) {
-            self.drop_points(ours);
-            // The store may have a metric of that name that came later; not one that this replay made.
-            if self.recovered.given_ids.contains(&ours) {
-                self.delete(ours);
+    /// Lets go of metrics that were deleted, the points that they had until then, and those that were on their way. All at
+    /// once: each removal of names reads all of the newest.
+    fn take_deletions(&mut self, metrics: Vec<MetricId>) {
+        let mut deleted = Vec::with_capacity(metrics.len());
+        for metric in metrics {
+            self.early.remove(&(self.writer, metric));
+            self.left_early.remove(&(self.writer, metric));
+            let ids = self.ids.of(self.writer);
+            let (is_common, ours) = (ids.is_common(metric), ids.resolve(metric));
+            if let Some(ours) = ours.filter(|&ours| ours != metric || !is_common) {
+                self.drop_points(ours);
+                // The store may have a metric of that name that came later; not one that this replay made.
+                if self.recovered.given_ids.contains(&ours) {
+                    deleted.push(ours);
+                }
+            }
+            if is_common {
+                deleted.push(metric);
             }
         }
-        if is_common {
-            self.delete(metric);
+        if !deleted.is_empty() {
+            self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&deleted).bytes);
+            self.registry.remove(&deleted);
+            self.recovered.deleted.extend(deleted);
         }
-    }
-
-    fn delete(&mut self, metric: MetricId) {
-        self.bytes = self.bytes.saturating_sub(self.memtable.delete_recovered(&[metric]).bytes);
-        self.registry.remove(&[metric]);
-        self.recovered.deleted.insert(metric);
     }
 
     /// Drops the points that a metric has so far.
