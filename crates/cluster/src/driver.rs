@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use metric::{MetricId, Timestamp};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
+    Usage,
 };
 
 use crate::{connection::Connection, last_seen::LastSeen};
@@ -111,5 +112,13 @@ impl NameStore for ClusterDriver {
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         self.local.names.sync_metrics()
+    }
+
+    fn journal_mark(&self) -> Option<JournalMark> {
+        self.local.names.journal_mark()
+    }
+
+    fn set_journal_mark(&self, mark: JournalMark) -> DriverFuture<'_, ()> {
+        self.local.names.set_journal_mark(mark)
     }
 }

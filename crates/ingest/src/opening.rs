@@ -107,6 +107,7 @@ impl Memory {
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
             damage,
             identity: self.store.names.identity(),
+            mark: self.store.names.journal_mark(),
             registry: &self.registry,
             rules,
             policies: &self.policies,
@@ -132,6 +133,7 @@ impl Memory {
         let journal = JournalOptions {
             identity: WriterIdentity { identity, next_id },
             memory_limit: options.memory_limit_bytes,
+            mark: self.store.names.journal_mark(),
             size: self.journal_size.clone(),
         };
         let journal = Journal::open(options.host.clone(), &options.journal_dir, journal);

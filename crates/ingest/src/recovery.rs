@@ -13,7 +13,7 @@ use host::Now;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
-use store::{Identity, MetricRecord, PolicyChange};
+use store::{Identity, JournalMark, MetricRecord, PolicyChange};
 
 use crate::{
     back_pressure::Held,
@@ -92,6 +92,8 @@ pub(crate) struct Recovery<'a> {
     pub(crate) damage: &'a JournalDamage,
     /// The store's, as it was found.
     pub(crate) identity: Identity,
+    /// How much of the journal the store has.
+    pub(crate) mark: Option<JournalMark>,
     pub(crate) registry: &'a Registry,
     pub(crate) rules: &'a Rules,
     pub(crate) policies: &'a Policies,
@@ -103,13 +105,15 @@ pub(crate) struct Recovery<'a> {
 /// Reads the segments, oldest first, into the memtable until that is full, and metrics that the registry does not have
 /// into the registry. Returns what was found and what is left to be done. Every segment is on the disk then.
 pub(crate) fn recover(recovery: Recovery<'_>) -> Result<Recovered, IngestError> {
-    let Recovery { folder, damage, identity, registry, rules, policies, memtable, memory_limit } = recovery;
+    let Recovery { folder, damage, identity, mark, registry, rules, policies, memtable, memory_limit } = recovery;
     let planned = plan(folder, &identity)?;
     let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
+    let planned = wal::leave_out_stored(folder, damage, planned, mark, &identity)
+        .map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
     let known_changes = KnownChanges::find(folder, &planned, registry, policies);
     let mut replay = Replay {
         known_changes,

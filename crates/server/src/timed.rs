@@ -11,7 +11,8 @@ use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
+    Usage,
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
@@ -193,6 +194,14 @@ impl NameStore for Timed<dyn NameStore> {
             }
             synced
         })
+    }
+
+    fn journal_mark(&self) -> Option<JournalMark> {
+        self.store.journal_mark()
+    }
+
+    fn set_journal_mark(&self, mark: JournalMark) -> DriverFuture<'_, ()> {
+        self.store.set_journal_mark(mark)
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use host::Disk;
 use metric::MetricId;
+use store::JournalMark;
 
 use crate::{
     manifest::{Manifest, ManifestFile},
@@ -31,6 +32,7 @@ pub(crate) struct Commits {
     /// A flush under way: after a crash its files are newer than the manifest.
     flushing: Option<u64>,
     metrics_below: u32,
+    pub(crate) journal: Option<JournalMark>,
     /// Windows that are not used any more and whose folders are not in the trash yet.
     pub(crate) expired: BTreeSet<WindowKey>,
     /// Files that the disk did not return at the start. The next start may read them.
@@ -51,6 +53,7 @@ impl Commits {
             found_next: manifest.next_flush,
             flushing: None,
             metrics_below: manifest.metrics_below,
+            journal: manifest.journal,
             expired: manifest.expired.clone(),
             unreadable: Vec::new(),
             obsolete: Vec::new(),
@@ -121,6 +124,7 @@ impl Commits {
             store: self.store,
             next_flush: self.flushing.unwrap_or(self.next_flush),
             metrics_below: self.metrics_below,
+            journal: self.journal,
             files,
             expired: self.expired.clone(),
             lost: windows

@@ -11,8 +11,8 @@ use std::{
 use host::Trash;
 use metric::{MetricId, Timestamp};
 use store::{
-    Cells, DriverFuture, Event, Events, Fetch, Identity, MetricRecord, NameStore, NewEvent, PointStore, Run,
-    StoreError, Usage,
+    Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, MetricRecord, NameStore, NewEvent, PointStore,
+    Run, StoreError, Usage,
 };
 
 use crate::{
@@ -280,6 +280,16 @@ impl NameStore for EmbeddedDriver {
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
         Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.names.sync())).await? })
+    }
+
+    fn journal_mark(&self) -> Option<JournalMark> {
+        self.tables.points.journal_mark()
+    }
+
+    fn set_journal_mark(&self, mark: JournalMark) -> DriverFuture<'_, ()> {
+        let tables = self.tables.clone();
+        let set = move || tables.points.set_journal_mark(mark);
+        Box::pin(async move { joined(tokio::task::spawn_blocking(set)).await? })
     }
 }
 

@@ -8,6 +8,7 @@ use std::{
 
 use host::Disk;
 use metric::MetricId;
+use store::Identity;
 
 use crate::{commits::MANIFEST, layout1, manifest::Manifest, names, record_log, spec};
 
@@ -50,6 +51,11 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Option<(MetricId, MetricId)>
 /// Whatever the disk says to a list of the folder.
 pub fn missing_logs(disk: &dyn Disk, dir: &Path, store: Option<u128>) -> io::Result<Vec<(PathBuf, u64)>> {
     record_log::missing_files(disk, dir, store)
+}
+
+/// The store that a spec names, and its openings; `None` where it cannot be read.
+pub fn identity_of(disk: &dyn Disk, store: &Path) -> Option<Identity> {
+    spec::identity_of(&disk.read(&store.join("spec")).ok()?)
 }
 
 /// Reads all of a file of `names/` or `events/`.

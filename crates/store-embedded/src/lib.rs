@@ -78,9 +78,9 @@ mod rehearsal;
 
 pub use driver::EmbeddedDriver;
 pub use folder::open as lock;
-pub use inspect::{LogReport, check_log, check_spec, is_layout_1, lost_names, missing_logs, names_of};
+pub use inspect::{LogReport, check_log, check_spec, identity_of, is_layout_1, lost_names, missing_logs, names_of};
 pub use newer::{NewerFile, newer_file};
 pub use options::EmbeddedOptions;
 pub use repair::repair;
 pub use row_file::{DamagedPart, FileCheck, FileReport, check_file};
-pub use status::{StoreStatus, StoredFile, read_manifest};
+pub use status::{StoreStatus, StoredFile, read_journal_mark, read_manifest};

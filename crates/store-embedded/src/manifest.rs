@@ -5,18 +5,20 @@
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
+//! journal 3 5 6
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! end 5ab3f1c0
 //! ```
 //!
-//! A file has its bytes, the checksum of its index, its rows, its first and last metric and its newest slot. `end` has
+//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. A file has its bytes, the checksum of its index, its rows, its first and last metric and its newest slot. `end` has
 //! the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
 
 use metric::{MetricId, Slot, Stage, Table};
+use store::JournalMark;
 
 use crate::{
     lost::Lost,
@@ -26,7 +28,8 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read. One without lost rows is written as version 1, which earlier programs read, too.
+/// The version that is read. One without lost rows and without a mark of the journal is written as version 1, which earlier
+/// programs read, too.
 pub(crate) const VERSION: u32 = 2;
 
 /// What the manifest says of a file.
@@ -81,6 +84,8 @@ pub(crate) struct Manifest {
     pub(crate) next_flush: u64,
     /// Every metric that a row was ever of is below it.
     pub(crate) metrics_below: u32,
+    /// How much of the journal is in the files and in the names.
+    pub(crate) journal: Option<JournalMark>,
     pub(crate) files: Vec<ManifestFile>,
     /// Windows whose folders are on their way to the trash.
     pub(crate) expired: BTreeSet<WindowKey>,
@@ -98,11 +103,14 @@ pub(crate) enum ManifestError {
 
 impl Manifest {
     pub(crate) fn encode(&self) -> String {
-        let version = if self.lost.is_empty() { 1 } else { VERSION };
+        let version = if self.lost.is_empty() && self.journal.is_none() { 1 } else { VERSION };
         let mut text = format!(
             "{FIRST_LINE}{version}\nstore {:032x}\nnext {}\nmetrics {}\n",
             self.store, self.next_flush, self.metrics_below
         );
+        if let Some(JournalMark { removed_below, stored_below, newest }) = self.journal {
+            let _ = writeln!(text, "journal {removed_below} {stored_below} {newest}");
+        }
         for file in &self.files {
             let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, .. } = file;
             let path = file.path();
@@ -150,6 +158,7 @@ impl Manifest {
             "store" => self.store = u128::from_str_radix(rest, 16).ok()?,
             "next" => self.next_flush = rest.parse().ok()?,
             "metrics" => self.metrics_below = rest.parse().ok()?,
+            "journal" => self.journal = Some(mark_of(rest)?),
             "file" => self.files.push(file_of(rest)?),
             "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
             "lost" => self.lost.push(lost_of(rest)?),
@@ -166,6 +175,13 @@ fn lost_of(line: &str) -> Option<(WindowKey, Lost)> {
     let &[group, metric, last_group, last_metric, newest] = &numbers[..] else { return None };
     let key = |group, metric| RowKey { group, metric: MetricId(metric) };
     Some((window, Lost { first: key(group, metric), last: key(last_group, last_metric), newest }))
+}
+
+fn mark_of(line: &str) -> Option<JournalMark> {
+    let mut numbers = line.split(' ').map(|word| word.parse().ok());
+    let mark =
+        JournalMark { removed_below: numbers.next()??, stored_below: numbers.next()??, newest: numbers.next()?? };
+    numbers.next().is_none().then_some(mark)
 }
 
 fn file_of(line: &str) -> Option<ManifestFile> {
@@ -227,7 +243,9 @@ mod tests {
         let expired = BTreeSet::from([(window.0, 7041)]);
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
         let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540 })];
-        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, files: vec![file], expired, lost };
+        let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6 });
+        let files = vec![file];
+        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, files, expired, lost };
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {

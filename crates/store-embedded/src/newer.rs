@@ -37,7 +37,7 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
     }
     let path = store.join(MANIFEST);
     if let Some(Err(ManifestError::Version(version))) = disk.read(&path).ok().map(|bytes| Manifest::parse(&bytes)) {
-        return Ok(of(&path, format!("version {version}"), format!("version {}", manifest::VERSION)));
+        return Ok(of(&path, format!("version {version}"), format!("versions 1 to {}", manifest::VERSION)));
     }
     for log in ["names", "events"] {
         for entry in list(disk, &store.join(log))? {

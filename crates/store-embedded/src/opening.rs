@@ -124,7 +124,7 @@ impl Opening<'_> {
                 Err(ManifestError::Version(version)) => {
                     return Err(StoreError::Spec {
                         found: format!("in {}: version {version} of the manifest", path.display()),
-                        expected: "version 1; start the later program that wrote it".to_owned(),
+                        expected: "versions 1 and 2; start the later program that wrote it".to_owned(),
                     });
                 }
             },

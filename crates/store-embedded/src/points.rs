@@ -11,7 +11,7 @@ use std::{
 
 use metric::{MetricId, Slot, Table, Timestamp};
 use parking_lot::{Mutex, RwLock};
-use store::{Cells, Damage, Fetch, Run, StoreError, Usage};
+use store::{Cells, Damage, Fetch, JournalMark, Run, StoreError, Usage};
 
 use crate::{
     buffer::Buffer,
@@ -327,6 +327,21 @@ impl Points {
         let mut commits = self.commits.lock();
         if commits.expired.contains(&key) {
             self.move_to_trash(&mut commits, key)?;
+            self.commit(&mut commits)?;
+        }
+        Ok(())
+    }
+
+    /// How much of the journal is stored.
+    pub(crate) fn journal_mark(&self) -> Option<JournalMark> {
+        self.commits.lock().journal
+    }
+
+    /// Writes into the manifest how much of the journal is stored.
+    pub(crate) fn set_journal_mark(&self, mark: JournalMark) -> Result<(), StoreError> {
+        let mut commits = self.commits.lock();
+        if commits.journal != Some(mark) || commits.is_behind() {
+            commits.journal = Some(mark);
             self.commit(&mut commits)?;
         }
         Ok(())

@@ -75,6 +75,11 @@ fn parse_identity(text: &str) -> Option<Identity> {
     (identity.store != 0).then_some(identity)
 }
 
+/// The identity in the bytes of a spec. `None` when they are damaged, or of another layout.
+pub(crate) fn identity_of(bytes: &[u8]) -> Option<Identity> {
+    parse_identity(std::str::from_utf8(bytes).ok()?)
+}
+
 /// The store in the bytes of a spec. `None` when they are damaged, or of another layout.
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
     parse_identity(std::str::from_utf8(bytes).ok()?).map(|identity| identity.store)

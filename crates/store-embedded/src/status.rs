@@ -7,6 +7,7 @@ use std::{
 };
 
 use host::Disk;
+use store::JournalMark;
 
 use crate::{
     manifest::{Manifest, ManifestError, ManifestFile},
@@ -45,6 +46,11 @@ pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, S
         Err(ManifestError::Damaged(how)) => Err(how),
         Err(ManifestError::Version(version)) => Err(format!("a newer program wrote it: version {version}")),
     }
+}
+
+/// How much of the journal the manifest of a store says is stored, without opening it. `None` where it does not say.
+pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
+    Manifest::parse(&disk.read(&store.join("manifest")).ok()?).ok()?.journal
 }
 
 /// The state of the files of a store.

@@ -26,6 +26,17 @@ pub struct MetricRecord {
     pub policies: Vec<PolicyChange>,
 }
 
+/// How much of the journal a store has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct JournalMark {
+    /// Segments below this number were removed when the mark was made.
+    pub removed_below: u64,
+    /// Every point and name of the segments below this number is stored.
+    pub stored_below: u64,
+    /// The newest segment that existed; it is not below `stored_below`.
+    pub newest: u64,
+}
+
 /// Keeps the metrics table of one node. Every driver passes [`crate::conformance::names_suite`].
 pub trait NameStore: Send + Sync + 'static {
     /// Which store this is, and its openings so far. The chain is empty before the first [`NameStore::begin`] of a new
@@ -55,4 +66,15 @@ pub trait NameStore: Send + Sync + 'static {
 
     /// Makes every earlier `put_metrics` and `delete_metrics` durable. The caller trims its journal afterwards.
     fn sync_metrics(&self) -> DriverFuture<'_, ()>;
+
+    /// How much of the journal is stored; `None` where that is not known.
+    fn journal_mark(&self) -> Option<JournalMark> {
+        None
+    }
+
+    /// Records durably how much of the journal is stored, after names and points were synced and before the journal is
+    /// trimmed. Stores that keep nothing ignore it.
+    fn set_journal_mark(&self, _mark: JournalMark) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -196,7 +196,8 @@ impl FlushCycle {
             journal.sync()?;
             let (moment, segment) = {
                 let mut exclusive = journal.exclusive();
-                (clock.now(), exclusive.begin_segment()?)
+                // The manifest may name the current one, which is linked therefore even if it has no record.
+                (clock.now(), exclusive.close_segment()?)
             };
             journal.sync()?;
             journal.folder().link_before(segment, &into)?;
@@ -249,6 +250,8 @@ impl FlushCycle {
         self.with.policy_changes.judge_newcomers(may_take).await;
         self.with.registration.register().await.map_err(io::Error::other)?;
         self.with.writer.sync_store().await.map_err(io::Error::other)?;
+        let mark = journal.mark(trim_to, segment);
+        self.with.writer.note_stored(mark).await.map_err(io::Error::other)?;
         {
             let _trimming = self.trimming.lock().await;
             journal.trim(trim_to).await?;

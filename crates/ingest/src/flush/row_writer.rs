@@ -17,7 +17,7 @@ use std::{
 use host::{Clock, JudgingTime};
 use metadata::Registry;
 use parking_lot::Mutex;
-use store::{Store, StoreError};
+use store::{JournalMark, Store, StoreError};
 
 use super::{
     attempt::{Attempt, Written},
@@ -159,6 +159,15 @@ impl RowWriter {
             self.counters.store_errors.fetch_add(1, Relaxed);
         }
         synced.map_err(StoreError::from)
+    }
+
+    /// Records in the store how much of the journal it has.
+    pub(crate) async fn note_stored(&self, mark: JournalMark) -> Result<(), StoreError> {
+        let noted = NoPanic::new(self.with.store.names.set_journal_mark(mark)).await;
+        if noted.is_err() {
+            self.counters.store_errors.fetch_add(1, Relaxed);
+        }
+        noted.map_err(StoreError::from)
     }
 
     async fn write_until_stored(&self, jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {

@@ -47,6 +47,29 @@ impl JournalDamage {
         Ok(())
     }
 
+    /// Moves a segment here that the store has had for long: it came from a copy, and its values may have been
+    /// overwritten since.
+    pub(crate) fn move_stale(&self, segment: &Segment, stored_below: u64) -> io::Result<()> {
+        let how = format!("the store has all segments below {stored_below}; this one came back, and is not replayed");
+        let kept = self.folder.move_in(&segment.path, &how)?;
+        let damage = self.damage("stale journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to: Some(kept), ..damage });
+        Ok(())
+    }
+
+    /// Reports segments that should be there. `first` and `last` are paths that they would have.
+    pub(crate) fn report_missing(&self, first: &Path, last: &Path) {
+        let to = if first == last { String::new() } else { format!(", or one up to {}", last.display()) };
+        let how = format!("it is missing{to}; the points in it are lost, unless they are stored");
+        self.report(self.damage("journal segment", first, how, 0));
+    }
+
+    /// Reports a segment that should have records, or at least a header.
+    pub(crate) fn report_emptied(&self, segment: &Segment) {
+        let how = "it has no header and no record; the points in it are lost".to_owned();
+        self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
+    }
+
     /// Moves a segment here that cannot be read.
     pub(crate) fn move_segment(&self, segment: &Segment, why: &io::Error) -> io::Result<()> {
         let how = format!("it cannot be read: {why}");

@@ -17,6 +17,9 @@ pub struct SegmentHeader {
     pub segment: u64,
     /// Every id that was given out before this segment is below this.
     pub next_id: MetricId,
+    /// The segment before it that has records, or the last one that was stored; 0 for the first. Segments of earlier
+    /// programs do not say.
+    pub previous: Option<u64>,
     /// Where the segment begins with records of others.
     pub repeats: Option<Repeats>,
 }
@@ -35,11 +38,11 @@ pub struct Repeats {
 impl SegmentHeader {
     /// Of a segment that does not say.
     fn unknown() -> SegmentHeader {
-        SegmentHeader { identity: Identity::default(), segment: 0, next_id: MetricId(0), repeats: None }
+        SegmentHeader { identity: Identity::default(), segment: 0, next_id: MetricId(0), previous: None, repeats: None }
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let SegmentHeader { identity, segment, next_id, repeats } = self;
+        let SegmentHeader { identity, segment, next_id, previous, repeats } = self;
         let repeats = repeats.unwrap_or(Repeats { segment: 0, offset: 0, bytes: 0 });
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&identity.store.to_le_bytes());
@@ -53,6 +56,9 @@ impl SegmentHeader {
         for opening in kept {
             bytes.extend_from_slice(&opening.id.to_le_bytes());
             bytes.extend_from_slice(&opening.first_id.0.to_le_bytes());
+        }
+        if let Some(previous) = previous {
+            bytes.extend_from_slice(&previous.to_le_bytes());
         }
     }
 
@@ -74,7 +80,8 @@ impl SegmentHeader {
             let id = u64::from_le_bytes(take(&mut rest)?);
             chain.push(Incarnation { id, first_id: MetricId(u32::from_le_bytes(take(&mut rest)?)) });
         }
-        Some((version, SegmentHeader { identity: Identity { store, chain }, segment, next_id, repeats }))
+        let previous = take(&mut rest).map(u64::from_le_bytes);
+        Some((version, SegmentHeader { identity: Identity { store, chain }, segment, next_id, previous, repeats }))
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
 use host::Host;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
+use store::JournalMark;
 
 use super::{
     journalled::{Accepted, Journalled},
@@ -56,6 +57,8 @@ pub(crate) struct Journal {
     unsynced_bytes: u64,
     size: Arc<JournalSize>,
     counters: JournalCounters,
+    /// No segment below this is there.
+    removed_below: AtomicU64,
     /// Whether the last append failed, or what an fsync failed for is not repeated yet.
     is_failing: AtomicBool,
 }
@@ -92,6 +95,8 @@ pub(crate) struct JournalOptions {
     pub(crate) identity: WriterIdentity,
     /// Bytes of points in memory, which segments and the bytes that wait for an fsync must be well below.
     pub(crate) memory_limit: u64,
+    /// The store's mark: no segment gets a number again that one had.
+    pub(crate) mark: Option<JournalMark>,
     /// Kept up to date.
     pub(crate) size: Arc<JournalSize>,
 }
@@ -144,6 +149,13 @@ impl Exclusive<'_> {
         Ok(self.writer.segment())
     }
 
+    /// As [`Exclusive::begin_segment`], also behind a segment without a record.
+    pub(crate) fn close_segment(&mut self) -> io::Result<u64> {
+        let begun = self.writer.begin_segment(&self.journal.names);
+        self.journal.note(&mut self.writer);
+        begun.map(|()| self.writer.segment())
+    }
+
     /// Appends what was named.
     pub(crate) fn append_names(&mut self) -> io::Result<()> {
         let appended = self.writer.append(&self.journal.names, &[]);
@@ -161,15 +173,25 @@ impl Journal {
     /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed and
     /// which the caller has synced.
     pub(crate) fn open(host: Host, dir: &Path, options: JournalOptions) -> io::Result<Journal> {
-        let JournalOptions { identity, memory_limit, size } = options;
+        let JournalOptions { identity, memory_limit, mark, size } = options;
         let folder = Folder::new(host.disk.clone(), dir);
         folder.make()?;
-        let mut old = folder.segments()?;
-        let segment = old.last().map_or(1, |last| last.number + 1);
-        for empty in old.extract_if(.., |segment| folder.is_without_records(segment)) {
+        let old = folder.segments()?;
+        let lowest = old.first().map_or(u64::MAX, |first| first.number);
+        let removed_below = mark.map_or(0, |mark| mark.stored_below.min(lowest).max(mark.removed_below));
+        let segment = old.last().map_or(1, |last| last.number + 1).max(mark.map_or(1, |mark| mark.newest + 1));
+        let (mut empty, mut old): (Vec<Segment>, Vec<Segment>) =
+            old.into_iter().partition(|segment| folder.is_without_records(segment));
+        // A segment whose records a power failure took is one that a later segment names.
+        let named: Vec<u64> = old.iter().filter_map(|segment| folder.previous_of(segment)).collect();
+        old.extend(empty.extract_if(.., |segment| named.contains(&segment.number)));
+        // First, so that a segment that the store knows is never missing without a later one that explains it.
+        let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
+        let previous = old.iter().map(|old| old.number).fold(stored, u64::max);
+        let writer = Writer::new(folder.clone(), identity, segment, previous)?;
+        for empty in empty {
             folder.remove(&empty)?;
         }
-        let writer = Writer::new(folder.clone(), identity, segment)?;
         size.closed.store(old.iter().map(|segment| segment.bytes).sum(), Relaxed);
         size.open.store(writer.length(), Relaxed);
         let few = (memory_limit / 4).max(LEAST_BYTES);
@@ -185,6 +207,7 @@ impl Journal {
             unsynced_bytes: UNSYNCED_BYTES.min(few),
             size,
             counters: JournalCounters::default(),
+            removed_below: AtomicU64::new(removed_below),
             is_failing: AtomicBool::new(false),
         })
     }
@@ -281,6 +304,11 @@ impl Journal {
         &self.folder
     }
 
+    /// What the store may record before the segments below `stored_below` are trimmed, at a time when `newest` exists.
+    pub(crate) fn mark(&self, stored_below: u64, newest: u64) -> JournalMark {
+        JournalMark { removed_below: self.removed_below.load(Relaxed), stored_below, newest }
+    }
+
     /// Deletes the segments before `segment`.
     pub(crate) async fn trim(self: &Arc<Journal>, segment: u64) -> io::Result<()> {
         self.elsewhere(move |journal| journal.trim_now(segment)).await?
@@ -293,6 +321,7 @@ impl Journal {
             let closed = &self.size.closed;
             closed.fetch_sub(old.bytes.min(closed.load(Relaxed)), Relaxed);
         }
+        self.removed_below.fetch_max(segment, Relaxed);
         Ok(())
     }
 
@@ -372,11 +401,21 @@ impl Journal {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
+            if self.is_failing() {
+                let _ = self.elsewhere(Journal::probe).await;
+            }
             if !self.positions.is_synced(self.positions.end()) {
                 let _turn = self.async_turn.lock().await;
                 // A failure is counted and logged there; the next tick is the next attempt.
                 let _ = self.elsewhere(|journal| journal.sync()).await;
             }
+        }
+    }
+
+    /// While the journal cannot be written, senders may stay away: tries to begin a segment, so that the failure ends without them.
+    fn probe(&self) {
+        if self.exclusive().close_segment().is_ok() {
+            self.works();
         }
     }
 

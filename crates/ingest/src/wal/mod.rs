@@ -9,11 +9,13 @@
 //!         ├ names      of metrics and policies that the next append writes
 //!         └ positions  how far it is written, and how far it is on the disk
 //! plan       the parts of segments that a replay reads; their reader finds records and damage in them
+//! chain      which segments the store has, and which are missing
 //! damage     what cannot be read or attributed, kept for an operator
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
 
+mod chain;
 mod cut;
 mod damage;
 mod header;
@@ -33,6 +35,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use chain::leave_out_stored;
+pub use chain::{Compared, check_chain};
 pub use cut::without_damage;
 pub(crate) use damage::JournalDamage;
 pub use header::{Repeats, SegmentHeader};

@@ -113,6 +113,14 @@ impl Folder {
         Ok(planned)
     }
 
+    /// The segment with records that was before this one, where its header says.
+    pub(super) fn previous_of(&self, segment: &Segment) -> Option<u64> {
+        match start(&patiently(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
+            Start::Known(header) => header.previous,
+            _ => None,
+        }
+    }
+
     /// Of records that are there twice, only the later ones are read: the earlier ones are those that an fsync failed
     /// for, and a policy between them must not hold for points before it. Where the later ones are damaged and the earlier
     /// ones are not, these are read.
@@ -238,7 +246,7 @@ mod tests {
         let identity = Identity { store: 7, chain: vec![] };
         let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)) };
         let host = Host { disk: Arc::new(disk), ..Host::system() };
-        let options = JournalOptions { identity, memory_limit: 1 << 30, size: Arc::default() };
+        let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default() };
         let journal = Journal::open(host, dir, options).unwrap();
         journal.name_policy(0, &Policy::default());
         journal.name_metric(MetricId(1), 0, "a.b", 7);

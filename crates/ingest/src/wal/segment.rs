@@ -147,7 +147,9 @@ impl Folder {
                 file => file?,
             };
             let start = segment_start(&header);
-            let begun = file.write_shared(&start).and_then(|()| uninterrupted(|| self.disk.sync_dir(&self.dir)));
+            // A segment that a later one or the store refers to has its header after a power failure.
+            let begun = file.write_shared(&start).and_then(|()| file.sync_data());
+            let begun = begun.and_then(|()| uninterrupted(|| self.disk.sync_dir(&self.dir)));
             if let Err(error) = begun {
                 // If this fails too, the next attempt takes the next number, and a start removes the empty file.
                 let _ = self.disk.remove_file(&path);
@@ -158,7 +160,7 @@ impl Folder {
     }
 
     /// Where a segment of this number is.
-    pub(super) fn path_of(&self, number: u64) -> PathBuf {
+    pub(crate) fn path_of(&self, number: u64) -> PathBuf {
         self.dir.join(format!("{number:08}.journal"))
     }
 

@@ -31,7 +31,8 @@ fn identity() -> Identity {
 
 fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
     let identity = WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)) };
-    let journal = Journal::open(host, dir, JournalOptions { identity, memory_limit: 1 << 30, size: Arc::default() })?;
+    let journal =
+        Journal::open(host, dir, JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default() })?;
     journal.name_policy(0, &Policy::default());
     Ok(journal)
 }
@@ -113,7 +114,8 @@ fn the_schema_page_shows_the_bytes_that_are_written() {
         page.split("```hex").nth(n).unwrap().split("```").next().unwrap().split_whitespace().collect()
     };
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let header = SegmentHeader { identity: identity(), segment: 5, next_id: MetricId(9), repeats: None };
+    let header =
+        SegmentHeader { identity: identity(), segment: 5, next_id: MetricId(9), previous: Some(4), repeats: None };
     assert_eq!(hex(&segment_start(&header)), shown(1));
     let mut record = Vec::new();
     push_points(

@@ -53,6 +53,8 @@ pub(super) struct Writer {
 struct Current {
     file: Arc<dyn DiskFile>,
     number: u64,
+    /// The segment before it that has records, or the last one that was stored.
+    previous: u64,
     /// Bytes of the header.
     start: u64,
     length: u64,
@@ -61,9 +63,14 @@ struct Current {
 }
 
 impl Current {
-    fn of(new: NewSegment) -> Current {
+    fn of(new: NewSegment, previous: u64) -> Current {
         let NewSegment { number, file, length } = new;
-        Current { file, number, start: length, length, named: 0 }
+        Current { file, number, previous, start: length, length, named: 0 }
+    }
+
+    /// The last segment that has records, up to this one.
+    fn last_with_records(&self) -> u64 {
+        if self.start < self.length { self.number } else { self.previous }
     }
 }
 
@@ -84,9 +91,9 @@ pub(super) struct ToSync {
 }
 
 impl Writer {
-    /// Begins a segment.
-    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64) -> io::Result<Writer> {
-        let current = Current::of(begin(&folder, &identity, number, None)?);
+    /// Begins a segment behind the `previous` one that has records.
+    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64, previous: u64) -> io::Result<Writer> {
+        let current = Current::of(begin(&folder, &identity, number, previous, None)?, previous);
         Ok(Writer {
             folder,
             identity,
@@ -190,13 +197,14 @@ impl Writer {
     }
 
     fn begin_next(&mut self) -> io::Result<()> {
-        let new = begin(&self.folder, &self.identity, self.current.number + 1, None)?;
-        self.go_on_in(new);
+        let previous = self.current.last_with_records();
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, previous, None)?;
+        self.go_on_in(new, previous);
         Ok(())
     }
 
-    fn go_on_in(&mut self, new: NewSegment) {
-        let before = std::mem::replace(&mut self.current, Current::of(new));
+    fn go_on_in(&mut self, new: NewSegment, previous: u64) {
+        let before = std::mem::replace(&mut self.current, Current::of(new, previous));
         self.closed_bytes += before.length;
         self.closed.push(before.file);
         if self.unsynced.bytes() == 0 {
@@ -237,7 +245,8 @@ impl Writer {
         let named = names.lock().policies(0, &mut policies);
         let (segment, offset) = self.unsynced_from;
         let repeats = Repeats { segment, offset, bytes: policies.len() as u64 + self.unsynced.bytes() };
-        let new = begin(&self.folder, &self.identity, self.current.number + 1, Some(repeats))?;
+        let previous = self.current.last_with_records();
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, previous, Some(repeats))?;
         let pieces = std::iter::once(&policies[..]).chain(self.unsynced.pieces());
         let written = pieces.filter(|piece| !piece.is_empty()).try_for_each(|piece| new.file.write_shared(piece));
         if let Err(error) = written.and_then(|()| new.file.sync_data()) {
@@ -247,7 +256,7 @@ impl Writer {
         }
         let repeated = self.unsynced.bytes();
         self.unsynced.forget(repeated);
-        self.go_on_in(new);
+        self.go_on_in(new, previous);
         self.current.length += repeats.bytes;
         self.current.named = named;
         self.unsynced_from = (self.current.number, self.current.length);
@@ -257,7 +266,14 @@ impl Writer {
     }
 }
 
-fn begin(folder: &Folder, identity: &WriterIdentity, number: u64, repeats: Option<Repeats>) -> io::Result<NewSegment> {
+fn begin(
+    folder: &Folder,
+    identity: &WriterIdentity,
+    number: u64,
+    previous: u64,
+    repeats: Option<Repeats>,
+) -> io::Result<NewSegment> {
     let WriterIdentity { identity, next_id } = identity;
-    folder.create(SegmentHeader { identity: identity.clone(), segment: number, next_id: next_id(), repeats })
+    let (identity, next_id, previous) = (identity.clone(), next_id(), Some(previous));
+    folder.create(SegmentHeader { identity, segment: number, next_id, previous, repeats })
 }

@@ -1,0 +1,173 @@
+//! The segments that are there, compared with what the store and other segments know of the journal.
+//!
+//! The manifest of the store says below which number every segment is stored ([`JournalMark`]), and each segment which one
+//! with records was before it. Numbers are compared only of segments that this store, an earlier opening of it, or a
+//! later one wrote: a copy that went on elsewhere has others.
+
+use std::{collections::BTreeSet, io, path::Path};
+
+use host::{Disk, Open};
+use store::{Identity, JournalMark};
+
+use super::{
+    damage::JournalDamage,
+    header::SegmentHeader,
+    plan::Planned,
+    reader::{SEARCHED, Start, start},
+    segment::Folder,
+};
+
+/// A file that is shorter has no record.
+const LEAST_BYTES: u64 = 32;
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Numbers of files whose points are stored. A kill left them, or they were copied here soon after they were removed.
+    pub stored: Vec<u64>,
+    /// Numbers of files that were removed long ago, and came back from a copy.
+    pub stale: Vec<u64>,
+    /// First and last number of segments that are missing; those between them may not have been there.
+    pub missing: Vec<(u64, u64)>,
+    /// Numbers of files that have lost their contents.
+    pub emptied: Vec<u64>,
+}
+
+/// A file of the journal.
+struct Seen<'a> {
+    number: u64,
+    bytes: u64,
+    header: Option<&'a SegmentHeader>,
+}
+
+/// The segments that the store does not have. Reports those that are missing; those that came back from a copy go to
+/// `damaged/`: their values may have been overwritten since.
+pub(crate) fn leave_out_stored(
+    folder: &Folder,
+    damage: &JournalDamage,
+    mut planned: Vec<Planned>,
+    mark: Option<JournalMark>,
+    ours: &Identity,
+) -> io::Result<Vec<Planned>> {
+    let found = compare(&planned, mark, ours);
+    for &(first, last) in &found.missing {
+        damage.report_missing(&folder.path_of(first), &folder.path_of(last));
+    }
+    for stale in planned.extract_if(.., |planned| found.stale.contains(&planned.segment.number)) {
+        damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below))?;
+    }
+    for emptied in planned.extract_if(.., |planned| found.emptied.contains(&planned.segment.number)) {
+        damage.report_emptied(&emptied.segment);
+    }
+    // The next cycle removes them.
+    for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
+        let file = stored.segment.path.display().to_string();
+        tracing::warn!(
+            file,
+            "the store has this segment of the journal already; a kill left it there, or a copy brought it back; it is not replayed"
+        );
+    }
+    Ok(planned)
+}
+
+/// Compares the segments of a plan.
+fn compare(planned: &[Planned], mark: Option<JournalMark>, ours: &Identity) -> Compared {
+    let seen = |one: &'_ Planned| (one.segment.number, one.segment.bytes);
+    let all: Vec<Seen<'_>> = planned
+        .iter()
+        .map(|one| {
+            let (number, bytes) = seen(one);
+            Seen { number, bytes, header: one.header.as_ref() }
+        })
+        .collect();
+    compare_seen(&all, mark, ours)
+}
+
+/// Compares the segments of a folder that no process uses.
+///
+/// # Errors
+/// Whatever the disk says.
+pub fn check_chain(
+    disk: &dyn Disk,
+    journal: &Path,
+    mark: Option<JournalMark>,
+    ours: &Identity,
+) -> io::Result<Compared> {
+    let entries = match disk.read_dir(journal) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let number = entry.name.to_str().and_then(|name| name.strip_suffix(".journal")?.parse::<u64>().ok());
+        let Some(number) = number else { continue };
+        let mut first = vec![0; SEARCHED.min(entry.len as usize)];
+        disk.open(&entry.path, Open::Read)?.read_exact_at(&mut first, 0)?;
+        let header = match start(&first) {
+            Start::Known(header) => Some(*header),
+            _ => None,
+        };
+        found.push((number, entry.len, header));
+    }
+    found.sort_by_key(|&(number, ..)| number);
+    let seen: Vec<Seen<'_>> = found
+        .iter()
+        .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
+        .collect();
+    Ok(compare_seen(&seen, mark, ours))
+}
+
+/// Compares segments in the order of their numbers.
+fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -> Compared {
+    let mut found = Compared::default();
+    if let Some(mark) = mark {
+        for one in seen.iter().filter(|one| one.header.is_some_and(|header| is_ours(header, ours))) {
+            // Its name may be another one in a folder that was put together by hand.
+            let number = one.header.map_or(one.number, |header| header.segment);
+            if number < mark.removed_below {
+                found.stale.push(one.number);
+            } else if number < mark.stored_below {
+                found.stored.push(one.number);
+            }
+        }
+    }
+    let there: BTreeSet<u64> = seen.iter().map(|one| one.number).collect();
+    let kin: Vec<(u64, &SegmentHeader)> =
+        seen.iter().filter_map(|one| Some((one.number, one.header.filter(|header| is_kin(header, ours))?))).collect();
+    let lowest = kin.first().map_or(0, |&(number, _)| number);
+    let below = mark.map_or(lowest, |mark| mark.stored_below).max(1);
+    let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
+    if let Some(mark) = mark
+        && !ours.chain.is_empty()
+    {
+        // A start removes a segment without a record, and begins a later one.
+        let is_explained = there.contains(&mark.newest) || kin.iter().any(|&(number, _)| mark.newest < number);
+        if !is_explained || there.contains(&mark.newest) {
+            known.insert(mark.newest);
+        }
+    }
+    for number in known.into_iter().filter(|&number| below <= number) {
+        match seen.iter().find(|one| one.number == number) {
+            Some(one) if one.header.is_none() && one.bytes < LEAST_BYTES => found.emptied.push(number),
+            Some(_) => {}
+            None => {
+                let before = there.range(..number).next_back().map_or(0, |before| before + 1);
+                found.missing.push((before.max(below), number));
+            }
+        }
+    }
+    found
+}
+
+/// Whether an opening of this store, up to the last, wrote a segment.
+fn is_ours(header: &SegmentHeader, ours: &Identity) -> bool {
+    let last = header.identity.chain.last();
+    header.identity.store == ours.store
+        && last.is_some_and(|last| ours.chain.iter().any(|opening| opening.id == last.id))
+}
+
+/// As [`is_ours`], or whether this store went on, and later wrote the segment.
+fn is_kin(header: &SegmentHeader, ours: &Identity) -> bool {
+    let is_later = |last: &store::Incarnation| header.identity.chain.iter().any(|opening| opening.id == last.id);
+    is_ours(header, ours) || header.identity.store == ours.store && ours.chain.last().is_some_and(is_later)
+}
