@@ -271,7 +271,12 @@ impl Replay<'_> {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.fail(segment, error)),
         };
-        self.writer = self.ids.begin(planned);
+        let writer = self.ids.begin(planned);
+        // Each writer numbers policies itself, and names them all in each segment.
+        if writer != self.writer || planned.is_header_lost {
+            self.recovered.policies.clear();
+        }
+        self.writer = writer;
         let mut records = planned.records(&bytes);
         for (place, record) in records.by_ref() {
             if self.recovered.left.segment.is_some() || self.memory_limit < self.bytes {

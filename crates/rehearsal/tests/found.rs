@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use host::{Call, Fault, FaultPlan};
-use rehearsal::{Ended, Fidelity, Floor, Machine, Run, Sent, Step, StoreKind};
+use rehearsal::{Ended, Fidelity, Floor, Machine, Run, Scenario, Sent, Step, StoreKind};
 
 /// A point for each of these names and ages, from one connection.
 fn send(points: &[(&str, i64)]) -> Step {
@@ -90,4 +90,10 @@ fn an_event_is_durable_also_where_the_sync_of_its_folder_failed_before_a_restart
                 .unwrap_or_else(|error| panic!("{cut}, {sync}: {error}"));
         }
     }
+}
+
+/// A power cut took the policies of a segment, and its metrics were placed by those that the process before had numbered so.
+#[test]
+fn numbers_of_policies_are_not_those_of_the_process_before() {
+    Scenario::of(10980, 60).perform().unwrap();
 }
