@@ -131,7 +131,7 @@ fn check_series(
             continue;
         }
         let is_empty = possible.iter().any(|&partial| metric.shown(stage, partial).is_nan());
-        let may_be_filled = metric.has_changed && (is_empty || stage > 0);
+        let may_be_filled = metric.has_changed && is_empty;
         let is_right = may_be_filled || possible.iter().any(|&partial| is_same(metric.shown(stage, partial), seen));
         if !is_right {
             if fidelity == Fidelity::Damaged && (seen.is_nan() || stage > 0 || metric.was_sent(slot, seen)) {

@@ -99,9 +99,7 @@ impl Run {
                 Ok(life) => {
                     self.life = Some(life);
                     // A start judges all metrics by its rules in the background: this waits until it has.
-                    if 0 < self.machine.rules {
-                        self.set_rules(self.machine.rules);
-                    }
+                    self.set_rules(self.machine.rules);
                     return Ok(());
                 }
                 // A fault that happens once may stop a start; the operator starts it again.
