@@ -24,7 +24,7 @@ pub struct Restored {
 
 /// Copies a backup, or the newest one of a folder, to `data`, which must be missing or empty. Every file is compared with
 /// its checksum while it is copied; until all are there, a folder that was missing has another name, and one that was
-/// there, as a mount point, has them in [`RESTORING`].
+/// there, as a mount point, has them in `RESTORING`.
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
     let backup = find(disk, backup)?;
     let manifest = Manifest::read(disk, &backup)?;

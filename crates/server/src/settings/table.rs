@@ -310,7 +310,7 @@ settings! {
         /// localhost, names without a dot and names below .localhost, .local and .internal always are. Other names get status
         /// 421, because web pages can make their own name point to this server. "local" adds no name, "any" allows every name.
         hosts: HostNames = "local";
-        /// Origins of web pages that may read answers (CORS), such as "https://grafana.example.org". Not at an admin address of
+        /// Origins of web pages that may read answers (CORS), such as `https://grafana.example.org`. Not at an admin address of
         /// its own.
         cors_origins: Option<Origins> = "off";
         /// File of tokens, which `plumbago token` writes: then every request needs one, except /healthy and /ready. It is sent as
