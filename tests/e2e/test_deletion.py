@@ -51,12 +51,43 @@ def test_a_glob_and_tags_name_what_is_deleted(server):
     assert server.points("a;dc=y", **{"from": now - 120}) and not server.points("a;dc=x;host=1", **{"from": now - 120})
     assert server.post("/tags/delSeries", data={"path": ["a;dc=y", "a;dc=z"]}).json() is True
     assert not server.points("a;dc=y", **{"from": now - 120})
-    assert delete(server, "nothing.*", "--yes") == (0, "0 metrics would be deleted\n", "")
+    assert delete(server, "nothing.*", "--yes") == (1, "", "plumbago: no metric matches nothing.*; nothing was deleted\n")
+    assert delete(server, "nothing.*", "--dry-run") == (0, "0 metrics would be deleted\n", "")
     assert server.counter("plumbago_deleted_total") == 13
     for form, code in [({}, 400), ({"query": "a[b-a]" + "{" * 2000}, 422), ({"expr": "nonsense"}, 400)]:
         answer = server.post("/admin/delete", data=form)
         assert answer.status_code in (code, 200) and (code == 422 or answer.json()["error"]), answer.text
     assert server.get("/admin/delete").json() == {"metrics": 0, "metrics_done": 0}
+
+
+def test_a_deletion_that_is_not_understood_deletes_nothing(server):
+    now = aligned_now()
+    server.send([("keep.a", now - 60, 1), ("keep.b", now - 60, 1), ("t;dc=x", now - 60, 1)])
+    eventually(lambda: server.find("keep.*"), ["keep.a", "keep.b"])
+
+    def post(path, **kwargs):
+        answer = server.post(path, **kwargs)
+        return answer.status_code, answer.json().get("error", "") if answer.content.startswith(b"{") else answer.text
+
+    status, error = post("/admin/delete?query=keep.*&dryrun=1")
+    assert status == 400 and "'dryrun'" in error and "query, expr, dry_run" in error
+    assert post("/admin/delete", data={"query": "keep.*", "dry-run": "1"})[0] == 400
+    assert post("/tags/delSeries", data={"path": "t;dc=x", "dry_run": "1"})[0] == 400
+    assert post("/admin/flush?dir=x")[0] == 400
+    status, error = post("/admin/backup", data={"dir": "/tmp", "proof": ".plumbago-x", "keep": "3"})
+    assert status == 400 and "'keep'" in error and "dir, proof" in error
+    # A question by GET is not the progress of deletions.
+    answer = server.get("/admin/delete", query="keep.*")
+    assert answer.status_code == 405 and "POST" in answer.json()["error"]
+    # Globs find names without tags, expressions those with tags: both together look like a narrower request than they are.
+    status, error = post("/admin/delete", data={"query": "keep.*", "expr": "dc=x"})
+    assert status == 400 and "not both" in error
+    status, _, err = delete(server, "keep.*", "--tags", "dc=x", "--yes")
+    assert status == 1 and "not both" in err
+    for glob in ["keep.{a,b", "keep.[a", "kee}p.*"]:
+        status, _, err = delete(server, glob, "--dry-run")
+        assert status == 1 and ("not closed" in err or "not opened" in err), (glob, err)
+    assert server.find("keep.*") == ["keep.a", "keep.b"] and server.counter("plumbago_deleted_total") == 0
 
 
 @pytest.mark.parametrize("flushed", [False, True])

@@ -15,7 +15,8 @@ use store_embedded::EmbeddedDriver;
 
 use crate::{
     backups::{self, Backups},
-    clock, deletion,
+    clock,
+    deletion::{self, Asked},
     health::Health,
     metrics::Metrics,
     points_body,
@@ -115,7 +116,7 @@ impl Extension for Admin {
                 Ok(state) => json_answer(StatusCode::OK, &state),
                 Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
             }),
-            "/admin/flush" => Box::pin(flush(self.ingest.clone())),
+            "/admin/flush" => Box::pin(flush(self.ingest.clone(), request)),
             "/admin/backup" => {
                 let backups = self.backups.clone();
                 Box::pin(async move {
@@ -162,7 +163,12 @@ fn rejects(ingest: &Ingest) -> Value {
 
 /// Writes all points in memory; answers when they are durable in the store, or when the store has accepted nothing for
 /// [`FLUSH_PATIENCE`].
-async fn flush(ingest: Arc<Ingest>) -> Response {
+async fn flush(ingest: Arc<Ingest>, request: ExtensionRequest) -> Response {
+    let asked = Asked::read(request).await;
+    let known = asked.and_then(|asked| asked.only(&[]).map_err(|error| (StatusCode::BAD_REQUEST, error)));
+    if let Err((status, error)) = known {
+        return json_answer(status, &json!({"error": error}));
+    }
     // A task, so that the cycle also ends when the client goes away: a cycle cut short would be repeated.
     match tokio::spawn(async move { ingest.flush_patiently(FLUSH_PATIENCE).await }).await {
         Ok(Ok(())) => json_answer(StatusCode::OK, &json!({"flushed": true})),

@@ -86,6 +86,9 @@ pub async fn answer(backups: Arc<Backups>, request: ExtensionRequest) -> (Status
         Ok(asked) => asked,
         Err((status, error)) => return (status, json!({"error": error})),
     };
+    if let Err(error) = asked.only(&["dir", "proof"]) {
+        return (StatusCode::BAD_REQUEST, json!({"error": error}));
+    }
     // A task, so that it also ends when the client goes away.
     match tokio::spawn(async move { backups.make(&asked).await }).await {
         Ok(Ok(made)) => (StatusCode::OK, made),

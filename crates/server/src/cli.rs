@@ -258,10 +258,10 @@ impl FlushOptions {
 /// Options of `plumbago delete`.
 #[derive(Args)]
 pub struct DeleteOptions {
-    /// Globs and names; a name may have tags
+    /// Globs and names, not together with --tags; a name may have tags
     #[arg(value_name = "GLOB")]
     pub patterns: Vec<String>,
-    /// A tag expression, as in seriesByTag: 'dc=east', 'host=~web.*'. Of several, all must hold
+    /// A tag expression, as in seriesByTag: 'dc=east', 'host=~web.*'. Of several, all must hold. Not together with globs
     #[arg(long, value_name = "EXPRESSION")]
     pub tags: Vec<String>,
     /// Only count and list the metrics

@@ -1,6 +1,6 @@
 //! `/admin/delete` and `/tags/delSeries`: which metrics a request names, and their deletion.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
 use api::ExtensionRequest;
 use hyper::{Method, StatusCode};
@@ -34,6 +34,15 @@ impl Asked {
         self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
     }
 
+    /// Rejects parameters that a request does not have: what a misspelt one was to prevent would happen.
+    pub fn only(&self, known: &[&str]) -> Result<(), String> {
+        let Some((unknown, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else { return Ok(()) };
+        Err(match known {
+            [] => format!("unknown parameter '{unknown}'; this request has none"),
+            known => format!("unknown parameter '{unknown}'; this request has {}", known.join(", ")),
+        })
+    }
+
     fn flag(&self, name: &str) -> bool {
         self.all(name).last().is_some_and(|value| !matches!(*value, "" | "0" | "false"))
     }
@@ -43,6 +52,11 @@ impl Asked {
 /// `expr` (tag expressions that must all hold) name. With `dry_run` nothing is deleted.
 pub async fn delete(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
     if request.method != Method::POST {
+        if request.uri.query().is_some_and(|query| !query.is_empty()) {
+            let text = "GET answers how far the current deletion is and has no parameters; POST to delete, or with \
+                        dry_run=1 to count and list";
+            return (StatusCode::METHOD_NOT_ALLOWED, json!({"error": text}));
+        }
         let (done, metrics) = ingest.deletion_progress();
         return (StatusCode::OK, json!({"metrics": metrics, "metrics_done": done}));
     }
@@ -54,6 +68,7 @@ pub async fn delete(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCo
 
 async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<Value, (StatusCode, String)> {
     let asked = Asked::read(request).await?;
+    asked.only(&["query", "expr", "dry_run"]).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
     let is_dry_run = asked.flag("dry_run");
     let registry = ingest.clone();
     let found = tokio::task::spawn_blocking(move || find(&registry, &asked)).await;
@@ -71,6 +86,8 @@ async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<
 pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
     let deleted = async {
         let asked = Asked::read(request).await?;
+        // graphite-web has the last two for every request.
+        asked.only(&["path", "pretty", "jsonp"]).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
         let paths = asked.all("path");
         if paths.is_empty() {
             return Err((StatusCode::BAD_REQUEST, "no path specified".to_owned()));
@@ -110,11 +127,23 @@ fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (S
         let text = "give a glob in 'query' or tag expressions in 'expr'";
         return Err((StatusCode::BAD_REQUEST, text.to_owned()));
     }
+    // Globs name metrics without tags, expressions those with tags.
+    if !queries.is_empty() && !expressions.is_empty() {
+        let text = "give globs ('query') or tag expressions ('expr'), not both: globs find names without tags, expressions \
+                    those with tags; 'name=~^keep' is an expression on the name";
+        return Err((StatusCode::BAD_REQUEST, text.to_owned()));
+    }
     let unfit = |error: &dyn std::fmt::Display| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
     let limits = FindLimits::default();
     let mut found = BTreeMap::new();
     for query in queries {
         let leaves = ingest.registry().leaves(query, &limits).map_err(|error| unfit(&error))?;
+        // A name may have a lone bracket; where none does, the glob is a typing error.
+        if leaves.is_empty()
+            && let Some(error) = unbalanced(query)
+        {
+            return Err((StatusCode::UNPROCESSABLE_ENTITY, error));
+        }
         found.extend(leaves.leaves().map(|(id, name)| (name.to_owned(), id)));
     }
     if !expressions.is_empty() {
@@ -128,4 +157,17 @@ fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (S
         found.extend(tagged.leaves().map(|(id, name)| (name.to_owned(), id)));
     }
     Ok(found)
+}
+
+/// What is wrong with the brackets of a glob.
+fn unbalanced(glob: &str) -> Option<String> {
+    let pairs = [('{', '}'), ('[', ']')];
+    pairs.into_iter().find_map(|(open, close)| {
+        let (opened, closed) = (glob.matches(open).count(), glob.matches(close).count());
+        match opened.cmp(&closed) {
+            Ordering::Greater => Some(format!("'{glob}' is not a glob: '{open}' is not closed")),
+            Ordering::Less => Some(format!("'{glob}' is not a glob: '{close}' is not opened")),
+            Ordering::Equal => None,
+        }
+    })
 }

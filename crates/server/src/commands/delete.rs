@@ -28,11 +28,21 @@ pub fn delete(options: &DeleteOptions, disk: &dyn Disk) -> anyhow::Result<ExitCo
     if options.patterns.is_empty() && options.tags.is_empty() {
         bail!("give a glob, a name, or tag expressions (--tags)");
     }
+    if !options.patterns.is_empty() && !options.tags.is_empty() {
+        bail!(
+            "give globs or --tags, not both: globs find names without tags, tag expressions those with tags; --tags 'name=~^keep' \
+             is an expression on the name"
+        );
+    }
     let address = address(&settings, "the server has no HTTP port (listen.http is off); set one to delete metrics")?;
     let form = form(options);
     let counted = ask(&address, &format!("{form}&dry_run=1"))?;
     let metrics = number(&counted, "metrics");
-    if options.dry_run || metrics == 0 {
+    if metrics == 0 && !options.dry_run {
+        let asked: Vec<&str> = options.patterns.iter().chain(&options.tags).map(String::as_str).collect();
+        bail!("no metric matches {}; nothing was deleted", asked.join(" "));
+    }
+    if options.dry_run {
         print(&if options.json { format!("{counted:#}\n") } else { table(&counted, "would be deleted") });
         return Ok(ExitCode::SUCCESS);
     }
