@@ -16,7 +16,7 @@ use store_embedded::EmbeddedOptions;
 
 use crate::{
     error::BackupError,
-    verify::{Report, lock, verify},
+    verify::{Report, SEGMENT, STALE_SEGMENT, lock, verify},
 };
 
 /// What a repair has found and done.
@@ -50,6 +50,11 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let text = file.path.to_string_lossy();
         let done = match &*text {
             "clock" | "names" => damaged.move_in(&path, "it is damaged; put aside by a repair").map(drop),
+            _ if file.faults.iter().any(|fault| fault.what == STALE_SEGMENT) => {
+                damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
+            }
+            // The rest of the journal is as good as before.
+            _ if file.faults.iter().any(|fault| fault.what == SEGMENT) => Ok(()),
             _ if text.starts_with("journal/") => cut(host, &damaged, &path),
             _ => Ok(()),
         };
@@ -57,8 +62,10 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
     store_embedded::repair(&store, &options, &*in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
-    let after = Some(verify(disk, data)?);
-    Ok(Repaired { before, after, names })
+    let mut after = verify(disk, data)?;
+    // They are gone, as `before` says, and the next start says it once more.
+    after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
+    Ok(Repaired { before, after: Some(after), names })
 }
 
 /// Cuts the damaged bytes out of a segment of the journal, and keeps them.

@@ -9,7 +9,8 @@ use std::{
 use host::{Disk, DiskFile};
 use metadata::Registry;
 use store_embedded::{
-    DamagedPart, check_file, check_log, check_spec, is_layout_1, lost_names, missing_logs, read_manifest,
+    DamagedPart, check_file, check_log, check_spec, identity_of, is_layout_1, lost_names, missing_logs,
+    read_journal_mark, read_manifest,
 };
 
 use crate::{
@@ -31,8 +32,15 @@ pub fn costs(part: &DamagedPart) -> bool {
             | "header of a file of rows"
             | "footer of a file of rows"
             | "index of a file of rows"
+            | STALE_SEGMENT
     )
 }
+
+/// A segment of the journal that is missing, or has lost its contents.
+pub(crate) const SEGMENT: &str = "journal segment";
+
+/// A segment whose points are stored, and may have been overwritten since.
+pub(crate) const STALE_SEGMENT: &str = "stale journal segment";
 
 /// A file that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +161,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         }
     }
     compare_with_manifest(disk, data, &mut report);
+    compare_with_journal(disk, data, &mut report).map_err(BackupError::io("reading", &data.join("journal")))?;
     for (log, what) in LOGS {
         let dir = data.join(log);
         let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
@@ -305,6 +314,30 @@ fn read_whole(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
 }
 
 /// The manifest of the files of rows says which there must be.
+/// Looks for segments of the journal that the store or another segment knows, and for those that came back.
+fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
+    let store = data.join("store");
+    let Some(identity) = identity_of(disk, &store) else { return Ok(()) };
+    let found = ingest::wal::check_chain(disk, &data.join("journal"), read_journal_mark(disk, &store), &identity)?;
+    let segment = |number: u64| PathBuf::from(format!("journal/{number:08}.journal"));
+    for (first, last) in found.missing {
+        let how = if first == last {
+            "is missing".to_owned()
+        } else {
+            format!("is missing, and so may be all others up to {}", segment(last).display())
+        };
+        report.add(segment(first), DamagedPart::of_file(SEGMENT, 0, how));
+    }
+    for number in found.emptied {
+        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, "it has lost its contents"));
+    }
+    for number in found.stale {
+        let how = "the store has its points already, and may have newer values; a start puts it aside";
+        report.add(segment(number), DamagedPart::of_file(STALE_SEGMENT, 0, how));
+    }
+    Ok(())
+}
+
 fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
     let store = data.join("store");
     let manifest = Path::new("store/manifest").to_owned();

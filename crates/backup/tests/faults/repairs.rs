@@ -1,6 +1,7 @@
 //! Repairs of a damaged data folder.
 
 use std::{
+    io::Write as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex},
 };
@@ -10,7 +11,7 @@ use host::{Call, Disk, FailingDisk, Fault, FaultPlan, Open, SimulatedDisk};
 
 use super::{
     calls_of,
-    node::{DATA, Life, Served, filled, host, new_disk},
+    node::{DATA, Life, Served, filled, host, new_disk, points},
     places, run,
 };
 
@@ -104,6 +105,48 @@ fn a_torn_end_of_the_journal_is_said_and_does_not_count_as_damage() {
     assert_eq!((repaired.after, repaired.before.is_good()), (None, true));
     assert_eq!(disk.read(&journal).unwrap(), before, "a repair leaves it");
     assert_eq!(served(&disk).unwrap(), whole);
+}
+
+#[test]
+fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
+    let (disk, whole) = filled(&new_disk());
+    let journal = file(&disk, |path| path.ends_with(".journal"));
+    let bytes = disk.read(&journal).unwrap();
+    let found = |disk: &SimulatedDisk| {
+        let report = verify(disk, Path::new(DATA)).unwrap();
+        report.faults().map(|(file, part)| (file.path.clone(), part.what, costs(part))).collect::<Vec<_>>()
+    };
+    let shown = journal.strip_prefix(DATA).unwrap().to_owned();
+    assert_eq!(found(&disk), []);
+
+    // Each with a repair: the loss is listed, and the rest is served.
+    let missing = disk.kill();
+    missing.remove_file(&journal).unwrap();
+    let emptied = disk.kill();
+    emptied.rot(&journal, |bytes| bytes.clear()).unwrap();
+    for damaged in [missing, emptied] {
+        assert_eq!(found(&damaged), [(shown.clone(), "journal segment", true)]);
+        let repaired = repair_on(&damaged).unwrap();
+        assert!(!repaired.before.is_good() && repaired.after.unwrap().is_good());
+        assert!(is_within(&served(&damaged).unwrap(), &whole));
+        assert_eq!(found(&damaged), [], "a start has said it, and goes on");
+    }
+
+    // A copy of a segment that was removed long ago.
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    for round in 0..3 {
+        life.send(points("later", 2, round..round + 1));
+        life.flush();
+    }
+    let whole = life.served();
+    life.end();
+    let stale = disk.kill();
+    assert_eq!(found(&stale), []);
+    stale.open(&journal, Open::Create).unwrap().write_all(&bytes).unwrap();
+    assert_eq!(found(&stale), [(shown, "stale journal segment", false)]);
+    assert!(repair_on(&stale).unwrap().after.unwrap().is_good());
+    assert_eq!((found(&stale), served(&stale).unwrap()), (Vec::new(), whole));
 }
 
 #[test]
