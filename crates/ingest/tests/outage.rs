@@ -121,6 +121,7 @@ fn points_are_accepted_while_the_store_is_down_and_stored_in_order() {
         let counters = ingest.counters();
         assert_eq!((counters.parked_points, counters.parked_points_total), (8300, 8300));
         assert!(counters.parked_bytes >= 8300 * 16 && !counters.stalled && counters.held_slots <= MEMORY_SLOTS + 100);
+        assert_eq!(counters.stalled_seconds, 0.0);
         assert!(driver.answers() < 30, "it is not asked without a rest");
         driver.is_down.store(false, SeqCst);
         // Points go on coming while the others are read back.
@@ -132,7 +133,8 @@ fn points_are_accepted_while_the_store_is_down_and_stored_in_order() {
         check(&ingest, &model, "after the outage").await;
         let counters = ingest.counters();
         assert_eq!((counters.parked_points, counters.parked_bytes, counters.store_failing), (0, 0, false));
-        assert_eq!(counters.stalled_seconds, 0.0);
+        // Memory is full of what is read back: a sender may wait for a flush, for some milliseconds.
+        assert!(counters.stalled_seconds < 1.0, "{}", counters.stalled_seconds);
         in_time(send(&ingest, &mut model, next + 110, 1, 6.0)).await;
         check(&ingest, &model, "points are held again").await;
     });
