@@ -26,8 +26,11 @@ pub struct Made {
     pub linked: u64,
     /// Bytes that were copied.
     pub copied_bytes: u64,
-    /// New files that cannot be read in part, or at all. What can be read of them is in the backup.
+    /// Files that cannot be read in part, or at all. What can be read of them is in the backup.
     pub damaged: Vec<Checked>,
+    /// Files of the backup before, by whole path, that are not what was written there. This backup has them from the data
+    /// folder.
+    pub damaged_before: Vec<Checked>,
 }
 
 /// What a backup has, besides the files.
@@ -52,7 +55,7 @@ pub(crate) fn make(disk: &dyn Disk, stage: &Path, dir: &Path, moment: &Moment) -
     let last = entries.iter().filter_map(|entry| manifest::number(entry.name.to_str()?)).max().unwrap_or(0);
     let name = manifest::name(last + 1);
     let (path, draft) = (dir.join(&name), dir.join(format!("{name}.{}", manifest::UNFINISHED)));
-    let made = Making { disk, stage, draft: &draft, rows: &moment.rows, before: &before }.run(path, moment);
+    let made = Making { disk, stage, draft: &draft, moment, before: &before }.run(path);
     if made.is_err() && disk.exists(&draft) {
         // It takes up room, and the disk may be full.
         let _ = disk.remove_dir_all(&draft);
@@ -65,17 +68,25 @@ fn is_unfinished(name: Option<&str>) -> bool {
         .is_some_and(|(name, ending)| ending == manifest::UNFINISHED && manifest::number(name).is_some())
 }
 
-/// The backup before, where there is one.
+/// The newest backup before whose `backup.json` can be read, where there is one.
 struct Before {
     path: PathBuf,
     files: HashMap<String, BackupFile>,
+    /// Later ones.
+    unreadable: Vec<Checked>,
 }
 
 impl Before {
     fn of(disk: &dyn Disk, dir: &Path, store: u128) -> Result<Before, BackupError> {
-        let before = manifest::all(disk, dir).ok().and_then(|mut all| all.pop());
-        let read = before.and_then(|(_, path)| Some((Manifest::read(disk, &path).ok()?, path)));
-        let Some((manifest, path)) = read else { return Ok(Before { path: PathBuf::new(), files: HashMap::new() }) };
+        let mut before = Before { path: PathBuf::new(), files: HashMap::new(), unreadable: Vec::new() };
+        let mut all = manifest::all(disk, dir).unwrap_or_default();
+        let (manifest, path) = loop {
+            let Some((_, path)) = all.pop() else { return Ok(before) };
+            match Manifest::read(disk, &path) {
+                Ok(manifest) => break (manifest, path),
+                Err(error) => before.unreadable.push(unlike(path.join(manifest::FILE), 0, error.to_string())),
+            }
+        };
         if manifest.store != manifest::store_text(store) {
             return Err(BackupError::Folder(format!(
                 "{} is of the store {}, and this server has the store {}; name a folder for the backups of this server alone",
@@ -84,13 +95,32 @@ impl Before {
                 manifest::store_text(store)
             )));
         }
-        Ok(Before { path, files: manifest.files.into_iter().map(|file| (file.path.clone(), file)).collect() })
+        before.path = path;
+        before.files = manifest.files.into_iter().map(|file| (file.path.clone(), file)).collect();
+        Ok(before)
     }
 
     /// The file with the same rows.
     fn same(&self, path: &str, bytes: u64, index_crc: Option<u32>) -> Option<&BackupFile> {
         self.files.get(path).filter(|file| file.bytes == bytes && index_crc.is_some() && file.index_crc == index_crc)
     }
+
+    /// Reads a file: `backup.json` says what was written, and not what a disk has made of it since.
+    fn compare(&self, disk: &dyn Disk, file: &BackupFile) -> Result<(), Checked> {
+        let path = self.path.join(&file.path);
+        match hash(disk, &path) {
+            Ok((bytes, sha256)) if (bytes, &sha256) == (file.bytes, &file.sha256) => Ok(()),
+            Ok((bytes, _)) if bytes != file.bytes => {
+                Err(unlike(path, bytes, format!("{} bytes are expected", file.bytes)))
+            }
+            Ok((bytes, _)) => Err(unlike(path, bytes, "its SHA-256 is not that of backup.json".to_owned())),
+            Err(error) => Err(unlike(path, 0, error.to_string())),
+        }
+    }
+}
+
+fn unlike(path: PathBuf, bytes: u64, how: String) -> Checked {
+    Checked { path, bytes, records: 0, cut_off: 0, faults: vec![DamagedPart::of_file("file of a backup", bytes, how)] }
 }
 
 /// A backup that is being made.
@@ -98,23 +128,23 @@ struct Making<'a> {
     disk: &'a dyn Disk,
     stage: &'a Path,
     draft: &'a Path,
-    rows: &'a HashMap<String, u32>,
+    moment: &'a Moment,
     before: &'a Before,
 }
 
 impl Making<'_> {
-    fn run(&self, path: PathBuf, moment: &Moment) -> Result<Made, BackupError> {
+    fn run(&self, path: PathBuf) -> Result<Made, BackupError> {
         let (disk, stage, draft) = (self.disk, self.stage, self.draft);
         disk.create_dir_all(draft).map_err(BackupError::io("making", draft))?;
-        let manifest = Manifest::new(moment.at, moment.store, Vec::new());
-        let mut made = Made { path, manifest, linked: 0, copied_bytes: 0, damaged: Vec::new() };
+        let manifest = Manifest::new(self.moment.at, self.moment.store, Vec::new());
+        let damaged_before = self.before.unreadable.clone();
+        let mut made = Made { path, manifest, linked: 0, copied_bytes: 0, damaged: Vec::new(), damaged_before };
         for file in below(disk, stage).map_err(BackupError::io("reading", stage))? {
             match self.add(&file, &mut made) {
                 Ok(added) => made.manifest.files.push(added),
                 Err(error) => self.leave_out(&file, error, &mut made)?,
             }
         }
-        self.check_new(moment.store, &mut made);
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
             sync_folders(disk, draft)?;
@@ -129,7 +159,7 @@ impl Making<'_> {
     /// Goes on without a file of rows that the disk cannot read: everything else is worth a backup.
     fn leave_out(&self, file: &Path, error: std::io::Error, made: &mut Made) -> Result<(), BackupError> {
         let (from, to) = (self.stage.join(file), self.draft.join(file));
-        let is_of_rows = self.rows.contains_key(&*file.to_string_lossy());
+        let is_of_rows = self.moment.rows.contains_key(&*file.to_string_lossy());
         let unreadable = hash(self.disk, &from).err().filter(|_| is_of_rows);
         let Some(unreadable) = unreadable else { return Err(BackupError::io("writing", &to)(error)) };
         if self.disk.exists(&to) {
@@ -141,25 +171,27 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Reads the files that the backup before does not have as what they are: damage is not a reason to have no backup.
-    fn check_new(&self, store: u128, made: &mut Made) {
-        for file in &made.manifest.files {
-            if self.before.same(&file.path, file.bytes, file.index_crc).is_none() {
-                let checked = check(self.disk, self.draft, Some(store), PathBuf::from(&file.path));
-                made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
-            }
+    /// Links a file of rows of the backup before, if that has it whole.
+    fn link_before(&self, same: &BackupFile, to: &Path, made: &mut Made) -> bool {
+        if let Err(damaged) = self.before.compare(self.disk, same) {
+            made.damaged_before.push(damaged);
+            return false;
         }
+        // One that was damaged when it was backed up: that of the data folder may be whole by now.
+        let path = PathBuf::from(&same.path);
+        let is_whole = check(self.disk, &self.before.path, None, path.clone()).faults.is_empty();
+        is_whole && self.disk.hard_link(&self.before.path.join(path), to).is_ok()
     }
 
     fn add(&self, file: &Path, made: &mut Made) -> std::io::Result<BackupFile> {
         let disk = self.disk;
         let path = file.to_string_lossy().into_owned();
-        let index_crc = self.rows.get(&path).copied().filter(|&crc| crc != 0);
+        let index_crc = self.moment.rows.get(&path).copied().filter(|&crc| crc != 0);
         let (from, to) = (self.stage.join(file), self.draft.join(file));
         make_folders(disk, self.draft, file)?;
         let bytes = disk.open(&from, host::Open::Read)?.len()?;
         if let Some(same) = self.before.same(&path, bytes, index_crc)
-            && disk.hard_link(&self.before.path.join(file), &to).is_ok()
+            && self.link_before(same, &to, made)
         {
             made.linked += 1;
             return Ok(same.clone());
@@ -172,6 +204,9 @@ impl Making<'_> {
         } else {
             made.copied_bytes += bytes;
         }
+        // As what it is: damage is not a reason to have no backup.
+        let checked = check(disk, self.draft, Some(self.moment.store), file.to_owned());
+        made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
         Ok(BackupFile { path, bytes, sha256, index_crc })
     }
 }

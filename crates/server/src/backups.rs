@@ -36,7 +36,7 @@ impl Backups {
         let dir = PathBuf::from(field("dir").ok_or("dir must be a folder on this machine")?);
         self.prove(&dir, &field("proof").unwrap_or_default())?;
         let made = self.node.back_up(dir).await.map_err(|error| error.to_string())?;
-        let Made { path, manifest, linked, copied_bytes, damaged } = made;
+        let Made { path, manifest, linked, copied_bytes, damaged, damaged_before } = made;
         let place = |(file, part): (&Checked, &DamagedPart)| {
             let names = part.metrics.map(|(first, last)| metric_names(self.node.ingest.registry(), first, last));
             json!({
@@ -44,12 +44,17 @@ impl Backups {
                 "metrics": names, "span": part.span.map(|(from, until)| [from, until]),
             })
         };
-        let damage: Vec<Value> =
-            damaged.iter().flat_map(|file| file.faults.iter().map(move |part| (file, part))).map(place).collect();
+        let damage: Vec<Value> = places(&damaged).map(place).collect();
         if !damage.is_empty() {
             tracing::error!(backup = %path.display(), places = damage.len(),
                 "files of the data folder are damaged, and so is the backup; see Damage in docs/operating.md");
         }
+        let place_before = |(file, part): (&Checked, &DamagedPart)| {
+            tracing::error!(file = %file.path.display(), why = part.how,
+                "an earlier backup is damaged; the new one does not use this file. Look at the disk of the backups");
+            json!({"file": file.path.display().to_string(), "bytes": part.bytes, "why": part.how})
+        };
+        let damage_before: Vec<Value> = places(&damaged_before).map(place_before).collect();
         tracing::info!(backup = %path.display(), files = manifest.files.len(), linked, copied_bytes, "made a backup");
         Ok(json!({
             "backup": path.display().to_string(),
@@ -59,6 +64,7 @@ impl Backups {
             "linked_files": linked,
             "copied_bytes": copied_bytes,
             "damage": damage,
+            "damage_before": damage_before,
         }))
     }
 
@@ -78,6 +84,11 @@ impl Backups {
         }
         Ok(())
     }
+}
+
+/// Each damaged place with its file.
+fn places(files: &[Checked]) -> impl Iterator<Item = (&Checked, &DamagedPart)> {
+    files.iter().flat_map(|file| file.faults.iter().map(move |part| (file, part)))
 }
 
 /// Answers `POST /admin/backup`.

@@ -135,6 +135,71 @@ fn backups_on_another_disk_are_copied_once_and_then_linked() {
     life.end();
 }
 
+/// Makes the file of rows of a backup another file, with other bytes, as rot on the disk of the backups does.
+fn change(disk: &dyn Disk, path: &Path, how: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = disk.read(path).unwrap();
+    how(&mut bytes);
+    disk.remove_file(path).unwrap();
+    host::replace_file(disk, path, &bytes).unwrap();
+}
+
+#[test]
+fn damage_of_a_backup_is_reported_by_the_next_one_and_not_in_it() {
+    let flip = |bytes: &mut Vec<u8>| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+    };
+    let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() / 3);
+    let (base, _) = filled(&new_disk());
+    let (disks, shared, on_two) = two_disks();
+    let one: Arc<dyn Disk> = Arc::new(base);
+    let on_one = Life::start(&one, Path::new(DATA)).unwrap();
+    for (life, disk) in [(on_two, shared), (on_one, one)] {
+        life.flush();
+        let path = life.file_of_rows();
+        let mut last = life.back_up().unwrap();
+        for how in [&flip as &dyn Fn(&mut Vec<u8>), &cut] {
+            let damaged = last.path.join(&path);
+            change(&*disk, &damaged, how);
+            let made = life.back_up().unwrap();
+            assert_eq!(made.damaged_before.iter().map(|file| &file.path).collect::<Vec<_>>(), [&damaged]);
+            assert_eq!(made.damaged, []);
+            let (_, report) = verify_backup(&*disk, &made.path).unwrap();
+            assert!(report.is_good(), "{report:?}");
+            last = life.back_up().unwrap();
+            assert_eq!((&last.damaged_before, last.linked), (&Vec::new(), rows_of(&last)));
+        }
+        change(&*disk, &last.path.join("backup.json"), flip);
+        let made = life.back_up().unwrap();
+        assert_eq!(made.damaged_before.len(), 1, "{:?}", made.damaged_before);
+        assert!(0 < made.linked, "the backup before that is read");
+        assert_eq!(restored(&disk), life.served());
+        life.end();
+    }
+    assert!(0 < disks.backups.used());
+}
+
+#[test]
+fn damage_that_a_backup_was_made_with_is_reported_by_each_until_the_data_folder_is_whole() {
+    let (disks, shared, life) = two_disks();
+    let path = life.file_of_rows();
+    let full = Path::new(DATA).join(&path);
+    let flip = |bytes: &mut Vec<u8>| {
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+    };
+    disks.data.rot(&full, flip).unwrap();
+    for _ in 0..2 {
+        let made = life.back_up().unwrap();
+        assert_eq!(made.damaged.iter().map(|file| &file.path).collect::<Vec<_>>(), [&path]);
+    }
+    disks.data.rot(&full, flip).unwrap();
+    let made = life.back_up().unwrap();
+    assert_eq!((&made.damaged, &made.damaged_before), (&Vec::new(), &Vec::new()));
+    assert!(verify_backup(&*shared, &made.path).unwrap().1.is_good());
+    life.end();
+}
+
 fn manifest_bytes(disks: &TwoDisks, made: &Made) -> u64 {
     disks.backups.read(&made.path.join("backup.json")).unwrap().len() as u64
 }

@@ -35,17 +35,24 @@ pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> 
         bail!("the server at {address} cannot make a backup: {}", reason(&body));
     }
     print(&if options.json { format!("{body:#}\n") } else { made_text(&body) });
-    let is_damaged = body["damage"].as_array().is_some_and(|places| !places.is_empty());
+    let is_damaged = !places(&body, "damage").is_empty() || !places(&body, "damage_before").is_empty();
     Ok(if is_damaged { ExitCode::from(DAMAGED) } else { ExitCode::SUCCESS })
 }
 
-/// The exit status of a backup that has damaged files.
+/// The exit status where the backup, or the one before, has damaged files.
 const DAMAGED: u8 = 3;
+
+fn places<'a>(body: &'a Value, of: &str) -> &'a [Value] {
+    body[of].as_array().map_or(&[], Vec::as_slice)
+}
 
 fn made_text(body: &Value) -> String {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut lines = String::new();
-    let places = body["damage"].as_array().map_or(&[][..], Vec::as_slice);
+    let (places, before) = (places(body, "damage"), places(body, "damage_before"));
+    for place in before {
+        lines += &format!("damaged in an earlier backup: {}: {}\n", text(&place["file"]), text(&place["why"]));
+    }
     for place in places {
         lines += &format!("damaged: {}: {}: {}", text(&place["file"]), text(&place["what"]), text(&place["why"]));
         let names: Vec<&str> = place["metrics"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
@@ -69,6 +76,10 @@ fn made_text(body: &Value) -> String {
              docs/operating.md\n",
             places.len()
         );
+    }
+    if !before.is_empty() {
+        lines += "An earlier backup is damaged; this one does not use the damaged files. Look at the disk of the backups, \
+                  and verify the other backups on it\n";
     }
     lines
 }
