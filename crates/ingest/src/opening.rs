@@ -303,6 +303,7 @@ impl Owners {
             health: health.clone(),
             back_pressure: back_pressure.clone(),
             spill: spill.clone(),
+            cycle: cycle.clone(),
             journal: journal_size,
             clock: clock.clone(),
         };

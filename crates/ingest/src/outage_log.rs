@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use host::Clock;
 
-use crate::{back_pressure::BackPressure, spill::Spill, store_health::StoreHealth, wal::JournalSize};
+use crate::{
+    back_pressure::BackPressure, flush::FlushCycle, spill::Spill, store_health::StoreHealth, wal::JournalSize,
+};
 
 /// Time between two log lines.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -17,6 +19,7 @@ pub(crate) struct OutageLog {
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) spill: Arc<Spill>,
+    pub(crate) cycle: Arc<FlushCycle>,
     pub(crate) journal: Arc<JournalSize>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -45,6 +48,7 @@ impl OutageLog {
             minutes = away.as_secs() / 60,
             held_points = self.back_pressure.slots(),
             parked_points = self.spill.points(),
+            unsynced_points = self.cycle.unsynced_points(),
             journal_bytes = self.journal.bytes(),
             journal_limit = self.back_pressure.journal_limit(),
             senders_wait = self.back_pressure.is_closed(),

@@ -191,8 +191,11 @@ counters! {
         |stats| stats.spill.bytes();
     parked_points_total: u64, total "plumbago_parked_points_total", "Points that were parked.",
         |stats| stats.spill.total();
-    store_failing: bool, now "plumbago_store_failing", "1 while the store does not take points.",
-        |stats| stats.health.is_away();
+    store_failing: bool, now "plumbago_store_failing", "1 while the store takes no points, or does not get them to its disk.",
+        |stats| stats.health.is_failing();
+    unsynced_points: u64, now "plumbago_unsynced_points",
+        "Points that the store has taken since it last had everything on its disk; the journal has them.",
+        |stats| stats.cycle.unsynced_points();
     flushing_metrics: u64, now "plumbago_flushing_metrics", "Metrics on their way to the store.",
         |stats| stats.memtable.lock().jobs() as u64;
     store_errors: u64, total "plumbago_store_errors_total", "Writes that the store rejected and that are retried.",

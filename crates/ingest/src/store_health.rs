@@ -1,6 +1,7 @@
-//! Whether the store accepts calls, as its answers and the driver's connection show.
+//! Whether the store accepts calls and keeps what it accepted, as its answers and the driver's connection show.
 
 use std::{
+    fmt::Display,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -13,7 +14,9 @@ use crate::call_health::{CallHealth, Outage, Problem};
 /// Poll interval of a caller who waits for the store with a time limit.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The health of the store's three kinds of calls, logged as one outage.
+const NOT_SYNCED: &str = "the store cannot put points on its disk; they are safe in the journal; retrying";
+
+/// The health of the store's kinds of calls, logged as one outage.
 #[derive(Debug)]
 pub struct StoreHealth {
     clock: Arc<dyn Clock>,
@@ -22,8 +25,10 @@ pub struct StoreHealth {
     reach: CallHealth,
     /// Writes of points.
     pub(crate) writes: CallHealth,
-    /// Writes to the metrics table, and syncs.
+    /// Writes to the metrics table.
     pub(crate) registration: CallHealth,
+    /// Whether what was written gets to the store's disk: only then is the journal trimmed.
+    syncs: CallHealth,
     /// When the store last took points, where a driver reports that.
     last_write: Mutex<Option<Instant>>,
 }
@@ -32,8 +37,8 @@ impl StoreHealth {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> StoreHealth {
         let outage = Outage::new(clock.clone());
         let health = || CallHealth::new(outage.clone());
-        let (reach, writes, registration) = (health(), health(), health());
-        StoreHealth { clock, outage, reach, writes, registration, last_write: Mutex::default() }
+        let (reach, writes, registration, syncs) = (health(), health(), health(), health());
+        StoreHealth { clock, outage, reach, writes, registration, syncs, last_write: Mutex::default() }
     }
 
     /// The store cannot be reached: a call need not fail first to find out. Logs it, unless an outage is logged already.
@@ -62,6 +67,21 @@ impl StoreHealth {
         *self.last_write.lock() = Some(self.clock.instant());
     }
 
+    /// What was written could not be made durable.
+    pub(crate) fn not_synced(&self, error: &dyn Display) {
+        self.syncs.failed(&format!("what it took does not get to its disk: {error}"), NOT_SYNCED);
+    }
+
+    /// All that was written is durable.
+    pub(crate) fn synced(&self) {
+        self.syncs.worked("the store gets points to its disk again");
+    }
+
+    /// Whether points do not get to the store's disk: it rejects them, or cannot sync them.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.is_away() || self.syncs.is_failing()
+    }
+
     /// Whether the store is known to reject points.
     pub(crate) fn is_away(&self) -> bool {
         self.writes.is_failing() || self.reach.is_failing()
@@ -74,12 +94,12 @@ impl StoreHealth {
 
     /// The failure that explains the most.
     pub(crate) fn problem(&self) -> Option<Problem> {
-        [&self.reach, &self.writes, &self.registration].into_iter().find_map(CallHealth::problem)
+        [&self.reach, &self.writes, &self.syncs, &self.registration].into_iter().find_map(CallHealth::problem)
     }
 
-    /// How long points have not been taken, and why.
+    /// How long points have not got to the store's disk, and why.
     pub(crate) fn outage(&self) -> Option<(Duration, String)> {
-        let problem = [&self.reach, &self.writes].into_iter().find_map(CallHealth::problem)?;
+        let problem = [&self.reach, &self.writes, &self.syncs].into_iter().find_map(CallHealth::problem)?;
         Some((self.clock.instant().saturating_duration_since(problem.since), problem.why))
     }
 

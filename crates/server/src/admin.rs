@@ -172,8 +172,13 @@ async fn flush(ingest: Arc<Ingest>, request: ExtensionRequest) -> Response {
     // A task, so that the cycle also ends when the client goes away: a cycle cut short would be repeated.
     match tokio::spawn(async move { ingest.flush_patiently(FLUSH_PATIENCE).await }).await {
         Ok(Ok(())) => json_answer(StatusCode::OK, &json!({"flushed": true})),
-        Ok(Err(error @ FlushError::Store { held_points, parked_points, .. })) => {
-            let body = json!({"error": error.to_string(), "held_points": held_points, "parked_points": parked_points});
+        Ok(Err(error @ FlushError::Store { held_points, parked_points, unsynced_points, .. })) => {
+            let body = json!({
+                "error": error.to_string(),
+                "held_points": held_points,
+                "parked_points": parked_points,
+                "unsynced_points": unsynced_points,
+            });
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
         }
         Ok(Err(error)) => json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),

@@ -114,6 +114,7 @@ fn counted(ingest: &Ingest) -> Value {
         "stalled_seconds": counts.stalled_seconds,
         "flush_cycles": counts.cycles,
         "parked_points": counts.parked_points,
+        "unsynced_points": counts.unsynced_points,
         "store_failing": counts.store_failing,
         "store_problem": ingest.store_problem(),
         "flush": {

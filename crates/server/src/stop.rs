@@ -84,12 +84,13 @@ impl Running<'_> {
         self.background.shutdown().await;
         match self.write_out().await {
             Ok(()) => {}
-            Err(FlushError::Store { why, held_points, parked_points }) => {
+            Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {
                 tracing::warn!(
                     error = why,
                     held_points,
                     parked_points,
-                    "stopped while the store accepts nothing; points that were not written are in the journal, and the next \
+                    unsynced_points,
+                    "stopped while the store takes nothing to its disk; points that are not there are in the journal, and the next \
                      start replays it"
                 );
                 return Ok(());

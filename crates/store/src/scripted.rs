@@ -24,7 +24,9 @@ pub struct ScriptedDriver {
     pub memory: MemoryDriver,
     /// While true, reads, writes and syncs fail as of a store that cannot be reached.
     pub is_down: AtomicBool,
-    /// While true, the same calls panic.
+    /// While true, syncs alone fail, as of a store whose disk takes nothing.
+    pub is_disk_failing: AtomicBool,
+    /// While true, reads, writes and syncs panic.
     pub panics: AtomicBool,
     /// While true, what is read is damaged.
     pub is_damaged: AtomicBool,
@@ -80,7 +82,11 @@ impl PointStore for ScriptedDriver {
     fn sync(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.syncs.pass().await;
-            self.answer()
+            self.answer()?;
+            match self.is_disk_failing.load(SeqCst) {
+                true => Err(StoreError::Unavailable("its disk is broken".into())),
+                false => Ok(()),
+            }
         })
     }
 

@@ -21,7 +21,7 @@ use std::{
 
 use host::Clock;
 use metric::{MetricId, Timestamp};
-use store::StoreError;
+use store::{JournalMark, StoreError};
 
 use super::{
     outcome::{FlushError, FlushProgress},
@@ -88,6 +88,8 @@ pub(crate) struct FlushCycle {
     waiting: AtomicU32,
     /// Cycles ended.
     cycles: AtomicU64,
+    /// Of the points written since the start, those that are on the store's disk.
+    durable: AtomicU64,
 }
 
 impl FlushCycle {
@@ -100,6 +102,7 @@ impl FlushCycle {
             metrics_done: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             cycles: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
         }
     }
 
@@ -108,11 +111,15 @@ impl FlushCycle {
         let half = flush_after / 2;
         let (mut backoff, mut is_failing) = (store_backoff(), false);
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(half) => {}
-                () = self.with.back_pressure.flush_asked_for() => {}
+            // After a failure only the backoff is waited for: what was written is not durable yet.
+            if !is_failing {
+                tokio::select! {
+                    () = tokio::time::sleep(half) => {}
+                    () = self.with.back_pressure.flush_asked_for() => {}
+                }
             }
-            let pace = if self.with.back_pressure.is_half_full() { Pace::AtOnce } else { Pace::Over(half) };
+            let hurries = is_failing || self.with.back_pressure.is_half_full();
+            let pace = if hurries { Pace::AtOnce } else { Pace::Over(half) };
             match self.cycle(pace).await {
                 Ok(()) => {
                     backoff.reset();
@@ -178,7 +185,12 @@ impl FlushCycle {
 
     fn store_error(&self, why: String) -> FlushError {
         let CycleParts { back_pressure, spill, .. } = &self.with;
-        FlushError::Store { why, held_points: back_pressure.slots(), parked_points: spill.points() }
+        FlushError::Store {
+            why,
+            held_points: back_pressure.slots(),
+            parked_points: spill.points(),
+            unsynced_points: self.unsynced_points(),
+        }
     }
 
     /// See [`crate::Ingest::snapshot`].
@@ -213,7 +225,8 @@ impl FlushCycle {
             metrics_done: self.metrics_done.load(SeqCst),
             held_slots: self.with.back_pressure.slots(),
             parked_points: self.with.spill.points(),
-            store_failing: self.with.health.writes.is_failing(),
+            unsynced_points: self.unsynced_points(),
+            store_failing: self.with.health.is_failing(),
             waiting: self.waiting.load(SeqCst),
         }
     }
@@ -221,6 +234,11 @@ impl FlushCycle {
     /// Cycles ended.
     pub(crate) fn cycles(&self) -> u64 {
         self.cycles.load(SeqCst)
+    }
+
+    /// Points that the store has taken and that may not be on its disk.
+    pub(crate) fn unsynced_points(&self) -> u64 {
+        self.with.writer.points().saturating_sub(self.durable.load(SeqCst))
     }
 
     /// Runs one cycle, as fast as the driver accepts rows.
@@ -248,16 +266,31 @@ impl FlushCycle {
         let late = self.write_all(count, pace, may_take, names).await;
         self.write_late(late, may_take, names).await.map_err(io::Error::other)?;
         self.with.policy_changes.judge_newcomers(may_take).await;
-        self.with.registration.register().await.map_err(io::Error::other)?;
-        self.with.writer.sync_store().await.map_err(io::Error::other)?;
         let mark = journal.mark(trim_to, segment);
-        self.with.writer.note_stored(mark).await.map_err(io::Error::other)?;
+        match self.make_durable(mark).await {
+            Ok(()) => self.with.health.synced(),
+            Err(error) => {
+                self.with.health.not_synced(&error);
+                return Err(io::Error::other(error));
+            }
+        }
         {
             let _trimming = self.trimming.lock().await;
             journal.trim(trim_to).await?;
         }
         self.with.back_pressure.trimmed();
         self.cycles.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    /// Gets everything that was written to the store's disk, and how much of the journal that is.
+    async fn make_durable(&self, mark: JournalMark) -> Result<(), StoreError> {
+        let CycleParts { registration, writer, .. } = &self.with;
+        registration.register().await?;
+        let written = writer.points();
+        writer.sync_store().await?;
+        writer.note_stored(mark).await?;
+        self.durable.store(written, SeqCst);
         Ok(())
     }
 

@@ -13,7 +13,9 @@ pub struct FlushProgress {
     pub held_slots: u64,
     /// Points that are in the journal alone and have to be read back first.
     pub parked_points: u64,
-    /// Whether the store does not take points at present.
+    /// Points that the store has taken and that may not be on its disk. The journal has them.
+    pub unsynced_points: u64,
+    /// Whether the store takes no points at present, or does not get them to its disk.
     pub store_failing: bool,
     /// Callers that wait for a flush.
     pub waiting: u32,
@@ -24,8 +26,8 @@ pub struct FlushProgress {
 pub enum FlushError {
     /// The store takes nothing.
     #[error(
-        "{why}; {held_points} points are in memory and {parked_points} are in the journal alone; all are safe in the journal \
-         and are written when the store accepts them"
+        "{why}; {held_points} points are in memory and {parked_points} are in the journal alone{}; all are safe in the journal \
+         and are written when the store accepts them", taken(*unsynced_points)
     )]
     Store {
         /// Message of the store, or of the connection to it.
@@ -34,6 +36,8 @@ pub enum FlushError {
         held_points: u64,
         /// Points that cannot be read before the store has taken others.
         parked_points: u64,
+        /// Points that the store has taken and that may not be on its disk.
+        unsynced_points: u64,
     },
     /// The journal cannot begin a segment, or delete one.
     #[error("cannot use the journal: {0}")]
@@ -48,4 +52,11 @@ pub enum FlushError {
         /// How long the disk was waited for.
         patience: Duration,
     },
+}
+
+fn taken(unsynced: u64) -> String {
+    match unsynced {
+        0 => String::new(),
+        points => format!(", and {points} that the store has taken are perhaps not on its disk"),
+    }
 }

@@ -100,6 +100,11 @@ impl RowWriter {
         &self.counters
     }
 
+    /// Points that the store has taken since the start.
+    pub(crate) fn points(&self) -> u64 {
+        self.counters.points.load(Relaxed)
+    }
+
     /// Points that were set aside since the start.
     pub(crate) fn points_aside(&self) -> u64 {
         self.with.aside.points()

@@ -27,9 +27,10 @@ pub fn flush(options: &FlushOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode
             Err(mpsc::RecvTimeoutError::Timeout) if shows_progress => {
                 if let Ok((200, body)) = request(&address, "GET", "/admin/status", "") {
                     let number = |key: &str| body.get(key).and_then(Value::as_u64).unwrap_or(0);
-                    let left = number("held_slots") + number("parked_points");
                     let is_failing = body.get("store_failing").and_then(Value::as_bool).unwrap_or(false);
-                    let why = if is_failing { "; the store rejects them at present" } else { "" };
+                    let unsynced = if is_failing { number("unsynced_points") } else { 0 };
+                    let left = number("held_slots") + number("parked_points") + unsynced;
+                    let why = if is_failing { "; the store takes nothing to its disk at present" } else { "" };
                     eprint!("\r{left} points left to write{why}  ");
                 }
             }
