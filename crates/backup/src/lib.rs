@@ -29,4 +29,4 @@ pub use repair::{Repaired, repair};
 pub use restore::{Restored, restore};
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
-pub use verify::{Checked, Report, costs, lock, verify, verify_backup};
+pub use verify::{Checked, Report, UNLIKE, costs, lock, verify, verify_backup};

@@ -78,7 +78,8 @@ impl Manifest {
         let text = disk.read_to_string(&path).map_err(BackupError::io("reading", &path))?;
         let damaged = || {
             BackupError::Folder(format!(
-                "{} is damaged; restore another backup. The files of this one may still be good",
+                "{} is damaged; the files of the backup may still be good: without {FILE} a copy of it is a data folder, which \
+                 plumbago verify and repair read and a server starts with. Otherwise use another backup",
                 path.display()
             ))
         };
@@ -134,6 +135,26 @@ pub(crate) fn all(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>, Ba
 
 fn is_backup(disk: &dyn Disk, path: &Path) -> bool {
     disk.open(&path.join(FILE), Open::Read).is_ok()
+}
+
+/// The backup that a path means, and what it has.
+///
+/// # Errors
+/// There is none, or its `backup.json` cannot be read.
+pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<(PathBuf, Manifest), BackupError> {
+    let backup = find(disk, path)?;
+    match Manifest::read(disk, &backup) {
+        Ok(manifest) => Ok((backup, manifest)),
+        Err(error) => Err(BackupError::Folder(format!("{error}{}", other(disk, &backup)))),
+    }
+}
+
+/// Names the newest other backup in the folder of one whose `backup.json` can be read, in parentheses, or nothing.
+pub(crate) fn other(disk: &dyn Disk, backup: &Path) -> String {
+    let all = backup.parent().and_then(|dir| all(disk, dir).ok()).unwrap_or_default();
+    let others = all.into_iter().rev().map(|(_, path)| path).filter(|path| path != backup);
+    let found = others.into_iter().find(|path| Manifest::read(disk, path).is_ok());
+    found.map_or_else(String::new, |path| format!(" (the newest other one is {})", path.display()))
 }
 
 /// The backup that a path means: itself, or the newest one in it.

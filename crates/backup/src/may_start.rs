@@ -1,7 +1,7 @@
 //! Whether a data folder may be used: not while a restore into it is incomplete, and not if a later version of the program
 //! wrote to it. Then nothing of it is changed.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use host::Disk;
 use store_embedded::NewerFile;
@@ -26,7 +26,23 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
             restoring.display()
         )));
     }
+    let draft = draft_of(data);
+    if disk.exists(&draft) && !disk.exists(&data.join("store")) {
+        return Err(BackupError::Folder(format!(
+            "{} is there, and {} has no store: a restore to this folder was interrupted; restore again, or remove the first \
+             folder to start without points",
+            draft.display(),
+            data.display()
+        )));
+    }
     refuse_newer(disk, data)
+}
+
+/// The folder next to a missing data folder that has the files of a restore until all are there.
+pub(crate) fn draft_of(data: &Path) -> PathBuf {
+    let mut draft = data.as_os_str().to_owned();
+    draft.push(".unfinished");
+    PathBuf::from(draft)
 }
 
 /// Refuses a data folder, or a backup of one, in which a file has a later version than this program reads. Reads the first

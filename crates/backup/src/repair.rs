@@ -5,18 +5,21 @@
 //! 1. Everything is read, as by verifying: what cannot be read is not kept.
 //! 2. Damaged bytes of the journal are cut out. A damaged clock and damaged saved names go to `damaged/`.
 //! 3. The store is repaired, and everything is read again.
+//! 4. In a copy of a backup, `backup.json` is written again: it has the checksums of what is there.
 //!
 //! All damaged bytes are in `damaged/` afterwards.
 
 use std::{collections::BTreeMap, path::Path};
 
-use host::{DamagedFolder, Host};
+use host::{DamagedFolder, Disk, Host, replace_file};
 use metric::MetricId;
 use store_embedded::EmbeddedOptions;
 
 use crate::{
     error::BackupError,
-    verify::{Report, SEGMENT, STALE_SEGMENT, lock, verify},
+    files::{below, hash},
+    manifest::{BackupFile, FILE, Manifest},
+    verify::{Report, SEGMENT, STALE_SEGMENT, UNLIKE, compare_with_backup, is_part, lock, verify},
 };
 
 /// What a repair has found and done.
@@ -38,7 +41,15 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let disk = &*host.disk;
     let store = data.join("store");
     let in_use = lock(disk, data)?;
-    let before = verify(disk, data)?;
+    let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
+    let mut before = verify(disk, data)?;
+    if let Some(manifest) = &backup {
+        compare_with_backup(disk, data, manifest, &mut before);
+        for file in before.files.iter_mut().filter(|file| file.faults.iter().any(|fault| fault.what != UNLIKE)) {
+            // What it has of damage is known better.
+            file.faults.retain(|fault| fault.what != UNLIKE);
+        }
+    }
     let is_named = before.faults().any(|(_, fault)| fault.metrics.is_some());
     let names = if is_named { store_embedded::names_of(disk, &store) } else { BTreeMap::new() };
     if dry_run || before.is_good() {
@@ -49,6 +60,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let path = data.join(&file.path);
         let text = file.path.to_string_lossy();
         let done = match &*text {
+            _ if file.faults.iter().all(|fault| fault.what == UNLIKE) => Ok(()),
             "clock" | "names" => damaged.move_in(&path, "it is damaged; put aside by a repair").map(drop),
             _ if file.faults.iter().any(|fault| fault.what == STALE_SEGMENT) => {
                 damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
@@ -62,10 +74,25 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
     store_embedded::repair(&store, &options, &*in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
+    if let Some(manifest) = backup {
+        seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
+    }
     let mut after = verify(disk, data)?;
     // They are gone, as `before` says, and the next start says it once more.
     after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
     Ok(Repaired { before, after: Some(after), names })
+}
+
+/// Writes `backup.json` again with the checksums of what is there.
+fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<()> {
+    let mut files = Vec::new();
+    for path in below(disk, backup)?.into_iter().filter(|path| is_part(path) && path != Path::new(FILE)) {
+        let (bytes, sha256) = hash(disk, &backup.join(&path))?;
+        let path = path.to_string_lossy().into_owned();
+        let same = manifest.files.iter().find(|file| (&file.path, &file.sha256) == (&path, &sha256));
+        files.push(BackupFile { path, bytes, sha256, index_crc: same.and_then(|file| file.index_crc) });
+    }
+    replace_file(disk, &backup.join(FILE), Manifest { files, ..manifest }.text().as_bytes())
 }
 
 /// Cuts the damaged bytes out of a segment of the journal, and keeps them.
@@ -80,5 +107,5 @@ fn cut(host: &Host, damaged: &DamagedFolder, path: &Path) -> std::io::Result<()>
             "not a record of the journal; cut out by a repair",
         )?;
     }
-    host::replace_file(&*host.disk, path, &kept)
+    replace_file(&*host.disk, path, &kept)
 }

@@ -7,8 +7,8 @@ use host::Disk;
 use crate::{
     error::BackupError,
     files::{copy, make_folders, sync_folders},
-    manifest::{Manifest, find},
-    may_start::{RESTORING, refuse_newer},
+    manifest::{Manifest, open, other},
+    may_start::{RESTORING, draft_of, refuse_newer},
 };
 
 /// A backup that was restored.
@@ -26,8 +26,7 @@ pub struct Restored {
 /// its checksum while it is copied; until all are there, a folder that was missing has another name, and one that was
 /// there, as a mount point, has them in `RESTORING`.
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
-    let backup = find(disk, backup)?;
-    let manifest = Manifest::read(disk, &backup)?;
+    let (backup, manifest) = open(disk, backup)?;
     refuse_newer(disk, &backup)?;
     let is_there = is_there(disk, data)?;
     let draft = if is_there { data.join(RESTORING) } else { draft_of(data) };
@@ -35,10 +34,38 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
         disk.remove_dir_all(&draft).map_err(BackupError::io("removing what an interrupted restore left", &draft))?;
     }
     disk.create_dir_all(&draft).map_err(BackupError::io("making", &draft))?;
-    if is_there {
-        // Before a file of the restore is in its place: without the folder a start would take a part for all.
-        disk.sync_dir(data).map_err(BackupError::io("syncing", data))?;
+    // Before a file of the restore is in its place: without the folder a start would take a part for all, or nothing.
+    let above = if is_there { data } else { above(data) };
+    disk.sync_dir(above).map_err(BackupError::io("syncing", above))?;
+    if is_there && disk.exists(&draft_of(data)) {
+        // Of one that was interrupted when the folder was missing.
+        let left = draft_of(data);
+        disk.remove_dir_all(&left).map_err(BackupError::io("removing what an interrupted restore left", &left))?;
     }
+    let copied = copy_files(disk, &backup, &manifest, &draft);
+    if copied.is_err() {
+        // The files take up room. The empty folder keeps a start from making a store where one was to be restored.
+        let _ = disk.remove_dir_all(&draft).and_then(|()| disk.create_dir_all(&draft));
+    }
+    let bytes = copied?;
+    let finish = || {
+        sync_folders(disk, &draft)?;
+        if is_there {
+            return move_contents(disk, &draft, data);
+        }
+        disk.rename(&draft, data)?;
+        disk.sync_dir(above)
+    };
+    finish().map_err(BackupError::io("writing", data))?;
+    Ok(Restored { backup, manifest, bytes })
+}
+
+fn above(data: &Path) -> &Path {
+    data.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Copies the files of a backup, and compares each with its checksum. Returns the bytes.
+fn copy_files(disk: &dyn Disk, backup: &Path, manifest: &Manifest, draft: &Path) -> Result<u64, BackupError> {
     let mut bytes = 0;
     for file in &manifest.files {
         let path = Path::new(&file.path);
@@ -46,31 +73,22 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
             return Err(BackupError::Folder(format!("the backup names a file outside of itself: {}", file.path)));
         }
         let to = draft.join(path);
-        make_folders(disk, &draft, path).map_err(BackupError::io("making the folder of", &to))?;
+        make_folders(disk, draft, path).map_err(BackupError::io("making the folder of", &to))?;
         let from = backup.join(path);
         let (len, sha256) = copy(disk, &from, &to).map_err(BackupError::io("copying", &from))?;
         if (len, &sha256) != (file.bytes, &file.sha256) {
             return Err(BackupError::Folder(format!(
                 "{} is damaged: it has {len} bytes with SHA-256 {sha256}, and {} with {} are expected. Nothing is restored; use \
-                 another backup, or copy this one and repair the copy",
+                 another backup{}, or copy this one, repair the copy with plumbago repair, and restore that",
                 from.display(),
                 file.bytes,
-                file.sha256
+                file.sha256,
+                other(disk, backup)
             )));
         }
         bytes += len;
     }
-    let finish = || {
-        sync_folders(disk, &draft)?;
-        if is_there {
-            return move_contents(disk, &draft, data);
-        }
-        disk.rename(&draft, data)?;
-        let above = data.parent().filter(|above| !above.as_os_str().is_empty());
-        disk.sync_dir(above.unwrap_or(Path::new(".")))
-    };
-    finish().map_err(BackupError::io("writing", data))?;
-    Ok(Restored { backup, manifest, bytes })
+    Ok(bytes)
 }
 
 /// Whether the folder is there. It must be empty, but for what the file system or an interrupted restore put there.
@@ -99,10 +117,4 @@ fn move_contents(disk: &dyn Disk, draft: &Path, data: &Path) -> std::io::Result<
     disk.sync_dir(data)?;
     disk.remove_dir_all(draft)?;
     disk.sync_dir(data)
-}
-
-fn draft_of(data: &Path) -> PathBuf {
-    let mut draft = data.as_os_str().to_owned();
-    draft.push(".unfinished");
-    PathBuf::from(draft)
 }

@@ -141,6 +141,15 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupErr
     store_embedded::lock(disk, &store).map_err(|error| BackupError::Folder(error.to_string()))
 }
 
+/// What of a file of a backup differs from `backup.json`. The bytes, where there are any, are kept by a repair.
+pub const UNLIKE: &str = "file of a backup";
+
+/// Whether a file of a data folder is part of what it stores.
+pub(crate) fn is_part(path: &Path) -> bool {
+    let first = path.iter().next().and_then(|first| first.to_str()).unwrap_or_default();
+    !matches!(first, "damaged" | "trash") && !first.starts_with('.') && path.file_name() != Some("lock".as_ref())
+}
+
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     refuse_newer(disk, data)?;
@@ -154,9 +163,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     let mut report = Report::default();
     let store = check_spec(disk, &data.join("store")).ok();
     for path in below(disk, data).map_err(BackupError::io("reading", data))? {
-        let first = path.iter().next().and_then(|first| first.to_str()).unwrap_or_default();
-        if !matches!(first, "damaged" | "trash") && !first.starts_with('.') && path.file_name() != Some("lock".as_ref())
-        {
+        if is_part(&path) {
             report.files.push(check(disk, data, store, path));
         }
     }
@@ -184,24 +191,28 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
 
 /// Reads all of a backup: each file against its checksum, and as part of a data folder.
 pub fn verify_backup(disk: &dyn Disk, backup: &Path) -> Result<(Manifest, Report), BackupError> {
-    let backup = manifest::find(disk, backup)?;
-    let manifest = Manifest::read(disk, &backup)?;
+    let (backup, manifest) = manifest::open(disk, backup)?;
     let mut report = verify(disk, &backup)?;
+    compare_with_backup(disk, &backup, &manifest, &mut report);
+    Ok((manifest, report))
+}
+
+/// Each file of a backup must be what its `backup.json` says.
+pub(crate) fn compare_with_backup(disk: &dyn Disk, backup: &Path, manifest: &Manifest, report: &mut Report) {
     report.files.retain(|file| file.path != Path::new(manifest::FILE));
     for expected in &manifest.files {
         let path = PathBuf::from(&expected.path);
         let fault = match hash(disk, &backup.join(&path)) {
             Ok((bytes, sha256)) if (bytes, &sha256) == (expected.bytes, &expected.sha256) => None,
             Ok((bytes, _)) if bytes != expected.bytes => {
-                Some(DamagedPart::of_file("file", bytes, format!("{} bytes are expected", expected.bytes)))
+                Some(DamagedPart::of_file(UNLIKE, bytes, format!("{} bytes are expected", expected.bytes)))
             }
-            Ok((bytes, _)) => Some(DamagedPart::of_file("file", bytes, "its SHA-256 is not that of backup.json")),
-            Err(error) => Some(DamagedPart::of_file("file", 0, error.to_string())),
+            Ok((bytes, _)) => Some(DamagedPart::of_file(UNLIKE, bytes, "its SHA-256 is not that of backup.json")),
+            Err(error) => Some(DamagedPart::of_file(UNLIKE, 0, error.to_string())),
         };
         let Some(fault) = fault else { continue };
         report.add(path, fault);
     }
-    Ok((manifest, report))
 }
 
 /// The logs of records in a data folder, and what a record is.

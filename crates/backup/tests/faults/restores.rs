@@ -2,12 +2,12 @@
 
 use std::{path::Path, sync::Arc};
 
-use backup::{BackupError, Restored, restore};
+use backup::{BackupError, Restored, costs, repair, restore, verify_backup};
 use host::{Disk, SimulatedDisk};
 
 use super::{
     calls_of,
-    node::{BACKUPS, DATA, Life, Served, filled, new_disk},
+    node::{BACKUPS, DATA, Life, Served, filled, host, new_disk},
     places, run,
 };
 
@@ -53,11 +53,15 @@ fn a_fault_at_any_call(is_there: bool) {
         if !matches!(done, Some(Ok(_))) {
             // What is there is all of it, nothing, or refused by a start.
             let has_any = disk.exists(Path::new(TARGET).join("store").as_path())
+                || disk.exists(Path::new("/restored.unfinished"))
                 || disk.exists(Path::new(TARGET).join(".restoring").as_path());
             match has_any.then(|| served(&disk.kill())) {
                 None => {}
                 Some(Ok(found)) => assert_eq!(found, expected, "{context}"),
-                Some(Err(error)) => assert!(error.contains("interrupted; empty the folder"), "{context}: {error}"),
+                Some(Err(error)) => assert!(
+                    error.contains("interrupted; empty the folder") || error.contains("interrupted; restore again"),
+                    "{context}: {error}"
+                ),
             }
             // The next attempt works, or says what to do first.
             if let Err(error) = restore_on(&disk) {
@@ -93,8 +97,61 @@ fn a_full_disk_is_said_and_the_next_restore_works() {
         let error = restore_on(&disk).unwrap_err().to_string();
         assert!(error.contains("make room"), "{error}");
         assert!(!disk.exists(Path::new(TARGET)));
+        assert_eq!(disk.files(Path::new("/restored.unfinished")), [], "what was copied took up room");
+        assert!(served(&disk.kill()).unwrap_err().contains("interrupted; restore again"));
         disk.set_capacity(u64::MAX);
         restore_on(&disk).unwrap();
         assert_eq!(served(&disk).unwrap(), expected);
     }
+}
+
+#[test]
+fn a_restore_to_a_folder_that_a_refused_start_made_removes_what_the_one_before_left() {
+    let (disk, expected) = with_backup();
+    disk.create_dir_all(Path::new("/restored.unfinished")).unwrap();
+    assert!(served(&disk).unwrap_err().contains("interrupted; restore again"));
+    restore_on(&disk).unwrap();
+    assert_eq!(served(&disk).unwrap(), expected);
+    assert!(!disk.exists(Path::new("/restored.unfinished")));
+}
+
+#[test]
+fn a_backup_that_cannot_be_read_is_refused_with_the_name_of_another() {
+    let (disk, _) = with_backup();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    let made = life.back_up().unwrap();
+    life.end();
+    disk.rot(&made.path.join("backup.json"), |bytes| bytes.truncate(100)).unwrap();
+    let error = restore_on(&disk).unwrap_err().to_string();
+    assert!(error.contains("the newest other one is /backups/backup-000001"), "{error}");
+}
+
+#[test]
+fn a_repaired_copy_of_a_damaged_backup_is_verified_and_restored() {
+    let (disk, whole) = with_backup();
+    let copy = Path::new(BACKUPS).join("backup-000001");
+    let paths: Vec<_> = disk.files(&copy).into_iter().map(|(path, _)| path).collect();
+    let is = |ending: &'static str| paths.iter().find(move |path| path.to_string_lossy().ends_with(ending)).unwrap();
+    for ending in [".rows", "store/names/00000001.log", ".journal", "/clock"] {
+        disk.rot(is(ending), |bytes| {
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+        })
+        .unwrap();
+    }
+    disk.remove_file(is("store/events/00000001.log")).unwrap();
+    assert!(restore_on(&disk).is_err());
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let repaired = repair(&host(&shared), &copy, false).unwrap();
+    assert!(repaired.after.unwrap().is_good());
+    let lost = repaired.before.faults().filter(|(_, part)| costs(part)).count();
+    assert!(3 < lost, "{:?}", repaired.before);
+    let (_, report) = verify_backup(&disk, &copy).unwrap();
+    assert!(report.is_good(), "{report:?}");
+    let again = repair(&host(&shared), &copy, false).unwrap();
+    assert!(again.before.is_good() && again.after.is_none());
+    restore_on(&disk).unwrap();
+    let served = served(&disk).unwrap();
+    assert!(!served.is_empty() && served.len() < whole.len());
 }

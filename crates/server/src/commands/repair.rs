@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backup::{Checked, DamagedPart, Repaired, costs};
+use backup::{Checked, DamagedPart, Repaired, UNLIKE, costs};
 use host::Host;
 use serde_json::{Value, json};
 
@@ -44,7 +44,11 @@ fn as_json(repaired: &Repaired) -> Value {
 fn text(repaired: &Repaired, dry_run: bool) -> String {
     let mut text = String::new();
     for (file, part) in repaired.before.faults() {
-        let state = if costs(part) { "not kept" } else { "made again" };
+        let state = match costs(part) {
+            true if part.what == UNLIKE && 0 < part.bytes => "kept as it is",
+            true => "not kept",
+            false => "made again",
+        };
         text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
     }
     text += &damage_text::cut_off_lines(&repaired.before);
