@@ -1,14 +1,16 @@
 """At a bound senders wait and nothing is dropped: little memory, a small journal, a full disk."""
 
 import os
+import socket
 import subprocess
 import threading
 import time
 
 import pytest
+import requests
 
 import wire
-from plumbago import QUIET, Plumbago, aligned_now, eventually, wait_until
+from plumbago import QUIET, Plumbago, aligned_now, eventually, run, wait_until
 
 
 class Flood:
@@ -145,3 +147,30 @@ def test_kill_9_on_a_full_disk_loses_no_served_point(small_disk, tmp_path):
     finally:
         if server.process is not None:
             server.kill()
+
+
+def test_idle_connections_keep_no_health_check_and_no_operator_out(make_server):
+    """Connections that are silent, between two requests, or in the middle of a head make room. One in a body does not."""
+    server = make_server(settings=QUIET + "[http]\nmax_connections = 40\n")
+    address = ("127.0.0.1", server.ports["http"])
+    busy = socket.create_connection(address)
+    busy.sendall(b"POST /ingest HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\nroom.a ")
+    idle = []
+    for number in range(200):
+        idle.append(socket.create_connection(address))
+        if number % 3 == 1:
+            idle[-1].sendall(b"GET /healthy HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        if number % 3 == 2:
+            idle[-1].sendall(b"GET /healthy HTTP/1.1\r\nHo")
+    time.sleep(1)
+    for path in ["/healthy", "/ready", "/metrics", "/admin/status"] * 3:
+        began = time.monotonic()
+        assert requests.get(server.url(path), timeout=10, headers={"Connection": "close"}).status_code == 200
+        assert time.monotonic() - began < 1.5, path
+    assert run("flush", "--http", f"127.0.0.1:{address[1]}").returncode == 0
+    assert server.logs().count("the longest idle ones are closed") == 1
+    assert server.counter("plumbago_http_connections") <= 40 and server.counter("plumbago_http_idle_closed_total") >= 160
+    busy.sendall(b"1 %d\n" % time.time())
+    assert b'"points":1' in busy.recv(4096), "a request under way is not cut off"
+    for connection in [busy, *idle]:
+        connection.close()

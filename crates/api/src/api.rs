@@ -243,6 +243,10 @@ impl Observer for Uncounted {
     fn accept_failed(&self) {
         self.0.accept_failed();
     }
+
+    fn made_room(&self) {
+        self.0.made_room();
+    }
 }
 
 /// Reports a request as cancelled when dropped before the answer.

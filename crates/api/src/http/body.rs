@@ -51,6 +51,36 @@ impl Body {
     }
 }
 
+/// A body that holds something until it is sent or dropped.
+pub(super) struct Holding<T> {
+    body: Body,
+    _held: T,
+}
+
+impl Body {
+    /// The same body, which drops `held` when it is sent or the client goes away.
+    pub(super) fn holding<T>(self, held: T) -> Holding<T> {
+        Holding { body: self, _held: held }
+    }
+}
+
+impl<T: Unpin> HttpBody for Holding<T> {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Body {
         Body(UnsyncBoxBody::new(Full::new(bytes).map_err(|never: Infallible| match never {})))

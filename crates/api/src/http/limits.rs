@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Limits of requests, connections and answers. Each names its setting and the status of a request beyond it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// `http.max_connections`: open connections. At the limit the server stops accepting, and clients wait in the
-    /// queue of the operating system.
+    /// `http.max_connections`: open connections. At the limit the longest idle one is closed for a new client. Where all
+    /// have a request under way, clients wait in the queue of the operating system.
     pub connections: usize,
     /// `http.max_header_bytes`: approximate bytes of a request line and its headers; one read may be twice as long.
     /// Beyond: 431.

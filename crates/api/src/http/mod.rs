@@ -8,6 +8,7 @@ mod chunks;
 mod extension;
 mod failure_log;
 mod gzip;
+mod idle;
 mod limits;
 mod observation;
 mod parameters;

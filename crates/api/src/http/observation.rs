@@ -31,6 +31,9 @@ pub trait Observer: Send + Sync + 'static {
     /// A connection could not be accepted.
     fn accept_failed(&self) {}
 
+    /// An idle connection was closed to make room for a new client.
+    fn made_room(&self) {}
+
     /// A graphite-web in front of this server received an empty list where other clients receive a rejection. A
     /// rejection would make it skip this server for a minute, for all its users.
     fn withheld(&self, path: &'static str) {

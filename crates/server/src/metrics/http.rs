@@ -18,6 +18,7 @@ pub(super) struct HttpMetrics {
     points: IntCounter,
     open: IntGauge,
     accept_failures: AtomicU64,
+    made_room: IntCounter,
 }
 
 impl HttpMetrics {
@@ -28,6 +29,7 @@ impl HttpMetrics {
         let seconds = "Time from a request to the beginning of its answer, by kind.";
         let cancelled = "HTTP requests whose client went away, by kind.";
         let withheld = "Empty lists sent to a graphite-web in place of an error, by kind; the log says why.";
+        let made_room = "Idle HTTP connections closed for new clients, because http.max_connections were open.";
         let seconds = HistogramOpts::new("plumbago_http_request_seconds", seconds).buckets(REQUEST_BUCKETS.to_vec());
         let metrics = HttpMetrics {
             requests: counters("plumbago_http_requests_total", requests, &["path", "status"])?,
@@ -38,8 +40,9 @@ impl HttpMetrics {
             points: IntCounter::new("plumbago_http_points_total", "Points read for HTTP requests.")?,
             open: IntGauge::new("plumbago_http_connections", "Open HTTP connections.")?,
             accept_failures: AtomicU64::new(0),
+            made_room: IntCounter::new("plumbago_http_idle_closed_total", made_room)?,
         };
-        let all: [Box<dyn Collector>; 7] = [
+        let all: [Box<dyn Collector>; 8] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.request_seconds.clone()),
             Box::new(metrics.cancelled.clone()),
@@ -47,6 +50,7 @@ impl HttpMetrics {
             Box::new(metrics.series.clone()),
             Box::new(metrics.points.clone()),
             Box::new(metrics.open.clone()),
+            Box::new(metrics.made_room.clone()),
         ];
         for collector in all {
             registry.register(collector)?;
@@ -73,6 +77,10 @@ impl HttpMetrics {
 
     pub(super) fn accept_failed(&self) {
         self.accept_failures.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn made_room(&self) {
+        self.made_room.inc();
     }
 
     pub(super) fn answered(&self, answered: &Answered) {

@@ -260,4 +260,8 @@ impl Observer for Metrics {
     fn accept_failed(&self) {
         self.http.accept_failed();
     }
+
+    fn made_room(&self) {
+        self.http.made_room();
+    }
 }

@@ -294,7 +294,8 @@ settings! {
 
     /// Limits of HTTP clients.
     http: Http {
-        /// Concurrent connections. Further ones wait in the system's queue.
+        /// Concurrent connections. For a further one the longest idle one is closed; while all have a request under way, it waits
+        /// in the system's queue.
         max_connections: usize = "4096";
         /// Size limit of a request line and its headers; a longer one gets status 431.
         max_header_bytes: Bytes = "64KiB";

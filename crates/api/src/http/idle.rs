@@ -1,0 +1,117 @@
+//! Open connections without a request under way. At the limit the longest idle one makes room for a new client.
+//!
+//! Idle connections of pools would otherwise keep health checks and operators out for as long as the idle timeout.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::{sync::Notify, time::Instant};
+
+/// A client that has just connected, or has read an answer, may be about to send.
+const SHORTEST_IDLE: Duration = Duration::from_millis(300);
+
+/// The open connections of a listener.
+#[derive(Default)]
+pub(super) struct OpenConnections {
+    next: Mutex<u64>,
+    // A scan at the limit costs microseconds; it happens only there.
+    open: Mutex<HashMap<u64, Arc<Idleness>>>,
+}
+
+/// Whether a connection is idle.
+pub(super) struct Idleness {
+    // None while a request is under way.
+    since: Mutex<Option<Instant>>,
+    leave: Notify,
+}
+
+/// A connection in the list, until it is dropped.
+pub(super) struct Listed {
+    all: Arc<OpenConnections>,
+    number: u64,
+    pub idleness: Arc<Idleness>,
+}
+
+impl OpenConnections {
+    /// Adds a connection, which is idle until its first request.
+    pub fn add(self: &Arc<Self>) -> Listed {
+        let idleness =
+            Arc::new(Idleness { since: Mutex::new(Some(tokio::time::Instant::now())), leave: Notify::new() });
+        let mut next = self.next.lock();
+        *next += 1;
+        self.open.lock().insert(*next, idleness.clone());
+        Listed { all: self.clone(), number: *next, idleness }
+    }
+
+    /// Asks the longest idle connection to close; false if none has been idle for long enough.
+    pub fn close_longest_idle(&self) -> bool {
+        let mut open = self.open.lock();
+        let idle = open.iter().filter_map(|(&number, connection)| Some(((*connection.since.lock())?, number)));
+        let Some((since, number)) = idle.min() else { return false };
+        if since.elapsed() < SHORTEST_IDLE {
+            return false;
+        }
+        // Out of the list, so that another one is next.
+        if let Some(connection) = open.remove(&number) {
+            connection.leave.notify_one();
+        }
+        true
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.all.open.lock().remove(&self.number);
+    }
+}
+
+impl Idleness {
+    /// Resolves when the connection is to close.
+    pub async fn asked_to_leave(&self) {
+        self.leave.notified().await;
+    }
+
+    /// Whether no request is under way.
+    pub fn is_idle(&self) -> bool {
+        self.since.lock().is_some()
+    }
+
+    /// A request is under way until the result is dropped.
+    pub fn busy(self: &Arc<Self>) -> Busy {
+        *self.since.lock() = None;
+        Busy(self.clone())
+    }
+}
+
+/// A request under way. It is dropped with the body of its answer, or when its client goes away.
+pub(super) struct Busy(Arc<Idleness>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        *self.0.since.lock() = Some(tokio::time::Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_idle_connection_without_a_request_is_closed() {
+        let open = Arc::new(OpenConnections::default());
+        let all: Vec<Listed> = (0..4).map(|_| open.add()).collect();
+        assert!(!open.close_longest_idle(), "all are new");
+        let long_ago = |seconds| tokio::time::Instant::now().checked_sub(Duration::from_secs(seconds));
+        for (listed, seconds) in all.iter().zip([9, 7, 8]) {
+            *listed.idleness.since.lock() = long_ago(seconds);
+        }
+        let busy = all[0].idleness.busy();
+        assert!(open.close_longest_idle() && open.close_longest_idle());
+        assert!(!open.close_longest_idle(), "one is busy, one is new");
+        drop(busy);
+        assert!(all[0].idleness.is_idle() && !open.close_longest_idle(), "it has just become idle");
+        assert_eq!(open.open.lock().len(), 2);
+        drop(all);
+        assert!(open.open.lock().is_empty());
+    }
+}
