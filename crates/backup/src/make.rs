@@ -139,11 +139,17 @@ impl Making<'_> {
         let manifest = Manifest::new(self.moment.at, self.moment.store, Vec::new());
         let damaged_before = self.before.unreadable.clone();
         let mut made = Made { path, manifest, linked: 0, copied_bytes: 0, damaged: Vec::new(), damaged_before };
-        for file in below(disk, stage).map_err(BackupError::io("reading", stage))? {
-            match self.add(&file, &mut made) {
+        let staged = below(disk, stage).map_err(BackupError::io("reading", stage))?;
+        for file in &staged {
+            match self.add(file, &mut made) {
                 Ok(added) => made.manifest.files.push(added),
-                Err(error) => self.leave_out(&file, error, &mut made)?,
+                Err(error) => self.leave_out(file, error, &mut made)?,
             }
+        }
+        let staged: BTreeSet<PathBuf> = staged.into_iter().collect();
+        for path in self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path)) {
+            let faults = vec![DamagedPart::of_file("file of rows", 0, "it is missing")];
+            made.damaged.push(Checked { path, bytes: 0, records: 0, cut_off: 0, faults });
         }
         let seal = || {
             // Before the manifest: where it is, everything that it names is.

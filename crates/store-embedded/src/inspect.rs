@@ -41,7 +41,7 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Option<(MetricId, MetricId)>
             noted = noted.max(names::next_of(kind, payload).0);
         });
     }
-    (noted < stored).then_some((MetricId(noted), MetricId(stored - 1)))
+    (noted < stored).then(|| (MetricId(noted), MetricId(stored - 1)))
 }
 
 /// Files of `names/` or `events/` that others name and that are not there, with the bytes that they had. `store` is that of

@@ -284,6 +284,19 @@ fn a_backup_of_a_damaged_folder_says_so_and_has_the_rest() {
 }
 
 #[test]
+fn a_file_of_rows_that_went_away_is_named_and_the_rest_is_in_the_backup() {
+    let (disk, _) = filled(&new_disk());
+    let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
+    let path = life.file_of_rows();
+    disk.remove_file(&Path::new(DATA).join(&path)).unwrap();
+    let made = life.back_up().unwrap();
+    assert_eq!(made.damaged.iter().map(|file| &file.path).collect::<Vec<_>>(), [&path]);
+    let (_, report) = verify_backup(&disk, &made.path).unwrap();
+    assert!(report.faults().all(|(file, _)| file.path == path) && !report.is_good(), "{report:?}");
+    life.end();
+}
+
+#[test]
 fn a_file_of_rows_that_the_disk_cannot_read_is_left_out_of_a_backup_and_named() {
     let (disk, _) = filled(&new_disk());
     let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();

@@ -236,3 +236,14 @@ fn a_log_that_a_later_file_says_was_longer_is_damaged() {
     assert!(report.faults().any(|(_, part)| part.what == "event"), "{report:?}");
     assert!(repair_on(&disk).unwrap().after.unwrap().is_good());
 }
+
+#[test]
+fn a_folder_without_rows_is_good() {
+    let disk = new_disk();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    life.send(points("only.journal", 1, 0..1));
+    life.end();
+    let report = verify(&disk.kill(), Path::new(DATA)).unwrap();
+    assert!(report.is_good(), "{report:?}");
+}
