@@ -327,3 +327,23 @@ def test_the_printed_settings_are_a_valid_file(tmp_path):
     path = tmp_path / "all.toml"
     path.write_text(done.stdout)
     assert run("check-config", "--config", path).returncode == 0
+
+
+def test_a_variable_without_effect_and_a_new_data_folder_are_reported(make_server):
+    server = make_server(environment={"PLUMBAGO_DATA": "/nowhere", "PLUMBAGO_SERVICE_HOST": "10.0.0.1"})
+    log = server.logs()
+    assert "PLUMBAGO_DATA is not a setting and has no effect; the nearest setting is PLUMBAGO_DATA_DIR" in log
+    assert "PLUMBAGO_SERVICE_HOST" not in log
+    assert "making a new, empty one" in log and str(server.data) in log and "next above or below" not in log
+    checked = run("check-config", env={**os.environ, "PLUMBAGO_DATA": "/nowhere"})
+    assert checked.returncode == 0 and "warning: the variable PLUMBAGO_DATA is not a setting" in checked.stdout
+    server.stop()
+    server.start()
+    assert "making a new" not in server.logs()
+    server.stop()
+    # The folder above the right one, and one below it.
+    for wrong in [server.folder, server.data / "below"]:
+        server.data = wrong
+        server.start()
+        assert "making a new" in server.logs() and "next above or below another data folder" in server.logs()
+        server.stop()

@@ -38,8 +38,17 @@ pub fn load_listing_problems(
         }
         None => None,
     };
+    Ok(settings::load(&Sources { file, environment: environment(), options: overrides }))
+}
+
+/// Warnings about variables that look like settings and have no effect.
+pub fn warnings() -> Vec<String> {
+    settings::ignored_variables(&environment())
+}
+
+fn environment() -> Vec<(String, String)> {
     // A variable that is not UTF-8 is not one of ours.
-    let environment =
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Ok(settings::load(&Sources { file, environment: environment.collect(), options: overrides }))
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }

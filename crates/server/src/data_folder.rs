@@ -24,6 +24,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
             "cannot take the rights of others on the data folder; other users of this machine may read points in it");
     }
     let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
+    let is_new = !has_store(&*host.disk, data);
     // Before anything is changed: opening the store completes what a crash left.
     backup::may_start(&*host.disk, data)?;
     let options = EmbeddedOptions {
@@ -34,9 +35,35 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         data: Some(data.clone()),
         ..EmbeddedOptions::default()
     };
+    if is_new {
+        report_new(&*host.disk, data);
+    }
     let driver = EmbeddedDriver::open(&data.join("store"), options)?;
     backup::remove_stage(&*host.disk, data);
     Ok(Arc::new(driver))
+}
+
+fn has_store(disk: &dyn Disk, data: &Path) -> bool {
+    disk.exists(&data.join("store")) || disk.exists(&data.join("journal"))
+}
+
+/// Says that a folder has no store yet: a disk may not be mounted, or a path may be wrong by a level.
+fn report_new(disk: &dyn Disk, data: &Path) {
+    let place = disk.canonicalize(data).unwrap_or_else(|_| data.to_owned());
+    let found = disk.read_dir(data).unwrap_or_default();
+    tracing::info!(data = %place.display(), other_files = found.len(),
+        "the data folder has no store; making a new, empty one there. If points should be there, stop the program: the disk is \
+         not mounted, or data.dir names another folder");
+    let below = found.iter().filter(|entry| entry.is_dir).map(|entry| entry.path.clone());
+    let near = place.parent().into_iter().map(Path::to_owned).chain(below).find(|near| is_data_folder(disk, near));
+    if let Some(near) = near {
+        tracing::warn!(data = %place.display(), other = %near.display(),
+            "the new data folder is next above or below another data folder; data.dir may name the wrong one");
+    }
+}
+
+fn is_data_folder(disk: &dyn Disk, folder: &Path) -> bool {
+    disk.exists(&folder.join("store/spec"))
 }
 
 /// The judging time, from the mark in the folder.

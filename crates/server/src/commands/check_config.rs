@@ -9,6 +9,7 @@ use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, exposure, outp
 /// Prints every problem; fails if there is any.
 pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Result<ExitCode> {
     let mut problems = Vec::new();
+    config::warnings().iter().for_each(|warning| print(&format!("warning: {warning}\n")));
     let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), &**disk)? {
         Ok(settings) => {
             problems.extend(exposure::check(&settings).err());

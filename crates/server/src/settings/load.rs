@@ -6,6 +6,9 @@ use toml::de::{DeTable, DeValue};
 
 use super::table::{Definition, Settings, definitions, sections};
 
+/// Variables of ours that are not settings.
+const OTHER_VARIABLES: [&str; 2] = ["PLUMBAGO_CONFIG", "PLUMBAGO_TOKEN"];
+
 /// Something wrong with a setting, and where it was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
@@ -130,6 +133,38 @@ fn load_variable(settings: &mut Settings, variable: &str, text: &str, problems: 
     }
 }
 
+/// Variables that look like settings and are none. A warning each: Kubernetes sets variables for services of our name.
+pub fn ignored_variables(environment: &[(String, String)]) -> Vec<String> {
+    let mut warnings: Vec<String> = environment.iter().filter_map(|(name, _)| ignored_variable(name)).collect();
+    warnings.sort();
+    warnings
+}
+
+fn ignored_variable(variable: &str) -> Option<String> {
+    let rest = variable.strip_prefix("PLUMBAGO_")?;
+    let is_known = OTHER_VARIABLES.contains(&variable) || definitions().any(|known| known.variable() == variable);
+    if is_known || is_of_kubernetes(variable) {
+        return None;
+    }
+    // PLUMBAGO_DATA is for --data, which is data.dir; PLUMBAGO_CONF_DIR for rules.conf_dir.
+    let of_section = |known: &&Definition| known.section.eq_ignore_ascii_case(rest) && known.key == "dir";
+    let named = definitions().find(of_section);
+    let named = named.or_else(|| definitions().find(|known| known.key.eq_ignore_ascii_case(rest)));
+    let near = named.map_or_else(|| nearest(variable, definitions().map(Definition::variable)), Definition::variable);
+    Some(format!("the variable {variable} is not a setting and has no effect; the nearest setting is {near}"))
+}
+
+/// PLUMBAGO_SERVICE_HOST, PLUMBAGO_PORT_2003_TCP_ADDR and so on, also for a service plumbago-NAME.
+fn is_of_kubernetes(variable: &str) -> bool {
+    let of_port = |rest: &str| {
+        rest.is_empty()
+            || rest.strip_prefix('_').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()))
+    };
+    variable.contains("_SERVICE_HOST")
+        || variable.contains("_SERVICE_PORT")
+        || variable.match_indices("_PORT").any(|(at, port)| of_port(&variable[at + port.len()..]))
+}
+
 fn find(section: &str, key: &str) -> Option<&'static Definition> {
     definitions().find(|known| known.section == section && known.key == key)
 }
@@ -238,6 +273,30 @@ mod tests {
     fn an_unknown_variable_of_a_section_is_rejected() {
         let problems = from_variable("PLUMBAGO_LISTEN_LINES", "x").unwrap_err();
         assert_eq!(problems, ["PLUMBAGO_LISTEN_LINES: is not a setting; the nearest is PLUMBAGO_LISTEN_LINE"]);
+    }
+
+    #[test]
+    fn a_variable_without_effect_is_reported_with_the_nearest_setting() {
+        let warnings = |names: &[&str]| {
+            let environment: Vec<_> = names.iter().map(|name| ((*name).to_owned(), "x".to_owned())).collect();
+            ignored_variables(&environment)
+        };
+        let near = |variable, setting| {
+            format!("the variable {variable} is not a setting and has no effect; the nearest setting is {setting}")
+        };
+        assert_eq!(
+            warnings(&["PLUMBAGO_DATA", "PLUMBAGO_CONF_DIR", "PLUMBAGO_LINE", "PATH"]),
+            [
+                near("PLUMBAGO_CONF_DIR", "PLUMBAGO_RULES_CONF_DIR"),
+                near("PLUMBAGO_DATA", "PLUMBAGO_DATA_DIR"),
+                near("PLUMBAGO_LINE", "PLUMBAGO_LISTEN_LINE"),
+            ]
+        );
+        let ours =
+            ["PLUMBAGO_CONFIG", "PLUMBAGO_TOKEN", "PLUMBAGO_LISTEN_LINE", "PLUMBAGO_SERVICE_HOST", "PLUMBAGO_PORT"];
+        assert_eq!(warnings(&ours), [""; 0]);
+        let services = ["PLUMBAGO_PORT_2003_TCP_ADDR", "PLUMBAGO_DEV_SERVICE_PORT_HTTP", "PLUMBAGO_DEV_PORT_8080_TCP"];
+        assert_eq!(warnings(&services), [""; 0]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod table;
 pub use cluster_kinds::Hosts;
 pub use idle_after::IdleAfter;
 pub use kinds::{Address, Fsync, Kind, LogFormat, Reserve};
-pub use load::{Overrides, Problem, Sources, load};
+pub use load::{Overrides, Problem, Sources, ignored_variables, load};
 pub use show::{documented_toml, markdown};
 #[cfg(test)]
 pub use table::definitions;
