@@ -1,7 +1,7 @@
 //! A backup made of one moment that is staged as links.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     path::{Path, PathBuf},
 };
 
