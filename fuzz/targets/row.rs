@@ -35,6 +35,13 @@ fn encode(input: &[u8]) {
         let [kind, first_high, first_low, numbers @ ..] = piece else { break };
         let first = usize::from(u16::from_be_bytes([*first_high, *first_low])) % (MAX_SLOTS - 200);
         let values: Vec<f64> = match kind % 4 {
+            // Near decimals: two bytes of the integer, and a distance.
+            1 if kind & 0x80 != 0 => numbers
+                .chunks_exact(3)
+                .map(|n| f64::from(i16::from_be_bytes([n[0], n[1]])) / 100.0)
+                .zip(numbers.chunks_exact(3).map(|n| i64::from(n[2] as i8)))
+                .map(|(decimal, distance)| f64::from_bits((decimal.to_bits() as i64).wrapping_add(distance) as u64))
+                .collect(),
             0 => numbers.iter().map(|&n| if n == 255 { f64::NAN } else { f64::from(n) }).collect(),
             1 => numbers.iter().map(|&n| f64::from(n as i8) / 100.0).collect(),
             2 => numbers.chunks_exact(2).map(|n| f64::from(u16::from_be_bytes([n[0], n[1]])) * 1e7 / 7.0).collect(),

@@ -26,6 +26,7 @@ mod segment;
 
 mod floats;
 mod ints;
+mod near;
 mod presence;
 
 mod bits;
@@ -35,8 +36,9 @@ mod pco_chunk;
 pub use row::Codec;
 pub use segment::{MAX_SLOTS, Segment, Segments, segments};
 
-/// The version of the bytes. A store writes it into its spec and refuses to open another.
-pub const VERSION: u32 = 1;
+/// The version of the bytes that are written. A store writes it into its spec and refuses to open a later one. Version 1
+/// has no class of values near decimals, and is read.
+pub const VERSION: u32 = 2;
 
 /// Bytes that no encoder wrote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -7,9 +7,11 @@ use crate::{
     bytes::{Reader, put_varint},
     floats,
     ints::{self, Ints},
+    near::{self, at_distance},
     presence::{self, Presence},
     segment::{
-        COUNTED, DECIMALS, Exceptions, FLOATS, LONG_SCALE, MAX_SLOTS, Parsed, SCALE_SHIFT, Values, WITH_EXCEPTIONS,
+        COUNTED, DECIMALS, Exceptions, FLOATS, LONG_SCALE, MAX_SLOTS, NEAR, Parsed, SCALE_SHIFT, Values,
+        WITH_EXCEPTIONS,
     },
 };
 
@@ -18,6 +20,7 @@ use crate::{
 pub struct Codec {
     values: Vec<f64>,
     integers: Vec<i64>,
+    distances: Vec<i64>,
     exceptions: Vec<u32>,
     runs: Vec<u32>,
     ints: ints::Scratch,
@@ -56,29 +59,8 @@ impl Codec {
             &self.values
         };
 
-        let scale = floats::scale(present, &mut self.integers, &mut self.exceptions);
-        let class = match scale {
-            Some(scale) => {
-                if scale >= LONG_SCALE {
-                    row.push(scale);
-                }
-                ints::encode(&self.integers, &mut self.ints, row);
-                if self.exceptions.is_empty() { DECIMALS } else { WITH_EXCEPTIONS }
-            }
-            None => {
-                floats::encode(present, row);
-                FLOATS
-            }
-        };
-        if class == WITH_EXCEPTIONS {
-            put_varint(row, self.exceptions.len() as u64);
-            let mut before = 0;
-            for &i in &self.exceptions {
-                put_varint(row, u64::from(i - before));
-                row.extend_from_slice(&present[i as usize].to_le_bytes());
-                before = i;
-            }
-        }
+        let (class, scale) =
+            encode_values(present, &mut self.integers, &mut self.distances, &mut self.exceptions, &mut self.ints, row);
         let counted = if counts.is_empty() {
             0
         } else {
@@ -88,7 +70,7 @@ impl Codec {
             ints::encode(&self.integers, &mut self.ints, row);
             COUNTED
         };
-        row[head] = form | counted | class | scale.unwrap_or(0).min(LONG_SCALE) << SCALE_SHIFT;
+        row[head] = form | counted | class | scale.min(LONG_SCALE) << SCALE_SHIFT;
     }
 
     /// Decodes the offsets `slots` of a row: writes the value of offset `slots.start + i` to `values[i]` and its count to
@@ -124,8 +106,10 @@ impl Codec {
         values: &mut [f64],
         counts: &mut [u32],
     ) -> Result<bool, Damaged> {
-        if let (Presence::Dense, Values::Decimals { power, ints, exceptions }) = (segment.presence, segment.values) {
-            decode_dense(segment, power, ints, exceptions, slots, values)?;
+        if let (Presence::Dense, Values::Decimals { power, ints, distances, exceptions }) =
+            (segment.presence, segment.values)
+        {
+            decode_dense(segment, power, (ints, distances), exceptions, slots, values)?;
         } else if !self.decode_values(segment, slots, values)? {
             return Ok(false);
         }
@@ -145,11 +129,16 @@ impl Codec {
         self.values.clear();
         self.values.resize(segment.present, 0.0);
         match segment.values {
-            Values::Decimals { power, ints, exceptions } => {
+            Values::Decimals { power, ints, distances, exceptions } => {
                 let decoded = &mut self.values;
                 ints.decode(segment.present, |from, batch| {
                     unscale(batch, power, &mut decoded[from..from + batch.len()]);
                 })?;
+                if let Some(distances) = distances {
+                    distances.decode(segment.present, |from, batch| {
+                        move_by(batch, &mut decoded[from..from + batch.len()]);
+                    })?;
+                }
                 exceptions.for_each(|index, value| {
                     if let Some(out) = decoded.get_mut(index) {
                         *out = value;
@@ -197,21 +186,65 @@ impl Codec {
     }
 }
 
+/// Appends the values of a segment in the first class that fits them. Returns class and scale.
+fn encode_values(
+    values: &[f64],
+    integers: &mut Vec<i64>,
+    distances: &mut Vec<i64>,
+    exceptions: &mut Vec<u32>,
+    ints: &mut ints::Scratch,
+    row: &mut Vec<u8>,
+) -> (u8, u8) {
+    let (class, scale) = if let Some(scale) = floats::scale(values, integers, exceptions) {
+        (if exceptions.is_empty() { DECIMALS } else { WITH_EXCEPTIONS }, scale)
+    } else if let Some(scale) = near::split(values, integers, distances, exceptions) {
+        (NEAR, scale)
+    } else {
+        floats::encode(values, row);
+        return (FLOATS, 0);
+    };
+    if scale >= LONG_SCALE {
+        row.push(scale);
+    }
+    ints::encode(integers, ints, row);
+    if class == NEAR {
+        ints::encode(distances, ints, row);
+    }
+    if class != DECIMALS {
+        put_varint(row, exceptions.len() as u64);
+        let mut before = 0;
+        for &i in exceptions.iter() {
+            put_varint(row, u64::from(i - before));
+            row.extend_from_slice(&values[i as usize].to_le_bytes());
+            before = i;
+        }
+    }
+    (class, scale)
+}
+
 /// The path of nearly every row: no copy between the integers and the destination.
 #[inline]
 fn decode_dense(
     segment: &Parsed<'_>,
     power: f64,
-    ints: Ints<'_>,
+    (ints, distances): (Ints<'_>, Option<Ints<'_>>),
     exceptions: Exceptions<'_>,
     slots: &Range<usize>,
     values: &mut [f64],
 ) -> Result<(), Damaged> {
-    ints.decode(slots.end - segment.first, |from, batch| {
+    let end = slots.end - segment.first;
+    ints.decode(end, |from, batch| {
         if let Some((batch, out)) = overlap(segment.first + from, batch, slots, values) {
             unscale(batch, power, out);
         }
     })?;
+    if let Some(distances) = distances {
+        distances.decode(end, |from, batch| {
+            if let Some((batch, out)) = overlap(segment.first + from, batch, slots, values) {
+                move_by(batch, out);
+            }
+        })?;
+    }
     exceptions.for_each(|index, value| {
         if let Some(out) = (segment.first + index).checked_sub(slots.start).and_then(|i| values.get_mut(i)) {
             *out = value;
@@ -226,6 +259,11 @@ fn unscale(integers: &[i64], power: f64, out: &mut [f64]) {
     } else {
         out.iter_mut().zip(integers).for_each(|(out, &integer)| *out = integer as f64 / power);
     }
+}
+
+#[inline]
+fn move_by(distances: &[i64], out: &mut [f64]) {
+    out.iter_mut().zip(distances).for_each(|(out, &distance)| *out = at_distance(*out, distance));
 }
 
 /// The part of `batch`, from offset `first` on, that is in `slots`, and its destination.

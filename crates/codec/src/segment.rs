@@ -18,6 +18,8 @@ pub(crate) const COUNTED: u8 = 1 << 2;
 pub(crate) const DECIMALS: u8 = 0 << 3;
 pub(crate) const WITH_EXCEPTIONS: u8 = 1 << 3;
 pub(crate) const FLOATS: u8 = 2 << 3;
+/// Near decimals: distances behind the integers, then exceptions.
+pub(crate) const NEAR: u8 = 3 << 3;
 pub(crate) const CLASS: u8 = 3 << 3;
 pub(crate) const SCALE_SHIFT: u8 = 5;
 /// A scale of seven or more has a byte of its own.
@@ -73,7 +75,13 @@ pub(crate) struct Parsed<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Values<'a> {
-    Decimals { power: f64, ints: Ints<'a>, exceptions: Exceptions<'a> },
+    /// Integers divided by a power of ten; with distances, the double so many units in the last place away.
+    Decimals {
+        power: f64,
+        ints: Ints<'a>,
+        distances: Option<Ints<'a>>,
+        exceptions: Exceptions<'a>,
+    },
     Floats(Floats<'a>),
 }
 
@@ -91,17 +99,17 @@ impl<'a> Parsed<'a> {
         if present == 0 {
             return Err(Damaged::new("a segment holds no value"));
         }
-        let values = match head & CLASS {
-            FLOATS => Values::Floats(Floats::parse(present, reader)?),
-            class @ (DECIMALS | WITH_EXCEPTIONS) => {
-                let scale = head >> SCALE_SHIFT;
-                let scale = if scale == LONG_SCALE { reader.byte()? } else { scale };
-                let power = floats::power(scale).ok_or_else(|| Damaged(format!("unknown scale {scale}")))?;
-                let ints = Ints::parse(present, reader)?;
-                let exceptions = if class == WITH_EXCEPTIONS { Exceptions::parse(reader)? } else { Exceptions::NONE };
-                Values::Decimals { power, ints, exceptions }
-            }
-            _ => return Err(Damaged(format!("unknown class of values in head {head:#04x}"))),
+        let class = head & CLASS;
+        let values = if class == FLOATS {
+            Values::Floats(Floats::parse(present, reader)?)
+        } else {
+            let scale = head >> SCALE_SHIFT;
+            let scale = if scale == LONG_SCALE { reader.byte()? } else { scale };
+            let power = floats::power(scale).ok_or_else(|| Damaged(format!("unknown scale {scale}")))?;
+            let ints = Ints::parse(present, reader)?;
+            let distances = if class == NEAR { Some(Ints::parse(present, reader)?) } else { None };
+            let exceptions = if class == DECIMALS { Exceptions::NONE } else { Exceptions::parse(reader)? };
+            Values::Decimals { power, ints, distances, exceptions }
         };
         let counts = if head & COUNTED != 0 { Some(Ints::parse(present, reader)?) } else { None };
         Ok(Parsed { first, len, present, presence, values, counts })

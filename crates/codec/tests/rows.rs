@@ -7,7 +7,7 @@ fn seeded() -> SeededRandom {
     SeededRandom::new(SeededRandom::test_seed(0x5EED))
 }
 
-const KINDS: usize = 14;
+const KINDS: usize = 19;
 
 /// Values of one of the usual kinds of metrics, or of an unusual one.
 fn values(random: &SeededRandom, kind: usize, len: usize) -> Vec<f64> {
@@ -44,9 +44,27 @@ fn values(random: &SeededRandom, kind: usize, len: usize) -> Vec<f64> {
             level += random.index(1_000_000_000) as f64;
             level
         }
-        _ => f64::from(random.index(1 << 20) as u32) / 1024.0,
+        13 => f64::from(random.index(1 << 20) as u32) / 1024.0,
+        14 => sum_of_decimals(random),
+        15 if random.index(20) == 0 => f64::from_bits(random.bits()),
+        15 => -sum_of_decimals(random),
+        // Off by so much that some are near decimals and some are not.
+        16 => off_by(random.index(9) as f64 / 10.0, random.index(1100) as i64 - 550),
+        17 => off_by(random.index(3) as f64 - 1.0, random.index(20) as i64 - 10),
+        // Where products and sums round, and beyond.
+        _ => off_by((1_u64 << (44 + random.index(12))) as f64 / 1000.0, random.index(5) as i64 - 2),
     };
     (0..len).map(|_| value(random)).collect()
+}
+
+/// The sum of a few decimals, as an aggregation makes it.
+fn sum_of_decimals(random: &SeededRandom) -> f64 {
+    (0..random.index(60) + 2).map(|_| random.index(100_000) as f64 / 100.0).sum()
+}
+
+/// The double so many units in the last place away.
+fn off_by(value: f64, units: i64) -> f64 {
+    f64::from_bits((value.to_bits() as i64).wrapping_add(units) as u64)
 }
 
 /// Makes slots absent: none, some, most, or in stretches.
@@ -147,6 +165,51 @@ fn few_values_take_few_bytes() {
     check(&[12.34, 12.40, 12.29], 9);
     check(&[100_000.0, 100_060.0, 100_125.0], 12);
     check(&[1.0 / 3.0; 3], 14);
+    check(&[0.1 + 0.2, 1.1 + 2.2, 0.7 + 0.1], 15);
+}
+
+#[test]
+fn each_bit_pattern_survives_also_among_decimals_and_sums_of_decimals() {
+    let mut unusual = vec![-0.0, 0.0, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, f64::EPSILON];
+    // Every exponent with a few fractions: subnormals, and integers that no longer are exact.
+    for exponent in 0..0x7ff_u64 {
+        for fraction in [0, 1, 511, 513, (1 << 52) - 1, 0x5_5555_5555_5555] {
+            let value = f64::from_bits(exponent << 52 | fraction);
+            unusual.extend([value, -value]);
+        }
+    }
+    let (random, mut codec) = (seeded(), Codec::new());
+    for (i, &value) in unusual.iter().enumerate() {
+        // One alone, one of three and one of forty: the only value, a float, an exception.
+        for (kind, len) in [(0, 1), (14, 3), (0, 40), (14, 40), (6, 40)] {
+            let mut values = values(&random, kind, len);
+            values[i % len] = value;
+            let (mut row, mut decoded) = (Vec::new(), vec![f64::NAN; len]);
+            codec.encode(0, &values, &[], &mut row);
+            codec.decode(&row, 0..len, &mut decoded, &mut []).unwrap();
+            assert!(same(&decoded, &values), "{value:e} in {values:?}");
+        }
+    }
+    // Whatever its payload, a NaN is an absent slot.
+    for nan in [0x7ff0_0000_0000_0001, 0x7ff8_dead_beef_0000, u64::MAX] {
+        let (mut row, mut decoded) = (Vec::new(), [1.5; 3]);
+        codec.encode(0, &[0.1 + 0.2, f64::from_bits(nan), 1.1 + 2.2], &[], &mut row);
+        codec.decode(&row, 0..3, &mut decoded, &mut []).unwrap();
+        assert_eq!(decoded, [0.1 + 0.2, 1.5, 1.1 + 2.2]);
+    }
+}
+
+#[test]
+fn rows_of_version_1_have_sums_of_decimals_as_doubles_and_are_read() {
+    let sums: [f64; 3] = [0.1 + 0.2, 1.1 + 2.2, 0.7 + 0.1];
+    // Floats, offset 5, three slots, one double each.
+    let mut row = vec![0x10, 5, 3, 1];
+    sums.iter().for_each(|sum| row.extend_from_slice(&sum.to_le_bytes()));
+    Codec::new().encode(8, &sums, &[], &mut row);
+    assert_eq!(row[28] >> 3 & 3, 3, "version 2 has them near decimals");
+    let mut decoded = [0.0; 6];
+    assert_eq!(Codec::new().decode(&row, 5..11, &mut decoded, &mut []), Ok(true));
+    assert!(same(&decoded, &[sums, sums].concat()));
 }
 
 #[test]

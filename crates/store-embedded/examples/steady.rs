@@ -5,6 +5,7 @@
 //! in each flush, which are 20 seconds apart.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -84,7 +85,13 @@ async fn measure(load: &Load) {
         of_disk += if flush >= load.flushes / 2 { bytes as f64 / points } else { 0.0 };
         files += driver.status().most_files as f64;
         if std::env::var("VERBOSE").is_ok() {
-            println!("{flush}: {:.3} B/pt, {} files, {took:.1} ms", bytes as f64 / points, driver.status().most_files);
+            let tables = bytes_of_tables(&driver);
+            let tables: Vec<f64> = tables.values().map(|bytes| (*bytes as f64 / points * 1e3).round() / 1e3).collect();
+            println!(
+                "{flush}: {:.3} B/pt, {tables:?}, {} files, {took:.1} ms",
+                bytes as f64 / points,
+                driver.status().most_files
+            );
         }
     }
     let points = f64::from(load.metrics) * f64::from(load.flushes * load.slots);
@@ -94,6 +101,11 @@ async fn measure(load: &Load) {
     driver.settle().expect("a merge");
     let settling = cpu_seconds() - before;
     let settled: u64 = driver.files().iter().map(|file| file.bytes).sum();
+    if std::env::var("VERBOSE").is_ok() {
+        for (table, bytes) in bytes_of_tables(&driver) {
+            println!("{table} settled: {:.3} B/pt", bytes as f64 / points);
+        }
+    }
     println!(
         "{:>6}, {} stages: {:.3} B/point in the second half, {:.3} settled; CPU ns/point: {:.0} written, {:.0} merged, {:.0} settled; \
          {:.1} files, {} merges of {:.1} MiB in all; 1000 x 1440: {:.1} ms, at most {slowest:.1}, {:.1} ms of CPU",
@@ -110,6 +122,15 @@ async fn measure(load: &Load) {
         latency / flushes,
         reading * 1e3 / flushes,
     );
+}
+
+fn bytes_of_tables(driver: &EmbeddedDriver) -> BTreeMap<String, u64> {
+    let mut tables = BTreeMap::new();
+    for file in driver.files() {
+        let table = file.path.components().next().expect("a folder").as_os_str().to_string_lossy().into_owned();
+        *tables.entry(table).or_default() += file.bytes;
+    }
+    tables
 }
 
 /// The runs of one flush of a metric.

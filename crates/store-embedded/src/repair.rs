@@ -49,6 +49,7 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &dyn DiskFile) -> Re
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
         let rows = RowRepair { shared: &shared, dir, store: spec.identity().store, attempt: host.random.bits() };
+        spec.raise()?;
         rows.run()?;
     }
     let options = EmbeddedOptions { merges: false, ..options.clone() };

@@ -131,6 +131,9 @@ mod tests {
         };
         assert_eq!(without_remarks(block("row")), shown(28_333_777, &row));
         assert_eq!(without_remarks(block("counted")), shown(472_000, &counted));
+        let mut near = Vec::new();
+        Codec::new().encode(0, &[0.1 + 0.2, 1.1 + 2.2, 0.7 + 0.1], &[], &mut near);
+        assert_eq!(without_remarks(block("near")), shown(0, &near));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! plumbago embedded store
 //! layout 2
-//! row codec 1
+//! row codec 2
 //! slots per row 1000
 //! store 5f0c…                      32 hex digits
 //! opening 83ab… 0                  16 hex digits, and the first id that it could give out; one line each, oldest first
@@ -11,7 +11,7 @@
 //! ```
 
 use std::{
-    fmt::Write as _,
+    fmt::{Display, Write as _},
     io,
     path::{Path, PathBuf},
 };
@@ -35,14 +35,24 @@ const LAYOUT: u32 = 2;
 /// store.
 const MOST_OPENINGS: usize = 512;
 
-/// The first lines of a folder that this program can use.
+/// The first lines of a folder with rows of a version of the codec, or of several.
+fn first_lines(codec: impl Display) -> String {
+    format!("plumbago embedded store\nlayout {LAYOUT}\nrow codec {codec}\nslots per row {GROUP_SLOTS}\n")
+}
+
+/// What this program reads, for messages.
 fn expected() -> String {
-    format!("plumbago embedded store\nlayout {LAYOUT}\nrow codec {}\nslots per row {GROUP_SLOTS}\n", codec::VERSION)
+    first_lines(format_args!("1 to {}", codec::VERSION))
+}
+
+/// The version of the codec and the lines behind the first, in a text that this program reads.
+fn split_first_lines(text: &str) -> Option<(u32, &str)> {
+    (1..=codec::VERSION).find_map(|codec| Some((codec, text.strip_prefix(&first_lines(codec))?)))
 }
 
 /// The whole text.
 pub(crate) fn text_of(identity: &Identity) -> String {
-    let mut text = expected();
+    let mut text = first_lines(codec::VERSION);
     let mut line = |line: std::fmt::Arguments<'_>| text.write_fmt(line).expect("writing into memory");
     line(format_args!("store {:032x}\n", identity.store));
     for opening in &identity.chain {
@@ -53,15 +63,16 @@ pub(crate) fn text_of(identity: &Identity) -> String {
     text
 }
 
-/// The identity in a text whose first lines are as expected. `None` when it is damaged.
-fn parse_identity(text: &str) -> Option<Identity> {
+/// The identity in a text that this program reads, and the version of the codec. `None` when it is damaged.
+fn parse(text: &str) -> Option<(Identity, u32)> {
     let (lines, check) = text.strip_suffix('\n')?.rsplit_once('\n')?;
     let crc = u32::from_str_radix(check.strip_prefix("check ")?, 16).ok()?;
     if crc32fast::hash(&text.as_bytes()[..=lines.len()]) != crc {
         return None;
     }
     let mut identity = Identity::default();
-    for line in lines.strip_prefix(&expected())?.lines() {
+    let (codec, rest) = split_first_lines(lines)?;
+    for line in rest.lines() {
         match line.split_once(' ')? {
             ("store", store) => identity.store = u128::from_str_radix(store, 16).ok()?,
             ("opening", opening) => {
@@ -72,24 +83,24 @@ fn parse_identity(text: &str) -> Option<Identity> {
             _ => return None,
         }
     }
-    (identity.store != 0).then_some(identity)
+    (identity.store != 0).then_some((identity, codec))
 }
 
 /// The identity in the bytes of a spec. `None` when they are damaged, or of another layout.
 pub(crate) fn identity_of(bytes: &[u8]) -> Option<Identity> {
-    parse_identity(std::str::from_utf8(bytes).ok()?)
+    parse(std::str::from_utf8(bytes).ok()?).map(|(identity, _)| identity)
 }
 
 /// The store in the bytes of a spec. `None` when they are damaged, or of another layout.
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
-    parse_identity(std::str::from_utf8(bytes).ok()?).map(|identity| identity.store)
+    parse(std::str::from_utf8(bytes).ok()?).map(|(identity, _)| identity.store)
 }
 
 /// What the bytes of a spec say, and what this program reads, where another version of the program wrote them and they are
 /// whole. Layout 1 has no checksum, and is read.
 pub(crate) fn newer(bytes: &[u8]) -> Option<(String, String)> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let is_other = checksum_is_right(text) == Some(true) && !text.starts_with(&expected());
+    let is_other = checksum_is_right(text) == Some(true) && split_first_lines(text).is_none();
     is_other.then(|| (formats_of(text), formats_of(&expected())))
 }
 
@@ -103,6 +114,8 @@ pub(crate) struct Spec {
     host: Host,
     path: PathBuf,
     identity: Mutex<Identity>,
+    /// An earlier program wrote the file.
+    is_earlier: bool,
 }
 
 impl Spec {
@@ -122,18 +135,23 @@ impl Spec {
                 Some(Vec::new())
             }
         };
-        let spec = |identity| Spec { host: host.clone(), path: path.clone(), identity: Mutex::new(identity) };
+        let spec = |(identity, codec)| Spec {
+            host: host.clone(),
+            path: path.clone(),
+            identity: Mutex::new(identity),
+            is_earlier: codec < codec::VERSION,
+        };
         let text = found.as_deref().map(String::from_utf8_lossy);
         let reading = || io_error(format!("reading {}", dir.display()));
-        let identity = text.as_deref().and_then(parse_identity);
-        let is_foreign = match &identity {
-            Some(identity) => is_foreign(&*host.disk, dir, identity.store).map_err(reading())?,
+        let parsed = text.as_deref().and_then(parse);
+        let is_foreign = match &parsed {
+            Some((identity, _)) => is_foreign(&*host.disk, dir, identity.store).map_err(reading())?,
             None => false,
         };
-        if let Some(identity) = identity
+        if let Some(parsed) = parsed
             && !is_foreign
         {
-            return Ok(spec(identity));
+            return Ok(spec(parsed));
         }
         if let Some(text) = &text
             && is_whole(text)
@@ -167,9 +185,15 @@ impl Spec {
             None if survey.files == 0 => {}
             None => reporter.missing("spec", &path, "the file is missing; it was made from the other files"),
         }
-        let spec = spec(identity);
+        let spec = spec((identity, codec::VERSION));
         spec.write(&spec.identity.lock())?;
         Ok(spec)
+    }
+
+    /// Says that the folder has rows as this program writes them, durably, so that no earlier one takes them for damage.
+    /// Called before any row is written.
+    pub(crate) fn raise(&self) -> Result<(), StoreError> {
+        if self.is_earlier { self.write(&self.identity.lock()) } else { Ok(()) }
     }
 
     /// Takes the openings that the log of names knows, where a spec that was damaged lost them.
@@ -251,17 +275,38 @@ mod tests {
         let opening = |id, first| Incarnation { id, first_id: MetricId(first) };
         let identity = Identity { store: 0x5f0c << 112, chain: vec![opening(7, 0), opening(u64::MAX, 4_000_000_000)] };
         let text = text_of(&identity);
-        assert_eq!(parse_identity(&text).as_ref(), Some(&identity));
+        assert_eq!(parse(&text), Some((identity, codec::VERSION)));
         for place in 0..text.len() {
             for bit in 0..8 {
                 let mut bytes = text.clone().into_bytes();
                 bytes[place] ^= 1 << bit;
                 let changed = String::from_utf8_lossy(&bytes).into_owned();
                 // Hex digits have two cases.
-                let read = parse_identity(&changed);
+                let read = parse(&changed);
                 assert!(read.is_none() || changed.eq_ignore_ascii_case(&text), "{changed}");
             }
-            assert_eq!(parse_identity(&text[..place]), None);
+            assert_eq!(parse(&text[..place]), None);
+        }
+    }
+
+    #[test]
+    fn an_earlier_row_codec_is_read_and_a_later_one_is_another_version() {
+        let identity = Identity { store: 7, chain: vec![Incarnation { id: 9, first_id: MetricId(3) }] };
+        let with_codec = |codec: u32| {
+            let text = text_of(&identity).replace("row codec 2\n", &format!("row codec {codec}\n"));
+            let (lines, _) = text.rsplit_once("check ").expect("a checksum");
+            format!("{lines}check {:08x}\n", crc32fast::hash(lines.as_bytes()))
+        };
+        for codec in [1, 2] {
+            let text = with_codec(codec);
+            assert_eq!(parse(&text), Some((identity.clone(), codec)));
+            assert_eq!((newer(text.as_bytes()), store_of(text.as_bytes())), (None, Some(7)));
+        }
+        for codec in [0, 3, 10, 21] {
+            let text = with_codec(codec);
+            assert_eq!(parse(&text), None);
+            let formats = |codec: &str| format!("layout 2, row codec {codec}, slots per row 1000");
+            assert_eq!(newer(text.as_bytes()), Some((formats(&codec.to_string()), formats("1 to 2"))));
         }
     }
 }

@@ -62,6 +62,7 @@ impl Tables {
             let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
             reporter.missing("names record", &dir.join("names"), how);
         }
+        spec.raise()?;
         Ok(Tables { options, spec, names, events, points, _lock: lock })
     }
 

@@ -18,7 +18,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use codec::VERSION as CODEC;
 use host::{Host, Trash, retried};
 use metric::MetricId;
 use store::{Identity, StoreError};
@@ -61,9 +60,9 @@ pub(crate) struct Layout1<'a> {
     pub(crate) trash: &'a Trash,
 }
 
-/// The spec of a folder of layout 1.
+/// The spec of a folder of layout 1, which no program wrote with a later row codec.
 pub(crate) fn first_lines() -> String {
-    format!("plumbago embedded store\nlayout 1\nrow codec {CODEC}\nslots per row {GROUP_SLOTS}\n")
+    format!("plumbago embedded store\nlayout 1\nrow codec 1\nslots per row {GROUP_SLOTS}\n")
 }
 
 /// The first lines of a spec without their numbers.

@@ -9,12 +9,12 @@ use crate::row_key::GROUP_SLOTS;
 
 /// Segments of a tail, at least. A segment of a coarse stage has a few slots, which take several times their bytes in a
 /// long one.
-const FEWEST: usize = 5;
+const FEWEST: usize = 3;
 const FEWEST_OF_COARSE: usize = 2;
 
 /// A segment joins the tail behind it when it has at most so many times its bytes.
 const RATIO: usize = 1;
-const RATIO_OF_COARSE: usize = 2;
+const RATIO_OF_COARSE: usize = 8;
 
 /// Segments of a row, at most: each costs a reader a little.
 const MOST: usize = 8;
@@ -52,14 +52,15 @@ mod tests {
 
     #[test]
     fn long_segments_stay_and_a_tail_of_short_ones_becomes_one() {
-        assert_eq!(kept(&row(&[60, 60, 60, 60]), false), 4);
-        assert_eq!(kept(&row(&[60, 60, 60, 60, 60]), false), 0);
-        assert_eq!(kept(&row(&[600, 60, 60, 60]), false), 4);
-        assert_eq!(kept(&row(&[600, 60, 60, 60, 60, 60]), false), 1);
-        assert_eq!(kept(&row(&[200, 60, 60, 60, 60]), false), 0, "the tail outgrew the long one");
+        assert_eq!(kept(&row(&[60, 60]), false), 2);
+        assert_eq!(kept(&row(&[60, 60, 60]), false), 0);
+        assert_eq!(kept(&row(&[600, 60, 60]), false), 3);
+        assert_eq!(kept(&row(&[600, 60, 60, 60]), false), 1);
+        assert_eq!(kept(&row(&[180, 60, 60, 60]), false), 0, "the tail outgrew the long one");
         assert_eq!(kept(&row(&[300, 12, 12]), true), 1);
-        assert_eq!(kept(&row(&[48, 12, 12]), true), 0);
+        assert_eq!(kept(&row(&[192, 12, 12]), true), 0);
         assert_eq!(kept(&row(&[300, 12]), true), 2);
+        assert_eq!(kept(&row(&[96, 12]), true), 0);
     }
 
     #[test]

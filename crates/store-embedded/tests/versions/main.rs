@@ -6,7 +6,7 @@ mod conversion;
 use std::{collections::BTreeMap, path::Path};
 
 use metric::{Aggregation, MetricId, Stage, Table};
-use store::{Events, Fetch, MetricRecord, NameStore, PointStore};
+use store::{Events, Fetch, MetricRecord, NameStore, PointStore, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 fn copy(from: &Path, to: &Path) {
@@ -121,4 +121,57 @@ fn a_folder_of_layout_2_is_read() {
     let (dir, expected) = folder("layout2");
     check(&open(dir.path()), &expected);
     assert!(!dir.path().join("trash").exists(), "nothing was converted");
+}
+
+#[test]
+fn rows_of_codec_1_are_merged_with_rows_of_codec_2_after_the_spec_says_so() {
+    let (dir, expected) = folder("layout2");
+    let spec = || std::fs::read_to_string(dir.path().join("store/spec")).unwrap();
+    let before = spec();
+    assert!(before.contains("\nrow codec 1\n"), "{before}");
+    let driver = open(dir.path());
+    let lines = |text: &str| text.lines().take_while(|line| !line.starts_with("check")).collect::<Vec<_>>().join("\n");
+    assert_eq!(lines(&spec()), lines(&before).replace("row codec 1", "row codec 2"), "before the first row");
+
+    let sum = |i: u32| f64::from(i) / 10.0 + 0.2 - 0.3;
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let written = runtime.block_on(async {
+        let (mut runs, mut written) = (Vec::new(), Vec::new());
+        for (name, points) in expected["points"].as_object().unwrap() {
+            let record = &metrics_of(&driver).await[name];
+            let stage = record.policies.last().unwrap().policy.retention.finest();
+            let last = points.as_array().unwrap().iter().map(|point| point[0].as_i64().unwrap()).max().unwrap();
+            let first_slot = stage.slot(last).unwrap() + 1;
+            let table = Table { stage, aggregated: false };
+            let values: Vec<f64> = (0..40).map(sum).collect();
+            written.extend((0..40).map(|i| (record.clone(), stage.time(first_slot + i), sum(i))));
+            runs.push(Run {
+                metric: record.id,
+                name: name.clone(),
+                table,
+                first_slot,
+                values,
+                counts: vec![],
+                aggregation: Aggregation::Average,
+            });
+        }
+        driver.write(runs).await.unwrap();
+        driver.sync().await.unwrap();
+        written
+    });
+    let check_all = |driver: &EmbeddedDriver| {
+        check(driver, &expected);
+        for (record, time, value) in &written {
+            let (found, is_damaged) = runtime.block_on(values_at(driver, record, *time));
+            let is_found = found.iter().any(|found| found.to_bits() == value.to_bits());
+            assert!(is_found && !is_damaged, "{} at {time}: {found:?}, not {value}", record.name);
+        }
+    };
+    check_all(&driver);
+    let files = driver.files().len();
+    driver.settle().unwrap();
+    assert!(driver.files().len() < files, "files are merged");
+    check_all(&driver);
+    drop(driver);
+    check_all(&open(dir.path()));
 }
