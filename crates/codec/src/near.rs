@@ -22,7 +22,7 @@ const SAMPLE: usize = 32;
 #[inline]
 fn split_one(value: f64, power: f64) -> Option<(i64, i64)> {
     let product = value * power;
-    if !(product.abs() < MAX_INTEGER) {
+    if product.is_nan() || MAX_INTEGER <= product.abs() {
         return None;
     }
     // An integer has no negative zero.
