@@ -268,14 +268,15 @@ impl JudgingTime {
         self.is_doubtful.load(Relaxed)
     }
 
-    /// Takes the time of a point that `sender` sent now as evidence. Once a batch is enough.
-    pub fn witness(&self, sender: u64, time: i64) {
+    /// Takes the time of a point that `sender` sent now as evidence. Once a batch is enough. `is_senders_own` where it is
+    /// known that the time is from a clock of the sender, and not from this one.
+    pub fn witness(&self, sender: u64, time: i64, is_senders_own: bool) {
         let (clock, stopwatch) = (self.clock.now(), self.stopwatch());
         let mut doubt = self.lock();
         let Some(known) = &mut *doubt else { return };
         let before = self.offset.load(Relaxed) + stopwatch;
         // The clock's own second: perhaps a point without a time, which got it here.
-        if time == clock || time == clock - 1 {
+        if !is_senders_own && (time == clock || time == clock - 1) {
             return;
         }
         let candidate = if (time - clock).abs() < AGREES {

@@ -34,7 +34,7 @@ fn pass(clock: &ManualClock, seconds: u64) {
 fn send(time: &JudgingTime, clock: &ManualClock, ahead: i64, seconds: u64) {
     for _ in 0..seconds {
         pass(clock, 1);
-        time.witness(1, clock.now() + ahead);
+        time.witness(1, clock.now() + ahead, false);
     }
 }
 
@@ -112,6 +112,37 @@ fn points_that_got_the_time_of_the_clock_here_do_not_vote() {
 }
 
 #[test]
+fn three_agents_that_stamp_their_points_now_end_the_doubt_after_a_night() {
+    for agents in [1, 3] {
+        let (data, clock) = (used(), clock(TODAY + DAY / 2));
+        let time = open(&clock, data.path());
+        assert!(!time.now().is_certain());
+        let mut minutes = 0;
+        // Each on a connection of its own, once a minute.
+        while time.is_doubtful() && minutes < 60 {
+            pass(&clock, 60);
+            minutes += 1;
+            for agent in 0..agents {
+                time.witness(100 * minutes + agent, clock.now(), true);
+            }
+        }
+        assert!(!time.is_doubtful() && (10..=15).contains(&minutes), "{agents}: {minutes} minutes");
+    }
+}
+
+#[test]
+fn few_agents_decide_nothing_while_as_many_disagree() {
+    let (data, clock) = (used(), clock(TODAY + DAY / 2));
+    let time = open(&clock, data.path());
+    for minute in 0..120 {
+        pass(&clock, 60);
+        time.witness(3 * minute, clock.now(), true);
+        time.witness(3 * minute + 1, clock.now() - DAY / 2, true);
+    }
+    assert_eq!(time.doubt().unwrap().verdict, None);
+}
+
+#[test]
 fn an_operator_settles_it() {
     let clock = clock(TODAY);
     let time = JudgingTime::of(clock.clone());
@@ -156,7 +187,7 @@ fn a_clock_that_starts_in_1970_and_is_set_later_is_settled_by_points() {
     // A day passed while the machine was off: points are from then.
     for _ in 0..40 {
         pass(&clock, 1);
-        time.witness(1, TODAY + DAY);
+        time.witness(1, TODAY + DAY, false);
     }
     assert_eq!(time.doubt().unwrap().verdict, Some(Candidate::Before));
     clock.set(TODAY + DAY);

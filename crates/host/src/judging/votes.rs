@@ -5,14 +5,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Batches that must agree, at least.
-const BATCHES: u32 = 20;
+/// How many batches must agree, and for how long.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    /// Batches that must agree, at least.
+    batches: u32,
+    /// How long they must agree, at least.
+    span: Duration,
+    /// How many times as many they must be as those that disagree, at least.
+    lead: u32,
+    /// Votes older than this are forgotten: a relay that drains an old queue says something about the past first.
+    fade: Duration,
+}
 
-/// How long they must agree, at least.
-const SPAN: Duration = Duration::from_secs(30);
+/// Of senders of many points.
+const QUICK: Rule = Rule { batches: 20, lead: 1, span: Duration::from_secs(30), fade: Duration::from_secs(300) };
 
-/// Votes older than this are forgotten: a relay that drains an old queue says something about the past first.
-const FADE: Duration = Duration::from_secs(300);
+/// Of a few that send once a minute: fewer batches, over a longer time.
+const SLOW: Rule = Rule { batches: 6, lead: 3, span: Duration::from_secs(600), fade: Duration::from_secs(3600) };
 
 /// Senders that are counted separately. Further ones count as one.
 const SENDERS: usize = 1024;
@@ -26,30 +36,59 @@ pub enum Candidate {
     Before,
 }
 
-/// Votes since one moment.
-#[derive(Debug, Default)]
+/// Votes of the last while.
+#[derive(Debug)]
 pub(super) struct Votes {
-    began: Option<Instant>,
-    senders: HashMap<u64, [u32; 2]>,
+    quick: Tally,
+    slow: Tally,
+}
+
+impl Default for Votes {
+    fn default() -> Votes {
+        Votes { quick: Tally::of(QUICK), slow: Tally::of(SLOW) }
+    }
 }
 
 impl Votes {
     /// Counts the vote of a batch. Returns the candidate that most senders and most batches agree with, once they are
     /// enough.
     pub(super) fn count(&mut self, sender: u64, candidate: Candidate, now: Instant) -> Option<Candidate> {
+        let (quick, slow) = (self.quick.count(sender, candidate, now), self.slow.count(sender, candidate, now));
+        quick.or(slow)
+    }
+
+    /// Batches of the last hour that agree with the clock, and with the time before.
+    pub(super) fn batches(&self) -> [u32; 2] {
+        self.slow.batches()
+    }
+}
+
+/// Votes since one moment.
+#[derive(Debug)]
+struct Tally {
+    rule: Rule,
+    began: Option<Instant>,
+    senders: HashMap<u64, [u32; 2]>,
+}
+
+impl Tally {
+    fn of(rule: Rule) -> Tally {
+        Tally { rule, began: None, senders: HashMap::new() }
+    }
+
+    fn count(&mut self, sender: u64, candidate: Candidate, now: Instant) -> Option<Candidate> {
         let since = |began: Instant| now.saturating_duration_since(began);
-        if self.began.is_none_or(|began| FADE < since(began)) {
-            *self = Votes { began: Some(now), senders: HashMap::new() };
+        if self.began.is_none_or(|began| self.rule.fade < since(began)) {
+            *self = Tally { began: Some(now), ..Tally::of(self.rule) };
         }
         let is_known = self.senders.contains_key(&sender);
         let sender = if is_known || self.senders.len() < SENDERS { sender } else { u64::MAX };
         self.senders.entry(sender).or_default()[candidate as usize] += 1;
-        let is_long_enough = self.began.is_some_and(|began| SPAN <= since(began));
+        let is_long_enough = self.began.is_some_and(|began| self.rule.span <= since(began));
         if is_long_enough { self.majority() } else { None }
     }
 
-    /// Batches that agree with the clock, and with the time before.
-    pub(super) fn batches(&self) -> [u32; 2] {
+    fn batches(&self) -> [u32; 2] {
         self.senders.values().fold([0, 0], |all, votes| [all[0] + votes[0], all[1] + votes[1]])
     }
 
@@ -57,15 +96,17 @@ impl Votes {
     /// with many batches, does not decide against the others alone.
     fn majority(&self) -> Option<Candidate> {
         let batches = self.batches();
-        if batches[0] + batches[1] < BATCHES {
+        if batches[0] + batches[1] < self.rule.batches {
             return None;
         }
         let for_clock = self.senders.values().filter(|votes| votes[1] < votes[0]).count();
         let for_before = self.senders.values().filter(|votes| votes[0] < votes[1]).count();
-        if batches[1] < batches[0] && for_before < for_clock {
+        let lead = self.rule.lead;
+        if batches[1] < batches[0] && lead * batches[1] <= batches[0] && for_before < for_clock {
             return Some(Candidate::Clock);
         }
-        (batches[0] < batches[1] && for_clock < for_before).then_some(Candidate::Before)
+        (batches[0] < batches[1] && lead * batches[0] <= batches[1] && for_clock < for_before)
+            .then_some(Candidate::Before)
     }
 }
 
@@ -115,7 +156,7 @@ mod tests {
         for round in 0..1000 {
             votes.count(1, Before, began + Duration::from_millis(round));
         }
-        let later = began + FADE + Duration::from_secs(2);
+        let later = began + QUICK.fade + Duration::from_secs(2);
         let last = (0..40).map(|round| votes.count(1, Clock, later + Duration::from_secs(round))).last();
         assert_eq!(last, Some(Some(Clock)));
     }

@@ -22,7 +22,7 @@ use metric::Timestamp;
 
 use super::{
     append_queue::{AppendQueue, Taken, place_before},
-    batch::Batch,
+    batch::{Batch, TIMELESS},
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
@@ -111,6 +111,11 @@ impl Acceptor {
         }
     }
 
+    /// For decoders that fill a batch: as [`Acceptor::now`], so that the batch knows which points came without a time.
+    pub(crate) fn time_for_none(&self) -> Timestamp {
+        self.now().saturating_add(TIMELESS)
+    }
+
     /// The time by which points are judged.
     pub(crate) fn time(&self) -> &Arc<JudgingTime> {
         &self.to.time
@@ -175,7 +180,8 @@ impl Acceptor {
         if batch.protocol != Protocol::Own
             && let Some(first) = batch.sent.first()
         {
-            self.to.time.witness(batch.sender, i64::from(first.time));
+            let is_senders_own = batch.is_remote && !batch.has_timeless;
+            self.to.time.witness(batch.sender, i64::from(first.time), is_senders_own);
         }
     }
 

@@ -13,6 +13,9 @@ use crate::{protocol::Protocol, wal::ResolvedPoint};
 /// once for all of them. It may hold more; a receiver should not let it hold many times more.
 pub const BATCH_POINTS: usize = 1024;
 
+/// Added to the time of points that come without one, until they are in a batch: beyond all times that a decoder reads.
+pub(super) const TIMELESS: Timestamp = 1 << 60;
+
 /// Examples of rejected input that one batch carries; the counters count the rest too.
 const EXAMPLES: usize = 16;
 
@@ -32,6 +35,10 @@ pub struct Batch {
     pub(super) protocol: Protocol,
     /// Tells the connection or request from others.
     pub(super) sender: u64,
+    /// The sender is another machine, whose clock is another one.
+    pub(crate) is_remote: bool,
+    /// A point came without a time and got it here, as [`crate::Acceptor::time_for_none`] tells.
+    pub(super) has_timeless: bool,
     registry: Arc<Registry>,
     pub(super) text: Vec<u8>,
     pub(super) sent: Vec<Sent>,
@@ -50,6 +57,8 @@ impl Batch {
         Batch {
             protocol,
             sender,
+            is_remote: false,
+            has_timeless: false,
             registry,
             text: Vec::new(),
             sent: Vec::new(),
@@ -123,6 +132,20 @@ impl Batch {
         self.text.clear();
         self.sent.clear();
         self.resolved.clear();
+        self.has_timeless = false;
+    }
+
+    /// A point whose time is no time of a slot: it came without one, or is rejected.
+    #[cold]
+    fn odd_point(&mut self, name: &[u8], time: Timestamp, value: f64) {
+        match time {
+            TIMELESS.. => {
+                self.has_timeless = true;
+                self.point(name, time - TIMELESS, value);
+            }
+            ..0 => self.reject_sample(RejectReason::TooOld, name),
+            _ => self.reject_sample(RejectReason::TooFarAhead, name),
+        }
     }
 }
 
@@ -130,7 +153,7 @@ impl Sink for Batch {
     #[inline]
     fn point(&mut self, name: &[u8], time: Timestamp, value: f64) {
         let Ok(seconds) = u32::try_from(time) else {
-            return self.reject_sample(if time < 0 { RejectReason::TooOld } else { RejectReason::TooFarAhead }, name);
+            return self.odd_point(name, time, value);
         };
         let Ok(name_len) = u16::try_from(name.len()) else {
             return self.reject_sample(RejectReason::NameTooLong, name);
@@ -143,5 +166,24 @@ impl Sink for Batch {
 
     fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         self.reject_sample(reason, sample);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_knows_whether_a_point_came_without_a_time() {
+        let mut batch = Batch::new(Protocol::LineTcp, 1, Arc::new(Registry::new()));
+        let now = 1_800_000_000;
+        carbon::parse_line(b"a.b 1 1800000000", now + TIMELESS, &mut batch);
+        assert!(!batch.has_timeless);
+        carbon::parse_line(b"a.c 1 -1", now + TIMELESS, &mut batch);
+        assert!(batch.has_timeless && batch.sent.iter().all(|sent| i64::from(sent.time) == now));
+        batch.clear();
+        carbon::parse_line(b"a.d 1 99999999999", now + TIMELESS, &mut batch);
+        carbon::parse_line(b"a.d 1 -5", now + TIMELESS, &mut batch);
+        assert_eq!((batch.len(), batch.rejected(), batch.has_timeless), (0, 2, false));
     }
 }

@@ -68,6 +68,11 @@ impl Drain {
     }
 }
 
+/// Whether the sender is another machine. One on this machine, a relay too, has this machine's clock.
+fn is_remote(stream: &TcpStream) -> bool {
+    matches!((stream.peer_addr(), stream.local_addr()), (Ok(peer), Ok(own)) if peer.ip() != own.ip() && !peer.ip().is_loopback())
+}
+
 /// The parts of one connection's reader.
 pub(super) struct Connection {
     stream: TcpStream,
@@ -106,7 +111,8 @@ pub(super) struct Common {
 impl Connection {
     pub(super) fn new(stream: TcpStream, common: &Common) -> Connection {
         let Common { acceptor, budget, protocol, idle, stop } = common.clone();
-        let batch = acceptor.batch(protocol);
+        let mut batch = acceptor.batch(protocol);
+        batch.is_remote = is_remote(&stream);
         let drain = Drain::new(acceptor.clock().clone(), stop.clone());
         Connection { stream, acceptor, batch, buffer: Buffer::default(), share: budget.share(), idle, stop, drain }
     }
@@ -130,7 +136,7 @@ impl Connection {
                 break;
             }
         }
-        decoder.finish(self.buffer.filled(), self.acceptor.now(), &mut self.batch);
+        decoder.finish(self.buffer.filled(), self.acceptor.time_for_none(), &mut self.batch);
         self.acceptor.accept(&mut self.batch).await;
     }
 
@@ -162,7 +168,7 @@ impl Connection {
     /// Decodes what is there. A long message takes longer than queries and other senders on this thread should wait:
     /// they move to another.
     fn decode(&mut self, decoder: &mut impl Decode) -> usize {
-        let (bytes, now) = (self.buffer.filled(), self.acceptor.now());
+        let (bytes, now) = (self.buffer.filled(), self.acceptor.time_for_none());
         let is_long = LONG_MESSAGE < bytes.len() && decoder.missing(bytes) == 0;
         do_work(is_long, || decoder.decode(bytes, now, &mut self.batch))
     }
