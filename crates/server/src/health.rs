@@ -24,7 +24,10 @@ const SAMPLE_BOUND: Duration = Duration::from_secs(60);
 /// How long an fsync of the journal may be overdue.
 const SYNC_BOUND: Duration = Duration::from_secs(120);
 
-/// How long one write or sync of the embedded store may take.
+/// How long one write or sync of the embedded store may take before this node is not ready.
+const SLOW_CALL: Duration = Duration::from_secs(30);
+
+/// How long it may take before a restart would help.
 const CALL_BOUND: Duration = Duration::from_secs(300);
 
 /// How long the end of a flush cycle may be overdue, beyond two times `ingest.flush_after`.
@@ -55,13 +58,16 @@ pub struct Health {
     sample: Mutex<Sample>,
 }
 
+/// A call of the store: its name and its begin.
+type Call = (&'static str, Instant);
+
 /// The last look.
 #[derive(Debug, Clone)]
 struct Sample {
     at: Instant,
     sync_age: Duration,
     /// The longest call of the store that has not ended: its name and its begin.
-    call: Option<(&'static str, Instant)>,
+    call: Option<Call>,
     cycles: u64,
     /// When the number of cycles changed, or no cycle was due.
     cycle_at: Instant,
@@ -118,6 +124,7 @@ impl Health {
             waits: ingest.waits_for().map(|why| (before.waits.map_or(now, |(since, _)| since), why)),
             disk,
         };
+        self.log_slow_call(before.call, sample.call, now);
         *self.sample.lock() = sample;
     }
 
@@ -144,6 +151,33 @@ impl Health {
         bounds.hung(&self.sample.lock(), clock.instant()).map_or(Ok(()), Err)
     }
 
+    /// A call of the embedded store that has not ended for [`SLOW_CALL`], and for how long.
+    pub fn slow_call(&self) -> Option<(&'static str, Duration)> {
+        let Watched { clock, is_embedded, .. } = &self.watched;
+        slow(self.sample.lock().call.filter(|_| *is_embedded), clock.instant())
+    }
+
+    /// Once when it is slow, once when it has ended.
+    fn log_slow_call(&self, before: Option<Call>, call: Option<Call>, now: Instant) {
+        if !self.watched.is_embedded {
+            return;
+        }
+        let earlier = self.sample.lock().at;
+        let (was_slow, slow) = (slow(before, earlier), slow(call, now));
+        let is_same = before.map(|(_, began)| began) == call.map(|(_, began)| began);
+        match (was_slow, slow) {
+            (None, Some((call, age))) => tracing::error!(
+                call,
+                seconds = age.as_secs(),
+                "the disk of the store does not answer; points are safe in the journal"
+            ),
+            (Some((call, age)), _) if !is_same => {
+                tracing::info!(call, seconds = age.as_secs(), "the disk of the store has answered")
+            }
+            _ => {}
+        }
+    }
+
     /// How long senders have waited for room, and for what.
     pub fn waits(&self) -> Option<(Duration, String)> {
         let (since, why) = self.sample.lock().waits.clone()?;
@@ -164,6 +198,13 @@ impl Health {
     pub fn disk(&self) -> Option<FreeDisk> {
         self.sample.lock().disk
     }
+}
+
+/// The call, if it has taken too long for a node that is ready.
+fn slow(call: Option<Call>, now: Instant) -> Option<(&'static str, Duration)> {
+    let (name, began) = call?;
+    let age = now.saturating_duration_since(began);
+    (SLOW_CALL < age).then_some((name, age))
 }
 
 struct Bounds {
@@ -194,6 +235,15 @@ impl Bounds {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_is_slow_after_half_a_minute() {
+        let clock = host::ManualClock::at(1_000);
+        let start = clock.instant();
+        let after = |seconds: u64| slow(Some(("sync", start)), start + Duration::from_secs(seconds));
+        assert_eq!((after(30), slow(None, start)), (None, None));
+        assert_eq!(after(31), Some(("sync", Duration::from_secs(31))));
+    }
 
     #[test]
     fn what_hangs_beyond_its_bound_is_named() {

@@ -88,6 +88,12 @@ impl Readiness {
                 overdue.as_secs()
             ));
         }
+        if let Some((call, age)) = self.health.slow_call() {
+            return Err(format!(
+                "the disk of the store does not answer: a call '{call}' has not ended for {} s; points stay in the journal",
+                age.as_secs()
+            ));
+        }
         if let Some((_, why)) = self.health.waits().filter(|(waited, _)| WAIT_PATIENCE < *waited) {
             let store = self.ingest.store_outage().map(|(_, why)| format!("; the store rejects points: {why}"));
             return Err(format!("senders wait: {why}{}", store.unwrap_or_default()));

@@ -135,7 +135,7 @@ impl Batch {
         self.has_timeless = false;
     }
 
-    /// A point whose time is no time of a slot: it came without one, or is rejected.
+    /// A point that came without a time, or whose time is out of range and that is rejected.
     #[cold]
     fn odd_point(&mut self, name: &[u8], time: Timestamp, value: f64) {
         match time {
