@@ -45,6 +45,14 @@ def test_a_restored_backup_has_the_moment_it_names(make_server, tmp_path):
         restored.stop()
 
 
+def test_a_backup_that_fails_is_in_the_log_and_counted(make_server):
+    server = make_server()
+    done = run("backup", str(server.data / "backups"), "--http", f"127.0.0.1:{server.ports['http']}")
+    assert done.returncode == 1 and "is in the data folder" in done.stderr, done.stderr
+    assert server.counter("plumbago_backups_failed_total") == 1
+    assert server.get("/admin/status").json()["backups"] == {"made": 0, "failed": 1, "last_moment": None}
+
+
 def test_a_flipped_bit_in_a_backup_is_found_and_not_restored(make_server, tmp_path):
     server = make_server()
     server.send([("a.b", int(time.time()) - 100, 1.0)])

@@ -3,6 +3,9 @@
 from plumbago import QUIET, aligned_now, eventually
 
 METRICS = [
+    "plumbago_backup_last_timestamp_seconds",
+    "plumbago_backups_failed_total",
+    "plumbago_backups_total",
     "plumbago_created_total",
     "plumbago_deleted_total",
     "plumbago_disk_free_bytes",
@@ -37,6 +40,7 @@ STATUS = {
     "": ["created", "deleted", "nameless_points", "journal_damaged_bytes", "rejected", "flush_cycles"],
     "health": ["cycle_age_seconds", "disk_reserve_bytes", "disk_short", "hangs", "senders_wait_for", "task_panics"],
     "store": ["files", "merge_debt_bytes", "merges_failed", "most_files_of_a_window", "quarantined_bytes"],
+    "backups": ["failed", "last_moment", "made"],
     "scrub": ["bytes", "damage", "rounds"],
     "receive": ["bytes", "closed"],
     "damage": ["bytes", "findings", "last"],

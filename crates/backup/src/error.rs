@@ -6,14 +6,14 @@ use std::{io, path::Path, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// The system's error.
-    #[error("{what} {path}: {source}{}", next_step(source), path = path.display())]
+    #[error("{what} {path}: {error}{}", next_step(error), path = path.display())]
     Io {
         /// The attempted step.
         what: &'static str,
         /// With which file or folder.
         path: PathBuf,
-        /// Its answer.
-        source: io::Error,
+        /// Its answer. Part of the text, so not a source: a chain of causes would print it twice.
+        error: io::Error,
     },
     /// A later version of the program wrote part of the folder.
     #[error(
@@ -50,6 +50,6 @@ impl BackupError {
     /// Names the attempted step.
     pub(crate) fn io(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupError {
         let path = path.to_owned();
-        move |source| BackupError::Io { what, path, source }
+        move |error| BackupError::Io { what, path, error }
     }
 }

@@ -173,7 +173,7 @@ pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
     }
     all(disk, path)?.pop().map(|(_, path)| path).ok_or_else(|| {
         BackupError::Folder(format!(
-            "{} is not a backup and has none: a complete one has a file {FILE}",
+            "{} is not a backup and has none (a complete one has a file {FILE}), and not a data folder, which has a folder store",
             path.display()
         ))
     })

@@ -19,6 +19,7 @@ use store_embedded::{EmbeddedDriver, StoredFile};
 use crate::{
     error::BackupError,
     make::{Made, Moment, make},
+    manifest,
 };
 
 /// Where one moment is staged, in the data folder.
@@ -45,8 +46,11 @@ impl Node {
     /// that no restore takes for a backup.
     ///
     /// # Errors
-    /// Whatever the disk says, and a folder with backups of another store.
+    /// Whatever the disk says, a folder with backups of another store, and one in the data folder or in a backup.
     pub async fn back_up(&self, dir: PathBuf) -> Result<Made, BackupError> {
+        let (node, of) = (self.clone(), dir.clone());
+        let refused = tokio::task::spawn_blocking(move || refuse_inside(&*node.disk, &node.data, &of));
+        refused.await.expect("a look at a folder does not panic")?;
         let (stage, node) = (self.data.join(STAGE), self.clone());
         let begin = move || node.stage().map_err(io::Error::other);
         let staged = self.ingest.snapshot(stage.join("journal"), begin).await;
@@ -81,6 +85,24 @@ impl Node {
         let crc = |file: &StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
         Ok(rows.iter().map(crc).collect())
     }
+}
+
+/// Refuses a folder that is lost, copied or deleted with what it is in.
+fn refuse_inside(disk: &dyn Disk, data: &Path, dir: &Path) -> Result<(), BackupError> {
+    let dir = disk.canonicalize(dir).map_err(BackupError::io("reading", dir))?;
+    let data = disk.canonicalize(data).map_err(BackupError::io("reading", data))?;
+    let inside = match () {
+        () if dir.starts_with(&data) => format!("is in the data folder {}", data.display()),
+        () => match dir.ancestors().find(|above| disk.exists(&above.join(manifest::FILE))) {
+            Some(backup) => format!("is in the backup {}", backup.display()),
+            None => return Ok(()),
+        },
+    };
+    Err(BackupError::Folder(format!(
+        "{} {inside}, and would be lost with it; name a folder for the backups of this server alone, on another disk if \
+         possible",
+        dir.display()
+    )))
 }
 
 /// Removes what an interrupted backup left in a data folder: its links keep files on the disk that were merged or have expired.

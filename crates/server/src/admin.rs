@@ -107,6 +107,7 @@ impl Extension for Admin {
                     points: self.points.clone(),
                     embedded: self.embedded.clone(),
                     scrub: self.metrics.scrub.clone(),
+                    backups: self.metrics.backups.clone(),
                     budget: self.budget.clone(),
                 };
                 blocking(move || json_answer(StatusCode::OK, &of.status()))

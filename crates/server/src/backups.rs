@@ -22,9 +22,19 @@ use store_embedded::EmbeddedDriver;
 
 use crate::{clock, deletion::Asked, metric_names::metric_names};
 
+/// The backups since the start.
+#[derive(Default)]
+pub struct BackupCounters {
+    pub made: AtomicU64,
+    pub failed: AtomicU64,
+    /// The moment of the last one that was made, Unix seconds; 0 for none.
+    pub last: AtomicU64,
+}
+
 /// Makes backups, one at a time.
 pub struct Backups {
     pub node: backup::Node,
+    pub counters: Arc<BackupCounters>,
     pub turn: tokio::sync::Mutex<()>,
 }
 
@@ -35,7 +45,13 @@ impl Backups {
         let field = |name: &str| asked.all(name).first().map(|value| (*value).to_owned());
         let dir = PathBuf::from(field("dir").ok_or("dir must be a folder on this machine")?);
         self.prove(&dir, &field("proof").unwrap_or_default())?;
-        let made = self.node.back_up(dir).await.map_err(|error| error.to_string())?;
+        let made = self.node.back_up(dir.clone()).await.map_err(|error| {
+            self.counters.failed.fetch_add(1, Relaxed);
+            tracing::error!(%error, folder = %dir.display(), "a backup failed; earlier backups are as they were");
+            error.to_string()
+        })?;
+        self.counters.made.fetch_add(1, Relaxed);
+        self.counters.last.store(made.manifest.moment.max(0) as u64, Relaxed);
         let Made { path, manifest, linked, copied_bytes, damaged, damaged_before } = made;
         let place = |(file, part): (&Checked, &DamagedPart)| {
             let names = part.metrics.map(|(first, last)| metric_names(self.node.ingest.registry(), first, last));

@@ -153,6 +153,7 @@ async fn listen(
                 disk: host.disk.clone(),
                 data: settings.data.dir.clone(),
             },
+            counters: metrics.backups.clone(),
             turn: tokio::sync::Mutex::default(),
         }),
         metrics: metrics.clone(),

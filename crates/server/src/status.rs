@@ -8,7 +8,12 @@ use serde_json::{Map, Value, json};
 use store::{Damage, DamageLog, PointStore};
 use store_embedded::{EmbeddedDriver, StoreStatus};
 
-use crate::{backups::ScrubCounters, clock, health::Health, metric_names::metric_names};
+use crate::{
+    backups::{BackupCounters, ScrubCounters},
+    clock,
+    health::Health,
+    metric_names::metric_names,
+};
 
 /// The parts that the status is read from.
 pub struct StatusOf {
@@ -19,6 +24,7 @@ pub struct StatusOf {
     /// The store in the data folder.
     pub embedded: Arc<EmbeddedDriver>,
     pub scrub: Arc<ScrubCounters>,
+    pub backups: Arc<BackupCounters>,
     pub budget: ReceiveBudget,
 }
 
@@ -30,6 +36,7 @@ impl StatusOf {
         status["health"] = health_status(&self.ingest, &self.health);
         status["store"] = store_status(&*self.points, &self.embedded.status());
         status["scrub"] = scrub_status(&self.scrub);
+        status["backups"] = backup_status(&self.backups);
         let receive = self.budget.usage();
         status["receive"] = json!({
             "bytes": receive.used,
@@ -84,6 +91,15 @@ fn scrub_status(scrub: &ScrubCounters) -> Value {
         "bytes": scrub.bytes.load(Relaxed),
         "damage": scrub.faults.load(Relaxed),
         "rounds": scrub.rounds.load(Relaxed),
+    })
+}
+
+fn backup_status(backups: &BackupCounters) -> Value {
+    let last = backups.last.load(Relaxed);
+    json!({
+        "made": backups.made.load(Relaxed),
+        "failed": backups.failed.load(Relaxed),
+        "last_moment": (0 < last).then_some(last),
     })
 }
 

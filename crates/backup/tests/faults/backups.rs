@@ -316,3 +316,28 @@ fn a_file_of_rows_that_the_disk_cannot_read_is_left_out_of_a_backup_and_named() 
     restore(&disk, Path::new(BACKUPS), Path::new("/restored")).unwrap();
     life.end();
 }
+
+#[test]
+fn a_folder_in_the_data_folder_or_in_a_backup_is_refused() {
+    let (disk, _) = filled(&new_disk());
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    let backup = life.back_up().unwrap().path;
+    disk.create_dir_all(Path::new("/data/backups")).unwrap();
+    let in_backup = backup.join("store");
+    let inside = [(DATA, "data folder"), ("/data/backups", "data folder"), (backup.to_str().unwrap(), "the backup")];
+    for (dir, what) in inside.into_iter().chain([(in_backup.to_str().unwrap(), "the backup")]) {
+        let error = life.back_up_to(dir).expect_err(dir).to_string();
+        assert!(error.contains(&format!("is in the {}", what.trim_start_matches("the "))), "{error}");
+    }
+    assert_eq!(check_folder(&disk), 1);
+    assert!(!disk.exists(Path::new("/data/backup-000001")) && !disk.exists(Path::new("/data/.backup")));
+    life.end();
+}
+
+#[test]
+fn an_error_of_the_disk_is_in_the_text_once() {
+    let error = restore(&new_disk(), Path::new("/missing"), Path::new("/restored")).unwrap_err();
+    assert!(error.to_string().starts_with("reading /missing: "), "{error}");
+    assert!(std::error::Error::source(&error).is_none(), "a chain of causes would print it again");
+}

@@ -100,7 +100,11 @@ impl Life {
     }
 
     pub fn back_up(&self) -> Result<Made, BackupError> {
-        let made = self.node.back_up(BACKUPS.into());
+        self.back_up_to(BACKUPS)
+    }
+
+    pub fn back_up_to(&self, dir: &str) -> Result<Made, BackupError> {
+        let made = self.node.back_up(dir.into());
         let made = self.runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), made).await });
         made.expect("a backup ends")
     }

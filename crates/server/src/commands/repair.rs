@@ -15,8 +15,7 @@ const NOT_ALL_KEPT: u8 = 3;
 
 /// Repairs a data folder, and lists what is not kept.
 pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> {
-    let repaired = backup::repair(host, &options.data, options.dry_run)
-        .context("cannot repair the data folder; what was repaired until then stays")?;
+    let repaired = backup::repair(host, &options.data, options.dry_run).context("cannot repair the data folder")?;
     print(&if options.json { format!("{:#}\n", as_json(&repaired)) } else { text(&repaired, options.dry_run) });
     let is_bad_still = repaired.after.as_ref().is_some_and(|after| !after.is_good());
     let is_lost = repaired.before.faults().any(|(_, part)| costs(part));

@@ -6,7 +6,7 @@ use prometheus::proto::MetricFamily;
 use store_embedded::StoreStatus;
 
 use super::families::{counter, flag, gauge};
-use crate::backups::ScrubCounters;
+use crate::backups::{BackupCounters, ScrubCounters};
 
 /// The state of the files.
 pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 8] {
@@ -34,5 +34,16 @@ pub(super) fn scrub_families(scrub: &ScrubCounters) -> [MetricFamily; 3] {
         counter("plumbago_scrub_bytes_total", "Bytes that the scrub has read.", read(&scrub.bytes)),
         counter("plumbago_scrub_damage_total", "Damage that the scrub has found.", read(&scrub.faults)),
         counter("plumbago_scrub_rounds_total", "Rounds of the scrub over all files.", read(&scrub.rounds)),
+    ]
+}
+
+/// Backups since the start.
+pub(super) fn backup_families(backups: &BackupCounters) -> [MetricFamily; 3] {
+    let read = |counter: &AtomicU64| counter.load(Relaxed) as f64;
+    let last = "The moment of the last backup since the start, Unix seconds; 0 for none.";
+    [
+        counter("plumbago_backups_total", "Backups that were made.", read(&backups.made)),
+        counter("plumbago_backups_failed_total", "Backups that failed.", read(&backups.failed)),
+        gauge("plumbago_backup_last_timestamp_seconds", last, read(&backups.last)),
     ]
 }

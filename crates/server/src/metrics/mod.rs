@@ -27,7 +27,11 @@ use prometheus::{
 use store::{DamageLog, PointStore};
 use store_embedded::EmbeddedDriver;
 
-use crate::{backups::ScrubCounters, health::Health, process::Process};
+use crate::{
+    backups::{BackupCounters, ScrubCounters},
+    health::Health,
+    process::Process,
+};
 use families::{counter, flag, gauge, labelled};
 use http::HttpMetrics;
 
@@ -42,6 +46,7 @@ pub struct Metrics {
     api: OnceLock<Weak<Api>>,
     /// What the scrub has read.
     pub scrub: Arc<ScrubCounters>,
+    pub backups: Arc<BackupCounters>,
     disk: Arc<dyn Disk>,
 }
 
@@ -70,6 +75,7 @@ impl Metrics {
             scraped: OnceLock::new(),
             api: OnceLock::new(),
             scrub: Arc::default(),
+            backups: Arc::default(),
             disk,
         })
     }
@@ -131,6 +137,7 @@ impl Metrics {
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = Process::read(&*self.disk);
         families.extend(files::scrub_families(&self.scrub));
+        families.extend(files::backup_families(&self.backups));
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
         families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));
