@@ -3,11 +3,13 @@
 import filecmp
 import json
 import pathlib
+import re
 import shutil
 import subprocess
+import time
 
 import pytest
-from plumbago import Plumbago, binary, eventually
+from plumbago import QUIET, Plumbago, binary, eventually, run
 
 DEPLOY = pathlib.Path(__file__).parents[2] / "deploy"
 SETTINGS = sorted([*DEPLOY.glob("examples/*.toml"), *DEPLOY.glob("kubernetes/*.toml")])
@@ -83,3 +85,24 @@ def test_the_manifests_build():
     assert done.returncode == 0, done.stderr
     kinds = sorted(line.split()[1] for line in done.stdout.splitlines() if line.startswith("kind:"))
     assert kinds == ["ConfigMap", "ConfigMap", "PodDisruptionBudget", "Service", "Service", "StatefulSet"]
+
+
+def test_alert_rules_name_metrics_that_exist(make_server):
+    text = (DEPLOY / "prometheus/alerts.yml").read_text()
+    expressions = re.findall(r"^ +expr: '(.*)'$", text, re.MULTILINE)
+    assert len(expressions) == text.count("- alert:") > 10
+    named = set(re.findall(r"\b(?:plumbago|process)_[a-z_]+", " ".join(expressions)))
+    # Families that have values only once something happened: what is announced counts.
+    known = set(re.findall(r"^# TYPE (\S+)", make_server().get("/metrics").text, re.MULTILINE))
+    assert named - known == set()
+
+
+def test_a_scrape_has_version_start_limit_and_last_backup(make_server, tmp_path):
+    server = make_server(settings=QUIET + "[limits]\nmetrics = 1000\n")
+    counters = server.counters()
+    assert any(name.startswith('plumbago_build_info{version="') for name in counters)
+    assert time.time() - 60 < counters["process_start_time_seconds"] <= time.time()
+    assert counters["plumbago_metrics_limit"] == 1000 and counters["plumbago_backup_last_timestamp_seconds"] == 0
+    made = run("backup", tmp_path / "backups", "--http", f"127.0.0.1:{server.ports['http']}")
+    assert made.returncode == 0, made.stderr
+    assert time.time() - 60 < server.counters()["plumbago_backup_last_timestamp_seconds"] <= time.time()

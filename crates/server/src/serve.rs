@@ -80,6 +80,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         damage: node.damage.clone(),
         rules_rejected: rules.is_rejected.clone(),
         connection: node.connection.clone(),
+        limit_metrics: settings.limits.metrics as u64,
+        started: host.clock.now(),
     });
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
@@ -153,8 +155,8 @@ async fn listen(
                 disk: host.disk.clone(),
                 data: settings.data.dir.clone(),
             },
-            counters: metrics.backups.clone(),
             turn: tokio::sync::Mutex::default(),
+            counters: metrics.backups.clone(),
         }),
         metrics: metrics.clone(),
         readiness: readiness.clone(),

@@ -61,6 +61,10 @@ pub struct Scraped {
     /// Whether carbon's current files are not in force.
     pub rules_rejected: Arc<AtomicBool>,
     pub connection: Option<Arc<Connection>>,
+    /// `limits.metrics`; 0 without a limit.
+    pub limit_metrics: u64,
+    /// When the process started.
+    pub started: i64,
 }
 
 impl Metrics {
@@ -211,8 +215,16 @@ impl Scraped {
             let help = "1 while any node of Cassandra can be reached.";
             gauge("plumbago_cassandra_connected", help, flag(connection.is_up()))
         });
+        let version = vec![(env!("CARGO_PKG_VERSION"), 1.0)];
         let families = [
             gauge("plumbago_metrics", "Metrics known.", names.len() as f64),
+            gauge(
+                "plumbago_metrics_limit",
+                "Metrics allowed: limits.metrics; 0 without a limit.",
+                self.limit_metrics as f64,
+            ),
+            gauge("process_start_time_seconds", "When the process started, Unix seconds.", self.started as f64),
+            labelled("plumbago_build_info", "The version of the program.", MetricType::GAUGE, "version", version),
             gauge("plumbago_index_bytes", "Memory of names and path index.", names.memory_bytes() as f64),
             gauge(
                 "plumbago_store_disk_bytes",
