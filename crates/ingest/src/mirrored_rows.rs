@@ -87,10 +87,16 @@ fn touched<'a>(
     let tables = (0..retention.stages().len()).map(|stage| retention.table(stage));
     let others = tables.filter(|&table| !has_table(by.policy(), table) && (is_alone || !table.aggregated));
     let finest = by.policy().retention.finest().resolution();
+    let has_step = |step: u32| by.policy().retention.stages().iter().any(|stage| stage.resolution() == step);
     let mut all = Vec::new();
     for table in others {
-        let finer =
-            rows.iter().filter(|row| !row.table.aggregated || row.table.stage.resolution() <= table.stage.resolution());
+        let step = table.stage.resolution();
+        // A coarse slot of the rows' policy that has no new row is kept: it counts more than the finer ones under it.
+        let is_as_coarse = table.aggregated && has_step(step);
+        let finer = rows.iter().filter(|row| match row.table.stage.resolution() {
+            row_step if is_as_coarse => row_step == step,
+            row_step => !row.table.aggregated || row_step <= step,
+        });
         let mut slots: Vec<Slot> = Vec::new();
         for row in finer {
             let with_value = row.values.iter().enumerate().filter(|(_, value)| !value.is_nan());

@@ -97,3 +97,23 @@ fn an_event_is_durable_also_where_the_sync_of_its_folder_failed_before_a_restart
 fn numbers_of_policies_are_not_those_of_the_process_before() {
     Scenario::of(10980, 60).perform().unwrap();
 }
+
+/// Seed 40: the flush of a point replaced, in the tables of the older policy, a point of a whole slot by the only finer one.
+#[test]
+fn a_point_of_a_whole_slot_stays_when_a_finer_policy_gets_a_point_in_that_slot() {
+    for flush in [Step::Check, Step::Flush] {
+        let mut run = run();
+        run.perform(&[
+            send(&[("sum.a", 1110)]),
+            flush,
+            Step::Pass(Duration::from_secs(20)),
+            Step::Rules(2),
+            // Of the same slot of ten seconds.
+            send(&[("sum.a", 1130)]),
+            Step::Check,
+            Step::Flush,
+            Step::Check,
+        ])
+        .unwrap();
+    }
+}
