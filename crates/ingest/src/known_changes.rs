@@ -23,37 +23,58 @@ impl KnownChanges {
     pub(crate) fn find(folder: &Folder, planned: &[Planned], registry: &Registry, policies: &Policies) -> KnownChanges {
         let mut known = KnownChanges::default();
         let Some(last_change) = registry.last_policy_change() else { return known };
-        let (mut ids, mut is_over) = (JournalPolicyIds::new(), false);
-        for planned in planned.iter() {
+        let (mut ids, mut doubtful) = (JournalPolicyIds::new(), HashMap::new());
+        'journal: for planned in planned.iter() {
             // A segment that cannot be read is reported by the replay.
             let Ok(bytes) = folder.read_patiently(&planned.segment) else { continue };
             for (_, record) in wal::records(planned.part(&bytes)) {
                 match record {
                     Record::Policy { id, policy } => _ = ids.insert(id, policies.intern(&policy)),
-                    Record::Metrics { now, metrics } => known.note(now, &metrics, &ids, registry),
+                    Record::Metrics { now, metrics } => {
+                        known.note(now, &metrics, &ids, registry, &mut doubtful);
+                    }
                     // Everything behind it came later.
-                    Record::Points { now, .. } if last_change < now.low() => is_over = true,
+                    Record::Points { now, .. } if last_change < now.low() => break 'journal,
                     Record::Points { .. } | Record::Segment { .. } => {}
-                }
-                if is_over {
-                    return known;
                 }
             }
         }
+        let last = |metric| registry.policies(metric).map_or(0, |history| history.len().saturating_sub(1));
+        known.places.extend(doubtful.into_keys().map(|metric| (metric, last(metric))));
         known
     }
 
-    fn note(&mut self, now: Timestamp, metrics: &[(MetricId, u16, &str)], ids: &JournalPolicyIds, registry: &Registry) {
+    /// Takes note of the first policy that the journal names for each metric. `doubtful` are those that may have changed
+    /// within the second of a known change, with the policy of that one: without a record of it, theirs came after it.
+    fn note(
+        &mut self,
+        now: Timestamp,
+        metrics: &[(MetricId, u16, &str)],
+        ids: &JournalPolicyIds,
+        registry: &Registry,
+        doubtful: &mut HashMap<MetricId, PolicyId>,
+    ) {
         for &(_, policy, name) in metrics {
             let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
-            let Some(metric) = metric.filter(|metric| !self.places.contains_key(metric)) else { continue };
+            let (Some(metric), Some(&policy)) = (metric, ids.get(&policy)) else { continue };
+            if self.places.contains_key(&metric) {
+                if doubtful.get(&metric) == Some(&policy) {
+                    doubtful.remove(&metric);
+                }
+                continue;
+            }
             let Some(history) = registry.policies(metric).filter(|history| history.len() > 1) else { continue };
-            let Some(policy) = ids.get(&policy) else { continue };
+            let in_force = history.iter().rposition(|span| span.since < now);
+            let same = in_force.filter(|&place| history.get(place).is_some_and(|span| span.policy == policy));
+            // It was in force all this second, or until a change within it.
+            let next = same.and_then(|place| history.get(place + 1)).filter(|next| next.since == now);
+            if let Some(next) = next {
+                doubtful.insert(metric, next.policy);
+            }
             // The points before a change came under the policy before it.
-            let before = history.iter().skip(1).position(|span| span.policy == *policy && now <= span.since);
-            let same = || history.iter().rposition(|span| span.policy == *policy && span.since <= now);
+            let before = || history.iter().skip(1).position(|span| span.policy == policy && now <= span.since);
             // A change that the store does not have came after all that it has.
-            self.places.insert(metric, before.or_else(same).unwrap_or(history.len() - 1));
+            self.places.insert(metric, same.or_else(before).unwrap_or(history.len() - 1));
         }
     }
 

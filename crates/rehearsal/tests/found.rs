@@ -117,3 +117,25 @@ fn a_point_of_a_whole_slot_stays_when_a_finer_policy_gets_a_point_in_that_slot()
         .unwrap();
     }
 }
+
+/// Seed 25: a start took a change back to an earlier policy, which the store did not have yet, for the first time of that
+/// policy, and made a coarse slot without the points of the policy between.
+#[test]
+fn a_kill_after_a_change_back_to_an_earlier_policy_leaves_no_point_out_of_a_coarse_slot() {
+    for seconds in [0, 3] {
+        let mut run = run();
+        run.perform(&[
+            Step::Pass(Duration::from_millis(2500)),
+            send(&[("sum.a", 12)]),
+            Step::Rules(1),
+            send(&[("sum.a", 2)]),
+            Step::Flush,
+            Step::Pass(Duration::from_secs(seconds)),
+            Step::Rules(0),
+            // Of the same slot of ten seconds.
+            send(&[("sum.a", 0)]),
+            Step::Kill,
+        ])
+        .unwrap_or_else(|error| panic!("{seconds} s: {error}"));
+    }
+}
