@@ -51,6 +51,9 @@ pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity) -> Resul
             check_series(name, metric, (stage, now), series, fidelity, &mut losses)?;
         }
     }
+    if fidelity == Fidelity::From(Floor::Durable) {
+        model.forget_unsynced();
+    }
     check_events(life, model, fidelity, &mut losses)?;
     Ok(losses)
 }

@@ -156,9 +156,6 @@ impl Life {
 }
 
 /// Retentions that the operator chooses from. All begin with one second.
-///
-/// A change back to a retention with the finest table of an earlier one is left out: the reader then prefers the older values
-/// of that table to those that came in between.
 pub(crate) const RETENTIONS: [&str; 3] = ["1s:10m,10s:1h,60s:6h", "1s:15m,10s:1h,60s:6h", "1s:20m,10s:2h,60s:12h"];
 
 /// The rules with this number: a metric is aggregated by the method that its name begins with. Those of `strict.` need a

@@ -133,6 +133,11 @@ impl Model {
         }
     }
 
+    /// The power has failed, and a reader has seen what is left: of what it did not see, only what is durable is certain.
+    pub(crate) fn forget_unsynced(&mut self) {
+        self.entries().filter(|entry| entry.floor < Floor::Durable).for_each(|entry| entry.floor = Floor::Sent);
+    }
+
     fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
         let metrics = self.metrics.values_mut().flat_map(|metric| &mut metric.written);
         metrics.flat_map(|slots| slots.values_mut().flatten())

@@ -47,7 +47,7 @@ fn steps(seed: u64, count: usize) -> Vec<Step> {
         19 => Step::PowerCut(random.bits()),
         20 => Step::Event(format!("event {place}")),
         21 => Step::Expire,
-        22 => Step::Rules(1),
+        22 => Step::Rules(random.index(3)),
         _ => Step::Check,
     };
     let mut steps: Vec<Step> = (0..count).map(step).collect();

@@ -139,3 +139,15 @@ fn a_kill_after_a_change_back_to_an_earlier_policy_leaves_no_point_out_of_a_coar
         .unwrap_or_else(|error| panic!("{seconds} s: {error}"));
     }
 }
+
+/// Seed 49: of points that a power cut may take, a check after it sees none that are about to leave their stage. The model
+/// held them for certain.
+#[test]
+fn what_no_reader_saw_after_a_power_cut_is_not_certain() {
+    for cut in 0..8 {
+        let mut run = run();
+        run.machine.sync = ingest::Sync::Every(Duration::from_secs(1));
+        let points = send(&[("sum.strict", 1155), ("sum.strict", 1153), ("sum.strict", 1152)]);
+        run.perform(&[Step::Rules(2), points, Step::PowerCut(cut), Step::Restart, Step::Check]).unwrap();
+    }
+}
