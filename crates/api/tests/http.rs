@@ -522,22 +522,30 @@ fn hostile_targets_get_an_answer() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait() {
+fn connections_beyond_the_limit_wait_for_one_without_a_request() {
     let mut setup = Setup::new(many(1));
     setup.limits.connections = 2;
     let server = setup.start();
-    let ask = |stream: &mut std::net::TcpStream| {
-        send(stream, "GET", "/version", &[], b"");
-        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-        try_receive(stream, "GET").is_some()
+    let begin_request = |stream: &mut std::net::TcpStream| {
+        stream.write_all(b"POST /render HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\ntarget").unwrap();
     };
     let (mut first, mut second, mut third) = (server.connect(), server.connect(), server.connect());
-    assert!(ask(&mut first) && ask(&mut second));
-    assert!(!ask(&mut third));
+    begin_request(&mut first);
+    begin_request(&mut second);
+    eventually("both are counted", || server.notes.connections.lock().unwrap().contains(&2));
+    send(&mut third, "GET", "/version", &[], b"");
+    third.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    assert!(try_receive(&mut third, "GET").is_none(), "both have a request under way");
     drop(first);
     third.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(receive(&mut third, "GET").status, 200);
-    eventually("both are counted", || server.notes.connections.lock().unwrap().contains(&2));
+    // The third is idle now, and makes room for the next.
+    let mut fourth = server.connect();
+    send(&mut fourth, "GET", "/version", &[], b"");
+    fourth.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(receive(&mut fourth, "GET").status, 200);
+    second.write_all(b"=a1").unwrap();
+    assert_eq!(receive(&mut second, "POST").status, 200);
 }
 
 #[test]
