@@ -412,9 +412,11 @@ impl Journal {
         }
     }
 
-    /// While the journal cannot be written, senders may stay away: tries to begin a segment, so that the failure ends without them.
+    /// While the journal cannot be written, senders may stay away: tries whether a batch would fit, and begins a segment, so
+    /// that the failure ends without them.
     fn probe(&self) {
-        if self.exclusive().close_segment().is_ok() {
+        let tried = self.folder().try_to_write();
+        if tried.and_then(|()| self.exclusive().close_segment()).is_ok() {
             self.works();
         }
     }

@@ -40,6 +40,12 @@ pub(crate) struct Segment {
     pub(crate) bytes: u64,
 }
 
+/// Bytes that a disk must take before a journal that failed counts as working: more than a usual batch has.
+const PROBE_BYTES: usize = 4 << 20;
+
+/// Bytes of one write of them.
+const PROBE_PIECE: usize = 64 << 10;
+
 /// The folder, on its disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
@@ -79,6 +85,18 @@ impl Folder {
         let mut segments: Vec<Segment> = entries.into_iter().filter_map(segment).collect();
         segments.sort_by_key(|segment| segment.number);
         Ok(segments)
+    }
+
+    /// Writes as much as a large batch has to a file of its own, and removes it.
+    pub(super) fn try_to_write(&self) -> io::Result<()> {
+        let path = self.dir.join("probe");
+        let written = self.disk.open(&path, Open::Create).and_then(|mut file| {
+            (0..PROBE_BYTES / PROBE_PIECE).try_for_each(|_| file.write_all(&[0; PROBE_PIECE]))?;
+            file.sync_data()
+        });
+        // Also what a full disk has of it.
+        let removed = self.disk.remove_file(&path);
+        written.and(removed)
     }
 
     /// Reads a complete segment; segments are bounded in size.
