@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, io, ops::Range};
 
+use host::retried;
 use metric::Timestamp;
 
 use super::{
@@ -9,7 +10,7 @@ use super::{
     header::{Repeats, SegmentHeader},
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
-    segment::{Folder, Segment, patiently},
+    segment::{Folder, Segment},
 };
 
 /// Bytes of a segment that tell how it begins.
@@ -95,7 +96,7 @@ impl Folder {
     pub(crate) fn plan(&self) -> Result<Vec<Planned>, PlanError> {
         let mut planned = Vec::new();
         for segment in self.segments().map_err(PlanError::Disk)? {
-            let first = match patiently(|| self.read_first(&segment, FIRST_BYTES)) {
+            let first = match retried(|| self.read_first(&segment, FIRST_BYTES)) {
                 Ok(first) => first,
                 // A cycle has trimmed it meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -115,7 +116,7 @@ impl Folder {
 
     /// The segment with records that was before this one, where its header says.
     pub(super) fn previous_of(&self, segment: &Segment) -> Option<u64> {
-        match start(&patiently(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
+        match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
             Start::Known(header) => header.previous,
             _ => None,
         }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{Disk, DiskFile, Open};
+use host::{Disk, DiskFile, Open, retried};
 
 use super::{
     header::SegmentHeader,
@@ -16,9 +16,6 @@ use super::{
 
 /// A call that the system interrupts is made again, so often.
 const INTERRUPTIONS: usize = 100;
-
-/// Attempts to read a segment, before blocks that cannot be read count as damage.
-const ATTEMPTS: usize = 5;
 
 /// Numbers that a new segment tries: failed attempts may have left files that cannot be removed.
 const NUMBERS: u64 = 1000;
@@ -129,7 +126,7 @@ impl Folder {
 
     /// Reads a segment, and again where that fails; then what can be read of it.
     pub(crate) fn read_patiently(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        match patiently(|| self.read(segment)) {
+        match retried(|| self.read(segment)) {
             Err(error) if is_damage(&error) => self.read_in_blocks(segment),
             read => read,
         }
@@ -240,17 +237,6 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..INTERRUPTIONS {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            answer => return answer,
-        }
-    }
-    call()
-}
-
-/// Makes a call again that fails.
-pub(super) fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 1..ATTEMPTS {
-        match call() {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
             answer => return answer,
         }
     }
