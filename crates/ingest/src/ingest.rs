@@ -16,7 +16,7 @@ use crate::{
     flush::{FlushError, FlushProgress},
     policy_changes::PolicyChanges,
     protocol::Protocol,
-    recovery::Restored,
+    recovered::Restored,
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
     supervisor::Supervisor,

@@ -44,7 +44,9 @@ mod known_changes;
 mod deletion;
 mod flush;
 mod policy_changes;
+mod recovered;
 mod recovery;
+mod replay;
 
 mod read;
 
@@ -72,7 +74,7 @@ pub use idle::{IdleMetrics, Pass};
 pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};
 pub use protocol::Protocol;
-pub use recovery::Restored;
+pub use recovered::Restored;
 pub use stats::{Counter, CounterValue, CountersSnapshot};
 pub use store_health::StoreHealth;
 pub use supervisor::{Supervisor, TaskHealth};

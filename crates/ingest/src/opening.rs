@@ -22,8 +22,10 @@ use crate::{
     policy_changes::PolicyChanges,
     policy_table::Policies,
     read::Reader,
-    recovery::{self, Recovered, Recovery},
+    recovered::{self, Recovered},
+    recovery,
     registration::Registration,
+    replay::ReplayParts,
     spill::Spill,
     stats::Stats,
     store_health::StoreHealth,
@@ -48,7 +50,7 @@ impl Ingest {
         let mut recovered = memory.recover(&options, &rules, &damage)?;
         let identity = memory.begin().await?;
         let journal = memory.open_journal(&options, identity.clone())?;
-        recovery::count(&recovered.restored, &journal);
+        recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity);
         let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
         owners.name_given_ids(&recovered, &options).await?;
@@ -60,7 +62,7 @@ impl Ingest {
             let (journal, memtable) = (journal.clone(), memtable.clone());
             // They can be read, and points are accepted meanwhile.
             tokio::spawn(ingest.supervisor().run("recovered points", move || {
-                recovery::write_jobs(jobs.clone(), writer.clone(), journal.clone(), memtable.clone())
+                recovered::write_jobs(jobs.clone(), writer.clone(), journal.clone(), memtable.clone())
             }));
         }
         Ok(ingest)
@@ -103,17 +105,17 @@ impl Memory {
         damage: &JournalDamage,
     ) -> Result<Recovered, IngestError> {
         self.registry.never_give_below(self.store.names.next_id());
-        recovery::recover(Recovery {
+        let parts = ReplayParts {
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
             damage,
             identity: self.store.names.identity(),
-            mark: self.store.names.journal_mark(),
             registry: &self.registry,
             rules,
             policies: &self.policies,
             memtable: &self.memtable,
             memory_limit: options.memory_limit_bytes,
-        })
+        };
+        recovery::recover(parts, self.store.names.journal_mark())
     }
 
     /// Begins an opening of the store. It distinguishes the ids from here on from those of a copy that goes on elsewhere.
@@ -198,7 +200,7 @@ impl Owners {
     /// Before the first point and the first row with an id that this start gave.
     async fn name_given_ids(&self, recovered: &Recovered, options: &IngestOptions) -> Result<(), IngestError> {
         let Memory { registry, clock, .. } = &self.memory;
-        let named = recovery::name_given_ids(&recovered.given_ids, registry, &self.journal, clock.now()).await;
+        let named = recovered::name_given_ids(&recovered.given_ids, registry, &self.journal, clock.now()).await;
         named.map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
     }
 

@@ -213,6 +213,30 @@ async fn points_whose_metrics_were_found_just_before_their_deletion_make_new_one
 }
 
 #[tokio::test]
+async fn points_that_an_earlier_process_accepted_for_a_metric_that_is_deleted_since_are_not_damage() {
+    for memory_limit_bytes in [1 << 30, 0] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+        let ingest = open(dir.path(), &driver).await;
+        send(&ingest, &[("a.b", 600, 1.0), ("a.c", 600, 2.0)]).await;
+        // From here on only the store has their names.
+        ingest.flush().await.unwrap();
+        send(&ingest, &[("a.b", 300, 3.0), ("a.c", 300, 4.0)]).await;
+        drop(ingest);
+        let again = open(dir.path(), &driver).await;
+        assert_eq!(delete(&again, "a.b").await, 1);
+        send(&again, &[("a.b", 120, 5.0)]).await;
+        drop(again);
+        let options = ingest::IngestOptions { memory_limit_bytes, ..options(dir.path(), Duration::from_secs(3600)) };
+        let registry = registry_of(&*driver).await;
+        let last = Ingest::open(options, Store::of(driver.clone()), registry, rules()).await.unwrap();
+        assert_eq!(last.restored().nameless_points, 0, "{memory_limit_bytes}");
+        if memory_limit_bytes > 0 {
+            assert_eq!((values(&last, "a.b").await, values(&last, "a.c").await), (vec![5.0], vec![2.0, 4.0]));
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_metric_with_points_in_memory_is_not_idle() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
