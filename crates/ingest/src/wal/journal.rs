@@ -156,6 +156,13 @@ impl Exclusive<'_> {
         begun.map(|()| self.writer.segment())
     }
 
+    /// As [`Exclusive::close_segment`], in the place of a segment without a record.
+    fn begin_again(&mut self) -> io::Result<()> {
+        let begun = self.writer.begin_again(&self.journal.names);
+        self.journal.note(&mut self.writer);
+        begun
+    }
+
     /// Appends what was named.
     pub(crate) fn append_names(&mut self) -> io::Result<()> {
         let appended = self.writer.append(&self.journal.names, &[]);
@@ -416,7 +423,7 @@ impl Journal {
     /// that the failure ends without them.
     fn probe(&self) {
         let tried = self.folder().try_to_write();
-        if tried.and_then(|()| self.exclusive().close_segment()).is_ok() {
+        if tried.and_then(|()| self.exclusive().begin_again()).is_ok() {
             self.works();
         }
     }

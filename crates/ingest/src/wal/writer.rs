@@ -196,6 +196,18 @@ impl Writer {
         self.begin_next()
     }
 
+    /// As [`Writer::begin_segment`], in the place of a segment without a record.
+    pub(super) fn begin_again(&mut self, names: &Mutex<UnwrittenNames>) -> io::Result<()> {
+        let (number, length) = (self.current.number, self.current.length);
+        let has_record = self.current.start < length;
+        self.begin_segment(names)?;
+        // Where it stays, it is a file more.
+        if !has_record && self.folder.remove_number(number).is_ok() {
+            self.closed_bytes -= length;
+        }
+        Ok(())
+    }
+
     fn begin_next(&mut self) -> io::Result<()> {
         let previous = self.current.last_with_records();
         let new = begin(&self.folder, &self.identity, self.current.number + 1, previous, None)?;

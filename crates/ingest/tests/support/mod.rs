@@ -1,6 +1,8 @@
 //! What the tests of a whole pipeline share: the time, a runtime, rules, options, and the names of a store.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod data_folder;
+
 use std::{path::Path, sync::Arc, time::Duration};
 
 use carbon::{RuleFiles, Rules};
