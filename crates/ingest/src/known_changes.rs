@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use metadata::{PolicyId, Registry};
+use metadata::{PolicyId, PolicySpan, Registry};
 use metric::{MetricId, Timestamp};
 
 use crate::{
@@ -23,59 +23,26 @@ impl KnownChanges {
     pub(crate) fn find(folder: &Folder, planned: &[Planned], registry: &Registry, policies: &Policies) -> KnownChanges {
         let mut known = KnownChanges::default();
         let Some(last_change) = registry.last_policy_change() else { return known };
-        let (mut ids, mut doubtful) = (JournalPolicyIds::new(), HashMap::new());
+        let (mut ids, mut named) = (JournalPolicyIds::new(), HashMap::new());
         'journal: for planned in planned.iter() {
             // A segment that cannot be read is reported by the replay.
             let Ok(bytes) = folder.read_patiently(&planned.segment) else { continue };
             for (_, record) in wal::records(planned.part(&bytes)) {
                 match record {
                     Record::Policy { id, policy } => _ = ids.insert(id, policies.intern(&policy)),
-                    Record::Metrics { now, metrics } => {
-                        known.note(now, &metrics, &ids, registry, &mut doubtful);
-                    }
+                    Record::Metrics { now, metrics } => note(now, &metrics, &ids, registry, &mut named),
                     // Everything behind it came later.
                     Record::Points { now, .. } if last_change < now.low() => break 'journal,
                     Record::Points { .. } | Record::Segment { .. } => {}
                 }
             }
         }
-        let last = |metric| registry.policies(metric).map_or(0, |history| history.len().saturating_sub(1));
-        known.places.extend(doubtful.into_keys().map(|metric| (metric, last(metric))));
+        let place = |(metric, named): (MetricId, Named)| {
+            let history = registry.policies(metric).filter(|history| history.len() > 1)?;
+            Some((metric, named.place(&history)))
+        };
+        known.places.extend(named.into_iter().filter_map(place));
         known
-    }
-
-    /// Takes note of the first policy that the journal names for each metric. `doubtful` are those that may have changed
-    /// within the second of a known change, with the policy of that one: without a record of it, theirs came after it.
-    fn note(
-        &mut self,
-        now: Timestamp,
-        metrics: &[(MetricId, u16, &str)],
-        ids: &JournalPolicyIds,
-        registry: &Registry,
-        doubtful: &mut HashMap<MetricId, PolicyId>,
-    ) {
-        for &(_, policy, name) in metrics {
-            let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
-            let (Some(metric), Some(&policy)) = (metric, ids.get(&policy)) else { continue };
-            if self.places.contains_key(&metric) {
-                if doubtful.get(&metric) == Some(&policy) {
-                    doubtful.remove(&metric);
-                }
-                continue;
-            }
-            let Some(history) = registry.policies(metric).filter(|history| history.len() > 1) else { continue };
-            let in_force = history.iter().rposition(|span| span.since < now);
-            let same = in_force.filter(|&place| history.get(place).is_some_and(|span| span.policy == policy));
-            // It was in force all this second, or until a change within it.
-            let next = same.and_then(|place| history.get(place + 1)).filter(|next| next.since == now);
-            if let Some(next) = next {
-                doubtful.insert(metric, next.policy);
-            }
-            // The points before a change came under the policy before it.
-            let before = || history.iter().skip(1).position(|span| span.policy == policy && now <= span.since);
-            // A change that the store does not have came after all that it has.
-            self.places.insert(metric, same.or_else(before).unwrap_or(history.len() - 1));
-        }
     }
 
     /// The policies under which the first points of the journal came.
@@ -98,5 +65,85 @@ impl KnownChanges {
             .is_some_and(|history| history.get(*place + 1).is_some_and(|next| next.policy == policy));
         *place += usize::from(is_known);
         is_known
+    }
+}
+
+/// What the journal names first for a metric.
+struct Named {
+    now: Timestamp,
+    /// The policies that it names within that second, no two of a row the same.
+    policies: Vec<PolicyId>,
+}
+
+impl Named {
+    /// The place in the history of the policy in force before this. The store has all that came before the journal's
+    /// first record; the latest it may lack.
+    fn place(&self, history: &[PolicySpan]) -> usize {
+        let before = history.iter().rposition(|span| span.since < self.now).unwrap_or(0);
+        let in_second = history[before + 1..].iter().take_while(|span| span.since == self.now).count();
+        let same_second = &history[before..=before + in_second];
+        let is_end = |count: &usize| {
+            let known = same_second[same_second.len() - count..].iter().map(|span| span.policy);
+            known.eq(self.policies[..*count].iter().copied())
+        };
+        // As many of its changes as the store can have; it was in force all this second where it has them all.
+        let most = same_second.len().min(self.policies.len());
+        let known = (1..=most).rev().find(is_end).unwrap_or(0);
+        if known == 0 && in_second == 0 {
+            // The clock went back before that change: the store has it at the time of the one before.
+            let later =
+                history.iter().skip(1).position(|span| span.policy == self.policies[0] && self.now < span.since);
+            return later.unwrap_or(history.len() - 1);
+        }
+        before + (in_second - known.min(in_second))
+    }
+}
+
+/// Takes note of the policies that the journal names for each metric within the second of the first one.
+fn note(
+    now: Timestamp,
+    metrics: &[(MetricId, u16, &str)],
+    ids: &JournalPolicyIds,
+    registry: &Registry,
+    named: &mut HashMap<MetricId, Named>,
+) {
+    for &(_, policy, name) in metrics {
+        let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
+        let (Some(metric), Some(&policy)) = (metric, ids.get(&policy)) else { continue };
+        let named = named.entry(metric).or_insert_with(|| Named { now, policies: Vec::new() });
+        if named.now == now && named.policies.last() != Some(&policy) {
+            named.policies.push(policy);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The place of what the journal names at second 10, in a history of these changes.
+    fn place(history: &[(Timestamp, PolicyId)], policies: &[PolicyId]) -> usize {
+        let history: Vec<PolicySpan> = history.iter().map(|&(since, policy)| PolicySpan { since, policy }).collect();
+        Named { now: 10, policies: policies.to_vec() }.place(&history)
+    }
+
+    #[test]
+    fn points_before_a_change_have_the_policy_that_was_in_force() {
+        assert_eq!(place(&[(0, 0), (10, 1)], &[1]), 0, "the store has the change");
+        assert_eq!(place(&[(0, 0), (5, 1)], &[0]), 1, "the store does not have it");
+        assert_eq!(place(&[(0, 0), (20, 1)], &[0]), 0, "a name, and a change later");
+        assert_eq!(place(&[(0, 0), (10, 1)], &[0, 1]), 0, "a name, and a change in that second");
+        assert_eq!(place(&[(0, 0), (12, 1)], &[1]), 0, "the clock had gone back");
+    }
+
+    #[test]
+    fn of_several_changes_in_one_second_the_latest_are_those_of_the_journal() {
+        assert_eq!(place(&[(0, 0), (10, 1)], &[0]), 1, "a change back that the store does not have");
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2)], &[1]), 2, "another that it does not have");
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (10, 1)], &[1]), 2, "it has that");
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (10, 1)], &[2, 1]), 1);
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (10, 1)], &[2, 1, 0]), 1, "and not the last");
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (20, 0)], &[1, 2]), 0);
+        assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (20, 0)], &[2]), 1);
     }
 }

@@ -85,6 +85,17 @@ impl OlderPolicies {
         &self.rows
     }
 
+    /// Whether an older policy may have stored a slot that has both times in it, the later one being new.
+    pub(crate) fn may_share_slot(&self, stored: Timestamp, new: Timestamp) -> bool {
+        self.older.iter().any(|older| {
+            let mut steps = older.policy.retention.stages().iter().map(|of| i64::from(of.resolution()));
+            steps.any(|step| {
+                let slot = stored.div_euclid(step);
+                slot == new.div_euclid(step) && slot * step < older.times.end
+            })
+        })
+    }
+
     /// For each older policy, what this one shows, in the slots of that one.
     pub(crate) fn seen_by_each(&self) -> impl Iterator<Item = OlderPolicies> + '_ {
         let this = Older { policy: self.policy.clone(), times: Timestamp::MIN..Timestamp::MAX };

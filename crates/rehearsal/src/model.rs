@@ -189,8 +189,16 @@ impl Metric {
             Some(if stage == 0 { Partial::point(entry.value) } else { self.method().whole(entry.value, whole) })
         });
         let mut possible: Possible = may_be.collect();
-        if certain.is_some() {
+        if certain.is_some() && !self.may_be_full(stage, slot) {
             return possible;
+        }
+        if certain.is_some() {
+            // As many finer points as the slot has room for: their fold counts no fewer than the point of the whole slot.
+            let made = self.made(stage, slot, floor);
+            let is_full = |partial: &Partial| whole <= partial.count;
+            let full = made.iter().filter(|partial| partial.as_ref().is_some_and(is_full));
+            possible.extend(full);
+            return if made.is_empty() { made } else { possible };
         }
         if stage == 0 {
             possible.push(None);
@@ -202,6 +210,12 @@ impl Metric {
         }
         possible.extend(made);
         possible
+    }
+
+    /// Whether every slot of stage 0 under a coarse slot may have a point.
+    fn may_be_full(&self, stage: usize, slot: Timestamp) -> bool {
+        let step = i64::from(self.policy.retention.stages()[stage].resolution());
+        stage > 0 && self.written[0].range(slot..slot + step).count() as u32 >= self.expected(stage)
     }
 
     /// The values that a coarse slot may have, made of the finer slots under it.

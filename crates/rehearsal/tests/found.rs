@@ -151,3 +151,47 @@ fn what_no_reader_saw_after_a_power_cut_is_not_certain() {
         run.perform(&[Step::Rules(2), points, Step::PowerCut(cut), Step::Restart, Step::Check]).unwrap();
     }
 }
+
+/// Seed 248: of two changes to one policy within a second a start took the wrong one for that of the journal, and made a
+/// coarse slot without the points before it.
+#[test]
+fn a_kill_after_several_changes_within_a_second_leaves_no_point_out_of_a_coarse_slot() {
+    for flush in [None, Some(Step::Flush)] {
+        let mut run = run();
+        run.perform(&[send(&[("min.a", 35)]), Step::Rules(1), Step::Rules(2), Step::Flush]).unwrap();
+        // Of one slot of ten seconds that only the third retention keeps in seconds.
+        run.perform(&[send(&[("min.a", 1059), ("min.a", 1058)]), Step::Rules(1)]).unwrap();
+        run.perform(flush.as_slice()).unwrap();
+        run.perform(&[Step::Kill]).unwrap();
+    }
+}
+
+/// Seed 229: ten finer points in a slot that a point stands for as a whole are as many as that counts for. The model kept
+/// the point.
+#[test]
+fn as_many_finer_points_as_a_slot_has_room_for_take_the_place_of_one_for_the_whole_slot() {
+    let mut run = run();
+    run.perform(&[Step::Pass(Duration::from_millis(2500))]).unwrap();
+    let finer: Vec<(&str, i64)> = (1122..=1131).rev().map(|age| ("absmin.a", age)).collect();
+    run.perform(&[send(&[("absmin.a", 1122)]), Step::Rules(2), send(&finer), Step::Check]).unwrap();
+    run.perform(&[Step::Flush, Step::Check, Step::Restart, Step::Check]).unwrap();
+}
+
+/// Seed 10100: points that came after all others, in a minute that an earlier policy had stored too, were only in the table
+/// of their own policy.
+#[test]
+fn points_after_all_others_are_in_an_open_slot_of_an_earlier_policy_too() {
+    let mut run = run();
+    run.perform(&[
+        Step::Pass(Duration::from_secs(20)),
+        send(&[("sum.a", 15)]),
+        Step::Rules(2),
+        send(&[("sum.a", 12)]),
+        Step::Flush,
+        send(&[("sum.a", 2)]),
+        Step::Rules(0),
+        Step::Restart,
+        Step::Check,
+    ])
+    .unwrap();
+}

@@ -124,9 +124,10 @@ impl Attempt<'_> {
         older: &[Option<OlderPolicies>],
         rows: &[Run],
     ) -> Result<MirroredRows, StoreError> {
-        let derived = pieces.iter().zip(older).filter(|(piece, _)| piece.is_derived());
+        let with_older = pieces.iter().zip(older).filter_map(|(piece, older)| Some((piece, older.as_ref()?)));
+        let touching = with_older.filter(|(piece, older)| piece.may_touch(older));
         let of_metric: HashMap<MetricId, &OlderPolicies> =
-            derived.filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?))).collect();
+            touching.map(|(piece, older)| (piece.of.job.metric, older)).collect();
         let mut metrics: HashMap<MetricId, (&OlderPolicies, Vec<&Run>)> = HashMap::new();
         let mut coming = ComingRows::default();
         for row in rows {

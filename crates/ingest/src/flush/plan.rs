@@ -6,11 +6,11 @@
 
 use std::{borrow::Cow, ops::Range};
 
-use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, WritePlan, WriterPartials};
+use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, Stored, WritePlan, WriterPartials};
 use metric::{Partial, Policy, Slot};
 use store::{Cells, Fetch, Run};
 
-use crate::memtable::FlushJob;
+use crate::{memtable::FlushJob, older_cells::OlderPolicies};
 
 /// The points of one job, sorted, and the policy under which they were accepted.
 pub(super) struct JobPoints<'a> {
@@ -68,9 +68,18 @@ impl<'a> Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// Whether its rows are derived from stored slots.
-    pub(super) fn is_derived(&self) -> bool {
-        !matches!(FlushPlan::of(self), FlushPlan::Extend(..))
+    /// Whether its rows may have something in slots that older policies have stored. Points after everything stored do
+    /// not, but for the coarse slots around the last stored one.
+    pub(super) fn may_touch(&self, older: &OlderPolicies) -> bool {
+        let finest = self.of.policy.retention.finest();
+        let first = self.points.of_stage(0).first().map(|point| finest.time(point.slot));
+        match (FlushPlan::of(self), self.of.job.stored_before(), first) {
+            (FlushPlan::Extend(..), Stored::Through { last, .. }, Some(first)) => {
+                older.may_share_slot(finest.time(last), first)
+            }
+            (FlushPlan::Extend(..), ..) => false,
+            _ => true,
+        }
     }
 }
 
@@ -219,7 +228,7 @@ fn from_totals(job: &JobPoints<'_>, next: NextPartials, own: &[Run]) -> Option<W
 
 #[cfg(test)]
 mod tests {
-    use downsample::{PendingPoints, Stored};
+    use downsample::PendingPoints;
     use metric::MetricId;
 
     use super::*;
