@@ -1,6 +1,6 @@
 //! Frames: the four-byte big-endian length that pickle and protobuf messages travel behind.
 
-use crate::{RejectReason, Sink};
+use crate::{Progress, RejectReason, Sink};
 
 /// The default limit on the bytes of a frame's body, go-carbon's. Carbon's is 1 MiB, and relays stay
 /// under it.
@@ -11,7 +11,7 @@ const HEADER_BYTES: usize = 4;
 
 /// The points and name bytes that a frame may still expand to. Items of a pickle can share parts, and points of a
 /// payload share their metric's name: a few bytes of a frame may stand for a point with a long name.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Expansion {
     points: usize,
     name_bytes: usize,
@@ -65,6 +65,21 @@ impl FrameDecoder {
     /// Calls `each` with the body of every whole frame at the front of `buffer`, and returns how many bytes that
     /// was, headers included. The caller drops those and appends what it reads next.
     pub fn decode<S: Sink>(&mut self, buffer: &[u8], sink: &mut S, mut each: impl FnMut(&[u8], &mut S)) -> usize {
+        let whole = |body: &[u8], sink: &mut S| {
+            each(body, sink);
+            Progress::Done
+        };
+        self.decode_while(buffer, sink, whole).0
+    }
+
+    /// As `decode`, until `each` returns something else than done, which is returned too. The next call begins with the
+    /// same frame.
+    pub fn decode_while<S: Sink>(
+        &mut self,
+        buffer: &[u8],
+        sink: &mut S,
+        mut each: impl FnMut(&[u8], &mut S) -> Progress,
+    ) -> (usize, Progress) {
         let mut rest = self.skip(buffer);
         while let Some((header, after)) = rest.split_first_chunk::<HEADER_BYTES>() {
             let length = u32::from_be_bytes(*header);
@@ -77,10 +92,12 @@ impl FrameDecoder {
             let Some((body, after)) = after.split_at_checked(length as usize) else {
                 break;
             };
-            each(body, sink);
-            rest = after;
+            match each(body, sink) {
+                Progress::Done => rest = after,
+                pause => return (buffer.len() - rest.len(), pause),
+            }
         }
-        buffer.len() - rest.len()
+        (buffer.len() - rest.len(), Progress::Done)
     }
 
     /// Bytes that the frame at the front of `buffer`, as `decode` left it, still lacks: what to make room for.

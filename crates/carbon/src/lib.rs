@@ -35,4 +35,4 @@ pub mod encode;
 pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, RuleSource, Rules, Warning};
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
 pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};
-pub use sink::{RejectReason, Sink};
+pub use sink::{Progress, RejectReason, Sink};

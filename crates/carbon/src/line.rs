@@ -30,13 +30,16 @@ impl LineDecoder {
         LineDecoder::default()
     }
 
-    /// Parses every whole line at the front of `buffer` and returns how many bytes they had. The caller drops those bytes
-    /// and appends the next ones. A timestamp of -1 means `now` (Unix seconds).
+    /// Parses every whole line at the front of `buffer`, while the sink has room, and returns how many bytes they had. The
+    /// caller drops those bytes and appends the next ones. A timestamp of -1 means `now` (Unix seconds).
     #[inline]
     pub fn decode<S: Sink>(&mut self, buffer: &[u8], now: Timestamp, sink: &mut S) -> usize {
         let mut rest = buffer;
         while let Some(end) = memchr(b'\n', rest) {
             let line = &rest[..end];
+            if !sink.has_room(end.min(MAX_LINE_BYTES)) {
+                return buffer.len() - rest.len();
+            }
             rest = &rest[end + 1..];
             if self.skipping {
                 self.skipping = false;
@@ -57,8 +60,8 @@ impl LineDecoder {
         buffer.len() - rest.len()
     }
 
-    /// Ends a stream: parses the rest, whole lines and a last one without LF. The decoder is then at the beginning of a
-    /// stream again.
+    /// Ends a stream: parses the rest, whole lines and a last one without LF. A sink that may have no room gets whole lines
+    /// by `decode` before. The decoder is then at the beginning of a stream again.
     pub fn finish<S: Sink>(&mut self, rest: &[u8], now: Timestamp, sink: &mut S) {
         let consumed = self.decode(rest, now, sink);
         if !self.skipping {

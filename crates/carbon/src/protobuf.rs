@@ -8,41 +8,120 @@
 //!
 //! Unknown fields are skipped, as protobuf requires. A metric without points is valid.
 
+use std::ops::Range;
+
 use metric::Timestamp;
 
-use crate::{RejectReason, Sink, frame::Expansion};
+use crate::{Progress, RejectReason, Sink, frame::Expansion};
+
+/// Bytes of a rejected point's name that are handed on for the operator.
+const SAMPLE_BYTES: usize = 512;
 
 /// Decodes the body of a frame. It is checked as a whole first: a frame that is not a payload gives no points
 /// and one rejection. Nothing is allocated but for rejected points. Timestamps are unsigned here, so that -1
 /// cannot mean now.
 pub fn decode<S: Sink>(frame: &[u8], sink: &mut S) {
-    let checked = each_metric(frame, |_, metric| each_point(metric, |_, _| Some(())));
-    if checked.is_none() {
-        return sink.reject(RejectReason::BadProtobuf, frame);
-    }
-    let mut expansion = Expansion::of(frame.len());
-    each_metric(frame, |name, metric| {
-        each_point(metric, |time, value| {
-            if expansion.take(name).is_none() {
-                sink.reject(RejectReason::FrameExpands, name);
-                return None;
-            }
-            if value.is_nan() {
-                let sample = [name, format!(" {value} {time}").as_bytes()].concat();
-                sink.reject(RejectReason::NanValue, &sample);
-            } else {
-                sink.point(name, time, value);
-            }
-            Some(())
-        })
-    });
+    Decoder::new().decode(frame, sink);
 }
 
-/// Calls `each` with the name and the bytes of every metric of a payload; `None` when the bytes are not a
-/// payload, or when `each` returns it.
-fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -> Option<()>) -> Option<()> {
-    let mut rest = payload;
-    while let Some(field) = next_field(&mut rest)? {
+/// Decodes frames for a sink that may have no room: it knows how far it came in a frame.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    place: Option<Place>,
+}
+
+/// A place in a frame.
+#[derive(Debug)]
+struct Place {
+    /// Where the metrics begin that are not begun.
+    next_metric: usize,
+    name: Range<usize>,
+    /// What is left of the metric before them.
+    points: Range<usize>,
+    expansion: Expansion,
+}
+
+impl Decoder {
+    /// A decoder in front of a frame.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// As [`decode`], until the sink has no room; the next call goes on there, with the same frame.
+    pub fn decode<S: Sink>(&mut self, frame: &[u8], sink: &mut S) -> Progress {
+        let Place { next_metric, name, points, mut expansion } = match self.place.take() {
+            Some(place) => place,
+            None if is_payload(frame) => {
+                Place { next_metric: 0, name: 0..0, points: 0..0, expansion: Expansion::of(frame.len()) }
+            }
+            None => {
+                sink.reject(RejectReason::BadProtobuf, frame);
+                return Progress::Done;
+            }
+        };
+        let (mut rest, mut name, mut points) = (&frame[next_metric..], &frame[name], &frame[points]);
+        loop {
+            loop {
+                if !sink.has_room(name.len()) {
+                    let (name, points) = (range_in(frame, name), range_in(frame, points));
+                    self.place = Some(Place { next_metric: frame.len() - rest.len(), name, points, expansion });
+                    return Progress::SinkFull;
+                }
+                // Checked above, all of it.
+                let Some(Some((time, value))) = next_point(&mut points) else { break };
+                if expansion.take(name).is_none() {
+                    sink.reject(RejectReason::FrameExpands, name);
+                    return Progress::Done;
+                }
+                if value.is_nan() {
+                    let sample = [beginning(name), format!(" {value} {time}").as_bytes()].concat();
+                    sink.reject(RejectReason::NanValue, &sample);
+                } else {
+                    sink.point(name, time, value);
+                }
+            }
+            let Some(Some(metric)) = next_metric_of(&mut rest) else { return Progress::Done };
+            (name, points) = metric;
+        }
+    }
+}
+
+fn beginning(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(SAMPLE_BYTES)]
+}
+
+/// Where a part of a frame is in it.
+fn range_in(frame: &[u8], part: &[u8]) -> Range<usize> {
+    if part.is_empty() {
+        return 0..0;
+    }
+    let start = part.as_ptr() as usize - frame.as_ptr() as usize;
+    start..start + part.len()
+}
+
+fn is_payload(frame: &[u8]) -> bool {
+    let mut rest = frame;
+    loop {
+        let mut points = match next_metric_of(&mut rest) {
+            None => return false,
+            Some(None) => return true,
+            Some(Some((_, points))) => points,
+        };
+        loop {
+            match next_point(&mut points) {
+                None => return false,
+                Some(None) => break,
+                Some(Some(_)) => {}
+            }
+        }
+    }
+}
+
+/// Takes the next metric of a payload, its name and its bytes: `Some(None)` at the end, `None` when the bytes are not a
+/// payload.
+#[allow(clippy::option_option, reason = "as for `next_field`")]
+fn next_metric_of<'a>(rest: &mut &'a [u8]) -> Option<Option<(&'a [u8], &'a [u8])>> {
+    while let Some(field) = next_field(rest)? {
         let (1, Content::Bytes(metric)) = field else { continue };
         // The name may come behind the points; the last one counts.
         let mut name: &[u8] = b"";
@@ -52,16 +131,16 @@ fn each_metric<'a>(payload: &'a [u8], mut each: impl FnMut(&'a [u8], &'a [u8]) -
                 name = text;
             }
         }
-        each(name, metric)?;
+        return Some(Some((name, metric)));
     }
-    Some(())
+    Some(None)
 }
 
-/// Calls `each` with the time and value of every point of a metric; `None` when the bytes are not
-/// a metric, or when `each` returns it.
-fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64) -> Option<()>) -> Option<()> {
-    let mut rest = metric;
-    while let Some(field) = next_field(&mut rest)? {
+/// Takes the next point of a metric: `Some(None)` at the end, `None` when the bytes are not a metric.
+#[inline]
+#[allow(clippy::option_option, reason = "as for `next_field`")]
+fn next_point(rest: &mut &[u8]) -> Option<Option<(Timestamp, f64)>> {
+    while let Some(field) = next_field(rest)? {
         let (2, Content::Bytes(mut point)) = field else { continue };
         let (mut time, mut value) = (0, 0.0);
         while let Some(field) = next_field(&mut point)? {
@@ -71,9 +150,9 @@ fn each_point(metric: &[u8], mut each: impl FnMut(Timestamp, f64) -> Option<()>)
                 _ => {}
             }
         }
-        each(time, value)?;
+        return Some(Some((time, value)));
     }
-    Some(())
+    Some(None)
 }
 
 /// The content of a field, by wire type.

@@ -11,6 +11,25 @@ pub trait Sink {
     /// A rejected line, frame or item of a frame, one call each. `sample` is the input or its beginning; items of pickle
     /// and protobuf frames are written as text. A sample can be as long as a frame: keep a part of it.
     fn reject(&mut self, reason: RejectReason, sample: &[u8]);
+
+    /// Whether a point whose name has at most so many bytes may come now. A decoder asks before each point; at a no it stops
+    /// in front of it, and goes on there when it is called again.
+    #[inline]
+    fn has_room(&mut self, name_bytes: usize) -> bool {
+        let _ = name_bytes;
+        true
+    }
+}
+
+/// Why a decoder of frames returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// The frame is finished.
+    Done,
+    /// The sink has no room. The next call goes on with the same frame.
+    SinkFull,
+    /// The frame needs this many bytes of the decoder's own memory. The next call begins it again; the sink has seen nothing of it.
+    NeedsMemory(usize),
 }
 
 /// Declares the reasons once: variant, counter name, sentence.
@@ -62,6 +81,8 @@ reasons! {
     BadPickle, "bad_pickle", "the frame is not a pickled list of (name, (timestamp, value))";
     /// The rest of a frame whose points share so much that they would not fit in memory.
     FrameExpands, "frame_expands", "the frame stands for far more than it holds; send fewer points of one name in a frame";
+    /// A frame for which the receivers' memory can never suffice.
+    FrameNeedsMemory, "frame_needs_memory", "decoding the frame needs more memory than a connection gets; send smaller batches or raise receive.memory";
     /// A pickle that would run Python code.
     UnsafePickle, "unsafe_pickle", "the pickle names a Python class or function; only lists, tuples, text and numbers are read";
     /// A frame that is not a `carbon.Payload`.

@@ -22,6 +22,9 @@ const LIMIT: &str = "receive.max_body";
 /// Bytes that are unpacked at once.
 const UNPACK_BYTES: usize = 1 << 20;
 
+/// Bytes of the state of a decoder of gzip, about.
+const GZIP_BYTES: usize = 64 << 10;
+
 /// Why a body was not taken: the status to answer with, and the reason.
 pub type Refused = (StatusCode, String);
 
@@ -40,11 +43,11 @@ pub async fn take(
         request.headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
     let mut share = budget.share();
     let mut body = read(request, &mut share, limit).await?;
-    // Unpacked bytes and points are beyond what the packed body has; it is freed as soon as it is unpacked.
     if is_gzip {
         body = unpack(body, &mut share, limit).await?;
     }
-    Ok(take_body(&ingest.acceptor(), format, body).await)
+    share.lower(body.capacity());
+    Ok(take_body(&ingest.acceptor(), format, body, share).await)
 }
 
 async fn read(mut request: ExtensionRequest, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {
@@ -63,8 +66,10 @@ async fn read(mut request: ExtensionRequest, share: &mut BudgetShare, limit: usi
         if body.capacity() < bytes {
             // Doubled, so that a body is not copied for each of its chunks.
             let capacity = bytes.max(2 * body.capacity()).min(limit);
-            share.raise(capacity).await.map_err(out_of_memory)?;
+            // It may be copied: for a moment both are there.
+            share.raise(body.capacity() + capacity).await.map_err(out_of_memory)?;
             body.reserve_exact(capacity - body.len());
+            share.lower(body.capacity());
         }
         body.extend_from_slice(&chunk);
     }
@@ -84,13 +89,14 @@ fn out_of_memory(error: OutOfMemory) -> Refused {
 
 /// Undoes gzip piece by piece, each on a thread that may block, so that memory is taken before it is filled.
 async fn unpack(packed: Vec<u8>, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {
-    let packed_bytes = share.bytes();
+    let packed_bytes = share.bytes() + GZIP_BYTES;
     let mut unpacking = MultiGzDecoder::new(Cursor::new(packed));
     let mut body: Vec<u8> = Vec::new();
     loop {
         let capacity = (body.len() + UNPACK_BYTES).max(2 * body.capacity().min(limit / 2 + 1));
-        share.raise(packed_bytes + capacity).await.map_err(out_of_memory)?;
+        share.raise(packed_bytes + body.capacity() + capacity).await.map_err(out_of_memory)?;
         body.reserve_exact(capacity - body.len());
+        share.lower(packed_bytes + body.capacity());
         let before = body.len();
         let piece = tokio::task::spawn_blocking(move || {
             let read = (&mut unpacking).take((capacity - before) as u64).read_to_end(&mut body);

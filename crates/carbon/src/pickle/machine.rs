@@ -7,17 +7,14 @@ use std::slice;
 
 use super::{
     argument::{decimal, long, memo_number, take, take_chunk, take_line, unescape_string, unescape_unicode},
+    memory::{Memory, reserve},
     opcode::*,
     value::{Span, Stop, Value},
 };
 use crate::number::parse_float;
 
-/// Values (list items, stack, memo) that a frame may make; a frame of 64 MiB from a relay makes fewer. Beyond it
-/// the frame is rejected. Sixteen bytes each.
-const MAX_VALUES: usize = 8 << 20;
-
-/// Values for which memory is kept between frames.
-const KEPT_VALUES: usize = 64 << 10;
+/// Bytes of memory that are kept between frames.
+const KEPT_BYTES: usize = 1 << 20;
 
 /// Runs pickles, keeping its memory between them.
 #[derive(Debug, Default)]
@@ -34,6 +31,7 @@ pub(super) struct Machine {
     text: Vec<u8>,
     /// Bytes of text that `_codecs.encode` was given so far.
     encoded_bytes: usize,
+    memory: Memory,
 }
 
 /// A list grows, so its items are in chunks, in order.
@@ -57,6 +55,24 @@ pub(super) struct Items<'a> {
     next: Option<u32>,
 }
 
+/// A place among the items of a tuple or a list, for [`Machine::items_from`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ItemsPlace {
+    chunk: Span,
+    next: Option<u32>,
+}
+
+impl Items<'_> {
+    pub(super) fn place(&self) -> ItemsPlace {
+        let rest = self.chunk.as_slice();
+        let start = match rest.is_empty() {
+            true => 0,
+            false => (rest.as_ptr() as usize - self.machine.items.as_ptr() as usize) / size_of::<Value>(),
+        };
+        ItemsPlace { chunk: Span { start: start as u32, len: rest.len() as u32 }, next: self.next }
+    }
+}
+
 impl Iterator for Items<'_> {
     type Item = Value;
 
@@ -74,8 +90,11 @@ impl Iterator for Items<'_> {
 }
 
 impl Machine {
-    /// Runs the program; the root is the value on top when it stops.
-    pub(super) fn run(&mut self, frame: &[u8]) -> Result<Value, Stop> {
+    /// Runs the program within so many bytes of memory; the root is the value on top when it stops. One that stops for
+    /// memory can be run again, with more.
+    pub(super) fn run(&mut self, frame: &[u8], allowed: usize) -> Result<Value, Stop> {
+        self.forget();
+        self.memory.allowed = allowed;
         let mut rest = frame;
         loop {
             let (&opcode, after) = rest.split_first().ok_or(Stop::Bad)?;
@@ -117,7 +136,7 @@ impl Machine {
                     self.get(u64::from(number))?;
                 }
                 MARK => {
-                    within(self.marks.len())?;
+                    reserve(&mut self.marks, 1, &mut self.memory)?;
                     self.marks.push(self.stack.len());
                 }
                 APPENDS => {
@@ -287,17 +306,26 @@ impl Machine {
         }
     }
 
+    /// The items from a place on.
+    pub(super) fn items_from(&self, place: ItemsPlace) -> Items<'_> {
+        Items { machine: self, chunk: place.chunk.of(&self.items).iter(), next: place.next }
+    }
+
+    /// Bytes of its allocations.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.memory.used
+    }
+
     /// Forgets a frame, and the memory of an uncommonly large one.
     pub(super) fn clear(&mut self) {
-        let kept = [&self.stack, &self.items].map(Vec::capacity).iter().sum::<usize>()
-            + self.memo.capacity()
-            + self.lists.capacity()
-            + self.chunks.capacity()
-            + self.text.capacity() / size_of::<Value>();
-        if kept > KEPT_VALUES {
+        if self.memory.used > KEPT_BYTES {
             *self = Machine::default();
-            return;
+        } else {
+            self.forget();
         }
+    }
+
+    fn forget(&mut self) {
         self.stack.clear();
         self.marks.clear();
         self.memo.clear();
@@ -310,7 +338,7 @@ impl Machine {
 
     #[inline]
     fn push(&mut self, value: Value) -> Result<(), Stop> {
-        within(self.stack.len())?;
+        reserve(&mut self.stack, 1, &mut self.memory)?;
         self.stack.push(value);
         Ok(())
     }
@@ -335,12 +363,14 @@ impl Machine {
             return self.push(Value::Borrowed(Span::new(start, text.len())?));
         }
         let start = self.text.len();
+        // A byte of Latin-1 has two in UTF-8; every escape is longer than what it means.
+        reserve(&mut self.text, 2 * text.len(), &mut self.memory)?;
         unescape(text, &mut self.text)?;
         self.push(Value::Unescaped(Span::new(start, self.text.len() - start)?))
     }
 
     fn push_list(&mut self) -> Result<(), Stop> {
-        within(self.lists.len())?;
+        reserve(&mut self.lists, 1, &mut self.memory)?;
         self.lists.push(List { chunks: None });
         self.push(Value::List(self.lists.len() as u32 - 1))
     }
@@ -389,7 +419,7 @@ impl Machine {
     #[inline]
     fn keep_items(&mut self, from: usize) -> Result<Span, Stop> {
         let moved = self.stack.get(from..).ok_or(Stop::Bad)?;
-        within(self.items.len() + moved.len())?;
+        reserve(&mut self.items, moved.len(), &mut self.memory)?;
         let span = Span::new(self.items.len(), moved.len())?;
         self.items.extend_from_slice(moved);
         self.stack.truncate(from);
@@ -406,6 +436,7 @@ impl Machine {
         let Some(Value::List(list)) = list else {
             return Err(Stop::Bad);
         };
+        reserve(&mut self.chunks, 1, &mut self.memory)?;
         let items = self.keep_items(from)?;
         if items.len == 0 {
             return Ok(());
@@ -450,7 +481,8 @@ impl Machine {
         }
         let number = number as usize;
         if number >= self.memo.len() {
-            within(number)?;
+            let more = number + 1 - self.memo.len();
+            reserve(&mut self.memo, more, &mut self.memory)?;
             self.memo.resize(number + 1, None);
         }
         *self.memo.get_mut(number).ok_or(Stop::Bad)? = Some(top);
@@ -490,6 +522,10 @@ impl Machine {
             self.encoded_bytes = encoded_bytes;
             return self.push(text);
         }
+        let length = bytes.len();
+        // For the bytes here and where they are kept.
+        reserve(&mut self.text, 2 * length, &mut self.memory)?;
+        let bytes = self.bytes(text, frame).ok_or(Stop::Bad)?;
         // Each character of the text stands for the byte of its number.
         let characters = std::str::from_utf8(bytes).map_err(|_| Stop::Bad)?.chars();
         let bytes = characters.map(|c| u8::try_from(c).map_err(|_| Stop::Bad)).collect::<Result<Vec<u8>, Stop>>()?;
@@ -498,10 +534,4 @@ impl Machine {
         self.text.extend_from_slice(&bytes);
         self.push(Value::Unescaped(Span::new(start, bytes.len())?))
     }
-}
-
-/// Whether there is room for another value.
-#[inline]
-fn within(count: usize) -> Result<(), Stop> {
-    if count < MAX_VALUES { Ok(()) } else { Err(Stop::Bad) }
 }

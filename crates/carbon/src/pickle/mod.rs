@@ -5,17 +5,18 @@
 mod machine;
 
 mod argument;
+mod memory;
 mod opcode;
 mod value;
 
 use metric::Timestamp;
 
 use crate::{
-    RejectReason, Sink,
+    Progress, RejectReason, Sink,
     frame::Expansion,
     number::{NotATime, parse_float, time_of, time_of_integer},
 };
-use machine::{Items, Machine};
+use machine::{Items, ItemsPlace, Machine};
 use value::{Stop, Value};
 
 /// The most bytes of a text that is read as a number. Many items may share one text; to parse a long one for each of them
@@ -39,6 +40,17 @@ pub struct Decoder {
     machine: Machine,
     /// A rejected item, written for the operator.
     sample: Vec<u8>,
+    /// How far the sink got, in a frame that has run.
+    place: Option<Place>,
+}
+
+/// A place in a frame that has run.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    items: ItemsPlace,
+    /// The item before them, and its points that are left.
+    begun: Option<(Value, ItemsPlace)>,
+    expansion: Expansion,
 }
 
 impl Decoder {
@@ -47,17 +59,56 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Decodes the body of a frame. `now` (Unix seconds) is what a time of -1 means.
+    /// Decodes the body of a frame, for a sink that always has room. `now` (Unix seconds) is what a time of -1 means.
     ///
     /// As carbon does it: lists pass for tuples, text for numbers, a `None` value is skipped in silence. As
     /// go-carbon does it: an item may have several points. The name is handed on as it is, spaces and all.
     pub fn decode<S: Sink>(&mut self, frame: &[u8], now: Timestamp, sink: &mut S) {
-        match self.machine.run(frame) {
-            Ok(root) => Run { machine: &self.machine, frame, now }.walk(root, &mut self.sample, sink),
+        let progress = self.decode_within(frame, now, sink, usize::MAX);
+        debug_assert_eq!(progress, Progress::Done);
+    }
+
+    /// As `decode`, within so many bytes of memory, and until the sink has no room.
+    pub fn decode_within<S: Sink>(
+        &mut self,
+        frame: &[u8],
+        now: Timestamp,
+        sink: &mut S,
+        allowed_bytes: usize,
+    ) -> Progress {
+        let begun = match self.place.take() {
+            Some(place) => Ok(place),
+            None => self.begin(frame, allowed_bytes),
+        };
+        match begun {
+            Ok(place) => {
+                self.place = Run { machine: &self.machine, frame, now }.walk(place, &mut self.sample, sink);
+            }
+            Err(Stop::Memory(bytes)) => return Progress::NeedsMemory(bytes),
             Err(Stop::Bad) => sink.reject(RejectReason::BadPickle, frame),
             Err(Stop::Unsafe) => sink.reject(RejectReason::UnsafePickle, frame),
         }
+        if self.place.is_some() {
+            return Progress::SinkFull;
+        }
         self.machine.clear();
+        Progress::Done
+    }
+
+    /// Bytes of memory that it has.
+    pub fn memory_bytes(&self) -> usize {
+        self.machine.memory_bytes() + self.sample.capacity()
+    }
+
+    /// Forgets a frame that needs memory, and frees what there is.
+    pub fn release_memory(&mut self) {
+        *self = Decoder::default();
+    }
+
+    fn begin(&mut self, frame: &[u8], allowed_bytes: usize) -> Result<Place, Stop> {
+        let root = self.machine.run(frame, allowed_bytes)?;
+        let items = self.machine.items(root).ok_or(Stop::Bad)?.place();
+        Ok(Place { items, begun: None, expansion: Expansion::of(frame.len()) })
     }
 }
 
@@ -69,13 +120,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Calls out for every item of the root; `sample` is memory for rejected ones.
-    fn walk<S: Sink>(&self, root: Value, sample: &mut Vec<u8>, sink: &mut S) {
-        let Some(items) = self.machine.items(root) else {
-            return sink.reject(RejectReason::BadPickle, self.frame);
-        };
-        let mut expansion = Expansion::of(self.frame.len());
-        for item in items {
+    /// Calls out for every item from a place on; `sample` is memory for rejected ones. Returns the place where the sink had
+    /// no room.
+    fn walk<S: Sink>(&self, place: Place, sample: &mut Vec<u8>, sink: &mut S) -> Option<Place> {
+        let Place { items, mut begun, mut expansion } = place;
+        let mut items = self.machine.items_from(items);
+        loop {
+            let (item, left) = match begun.take() {
+                Some((item, left)) => (item, Some(left)),
+                None => (items.next()?, None),
+            };
             let mut reject = |reason, sink: &mut S| {
                 sample.clear();
                 self.describe(item, SAMPLE_LEVELS, sample);
@@ -85,9 +139,15 @@ impl Run<'_> {
                 reject(RejectReason::BadItem, sink);
                 continue;
             };
-            for pair in pairs {
+            let mut pairs = left.map_or(pairs, |left| self.machine.items_from(left));
+            loop {
+                if !sink.has_room(name.len()) {
+                    return Some(Place { items: items.place(), begun: Some((item, pairs.place())), expansion });
+                }
+                let Some(pair) = pairs.next() else { break };
                 if expansion.take(name).is_none() {
-                    return reject(RejectReason::FrameExpands, sink);
+                    reject(RejectReason::FrameExpands, sink);
+                    return None;
                 }
                 match self.point(pair) {
                     Ok(Some((time, value))) => sink.point(name, time, value),

@@ -53,4 +53,6 @@ pub(super) enum Stop {
     Bad,
     /// It would run something.
     Unsafe,
+    /// It needs this many bytes of memory.
+    Memory(usize),
 }

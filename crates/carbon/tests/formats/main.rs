@@ -4,6 +4,7 @@ mod seen;
 
 mod frames;
 mod lines;
+mod pauses;
 mod pickles;
 mod protobuf;
 mod streams;

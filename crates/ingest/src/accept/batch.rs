@@ -19,6 +19,13 @@ pub(super) const TIMELESS: Timestamp = 1 << 60;
 /// Examples of rejected input that one batch carries; the counters count the rest too.
 const EXAMPLES: usize = 16;
 
+/// Bytes of the first memory of a batch: for names, and for points.
+const FIRST_BYTES: usize = 1 << 10;
+
+/// What each point takes beyond its name, until it is accepted: as it was sent, as it is resolved, and its place if it is
+/// left out.
+const POINT_BYTES: usize = size_of::<Sent>() + size_of::<ResolvedPoint>() + size_of::<usize>();
+
 /// A point as it was sent. Its name is in the batch's text.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sent {
@@ -50,6 +57,10 @@ pub struct Batch {
     pub(super) resolved: Vec<ResolvedPoint>,
     /// The places, among `sent`, of points that are not in `resolved`.
     pub(super) left_out: Vec<usize>,
+    /// Bytes that it may have.
+    allowed: usize,
+    /// Bytes that it lacked for a point; 0 if it lacks none.
+    wanted: usize,
 }
 
 impl Batch {
@@ -67,6 +78,8 @@ impl Batch {
             tally: None,
             resolved: Vec::new(),
             left_out: Vec::new(),
+            allowed: usize::MAX,
+            wanted: 0,
         }
     }
 
@@ -107,12 +120,36 @@ impl Batch {
         self.tally.take().map_or_else(Tally::default, |tally| *tally)
     }
 
-    /// Bytes of its allocations.
+    /// Bytes of its allocations, and of those that its points need until they are accepted.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.text.capacity()
-            + self.sent.capacity() * size_of::<Sent>()
-            + self.resolved.capacity() * size_of::<ResolvedPoint>()
-            + self.left_out.capacity() * size_of::<usize>()
+        bytes_of(self.text.capacity(), self.sent.capacity())
+    }
+
+    /// Sets the memory that it may have from now on. Decoders stop in front of a point that needs more.
+    pub(crate) fn allow(&mut self, bytes: usize) {
+        (self.allowed, self.wanted) = (bytes, 0);
+    }
+
+    /// The memory that a decoder stopped for, if one did.
+    pub(crate) fn wanted(&self) -> Option<usize> {
+        (0 < self.wanted).then_some(self.wanted)
+    }
+
+    /// Makes room for a point if it may.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, name_bytes: usize) -> bool {
+        let (text, sent) = (self.text.len() + name_bytes, self.sent.len() + 1);
+        let text = if text <= self.text.capacity() { self.text.capacity() } else { doubled(&self.text, text) };
+        let sent = if sent <= self.sent.capacity() { self.sent.capacity() } else { doubled(&self.sent, sent) };
+        let bytes = bytes_of(text, sent);
+        if self.allowed < bytes {
+            self.wanted = bytes;
+            return false;
+        }
+        self.text.reserve_exact(text - self.text.len());
+        self.sent.reserve_exact(sent - self.sent.len());
+        true
     }
 
     /// Frees the memory of an empty batch. The next points allocate it again.
@@ -149,6 +186,14 @@ impl Batch {
     }
 }
 
+fn bytes_of(text: usize, sent: usize) -> usize {
+    text + sent * POINT_BYTES
+}
+
+fn doubled<T>(items: &Vec<T>, needed: usize) -> usize {
+    needed.max(2 * items.capacity()).max(FIRST_BYTES / size_of::<T>())
+}
+
 impl Sink for Batch {
     #[inline]
     fn point(&mut self, name: &[u8], time: Timestamp, value: f64) {
@@ -166,6 +211,14 @@ impl Sink for Batch {
 
     fn reject(&mut self, reason: RejectReason, sample: &[u8]) {
         self.reject_sample(reason, sample);
+    }
+
+    #[inline]
+    fn has_room(&mut self, name_bytes: usize) -> bool {
+        // A longer name is rejected and takes none.
+        let name_bytes = if name_bytes <= usize::from(u16::MAX) { name_bytes } else { 0 };
+        let has_room = self.sent.len() < self.sent.capacity() && name_bytes <= self.text.capacity() - self.text.len();
+        has_room || self.grow(name_bytes)
     }
 }
 

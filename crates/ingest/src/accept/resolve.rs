@@ -46,7 +46,10 @@ impl Resolver {
     fn resolve_now(&self, batch: &mut Batch, time: &JudgingTime) {
         let mut resolved = std::mem::take(&mut batch.resolved);
         resolved.clear();
-        resolved.reserve(batch.sent.len());
+        if resolved.capacity() < batch.sent.len() {
+            // As many as the batch counts memory for, so that this happens once for each of its sizes.
+            resolved.reserve_exact(batch.sent.capacity());
+        }
         batch.left_out.clear();
         let mut unknown = Vec::new();
         for first in (0..batch.sent.len()).step_by(PIECE) {

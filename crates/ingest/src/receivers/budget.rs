@@ -7,6 +7,9 @@
 //! 2. Connections that hold memory and no unread bytes give it back.
 //! 3. If that does not help, the largest connection whose sender has paused in the middle of a message is closed. If no
 //!    sender has paused and all wait for memory, that is the largest of all.
+//!
+//! A decoder that needs much memory of its own for one frame takes it from one half of the budget, after others like it, so
+//! that connections with usual messages do not wait behind it.
 
 use std::{
     collections::HashMap,
@@ -27,6 +30,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 /// Bytes of a unit of the budget.
 const UNIT: usize = 1 << 10;
 
+/// Memory of a decoder for one frame that is large, from here on.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// Interval between two searches for memory while connections wait for it.
 const SEARCH: Duration = Duration::from_millis(100);
 
@@ -43,6 +49,8 @@ struct Shared {
     began: Instant,
     units: usize,
     free: Arc<Semaphore>,
+    /// Those of the half for large frames.
+    free_for_large: Arc<Semaphore>,
     holders: Mutex<Holders>,
     waits: AtomicU64,
     closed: AtomicU64,
@@ -109,6 +117,7 @@ impl ReceiveBudget {
             clock,
             units,
             free: Arc::new(Semaphore::new(units)),
+            free_for_large: Arc::new(Semaphore::new(units / 2)),
             holders: Mutex::default(),
             waits: AtomicU64::new(0),
             closed: AtomicU64::new(0),
@@ -122,7 +131,7 @@ impl ReceiveBudget {
         let id = holders.next;
         holders.next += 1;
         holders.all.insert(id, holder.clone());
-        BudgetShare { budget: self.clone(), id, holder, permit: None }
+        BudgetShare { budget: self.clone(), id, holder, permit: None, large: None }
     }
 
     /// For metrics.
@@ -212,6 +221,8 @@ pub struct BudgetShare {
     id: u64,
     holder: Arc<Holder>,
     permit: Option<OwnedSemaphorePermit>,
+    /// Its part of the half for large frames.
+    large: Option<OwnedSemaphorePermit>,
 }
 
 /// What the budget asks of a connection that waits for bytes.
@@ -249,17 +260,28 @@ impl BudgetShare {
         if self.try_raise(bytes) {
             return Ok(());
         }
-        let Shared { units, free, waits, closed, .. } = &*self.budget.0;
+        let Shared { units, free, closed, .. } = &*self.budget.0;
         if bytes.div_ceil(UNIT) > *units {
             closed.fetch_add(1, Relaxed);
             return Err(OutOfMemory);
         }
-        waits.fetch_add(1, Relaxed);
         let more = self.lacking(bytes).unwrap_or(0);
         self.holder.wanted.store(more, Relaxed);
+        let permit = self.wait_for(free.clone(), more, || self.budget.search()).await?;
+        self.add(permit);
+        Ok(())
+    }
+
+    async fn wait_for(
+        &self,
+        free: Arc<Semaphore>,
+        units: usize,
+        search: impl Fn(),
+    ) -> Result<OwnedSemaphorePermit, OutOfMemory> {
+        self.budget.0.waits.fetch_add(1, Relaxed);
         self.enter(Stage::Blocked);
-        let acquire = free.clone().acquire_many_owned(u32::try_from(more).expect("at most the whole budget"));
-        self.budget.search();
+        let acquire = free.acquire_many_owned(u32::try_from(units).expect("at most the whole budget"));
+        search();
         let got = {
             tokio::pin!(acquire);
             loop {
@@ -270,13 +292,56 @@ impl BudgetShare {
                             break Err(OutOfMemory);
                         }
                     }
-                    () = tokio::time::sleep(SEARCH) => self.budget.search(),
+                    () = tokio::time::sleep(SEARCH) => search(),
                 }
             }
         };
         self.enter(Stage::Busy);
-        self.add(got?);
-        Ok(())
+        got
+    }
+
+    /// Whether the budget can ever hold so many bytes, and so many more for a decoder.
+    pub(super) fn can_hold(&self, bytes: usize, decoder: usize) -> bool {
+        let units = self.budget.0.units;
+        (bytes + decoder).div_ceil(UNIT) <= units && (decoder <= LARGE_BYTES || decoder.div_ceil(UNIT) <= units / 2)
+    }
+
+    /// As `try_raise`, to this many bytes and so many more for a decoder.
+    pub(super) fn try_raise_for_decoder(&mut self, bytes: usize, decoder: usize) -> bool {
+        if LARGE_BYTES < decoder {
+            let held = self.large.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            if let more @ 1.. = decoder.div_ceil(UNIT).saturating_sub(held) {
+                let Ok(units) = u32::try_from(more) else { return false };
+                let Ok(permit) = self.budget.0.free_for_large.clone().try_acquire_many_owned(units) else {
+                    return false;
+                };
+                match &mut self.large {
+                    Some(held) => held.merge(permit),
+                    None => self.large = Some(permit),
+                }
+            }
+        }
+        self.try_raise(bytes + decoder)
+    }
+
+    /// As `raise`, to this many bytes, which it holds, and so many more for a decoder, which can be held.
+    ///
+    /// # Errors
+    /// This connection was chosen to end.
+    pub(super) async fn raise_for_decoder(&mut self, bytes: usize, decoder: usize) -> Result<(), OutOfMemory> {
+        self.large = None;
+        if LARGE_BYTES < decoder {
+            self.holder.wanted.store(0, Relaxed);
+            let free = self.budget.0.free_for_large.clone();
+            // This asks no other connection for memory: one that has this half ends by itself.
+            self.large = Some(self.wait_for(free, decoder.div_ceil(UNIT), || {}).await?);
+        }
+        self.raise(bytes + decoder).await
+    }
+
+    /// Gives back the part of the half for large frames, whose owner has freed it.
+    pub(super) fn end_large(&mut self) {
+        self.large = None;
     }
 
     /// Lowers the share to this many bytes, whose owner has freed the rest.

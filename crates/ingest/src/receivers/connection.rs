@@ -6,11 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use carbon::Progress;
 use host::Clock;
 use metric::Timestamp;
 use tokio::{net::TcpStream, sync::watch};
 
-use super::budget::{Asked, BudgetShare, OutOfMemory, ReceiveBudget, Stage};
+use super::{
+    budget::{Asked, OutOfMemory, ReceiveBudget, Stage},
+    intake::{Intake, OwnMemory},
+};
 use crate::{Acceptor, Batch, Protocol, long_work::do_work};
 
 /// Bytes read from a socket at once, at most: about a thousand lines.
@@ -22,11 +26,8 @@ const FIRST_BYTES: usize = 4 << 10;
 /// Bytes that a buffer grows by at once, at most.
 const LARGEST_STEP: usize = 8 << 20;
 
-/// Bytes of a message that takes milliseconds to decode.
-const LONG_MESSAGE: usize = 1 << 20;
-
-/// Bytes that a batch keeps between two reads, at most. One frame may need many times more.
-const BATCH_BYTES: usize = 1 << 20;
+/// Bytes of a message that takes longer to decode than others should wait: half a millisecond.
+const LONG_MESSAGE: usize = 64 << 10;
 
 /// How long a stop reads on from a sender that never pauses.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -36,9 +37,10 @@ const DRAIN: Duration = Duration::from_secs(2);
 pub(super) const LAST_LOOK: Duration = Duration::from_millis(10);
 
 /// A protocol over TCP: bytes to points.
-pub(super) trait Decode {
-    /// Decodes the complete messages in `bytes`. Returns how many bytes it consumed; the caller passes the rest again, with more.
-    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch) -> usize;
+pub(super) trait Decode: OwnMemory {
+    /// Decodes the complete messages in `bytes`, while the batch has room, within so many bytes of memory of its own.
+    /// Returns how many bytes it consumed; the caller passes the rest again, with more.
+    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch, allowed: usize) -> (usize, Progress);
 
     /// How many bytes more than `rest` the message at its front has.
     fn missing(&self, rest: &[u8]) -> usize;
@@ -77,10 +79,8 @@ fn is_remote(stream: &TcpStream) -> bool {
 pub(super) struct Connection {
     stream: TcpStream,
     acceptor: Arc<Acceptor>,
-    batch: Batch,
     buffer: Buffer,
-    /// The memory of `buffer` and `batch`.
-    share: BudgetShare,
+    intake: Intake,
     /// A connection that sent nothing for this long is closed.
     idle: Option<Duration>,
     stop: watch::Receiver<bool>,
@@ -114,20 +114,21 @@ impl Connection {
         let mut batch = acceptor.batch(protocol);
         batch.is_remote = is_remote(&stream);
         let drain = Drain::new(acceptor.clock().clone(), stop.clone());
-        Connection { stream, acceptor, batch, buffer: Buffer::default(), share: budget.share(), idle, stop, drain }
+        let intake = Intake::new(batch, budget.share());
+        Connection { stream, acceptor, buffer: Buffer::default(), intake, idle, stop, drain }
     }
 
     /// Reads, decodes and accepts until the sender closes, falls silent for too long, or the program stops.
     pub(super) async fn serve(mut self, mut decoder: impl Decode) {
         loop {
             let is_empty = self.buffer.filled == 0;
-            self.share.enter(if is_empty { Stage::Empty } else { Stage::Partial });
+            self.intake.share.enter(if is_empty { Stage::Empty } else { Stage::Partial });
             let wake = self.wait().await;
-            self.share.enter(Stage::Busy);
+            self.intake.share.enter(Stage::Busy);
             let is_over = match wake {
                 Wake::Idle | Wake::Failed | Wake::Asked(Asked::Close) => true,
                 Wake::Asked(Asked::Release) => {
-                    self.release();
+                    self.release(&mut decoder);
                     false
                 }
                 Wake::Readable | Wake::Stopping => self.read_all(&mut decoder, wake).await.unwrap_or(true),
@@ -136,8 +137,10 @@ impl Connection {
                 break;
             }
         }
-        decoder.finish(self.buffer.filled(), self.acceptor.time_for_none(), &mut self.batch);
-        self.acceptor.accept(&mut self.batch).await;
+        let batch = &mut self.intake.batch;
+        batch.allow(usize::MAX);
+        decoder.finish(self.buffer.filled(), self.acceptor.time_for_none(), batch);
+        self.acceptor.accept(batch).await;
     }
 
     /// Reads and accepts the available bytes. Returns whether the connection has ended.
@@ -150,10 +153,8 @@ impl Connection {
                 Ok(Some(read)) => self.buffer.filled += read,
             }
             let was_full = self.buffer.is_full();
-            let consumed = self.decode(decoder);
-            self.buffer.consume(consumed);
-            self.acceptor.accept(&mut self.batch).await;
-            self.fit(was_full);
+            self.take(decoder).await?;
+            self.fit(decoder, was_full);
             if self.drain.is_over() {
                 return Ok(true);
             }
@@ -165,12 +166,32 @@ impl Connection {
         }
     }
 
+    /// Decodes and accepts the complete messages, in pieces where there is no memory for all points at once.
+    async fn take(&mut self, decoder: &mut impl Decode) -> Result<(), OutOfMemory> {
+        loop {
+            let (consumed, progress) = self.decode(decoder);
+            self.buffer.consume(consumed);
+            let held = self.buffer.bytes.len();
+            match progress {
+                Progress::Done => {
+                    self.acceptor.accept(&mut self.intake.batch).await;
+                    return Ok(());
+                }
+                Progress::NeedsMemory(bytes) => self.intake.lend(decoder, held, bytes).await?,
+                Progress::SinkFull if self.intake.try_give_room(held) => {}
+                Progress::SinkFull if self.intake.batch.is_empty() => self.intake.give_room(held).await?,
+                Progress::SinkFull => self.acceptor.accept(&mut self.intake.batch).await,
+            }
+        }
+    }
+
     /// Decodes what is there. A long message takes longer than queries and other senders on this thread should wait:
     /// they move to another.
-    fn decode(&mut self, decoder: &mut impl Decode) -> usize {
+    fn decode(&mut self, decoder: &mut impl Decode) -> (usize, Progress) {
+        let allowed = self.intake.allow(self.buffer.bytes.len());
         let (bytes, now) = (self.buffer.filled(), self.acceptor.time_for_none());
         let is_long = LONG_MESSAGE < bytes.len() && decoder.missing(bytes) == 0;
-        do_work(is_long, || decoder.decode(bytes, now, &mut self.batch))
+        do_work(is_long, || decoder.decode(bytes, now, &mut self.intake.batch, allowed))
     }
 
     /// Makes room for a read, where the buffer has none: a message is longer. Waits for the budget.
@@ -182,39 +203,31 @@ impl Connection {
         let message = self.buffer.filled + decoder.missing(self.buffer.filled());
         let most = message.max(READ_BYTES);
         let grown = (len + len.clamp(FIRST_BYTES, LARGEST_STEP)).min(most);
-        self.share.raise(grown + self.batch.memory_bytes()).await?;
+        self.intake.share.raise(grown + self.intake.memory_bytes()).await?;
         self.buffer.resize(grown);
         Ok(())
     }
 
     /// After a read: more room for a sender that filled the buffer, if the budget has it; gives back the memory of a
     /// large message.
-    fn fit(&mut self, was_full: bool) {
+    fn fit(&mut self, decoder: &impl Decode, was_full: bool) {
         let len = self.buffer.bytes.len();
         if READ_BYTES < len && self.buffer.filled <= READ_BYTES {
             self.buffer.resize(READ_BYTES);
         } else if was_full && len < READ_BYTES {
             let grown = (2 * len).min(READ_BYTES);
-            if self.share.try_raise(grown + self.batch.memory_bytes()) {
+            if self.intake.share.try_raise(grown + self.intake.memory_bytes()) {
                 self.buffer.resize(grown);
             }
         }
-        if BATCH_BYTES < self.batch.memory_bytes() {
-            self.batch.release_memory();
-        }
-        // Where the budget has no room for the batch, it is allocated again for each read.
-        if !self.share.try_raise(self.buffer.bytes.len() + self.batch.memory_bytes()) {
-            self.batch.release_memory();
-        }
-        self.share.lower(self.buffer.bytes.len() + self.batch.memory_bytes());
+        self.intake.fit(self.buffer.bytes.len(), decoder);
     }
 
     /// Frees the memory of an empty connection.
-    fn release(&mut self) {
+    fn release(&mut self, decoder: &mut impl Decode) {
         if self.buffer.filled == 0 {
             self.buffer = Buffer::default();
-            self.batch.release_memory();
-            self.share.lower(0);
+            self.intake.release(0, decoder);
         }
     }
 
@@ -236,7 +249,7 @@ impl Connection {
                 Err(_) => Wake::Idle,
             },
             _ = self.stop.changed() => self.last_look().await,
-            asked = self.share.asked() => Wake::Asked(asked),
+            asked = self.intake.share.asked() => Wake::Asked(asked),
         }
     }
 
@@ -272,6 +285,9 @@ impl Buffer {
     }
 
     fn consume(&mut self, bytes: usize) {
+        if bytes == 0 {
+            return;
+        }
         self.bytes.copy_within(bytes..self.filled, 0);
         self.filled -= bytes;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carbon::{FrameDecoder, pickle, protobuf};
+use carbon::{FrameDecoder, Progress};
 use metric::Timestamp;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -12,18 +12,11 @@ use tokio::{
 use super::{
     budget::ReceiveBudget,
     connection::{Common, Connection, Decode},
+    intake::OwnMemory,
     listener::{Connections, ReceiverLimits, serve},
+    message::{FrameFormat, MessageDecoder},
 };
 use crate::{Acceptor, Batch, Protocol};
-
-/// The encoding of frames.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameFormat {
-    /// Python pickles.
-    Pickle,
-    /// `carbon.Payload` messages.
-    Protobuf,
-}
 
 /// Serves framed messages until `stop` turns true.
 pub async fn serve_frames(
@@ -42,24 +35,34 @@ pub async fn serve_frames(
     let common = Common { acceptor, budget, protocol, idle: limits.idle, stop: stop.clone() };
     serve(listener, limits, connections, stop, move |stream: TcpStream| {
         let frames = FrameDecoder::new(limits.frame_bytes);
-        Connection::new(stream, &common).serve(FramedMessages { frames, format, pickles: pickle::Decoder::new() })
+        Connection::new(stream, &common).serve(FramedMessages { frames, messages: MessageDecoder::new(format) })
     })
     .await;
 }
 
 struct FramedMessages {
     frames: FrameDecoder,
-    format: FrameFormat,
-    pickles: pickle::Decoder,
+    messages: MessageDecoder,
+}
+
+impl OwnMemory for FramedMessages {
+    fn memory_bytes(&self) -> usize {
+        self.messages.memory_bytes()
+    }
+
+    fn release_memory(&mut self) {
+        self.messages.release_memory();
+    }
+
+    fn refuse_frame(&mut self) {
+        self.messages.refuse_frame();
+    }
 }
 
 impl Decode for FramedMessages {
-    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch) -> usize {
-        let (format, pickles) = (self.format, &mut self.pickles);
-        self.frames.decode(bytes, batch, |frame, batch| match format {
-            FrameFormat::Pickle => pickles.decode(frame, now, batch),
-            FrameFormat::Protobuf => protobuf::decode(frame, batch),
-        })
+    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch, allowed: usize) -> (usize, Progress) {
+        let messages = &mut self.messages;
+        self.frames.decode_while(bytes, batch, |frame, batch| messages.decode(frame, now, batch, allowed))
     }
 
     fn missing(&self, rest: &[u8]) -> usize {

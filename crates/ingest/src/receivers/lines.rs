@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use carbon::LineDecoder;
+use carbon::{LineDecoder, Progress};
 use metric::Timestamp;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -12,6 +12,7 @@ use tokio::{
 use super::{
     budget::ReceiveBudget,
     connection::{Common, Connection, Decode},
+    intake::OwnMemory,
     listener::{Connections, ReceiverLimits, serve},
 };
 use crate::{Acceptor, Batch, Protocol};
@@ -32,9 +33,12 @@ pub async fn serve_lines(
     .await;
 }
 
+impl OwnMemory for LineDecoder {}
+
 impl Decode for LineDecoder {
-    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch) -> usize {
-        LineDecoder::decode(self, bytes, now, batch)
+    fn decode(&mut self, bytes: &[u8], now: Timestamp, batch: &mut Batch, _: usize) -> (usize, Progress) {
+        let consumed = LineDecoder::decode(self, bytes, now, batch);
+        (consumed, batch.wanted().map_or(Progress::Done, |_| Progress::SinkFull))
     }
 
     fn missing(&self, _: &[u8]) -> usize {

@@ -9,13 +9,16 @@ mod body;
 mod budget;
 mod connection;
 mod frames;
+mod intake;
 mod lines;
 mod listener;
+mod message;
 mod udp;
 
 pub use body::{BodyFormat, TakenBody, take_body};
 pub use budget::{BudgetShare, BudgetUse, OutOfMemory, ReceiveBudget};
-pub use frames::{FrameFormat, serve_frames};
+pub use frames::serve_frames;
 pub use lines::serve_lines;
 pub use listener::{ConnectionCap, Connections, ReceiverLimits};
+pub use message::FrameFormat;
 pub use udp::serve_datagrams;

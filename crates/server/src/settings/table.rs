@@ -157,8 +157,10 @@ settings! {
         idle_timeout: Option<Duration> = "off";
         /// Longest pickle or protobuf frame. A longer frame is skipped and counted.
         max_frame: Bytes = "64MiB";
-        /// Memory for bytes that all connections and bodies of points together have sent and that are not accepted yet. When
-        /// it is spent, connections wait for it; the largest one that has paused in the middle of a message is closed.
+        /// Memory for what all connections and bodies of points together have sent and that is not accepted yet: bytes, what
+        /// a pickle needs while it is read, and decoded points. When it is spent, connections wait for it; the largest one that
+        /// has paused in the middle of a message is closed. Pickles that need more than 1 MiB share one half of it; a pickle
+        /// that needs more than that half, about six times its length, is rejected as `frame_needs_memory`.
         memory: Bytes = "256MiB";
         /// Longest body of points sent by HTTP POST, before and after gzip is undone.
         max_body: Bytes = "64MiB";
