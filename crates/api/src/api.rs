@@ -8,8 +8,8 @@ use tokio::net::TcpListener;
 
 use crate::{
     http::{
-        Access, Answered, BrowserRules, Extension, ExtensionRequest, FailureLog, Handle, Limits, Observer, Rejection,
-        RequestBody, Response, serve,
+        Access, Answered, BrowserRules, Extension, ExtensionRequest, FailureLog, Handle, Limits, MemoryBudget,
+        MemoryUse, Observer, Rejection, RequestBody, Response, serve,
     },
     query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, Viewer},
     router::{Route, no_route},
@@ -63,6 +63,7 @@ pub struct Api {
     doorkeeper: Arc<dyn Doorkeeper>,
     extension: Arc<dyn Extension>,
     failures: FailureLog,
+    overloads: FailureLog,
 }
 
 impl Api {
@@ -70,6 +71,8 @@ impl Api {
     pub fn new(options: ApiOptions) -> Arc<Api> {
         let backend = Backend {
             turns: QueryTurns::new(&options.limits),
+            memory: query_memory(&options.limits),
+            answers: answer_memory(&options.limits),
             registry: options.registry,
             finder: options.finder,
             series: options.series,
@@ -86,12 +89,23 @@ impl Api {
             doorkeeper: options.doorkeeper,
             extension: options.extension,
             failures: FailureLog::default(),
+            overloads: FailureLog::default(),
         })
     }
 
     /// The number of unfinished queries, for gauges.
     pub fn activity(&self) -> Activity {
         self.backend.turns.activity()
+    }
+
+    /// The memory of queries, for metrics.
+    pub fn query_memory(&self) -> MemoryUse {
+        self.backend.memory.usage()
+    }
+
+    /// The memory of answers, for metrics.
+    pub fn answer_memory(&self) -> MemoryUse {
+        self.backend.answers.usage()
     }
 
     /// Serves some paths at a listener until `shutdown` resolves. Then it stops accepting, closes idle connections, and
@@ -160,7 +174,12 @@ impl Api {
 
     /// Logs a rejection for which the store or the server is at fault.
     fn log(&self, rejection: &Rejection, peer: SocketAddr, path: &'static str) {
-        if rejection.is_store_failure() {
+        if rejection.is_overload() {
+            if let Some(suppressed) = self.overloads.is_due(self.backend.clock.instant()) {
+                tracing::warn!(%peer, path, suppressed, error = %rejection,
+                    "a request found no memory; logging this once a minute");
+            }
+        } else if rejection.is_store_failure() {
             if let Some(suppressed) = self.failures.is_due(self.backend.clock.instant()) {
                 tracing::error!(%peer, path, suppressed, error = %rejection,
                     "a request failed; logging such failures once a minute");
@@ -169,6 +188,16 @@ impl Api {
             tracing::error!(%peer, path, error = %rejection, "a request failed");
         }
     }
+}
+
+fn query_memory(limits: &Limits) -> MemoryBudget {
+    let what = "the bytes of memory that the query needs are";
+    MemoryBudget::new(limits.memory, limits.memory_wait, what, "query.memory")
+}
+
+fn answer_memory(limits: &Limits) -> MemoryBudget {
+    let what = "the bytes of memory that the answer needs are";
+    MemoryBudget::new(limits.answer_memory, limits.memory_wait, what, "http.answer_memory")
 }
 
 impl Paths {

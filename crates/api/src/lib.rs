@@ -62,6 +62,6 @@ mod router;
 pub use api::{Api, ApiOptions, Paths};
 pub use http::{
     Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
-    Observer, RequestBody, Response,
+    MemoryUse, Observer, RequestBody, Response,
 };
 pub use query::{Activity, Doorkeeper, NameScope, Scope, Viewer};

@@ -47,11 +47,21 @@ pub struct Budget<'a> {
     pub points: usize,
     /// Whether the client is gone; then [`crate::Error::Cancelled`].
     pub cancelled: &'a (dyn Fn() -> bool + Sync),
+    /// Reserves memory for the evaluation: bytes in all, without those of the data. Called before memory is taken, with
+    /// larger and larger numbers. False: there is no more, then [`crate::Error::Memory`].
+    pub memory: &'a (dyn Fn(usize) -> bool + Sync),
 }
 
 impl Budget<'static> {
     /// No bound, for tests and tools.
     pub fn unlimited() -> Budget<'static> {
-        Budget { points: usize::MAX, cancelled: &|| false }
+        Budget { points: usize::MAX, cancelled: &|| false, memory: &|_| true }
+    }
+}
+
+impl<'a> Budget<'a> {
+    /// A bound of points and a way to cancel; memory without a bound.
+    pub fn new(points: usize, cancelled: &'a (dyn Fn() -> bool + Sync)) -> Budget<'a> {
+        Budget { points, cancelled, memory: &|_| true }
     }
 }

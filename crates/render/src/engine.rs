@@ -93,21 +93,22 @@ impl<'a> Engine<'a> {
             return Err(Error::Fetches { most: MAX_FETCHES });
         }
         match expression {
-            Expression::Path(path) | Expression::SeriesByTag(path) => Ok(self.series(path, span)),
+            Expression::Path(path) | Expression::SeriesByTag(path) => self.series(path, span),
             Expression::Template(inside, _) => self.expression(inside, span),
             Expression::Call(call) => self.call(call, span),
         }
     }
 
-    fn series(&mut self, path: &str, span: Span) -> Value {
+    fn series(&mut self, path: &str, span: Span) -> Result<Value, Error> {
         let fetch = Fetch::new(path, span);
         let Some(series) = self.data.and_then(|data| data.get(&fetch)) else {
             self.missing.add(fetch);
-            return Value::Planned;
+            return Ok(Value::Planned);
         };
         let x_files_factor = self.scope.x_files_factor;
+        self.scope.hold(size_of_val(series))?;
         let with_factor = |series: &Series| Series { x_files_factor, ..series.clone() };
-        Value::Series(series.iter().map(with_factor).collect())
+        Ok(Value::Series(series.iter().map(with_factor).collect()))
     }
 
     fn call(&mut self, call: &Call, span: Span) -> Result<Value, Error> {
@@ -124,6 +125,7 @@ impl<'a> Engine<'a> {
             Reach::Later => (true, true, Needs::default()),
         };
 
+        let held = self.scope.live();
         let mut complete = true;
         let mut positional = Vec::with_capacity(call.positional.len());
         for (position, argument) in call.positional.iter().enumerate() {
@@ -165,10 +167,12 @@ impl<'a> Engine<'a> {
         };
         let points = |series: &[Series]| series.iter().map(|series| series.values.len() + 1).sum::<usize>();
         match &value {
-            Value::Series(series) => self.scope.spend(points(series))?,
-            Value::Lists(lists) => self.scope.spend(lists.iter().map(|list| points(list) + 1).sum())?,
+            Value::Series(series) => self.scope.spend_made(points(series))?,
+            Value::Lists(lists) => self.scope.spend_made(lists.iter().map(|list| points(list) + 1).sum())?,
             _ => {}
         }
+        // The arguments are gone.
+        self.scope.hold_in_all(held.saturating_add(value.bytes()))?;
         Ok(value)
     }
 
@@ -268,5 +272,5 @@ impl<'a> Engine<'a> {
 
 /// Whether an error stays one, whatever is fetched.
 pub(crate) fn is_final(error: &Error) -> bool {
-    matches!(error, Error::Cancelled | Error::Fetches { .. })
+    matches!(error, Error::Cancelled | Error::Memory | Error::Fetches { .. })
 }

@@ -80,6 +80,9 @@ pub enum Error {
         /// The points of the budget.
         points: usize,
     },
+    /// The memory for queries is spent. The caller knows the bound.
+    #[error("the request needs more memory than there is for queries")]
+    Memory,
     /// Functions that move time, inside of each other, need too many fetches.
     #[error("the request needs more than {most} fetches; functions that move time multiply inside of each other")]
     Fetches {
@@ -102,6 +105,7 @@ impl Error {
             | Error::TemplateValues { .. }
             | Error::Argument { .. }
             | Error::Budget { .. }
+            | Error::Memory
             | Error::Fetches { .. }
             | Error::Cancelled => 500,
         }

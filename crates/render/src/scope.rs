@@ -69,6 +69,9 @@ pub(crate) struct Scope<'a> {
     callbacks: Callbacks,
     budget: &'a Budget<'a>,
     points_left: usize,
+    // Bytes of values that the walk holds now, and the most that was reserved for them.
+    live: usize,
+    reserved: usize,
     /// The share of known values that folding needs here.
     pub(crate) x_files_factor: f64,
     /// How high each stack of series is by now, for all targets of the request. One point a time, of series that the
@@ -83,6 +86,8 @@ impl<'a> Scope<'a> {
             callbacks,
             budget,
             points_left: budget.points,
+            live: 0,
+            reserved: 0,
             x_files_factor: request.x_files_factor,
             stacks: HashMap::new(),
         }
@@ -154,8 +159,37 @@ impl<'a> Scope<'a> {
 
     /// Takes points from the budget, before memory is taken for them.
     pub(crate) fn spend(&mut self, points: usize) -> Result<(), Error> {
+        self.spend_made(points)?;
+        self.hold(points.saturating_mul(size_of::<f64>()))
+    }
+
+    /// Takes points from the budget whose memory is held already.
+    pub(crate) fn spend_made(&mut self, points: usize) -> Result<(), Error> {
         self.check()?;
         self.points_left = self.points_left.checked_sub(points).ok_or(Error::Budget { points: self.budget.points })?;
+        Ok(())
+    }
+
+    /// Bytes that the walk holds.
+    pub(crate) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// Reserves memory before it is taken. The engine gives it back, when the value of the call is known.
+    pub(crate) fn hold(&mut self, bytes: usize) -> Result<(), Error> {
+        self.hold_in_all(self.live.saturating_add(bytes))
+    }
+
+    /// The walk holds so many bytes. The reservation does not shrink: the walk may need it again.
+    pub(crate) fn hold_in_all(&mut self, bytes: usize) -> Result<(), Error> {
+        self.live = bytes;
+        if self.reserved < bytes {
+            if !(self.budget.memory)(bytes) {
+                self.check()?;
+                return Err(Error::Memory);
+            }
+            self.reserved = bytes;
+        }
         Ok(())
     }
 }

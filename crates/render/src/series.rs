@@ -74,6 +74,11 @@ impl Series {
         }
     }
 
+    /// Bytes in memory. Of values that it shares with other series, its part.
+    pub fn bytes(&self) -> usize {
+        size_of::<Series>() + self.name.len() + size_of_val(self.values.as_slice()) / Arc::strong_count(&self.values)
+    }
+
     /// The same series under a name that later names refer to as well.
     pub(crate) fn called(mut self, name: String) -> Series {
         self.name = name.into();

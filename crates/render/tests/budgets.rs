@@ -1,5 +1,7 @@
 //! Small targets that would take gigabytes or minutes are rejected before they do.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use render::{Budget, Context, Data, Error, Evaluation, Series, evaluate, parse, plan};
 
 /// The answer to a target over 1,000 series with long names, within a budget of a million points.
@@ -14,7 +16,7 @@ fn answer(target: &str) -> Result<usize, Error> {
         let series = (0..1000).map(|i| Series::fetched(&name(i), "a.*".into(), span.from, 60, vec![1.0; 5])).collect();
         data.put(fetch, series);
     }
-    let budget = Budget { points: 1_000_000, cancelled: &|| false };
+    let budget = Budget::new(1_000_000, &|| false);
     match evaluate(&targets, &context, &data, &budget)? {
         Evaluation::Done(series) => Ok(series.len()),
         Evaluation::Fetch(_) => panic!("one round of fetches is enough"),
@@ -44,4 +46,41 @@ fn a_template_has_few_values() {
     let rejected = Err(Error::TemplateValues { most: 256 });
     assert_eq!(answer(&format!("template(a.$v7,{})", values(300))), rejected);
     assert_eq!(answer(&format!("sumSeries(template(a.$v7,{}))", values(300))), rejected);
+}
+
+/// What a target over 1,000 series of 1,000 points reserves.
+fn reserved(target: &str, limit: usize) -> Result<usize, Error> {
+    let target = parse(target).expect("a target");
+    let context = Context::new(1_700_000_000, 1_699_940_000, 1_700_000_000);
+    let targets = [target];
+    let mut data = Data::default();
+    for fetch in plan(&targets, &context)?.series {
+        let span = fetch.span;
+        let one = |i: usize| Series::fetched(&format!("a.{i}"), "a.*".into(), span.from, 60, vec![1.0; 1000]);
+        data.put(fetch, (0..1000).map(one).collect());
+    }
+    let most = AtomicUsize::new(0);
+    let memory = |bytes: usize| {
+        most.fetch_max(bytes, Ordering::Relaxed);
+        bytes <= limit
+    };
+    let budget = Budget { memory: &memory, ..Budget::unlimited() };
+    evaluate(&targets, &context, &data, &budget)?;
+    Ok(most.into_inner())
+}
+
+#[test]
+fn memory_is_reserved_before_functions_take_it() {
+    const VALUES: usize = 8_000_000;
+    let values = |target: &str| reserved(target, usize::MAX).map(|bytes| bytes as f64 / VALUES as f64);
+    // Series that are passed on share their values with the data.
+    assert!(values("alias(a.*,'x')").unwrap() < 0.8);
+    assert!((1.0..2.0).contains(&values("scale(a.*,2)").unwrap()));
+    // The inner values are freed when the outer ones are made.
+    let nested = values("scale(scale(scale(scale(scale(a.*,2),2),2),2),2)").unwrap();
+    assert!((1.0..2.6).contains(&nested), "{nested}");
+    assert!(values("sumSeries(a.*)").unwrap() < 0.8);
+    for target in ["scale(a.*,2)", "movingAverage(a.*,'5min')", "offset(scale(a.*,2),1)", "summarize(a.*,'1min')"] {
+        assert_eq!(reserved(target, VALUES / 2), Err(Error::Memory), "{target}");
+    }
 }

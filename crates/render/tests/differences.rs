@@ -350,7 +350,7 @@ fn windows_beyond_the_calendar_are_rejected() {
 
 #[test]
 fn an_evaluation_ends_with_its_budget() {
-    let budget = |points: usize| Budget { points, cancelled: &|| false };
+    let budget = |points: usize| Budget::new(points, &|| false);
     assert!(answer_within("scale(a.*,2)", &context(), &budget(12)).is_ok());
     let error = answer_within("scale(a.*,2)", &context(), &budget(11)).expect_err("too much");
     assert_eq!(error, Error::Budget { points: 11 });
@@ -367,7 +367,7 @@ fn an_evaluation_ends_with_its_budget() {
 fn a_cancelled_evaluation_stops() {
     let asked = AtomicUsize::new(0);
     let cancelled = || asked.fetch_add(1, Ordering::Relaxed) >= 3;
-    let budget = Budget { points: usize::MAX, cancelled: &cancelled };
+    let budget = Budget::new(usize::MAX, &cancelled);
     let error = answer_within("scale(offset(absolute(a.*),1),2)", &context(), &budget).expect_err("cancelled");
     assert_eq!(error, Error::Cancelled);
     assert!(asked.load(Ordering::Relaxed) < 8);
@@ -435,8 +435,7 @@ fn no_target_panics() {
             }
         }
         read += usize::from(parse(&target).is_ok());
-        answered +=
-            usize::from(answer_within(&target, &context(), &Budget { points: 1 << 20, cancelled: &|| false }).is_ok());
+        answered += usize::from(answer_within(&target, &context(), &Budget::new(1 << 20, &|| false)).is_ok());
     }
     assert!(read > 10_000 && answered > 3_000, "{read} read, {answered} answered");
 }
@@ -539,7 +538,7 @@ fn targets_made_of_names_are_bounded() {
     }
     assert!(matches!(evaluate(&targets, &context(), &data, &Budget::unlimited()), Err(Error::Fetches { .. })));
     // Their points count against the budget, like all others.
-    let budget = Budget { points: 1000, cancelled: &|| false };
+    let budget = Budget::new(1000, &|| false);
     let walks = "applyByNode(group(a,b,c,d),0,'randomWalk(\"%\",1)')";
     assert!(matches!(answer_within(walks, &context(), &budget), Err(Error::Budget { .. })));
 }
@@ -560,13 +559,13 @@ fn one_long_function_stops_when_cancelled() {
         // The check runs more often than there are calls, so it runs within them.
         checks.store(0, Ordering::Relaxed);
         let count = || checks.fetch_add(1, Ordering::Relaxed) > 1000;
-        answer_within(target, &context(), &Budget { points: usize::MAX, cancelled: &count }).expect(target);
+        answer_within(target, &context(), &Budget::new(usize::MAX, &count)).expect(target);
         let asked = checks.load(Ordering::Relaxed);
         assert!(asked > 3, "{target} asks {asked} times");
         for after in 0..asked {
             checks.store(0, Ordering::Relaxed);
             let cancelled = || checks.fetch_add(1, Ordering::Relaxed) >= after;
-            let answer = answer_within(target, &context(), &Budget { points: usize::MAX, cancelled: &cancelled });
+            let answer = answer_within(target, &context(), &Budget::new(usize::MAX, &cancelled));
             assert_eq!(answer, Err(Error::Cancelled), "{target} after {after}");
         }
     }
@@ -595,7 +594,7 @@ fn legends_are_as_wide_as_the_longest_name() {
     let longest = format!("legendValue({longer}{})", ",'avg'".repeat(600));
     let widths: Vec<usize> = names(&format!("cactiStyle(group(a.two,{longest}))")).iter().map(String::len).collect();
     assert!(widths.len() == 2 && widths[0] == widths[1] && widths[0] > 65_535, "{widths:?}");
-    let budget = Budget { points: 1000, cancelled: &|| false };
+    let budget = Budget::new(1000, &|| false);
     let target = format!("cactiStyle(group(a.two,{long}))");
     assert_eq!(answer_within(&target, &context(), &budget), Err(Error::Budget { points: 1000 }));
 }

@@ -1,11 +1,10 @@
 //! Properties of every row of the table: it documents itself, takes any series, returns values that fit its own times,
 //! and explains a wrong call.
 
-use render::{
-    Budget, Context, Data, Error, Evaluation, Kind, Literal, Parameter, Series, evaluate,
-    functions::{self, Function},
-    parse, plan,
-};
+mod calls;
+
+use calls::{argument, call};
+use render::{Budget, Context, Data, Error, Evaluation, Kind, Parameter, Series, evaluate, functions, parse, plan};
 
 const FROM: i64 = 6000;
 const UNTIL: i64 = 9600;
@@ -71,7 +70,7 @@ impl Shape {
 fn answer(target: &str, shape: Shape) -> Result<Vec<Series>, Error> {
     let targets = [parse(target)?];
     let context = Context::new(UNTIL, FROM, UNTIL);
-    let budget = Budget { points: 10_000_000, cancelled: &|| false };
+    let budget = Budget::new(10_000_000, &|| false);
     let mut data = Data::new();
     let mut wanted = plan(&targets, &context)?;
     for _ in 0..10 {
@@ -87,72 +86,6 @@ fn answer(target: &str, shape: Shape) -> Result<Vec<Series>, Error> {
         }
     }
     panic!("{target}: no answer after ten rounds");
-}
-
-/// A valid argument of a parameter: by its kind, with exceptions by function.
-fn argument(function: &Function, parameter: &Parameter) -> String {
-    let special = match (function.name, parameter.name) {
-        ("holtWintersConfidenceArea", "seriesList") => "a.one",
-        ("aliasQuery", "newName") => "'%d'",
-        ("integralByInterval", _) if parameter.kind == Kind::String => "'10min'",
-        ("applyByNode", "templateFunction") => "'sumSeries(%.*)'",
-        ("reduce" | "reduceSeries", "reduceFunction") => "'diffSeries'",
-        ("reduce" | "reduceSeries", "reduceMatchers") => "'one','two'",
-        ("pearsonClosest", "series") | (_, "seriesListA" | "seriesListB" | "resettingSeries" | "divisorSeries") => {
-            "a.one"
-        }
-        ("seriesByTag", _) => "'name=a.one'",
-        ("timeStack", "timeShiftEnd") | ("baseline" | "baselineAberration", "timeShiftEnd") => "3",
-        ("baseline" | "baselineAberration", "maxAbsentPercent") => "100",
-        ("asPercent" | "pct", "total") => "a.one",
-        ("holtWintersForecast" | "holtWintersAberration", "seasonality") => "'10min'",
-        ("holtWintersConfidenceBands" | "holtWintersConfidenceArea", "seasonality") => "'10min'",
-        ("windowTolerance", _) => "0.5",
-        _ => "",
-    };
-    if !special.is_empty() {
-        return special.to_owned();
-    }
-    if let Some(option) =
-        parameter.options.iter().find(|option| matches!(option, Literal::Text(text) if !text.is_empty()))
-    {
-        let Literal::Text(text) = option else { unreachable!("found as a text") };
-        return format!("'{text}'");
-    }
-    match parameter.kind {
-        Kind::Aggregator | Kind::AggregatorOrFunction => "'sum'",
-        Kind::Any => "a.one",
-        Kind::Boolean => "true",
-        Kind::Date => "'-30min'",
-        Kind::Float | Kind::Integer | Kind::IntegerOrInfinity => "2",
-        Kind::IntegerOrInterval => "'5min'",
-        Kind::Interval => "'10min'",
-        Kind::Node | Kind::NodeOrTag => "1",
-        Kind::SeriesList => "a.*",
-        Kind::SeriesLists => "mapSeries(a.*,1)",
-        Kind::String => "'x'",
-        Kind::Tag => "'name'",
-    }
-    .to_owned()
-}
-
-/// A call with these parameters, by name after the first that is left out.
-fn call(function: &Function, wanted: impl Fn(&Parameter) -> bool) -> String {
-    let mut arguments = Vec::new();
-    let mut by_place = true;
-    for parameter in function.shown() {
-        if !wanted(parameter) {
-            by_place = false;
-            continue;
-        }
-        let argument = argument(function, parameter);
-        // Several values have no name.
-        if !by_place && parameter.multiple {
-            continue;
-        }
-        arguments.push(if by_place { argument } else { format!("{}={argument}", parameter.name) });
-    }
-    format!("{}({})", function.name, arguments.join(","))
 }
 
 #[test]
@@ -233,7 +166,7 @@ fn misfit(series: &Series) -> Option<String> {
 /// Where steps are known, one round is enough for every function that does not make targets of names.
 #[test]
 fn the_plan_holds_all_that_an_evaluation_needs() {
-    let budget = Budget { points: 10_000_000, cancelled: &|| false };
+    let budget = Budget::new(10_000_000, &|| false);
     for function in functions::all() {
         if matches!(function.name, "aliasQuery" | "applyByNode" | "useSeriesAbove") {
             continue;

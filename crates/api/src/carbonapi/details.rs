@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metadata::FindLimits;
-use metric::{Policy, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 
 use super::formats::check_format;
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
         protobuf,
         python::write_int,
     },
-    find::{is_cancelled, is_shown, names_work},
+    find::{is_cancelled, is_shown, list_bytes, names_work},
     http::{Chunks, Rejection, respond, uncached_head},
     query::{Backend, Protocol, Query, Reply},
 };
@@ -21,12 +21,18 @@ use crate::{
 pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     check_format(query)?;
     let (protocol, style) = (query.protocol, query.json_style());
-    names_work(backend, query, move |backend, limits, coding, permit| {
+    names_work(backend, query, move |backend, limits, coding, work| {
+        let share = work.answer(details_bytes(backend))?;
         let details = Details::read(backend, protocol, style, limits)?;
         let content_type = protocol.map_or("application/json", Protocol::content_type);
-        Ok(respond(uncached_head(content_type), Arc::new(details), coding, permit))
+        Ok(respond(uncached_head(content_type), Arc::new(details), coding, share))
     })
     .await
+}
+
+/// Memory for the details of all metrics: an estimate.
+fn details_bytes(backend: &Backend) -> usize {
+    list_bytes(backend) + backend.registry.len() * size_of::<(MetricId, usize, MetricDetails)>()
 }
 
 /// Metrics in one chunk.

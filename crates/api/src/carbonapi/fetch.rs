@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::messages::{FetchRequest, invalid, read_fetches};
 use crate::{
     http::Rejection,
-    query::{Backend, Query, Reply, Times, blocking},
+    query::{Backend, Query, Reply, Times, Work, blocking},
     render::{CarbonapiV3, Cost, FetchHead, RenderRequest, evaluate, respond_series},
 };
 
@@ -19,13 +19,13 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
     let fetches = read_fetches(&query.body).map_err(invalid("MultiFetchRequest"))?;
     let bytes = fetches.iter().map(|fetch| fetch.name.len() + FETCH_BYTES).sum();
     backend.check_target_bytes("the bytes of the targets are", bytes)?;
-    let permit = backend.turns.wait().await?;
+    let (work, _cancel) = Work::begin(backend).await?;
     let now = backend.now();
     let (mut all, mut heads, mut cost) = (Vec::new(), Vec::new(), Cost::default());
     for Group { start, stop, expressions, names } in groups(fetches)? {
         let times = Times { now, from: start.min(stop), until: start.max(stop) };
         let request = Arc::new(RenderRequest::for_paths(backend, query, names, times));
-        let evaluated = evaluate(backend, &request, cost).await?;
+        let evaluated = evaluate(backend, &request, cost, &work).await?;
         cost = evaluated.cost;
         for mut series in evaluated.series {
             if let Some(expression) = expressions.get(&*series.path_expression) {
@@ -36,7 +36,7 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
         }
     }
     let (coding, limit) = (query.coding(), backend.limits.response_bytes);
-    let response = blocking(move || respond_series(Box::new(CarbonapiV3(heads)), all, limit, coding, permit));
+    let response = blocking(move || respond_series(Box::new(CarbonapiV3(heads)), all, limit, coding, &work));
     Ok(Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 })
 }
 

@@ -16,7 +16,7 @@ use crate::{
         python::write_int,
     },
     http::{Body, Rejection, head, respond_text},
-    query::{Backend, Query, Reply, blocking, event_span},
+    query::{Backend, Query, Reply, Work, blocking, event_span},
 };
 
 /// `/events`: POST submits an event; GET lists events, as `/events/get_data` does.
@@ -42,7 +42,7 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     let filter =
         parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
     let style = JsonStyle { ascii: true, pretty: false, callback: query.callback() };
-    let permit = backend.turns.wait().await?;
+    let (work, _cancel) = Work::begin(backend).await?;
     let mut out = Vec::new();
     style.open(&mut out);
     out.push(b'[');
@@ -65,7 +65,11 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     out.push(b']');
     style.close(&mut out);
     let (head, coding) = (head(style.content_type()), query.coding());
-    Ok(blocking(move || Ok(respond_text(head, out, coding, permit))).await?.into())
+    let response = blocking(move || {
+        let share = work.answer(out.capacity())?;
+        Ok(respond_text(head, out, coding, share))
+    });
+    Ok(response.await?.into())
 }
 
 /// `/events/ID`.

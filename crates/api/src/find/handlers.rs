@@ -7,16 +7,13 @@ use metadata::{FindError, Found};
 use super::{
     format::{self, FindFormat, FindOptions, expanded},
     nodes::Nodes,
-    work::{check_patterns, find_next, is_cancelled, names_work},
+    work::{answer_bytes, check_patterns, find_next, is_cancelled, names_work},
 };
 use crate::{
     encode::python,
     http::{Rejection, respond_text, uncached_head},
     query::{Backend, Query, Reply, find_times, is_invalid_pattern},
 };
-
-/// Bytes of a node in an answer, without its path: an estimate for the buffer.
-const NODE_BYTES: usize = 80;
 
 /// A request to `/metrics/find`.
 struct FindRequest {
@@ -66,7 +63,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
     let FindRequest { format, from_front_end, leaves_only } = FindRequest::read(backend, query)?;
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
-    names_work(backend, query, move |backend, limits, coding, permit| {
+    names_work(backend, query, move |backend, limits, coding, work| {
         let found = match backend.finder.find(&pattern, limits) {
             Ok(found) => found,
             Err(error) if from_front_end && is_invalid_pattern(&error) => {
@@ -76,9 +73,11 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
             }
             Err(error) => return Err(error.into()),
         };
-        let mut out = Vec::with_capacity(found.iter().map(|node| node.path.len() + NODE_BYTES).sum());
+        work.take(answer_bytes(&found))?;
+        let share = work.answer(answer_bytes(&found))?;
+        let mut out = Vec::with_capacity(answer_bytes(&found));
         format.write(&Nodes { found: &found, leaves_only }, &mut out);
-        Ok(respond_text(uncached_head(format.content_type()), out, coding, permit))
+        Ok(respond_text(uncached_head(format.content_type()), out, coding, share))
     })
     .await
 }
@@ -98,19 +97,25 @@ pub(crate) async fn expand(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     let patterns: Vec<String> = parameters.all("query").map(str::to_owned).collect();
     check_patterns(backend, &patterns)?;
     let style = query.json_style();
-    names_work(backend, query, move |backend, limits, coding, permit| {
+    names_work(backend, query, move |backend, limits, coding, work| {
         let mut groups: Vec<(&str, Found)> = Vec::new();
         let mut left = limits.clone();
         let mut known = HashSet::new();
+        let mut answer = 0;
         for pattern in patterns.iter().filter(|pattern| known.insert(pattern.as_str())) {
             if is_cancelled(limits) {
                 return Err(FindError::Cancelled.into());
             }
-            groups.push((pattern, find_next(backend, pattern, &mut left, limits)?));
+            let found = find_next(backend, pattern, &mut left, limits)?;
+            let bytes = size_of::<(&str, Found)>() + pattern.len() + answer_bytes(&found);
+            work.take(bytes)?;
+            answer += bytes;
+            groups.push((pattern, found));
         }
+        let share = work.answer(answer)?;
         let mut out = Vec::new();
         expanded(&groups, leaves_only, grouped, &style, &mut out);
-        Ok(respond_text(uncached_head(style.content_type()), out, coding, permit))
+        Ok(respond_text(uncached_head(style.content_type()), out, coding, share))
     })
     .await
 }

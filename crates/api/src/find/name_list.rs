@@ -10,7 +10,7 @@ use crate::{
         json::{JsonStyle, json_string},
         protobuf,
     },
-    http::{Chunks, Rejection, head, respond},
+    http::{AHEAD, Chunks, Rejection, head, respond},
     query::{Backend, Protocol, Query, Reply},
 };
 
@@ -21,15 +21,25 @@ pub(crate) async fn index(backend: &Arc<Backend>, query: &Query) -> Result<Reply
 
 /// All metrics, in the order of names.
 pub(crate) async fn all_names(backend: &Arc<Backend>, query: &Query, format: ListFormat) -> Result<Reply, Rejection> {
-    names_work(backend, query, move |backend, limits, coding, permit| {
+    names_work(backend, query, move |backend, limits, coding, work| {
         backend.finder.has_all()?;
         let limit = backend.limits.response_bytes;
+        let share = work.answer(list_bytes(backend))?;
         let names = NameList::new(format, limit).filled(&backend.registry, limits);
         let names = names.map_err(|given| Rejection::response_too_large(format!("more than {given}"), limit))?;
-        Ok(respond(head(names.content_type()), Arc::new(names), coding, permit))
+        Ok(respond(head(names.content_type()), Arc::new(names), coding, share))
     })
     .await
 }
+
+/// Memory for the list of all names, and the chunks that are ready: an estimate from above for names of usual length.
+pub(crate) fn list_bytes(backend: &Backend) -> usize {
+    let ready = backend.registry.len().min(NAMES_PER_CHUNK * (AHEAD + 1));
+    (backend.registry.len() + ready) * LISTED_NAME_BYTES
+}
+
+/// Bytes of a name in the list, with its end.
+const LISTED_NAME_BYTES: usize = 72;
 
 /// Bytes of punctuation of a name in JSON: quotes, comma, blank.
 const PUNCTUATION: usize = 4;

@@ -1,35 +1,38 @@
 //! Work on names: waits for a turn, then runs on a thread that may block, within the limits of a find.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
 use metadata::{FindError, FindLimits, Found};
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::{
     http::{Coding, Rejection, Response},
-    query::{Backend, CancelOnDrop, Query, Reply, blocking},
+    query::{Backend, Query, Reply, Work, blocking},
 };
 
 /// Waits for a turn, then calls `work` on a thread that may block. The limits tell `work` when the client disconnects.
 pub(crate) async fn names_work(
     backend: &Arc<Backend>,
     query: &Query,
-    work: impl FnOnce(&Backend, &FindLimits, Coding, OwnedSemaphorePermit) -> Result<Response, Rejection> + Send + 'static,
+    work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
-    let permit = backend.turns.wait().await?;
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let _cancel = CancelOnDrop(cancelled.clone());
+    let (turn, _cancel) = Work::begin(backend).await?;
     let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
     let nodes = backend.limits.find_results;
     let work = move || {
+        let cancelled = turn.cancelled().clone();
         let filter = viewer.nodes(&*backend.finder)?;
         let limits = FindLimits { nodes, cancelled: Some(cancelled), filter, ..FindLimits::default() };
-        work(&backend, &limits, coding, permit)
+        work(&backend, &limits, coding, &turn)
     };
     Ok(blocking(work).await?.into())
+}
+
+/// Bytes of a node in an answer, without its path: an estimate.
+const NODE_BYTES: usize = 80;
+
+/// Memory for nodes, and for the answer with them: an estimate.
+pub(crate) fn answer_bytes(found: &Found) -> usize {
+    found.iter().map(|node| node.path.len() + NODE_BYTES).sum()
 }
 
 /// Finds one of several patterns, and subtracts its nodes from `left`, the limits of the next patterns.

@@ -16,14 +16,12 @@ use hyper::{
     body::{Body as HttpBody, Frame},
     header::{self, HeaderValue},
 };
-use tokio::{
-    sync::OwnedSemaphorePermit,
-    task::{JoinHandle, spawn_blocking},
-};
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
     body::{Body, BodyError, Response},
     gzip::{self, Coding, Deflated, Sum},
+    memory::AnswerShare,
     response::Head,
 };
 
@@ -39,40 +37,46 @@ pub(crate) trait Chunks: Send + Sync + 'static {
 /// Answers up to this number of bytes are not compressed: graphite-web's bound.
 const SMALLEST_GZIP: usize = 200;
 
-/// Adds a body in chunks to a head. The body keeps `permit` until its last byte is produced. A single chunk is produced
-/// at once, so call this on a thread that may block.
-pub(crate) fn respond(
-    mut head: Head,
-    chunks: Arc<dyn Chunks>,
-    coding: Coding,
-    permit: OwnedSemaphorePermit,
-) -> Response {
+/// Adds a body in chunks to a head. The body holds `share` until its last byte is sent. A single chunk is produced at once,
+/// so call this on a thread that may block.
+pub(crate) fn respond(mut head: Head, chunks: Arc<dyn Chunks>, coding: Coding, share: AnswerShare) -> Response {
     if chunks.count() == 1 {
         let mut text = Vec::new();
         chunks.write(0, &mut text);
-        return respond_text(head, text, coding, permit);
+        return respond_text(head, text, coding, share);
     }
     set_coding(&mut head, coding);
-    head.map(|()| Body::stream(ChunkedBody::new(chunks, coding, permit)))
+    head.map(|()| Body::stream(ChunkedBody::new(chunks, coding, share)))
 }
 
 /// Adds a text as the body to a head.
-pub(crate) fn respond_text(mut head: Head, text: Vec<u8>, coding: Coding, permit: OwnedSemaphorePermit) -> Response {
+pub(crate) fn respond_text(mut head: Head, text: Vec<u8>, coding: Coding, share: AnswerShare) -> Response {
     let coding = if text.len() > SMALLEST_GZIP { coding } else { Coding::Identity };
     if coding == Coding::Gzip && text.len() > TEXT_CHUNK_BYTES {
-        return respond(head, Arc::new(Text(text)), coding, permit);
+        return respond(head, Arc::new(Text(text)), coding, share);
     }
     set_coding(&mut head, coding);
     head.map(|()| match coding {
-        Coding::Identity => Body::from(text),
+        Coding::Identity => Body::from(counted(text, share)),
         Coding::Gzip => {
             let deflated = Deflated::of(&text);
             let mut member = gzip::HEADER.to_vec();
             member.extend_from_slice(&deflated.bytes);
             member.extend_from_slice(&gzip::trailer(deflated.sum));
-            Body::from(member)
+            Body::from(counted(member, share))
         }
     })
+}
+
+/// Bytes that hold the share of their answer until they are sent.
+fn counted(bytes: Vec<u8>, share: AnswerShare) -> Bytes {
+    struct Counted(Vec<u8>, #[allow(dead_code, reason = "held until it is dropped")] AnswerShare);
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Counted(bytes, share))
 }
 
 fn set_coding(head: &mut Head, coding: Coding) {
@@ -110,8 +114,7 @@ struct ChunkedBody {
     // Sum of the text sent so far, for gzip's trailer.
     sum: Sum,
     state: State,
-    // Released when the last byte is produced or the client disconnects.
-    permit: Option<OwnedSemaphorePermit>,
+    share: AnswerShare,
 }
 
 #[derive(PartialEq)]
@@ -123,10 +126,10 @@ enum State {
 }
 
 /// Chunks that are produced before the client asks for them.
-const AHEAD: usize = 4;
+pub(crate) const AHEAD: usize = 4;
 
 impl ChunkedBody {
-    fn new(chunks: Arc<dyn Chunks>, coding: Coding, permit: OwnedSemaphorePermit) -> ChunkedBody {
+    fn new(chunks: Arc<dyn Chunks>, coding: Coding, share: AnswerShare) -> ChunkedBody {
         let state = if coding == Coding::Gzip { State::Header } else { State::Chunks };
         ChunkedBody {
             chunks,
@@ -135,7 +138,7 @@ impl ChunkedBody {
             ahead: VecDeque::with_capacity(AHEAD),
             sum: Sum::default(),
             state,
-            permit: Some(permit),
+            share,
         }
     }
 
@@ -160,7 +163,8 @@ impl HttpBody for ChunkedBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(Bytes::from(bytes)))));
+        let share = self.share.clone();
+        let frame = |bytes: Vec<u8>| Poll::Ready(Some(Ok(Frame::data(counted(bytes, share)))));
         loop {
             match self.state {
                 State::Header => {
@@ -171,7 +175,6 @@ impl HttpBody for ChunkedBody {
                 State::Chunks => {
                     self.start_more();
                     let Some(front) = self.ahead.front_mut() else {
-                        self.permit = None;
                         self.state = if self.coding == Coding::Gzip { State::Trailer } else { State::Done };
                         continue;
                     };
@@ -217,9 +220,11 @@ mod tests {
     use std::io::Read;
 
     use http_body_util::BodyExt;
-    use tokio::sync::Semaphore;
 
-    use super::{super::response::head, *};
+    use super::{
+        super::{memory::MemoryBudget, response::head},
+        *,
+    };
 
     struct Numbers {
         chunks: usize,
@@ -237,12 +242,15 @@ mod tests {
         }
     }
 
+    fn share() -> AnswerShare {
+        Arc::new(MemoryBudget::new(1, std::time::Duration::ZERO, "", "").share())
+    }
+
     fn answer(chunks: usize, coding: Coding) -> (Vec<u8>, Response) {
         let numbers = Arc::new(Numbers { chunks });
         let mut whole = Vec::new();
         (0..chunks).for_each(|chunk| numbers.write(chunk, &mut whole));
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        (whole, respond(head("text/plain"), numbers, coding, permit))
+        (whole, respond(head("text/plain"), numbers, coding, share()))
     }
 
     fn read(response: Response) -> Vec<u8> {
@@ -273,12 +281,11 @@ mod tests {
     fn a_long_text_is_compressed_in_chunks() {
         let text: Vec<u8> = (0..200_000).flat_map(|i: u32| i.to_string().into_bytes()).collect();
         assert!(text.len() > 3 * TEXT_CHUNK_BYTES);
-        let permit = || Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        let packed = read(respond_text(head("text/plain"), text.clone(), Coding::Gzip, permit()));
+        let packed = read(respond_text(head("text/plain"), text.clone(), Coding::Gzip, share()));
         let mut plain = Vec::new();
         flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut plain).unwrap();
         assert!(plain == text);
-        assert!(read(respond_text(head("text/plain"), text.clone(), Coding::Identity, permit())) == text);
+        assert!(read(respond_text(head("text/plain"), text.clone(), Coding::Identity, share())) == text);
     }
 
     #[test]

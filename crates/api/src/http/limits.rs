@@ -16,12 +16,19 @@ pub struct Limits {
     /// `http.idle_timeout`: longest pause of a client while it sends headers or a body, or reads the answer.
     /// Beyond: the server closes the connection.
     pub idle: Duration,
-    /// `http.max_concurrent_queries`: renders, finds and listings that run or are being sent at one time.
+    /// `http.answer_memory`: memory of answers that clients have not read yet. When it is spent, answers wait for it.
+    pub answer_memory: usize,
+    /// `http.max_concurrent_queries`: renders, finds and listings that run at one time.
     pub concurrent_queries: usize,
     /// `http.max_queued_queries`: queries that wait for a turn. Beyond: 429.
     pub queued_queries: usize,
     /// `query.timeout`: time from a query's arrival to the first byte of its answer. Beyond: 422.
     pub query: Duration,
+    /// `query.memory`: memory of all queries together, for names, points and what functions make of them. A query that
+    /// needs more than the queries before it leave waits. One that needs more than there is: 422.
+    pub memory: usize,
+    /// `query.memory_wait`: time that a query or an answer waits for memory. Beyond: 503.
+    pub memory_wait: Duration,
     /// `query.max_target_bytes`: bytes of all targets of a render, or of the patterns of a find. Beyond: 422.
     pub target_bytes: usize,
     /// `query.max_series`: series a render reads, over all its targets. Beyond: 422.
@@ -43,9 +50,12 @@ impl Default for Limits {
             header_bytes: 64 << 10,
             body_bytes: 8 << 20,
             idle: Duration::from_secs(75),
+            answer_memory: 128 << 20,
             concurrent_queries: 16,
             queued_queries: 256,
             query: Duration::from_secs(60),
+            memory: 384 << 20,
+            memory_wait: Duration::from_secs(5),
             target_bytes: 1 << 20,
             series: 100_000,
             points: 50_000_000,

@@ -44,6 +44,19 @@ pub(crate) enum Rejection {
          http.max_queued_queries"
     )]
     Busy(usize),
+    /// The memory for queries or for answers is spent.
+    #[error(
+        "the server's memory for this was spent for {seconds} seconds; try again, ask for less, or raise {setting}"
+    )]
+    NoMemory {
+        /// The time of the wait.
+        seconds: f64,
+        /// The setting that raises it.
+        setting: &'static str,
+    },
+    /// The client is gone, or the time of the query is over. No client reads this.
+    #[error("the request was cancelled")]
+    Cancelled,
     /// Reading the body failed.
     #[error(transparent)]
     Body(#[from] BodyError),
@@ -121,6 +134,7 @@ impl From<FindError> for Rejection {
             FindError::TooMuchWork | FindError::TooManyTagged { .. } | FindError::TooManyRows(_) => {
                 Rejection::TooHard(error.to_string())
             }
+            FindError::Cancelled => Rejection::Cancelled,
             FindError::Elsewhere(problem) => Rejection::Names(problem),
             other => Rejection::parameters(other.to_string()),
         }
@@ -134,6 +148,7 @@ fn narrower(setting: &str) -> &'static str {
         "query.max_points" => "ask for a shorter time or for fewer series",
         "query.max_find_results" => "make the pattern match fewer names",
         "query.max_target_bytes" => "ask for less at a time",
+        "query.memory" => "ask for a shorter time or for fewer series",
         _ => "ask for a shorter time, for fewer series or names, or for less at a time",
     }
 }
@@ -142,6 +157,11 @@ impl Rejection {
     /// An invalid parameter, without context.
     pub fn parameters(message: impl Into<String>) -> Rejection {
         Rejection::Parameters { message: message.into(), context: String::new() }
+    }
+
+    /// Whether the server has too much to do.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Rejection::NoMemory { .. })
     }
 
     /// Whether the store is at fault.
@@ -174,7 +194,11 @@ impl Rejection {
             Rejection::CrossSite | Rejection::NotAllowed { .. } => StatusCode::FORBIDDEN,
             Rejection::NoCredential => StatusCode::UNAUTHORIZED,
             Rejection::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
-            Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Rejection::Store(_)
+            | Rejection::Names(_)
+            | Rejection::Events(_)
+            | Rejection::NoMemory { .. }
+            | Rejection::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
             Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -199,7 +223,7 @@ impl Rejection {
                 let challenge = header::HeaderValue::from_static("Basic realm=\"plumbago\", charset=\"UTF-8\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            Rejection::Busy(_) => {
+            Rejection::Busy(_) | Rejection::NoMemory { .. } => {
                 headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             }
             // The unread rest of a body must not count as the next request.

@@ -8,7 +8,7 @@ use metric::Timestamp;
 use store::{Events, SeriesSource};
 
 use super::turns::QueryTurns;
-use crate::http::{BrowserRules, Limits, Observer, Rejection};
+use crate::http::{BrowserRules, Limits, MemoryBudget, Observer, Rejection};
 
 /// The sources of every answer. One for the life of the server, shared by all requests.
 pub(crate) struct Backend {
@@ -34,6 +34,10 @@ pub(crate) struct Backend {
     pub observer: Arc<dyn Observer>,
     /// Turns for heavy work.
     pub turns: QueryTurns,
+    /// Memory of queries.
+    pub memory: MemoryBudget,
+    /// Memory of answers.
+    pub answers: MemoryBudget,
 }
 
 impl Backend {

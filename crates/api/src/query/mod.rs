@@ -19,4 +19,4 @@ pub(crate) use times::{Times, event_span, find_times, zone};
 pub use turns::Activity;
 pub(crate) use turns::QueryTurns;
 pub use viewer::{Doorkeeper, NameScope, Scope, Viewer};
-pub(crate) use work::{CancelOnDrop, blocking, is_invalid_pattern};
+pub(crate) use work::{Work, blocking, is_invalid_pattern};

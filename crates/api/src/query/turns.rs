@@ -11,7 +11,7 @@ use crate::http::{Limits, Rejection};
 
 /// The queue of queries.
 pub(crate) struct QueryTurns {
-    // A query keeps its permit from its start until the last byte of its answer is produced.
+    // A query keeps its permit from its start until its answer is evaluated.
     permits: Arc<Semaphore>,
     max_running: usize,
     // Queries without a permit, at most `max_waiting`.
@@ -22,7 +22,7 @@ pub(crate) struct QueryTurns {
 /// The number of unfinished queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Activity {
-    /// Running, or being sent.
+    /// Running.
     pub running: usize,
     /// Waiting for a turn.
     pub waiting: usize,

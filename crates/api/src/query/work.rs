@@ -1,4 +1,4 @@
-//! Work on threads that may block, and its cancellation.
+//! A piece of heavy work: its turn, its memory, and the flag that stops it when its client is gone.
 
 use std::sync::{
     Arc,
@@ -6,8 +6,81 @@ use std::sync::{
 };
 
 use metadata::FindError;
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
 
-use crate::http::Rejection;
+use super::backend::Backend;
+use crate::http::{AnswerShare, MemoryBudget, MemoryShare, Rejection};
+
+/// A query that runs. Every thread that works for it has an [`Arc`] of it, and the last one gives up its turn and its
+/// memory: also when the client is long gone.
+pub(crate) struct Work {
+    cancelled: Arc<AtomicBool>,
+    memory: Mutex<Held>,
+    answers: MemoryBudget,
+    _turn: OwnedSemaphorePermit,
+}
+
+/// The memory of a query.
+struct Held {
+    share: MemoryShare,
+    bytes: usize,
+}
+
+impl Work {
+    /// Waits for a turn. The work is cancelled when the second value is dropped.
+    pub async fn begin(backend: &Backend) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
+        let turn = backend.turns.wait().await?;
+        let cancelled = Arc::<AtomicBool>::default();
+        let memory = Mutex::new(Held { share: backend.memory.share(), bytes: 0 });
+        let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), _turn: turn };
+        Ok((Arc::new(work), CancelOnDrop(cancelled)))
+    }
+
+    /// The flag, for others to look at.
+    pub fn cancelled(&self) -> &Arc<AtomicBool> {
+        &self.cancelled
+    }
+
+    /// Whether the client is gone.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed)
+    }
+
+    /// Takes memory until the end of the work. On a thread that may block.
+    pub fn take(&self, bytes: usize) -> Result<(), Rejection> {
+        let mut held = self.memory.lock();
+        held.bytes = held.bytes.saturating_add(bytes);
+        let bytes = held.bytes;
+        held.share.raise_blocking(bytes, &self.cancelled)
+    }
+
+    /// Takes memory besides that of [`Work::take`], so many bytes in all. On a thread that may block.
+    pub fn take_besides(&self, bytes: usize) -> Result<(), Rejection> {
+        let mut held = self.memory.lock();
+        let bytes = held.bytes.saturating_add(bytes);
+        held.share.raise_blocking(bytes, &self.cancelled)
+    }
+
+    /// Gives memory of an evaluation back, but for what its answer holds.
+    pub fn keep(&self, bytes: usize) {
+        let mut held = self.memory.lock();
+        held.bytes = bytes;
+        held.share.lower(bytes);
+    }
+
+    /// Memory for an answer, which is held until the client has read it. On a thread that may block.
+    pub fn answer(&self, bytes: usize) -> Result<AnswerShare, Rejection> {
+        let mut share = self.answers.share();
+        if bytes > FREE_ANSWER_BYTES {
+            share.raise_blocking(bytes, &self.cancelled)?;
+        }
+        Ok(Arc::new(share))
+    }
+}
+
+/// Answers up to this size are not counted: `http.max_connections` bounds them.
+const FREE_ANSWER_BYTES: usize = 16 << 10;
 
 /// Sets a flag when dropped. Work on another thread checks the flag to learn that the client disconnected.
 pub(crate) struct CancelOnDrop(pub Arc<AtomicBool>);

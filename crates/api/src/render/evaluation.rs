@@ -7,10 +7,11 @@
 //!
 //! Steps 1, 2 and 4 run on threads that may block; step 3 is asynchronous.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 
 use metadata::Found;
 use metric::Window;
+use parking_lot::Mutex;
 use render::{Budget, Context, Data, EventFetch, EventTags, Expression, Fetch, Fetches, Series};
 use store::{FetchedSeries, SeriesRequest};
 
@@ -22,12 +23,15 @@ use super::{
 use crate::{
     events::{SetOf, TagFilter, for_each_event},
     http::Rejection,
-    query::{Backend, CancelOnDrop, Times, blocking},
+    query::{Backend, Times, Work, blocking},
 };
 
 /// Rounds of reading and evaluating, at most. A window counted in points may need a second round, and one inside another
 /// a third; this is also the depth limit of nested calls.
 const MAX_ROUNDS: usize = 100;
+
+/// Memory for a series besides its points: its name, its request, what is read of it.
+const SERIES_BYTES: usize = 512;
 
 /// The result of a render.
 pub(crate) struct Evaluated {
@@ -46,7 +50,7 @@ pub(crate) struct Cost {
     pub points: usize,
 }
 
-/// Evaluates the targets of a request. Dropping the future stops the work.
+/// Evaluates the targets of a request. The work ends when it is cancelled.
 ///
 /// `spent` is the cost of earlier evaluations for the same HTTP request. The limits apply to the sum, and the returned
 /// cost is the sum.
@@ -54,10 +58,9 @@ pub(crate) async fn evaluate(
     backend: &Arc<Backend>,
     request: &Arc<RenderRequest>,
     spent: Cost,
+    work: &Arc<Work>,
 ) -> Result<Evaluated, Rejection> {
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let _cancel = CancelOnDrop(cancelled.clone());
-    match rounds(Evaluation::new(backend, request, cancelled, spent)).await {
+    match rounds(Evaluation::new(backend, request, work, spent)).await {
         // The pattern of one user is at fault; a rejection would affect the other users of the front end.
         Err(rejection @ (Rejection::Parameters { .. } | Rejection::TooMuch { .. } | Rejection::TooHard(_)))
             if request.from_front_end =>
@@ -109,6 +112,7 @@ enum Next {
 /// An unfinished evaluation.
 struct Evaluation {
     request: Arc<RenderRequest>,
+    work: Arc<Work>,
     paths: Arc<ResolvedPaths>,
     expressions: Vec<Expression>,
     data: Data,
@@ -116,10 +120,11 @@ struct Evaluation {
 }
 
 impl Evaluation {
-    fn new(backend: &Arc<Backend>, request: &Arc<RenderRequest>, cancelled: Arc<AtomicBool>, cost: Cost) -> Evaluation {
+    fn new(backend: &Arc<Backend>, request: &Arc<RenderRequest>, work: &Arc<Work>, cost: Cost) -> Evaluation {
         Evaluation {
             request: request.clone(),
-            paths: Arc::new(ResolvedPaths::new(backend.clone(), request, cancelled)),
+            work: work.clone(),
+            paths: Arc::new(ResolvedPaths::new(backend.clone(), request, work.clone())),
             expressions: Vec::new(),
             data: Data::new(),
             cost,
@@ -139,7 +144,9 @@ impl Evaluation {
             };
             self.expressions.push(expression);
         }
-        let planned = self.in_context(|state, context| render::plan(&state.expressions, context))?;
+        let planned = self.in_context(|state, context| {
+            render::plan(&state.expressions, context).map_err(|error| state.rejection(error))
+        })?;
         if planned.is_empty() { self.evaluate() } else { self.resolve(planned) }
     }
 
@@ -198,12 +205,26 @@ impl Evaluation {
     /// Step 4.
     fn evaluate(&mut self) -> Result<Next, Rejection> {
         let evaluation = self.in_context(|state, context| {
-            let cancelled = || state.paths.is_cancelled();
-            let budget = Budget { points: state.paths.backend.limits.points, cancelled: &cancelled };
-            render::evaluate(&state.expressions, context, &state.data, &budget)
+            let cancelled = || state.work.is_cancelled();
+            let refused = Mutex::new(None);
+            let memory = |bytes: usize| match state.work.take_besides(bytes) {
+                Ok(()) => true,
+                Err(rejection) => {
+                    *refused.lock() = Some(rejection);
+                    false
+                }
+            };
+            let points = state.paths.backend.limits.points;
+            let budget = Budget { points, cancelled: &cancelled, memory: &memory };
+            let evaluation = render::evaluate(&state.expressions, context, &state.data, &budget);
+            evaluation.map_err(|error| refused.into_inner().unwrap_or_else(|| state.rejection(error)))
         })?;
         match evaluation {
-            render::Evaluation::Done(series) => Ok(Next::Done(series)),
+            render::Evaluation::Done(series) => {
+                self.data = Data::new();
+                self.work.keep(series.iter().map(Series::bytes).sum());
+                Ok(Next::Done(series))
+            }
             render::Evaluation::Fetch(fetches) => self.resolve(fetches),
         }
     }
@@ -234,13 +255,14 @@ impl Evaluation {
         if points > points_left {
             return Err(too_many_points(points, backend.limits.points));
         }
+        self.work.take(points.saturating_mul(size_of::<f64>()).saturating_add(requests.len() * SERIES_BYTES))?;
         Ok(Next::Read(fetches, requests))
     }
 
     /// Plans or evaluates.
     fn in_context<T>(
         &self,
-        work: impl FnOnce(&Evaluation, &Context<'_>) -> Result<T, render::Error>,
+        work: impl FnOnce(&Evaluation, &Context<'_>) -> Result<T, Rejection>,
     ) -> Result<T, Rejection> {
         let request = &self.request;
         let Times { now, from, until } = request.times;
@@ -257,15 +279,21 @@ impl Evaluation {
             largest_step: Some(&largest_step),
             ..Context::new(now, from, until)
         };
-        work(self, &context).map_err(|error| match error {
+        work(self, &context)
+    }
+
+    /// The rejection of an error of planning or evaluating.
+    fn rejection(&self, error: render::Error) -> Rejection {
+        match error {
+            render::Error::Cancelled => Rejection::Cancelled,
             render::Error::Budget { points } => Rejection::TooMuch {
                 what: "the points that the functions produce are",
                 given: format!("more than {points}"),
                 limit: points,
                 setting: "query.max_points",
             },
-            other => request.rejection(&other.to_string()),
-        })
+            other => self.request.rejection(&other.to_string()),
+        }
     }
 }
 

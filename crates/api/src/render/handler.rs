@@ -20,26 +20,26 @@ use super::{
 };
 use crate::{
     http::Rejection,
-    query::{Backend, Query, Reply, blocking},
+    query::{Backend, Query, Reply, Work, blocking},
 };
 
 /// `/render`.
 pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let RenderCall { request, output, cache_seconds } = RenderCall::read(backend, query)?;
     let request = Arc::new(request);
-    let permit = backend.turns.wait().await?;
+    let (work, _cancel) = Work::begin(backend).await?;
     let coding = query.coding();
     let mut reply = match output {
-        Output::Picture(options) => picture::render(backend, &request, &options, coding, permit).await?,
+        Output::Picture(options) => picture::render(backend, &request, &options, coding, &work).await?,
         Output::Numbers(output) => {
-            let Evaluated { series, cost } = evaluate(backend, &request, Cost::default()).await?;
+            let Evaluated { series, cost } = evaluate(backend, &request, Cost::default(), &work).await?;
             let inner = backend.clone();
             let response = blocking(move || {
                 let series = consolidated(&output, &request, series);
                 let NumberOutput { entry, options } = output;
                 let (registry, viewer, times) = (&*inner.registry, &*request.viewer, &request.times);
                 let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series });
-                respond_series(format, series, inner.limits.response_bytes, coding, permit)
+                respond_series(format, series, inner.limits.response_bytes, coding, &work)
             });
             Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 }
         }

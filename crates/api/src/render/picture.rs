@@ -1,13 +1,9 @@
 //! `/render` as a picture: its options, the drawing, and the answer.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
 
 use graph::{Error, Fold, GraphType, Options, Picture, Slice, SliceSize, Style, line_graph, pie_graph};
 use render::{Consolidation, GraphOptions, Series};
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     evaluation::{Cost, Evaluated, evaluate},
@@ -16,8 +12,8 @@ use super::{
 };
 use crate::{
     encode::{json::json_string, python},
-    http::{Body, Coding, Rejection, Response, head, respond_text},
-    query::{Backend, CancelOnDrop, Reply, blocking},
+    http::{Coding, Rejection, Response, head, respond_text},
+    query::{Backend, Reply, Work, blocking},
 };
 
 /// Draws the series of a request and answers with the picture.
@@ -26,33 +22,34 @@ pub(crate) async fn render(
     request: &Arc<RenderRequest>,
     options: &PictureOptions,
     coding: Coding,
-    permit: OwnedSemaphorePermit,
+    work: &Arc<Work>,
 ) -> Result<Reply, Rejection> {
     let (content, cost) = match options.graph_type {
         GraphType::Lines => {
-            let Evaluated { series, cost } = evaluate(backend, request, Cost::default()).await?;
+            let Evaluated { series, cost } = evaluate(backend, request, Cost::default(), work).await?;
             (Content::Lines(series), cost)
         }
         GraphType::Pie(size) => {
-            let (slices, cost) = slices(backend, request, size).await?;
+            let (slices, cost) = slices(backend, request, size, work).await?;
             (Content::Slices(slices), cost)
         }
     };
-    let cancelled = Arc::new(AtomicBool::new(false));
-    let _cancel = CancelOnDrop(cancelled.clone());
     let (options, request, limit) = (options.clone(), request.clone(), backend.limits.response_bytes);
+    let work = work.clone();
     let response = blocking(move || {
-        let stop = || cancelled.load(Ordering::Relaxed);
-        let picture = content.draw(&options.graph, &request, &stop);
-        let response = picture.and_then(|picture| respond(&picture, &options.file, limit, coding, permit, &stop));
-        response.map_err(|error| match error {
-            Error::TooLong { limit } => Rejection::response_too_large(format!("more than {limit}"), limit),
-            // The client has disconnected.
-            Error::Stopped => Rejection::Broken,
-            other => Rejection::parameters(other.to_string()),
-        })
+        let stop = || work.is_cancelled();
+        let picture = content.draw(&options.graph, &request, &stop).map_err(rejection)?;
+        respond(&picture, &options.file, limit, coding, &work)
     });
     Ok(Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 })
+}
+
+fn rejection(error: Error) -> Rejection {
+    match error {
+        Error::TooLong { limit } => Rejection::response_too_large(format!("more than {limit}"), limit),
+        Error::Stopped => Rejection::Cancelled,
+        other => Rejection::parameters(other.to_string()),
+    }
 }
 
 /// The input of a drawing.
@@ -109,6 +106,7 @@ async fn slices(
     backend: &Arc<Backend>,
     request: &Arc<RenderRequest>,
     size: SliceSize,
+    work: &Arc<Work>,
 ) -> Result<(Vec<Slice>, Cost), Rejection> {
     let mut slices = Vec::new();
     let mut cost = Cost::default();
@@ -123,7 +121,7 @@ async fn slices(
         while let Some(more) = targets.next_if(|target| given_slice(target).is_none()) {
             row.push(more.clone());
         }
-        let evaluated = evaluate(backend, &Arc::new(request.with_targets(row)), cost).await?;
+        let evaluated = evaluate(backend, &Arc::new(request.with_targets(row)), cost, work).await?;
         cost = evaluated.cost;
         slices.extend(
             evaluated
@@ -142,27 +140,27 @@ fn given_slice(target: &str) -> Option<Slice> {
 }
 
 /// Writes a picture into an answer.
-fn respond(
-    picture: &Picture,
-    file: &File,
-    limit: usize,
-    coding: Coding,
-    permit: OwnedSemaphorePermit,
-    stop: &dyn Fn() -> bool,
-) -> Result<Response, Error> {
-    let svg = || picture.svg(limit, stop);
+fn respond(picture: &Picture, file: &File, limit: usize, coding: Coding, work: &Work) -> Result<Response, Rejection> {
+    let stop = || work.is_cancelled();
+    let svg = || picture.svg(limit, &stop).map_err(rejection);
     Ok(match file {
         // PNG is compressed already.
         File::Png => {
-            let body = Body::from(picture.png(stop)?);
-            head("image/png").map(|()| body)
+            let png = picture.png(&stop).map_err(rejection)?;
+            let share = work.answer(png.len())?;
+            respond_text(head("image/png"), png, Coding::Identity, share)
         }
-        File::Svg(None) => respond_text(head("image/svg+xml"), svg()?.into_bytes(), coding, permit),
+        File::Svg(None) => {
+            let text = svg()?.into_bytes();
+            let share = work.answer(text.len())?;
+            respond_text(head("image/svg+xml"), text, coding, share)
+        }
         File::Svg(Some(callback)) => {
             let mut text = format!("{callback}(").into_bytes();
             json_string(&mut text, &svg()?, true);
             text.push(b')');
-            respond_text(head("text/javascript"), text, coding, permit)
+            let share = work.answer(text.len())?;
+            respond_text(head("text/javascript"), text, coding, share)
         }
     })
 }

@@ -2,10 +2,7 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use metadata::{FindError, FindLimits, Found, Matcher, NameFilter, TagError, TagExpressions};
@@ -14,7 +11,7 @@ use render::{Argument, Expression, PythonRegex};
 use super::request::RenderRequest;
 use crate::{
     http::Rejection,
-    query::{Backend, is_invalid_pattern},
+    query::{Backend, Work, is_invalid_pattern},
 };
 
 /// The metrics of each path of a request. Each path is resolved once.
@@ -23,20 +20,15 @@ pub(super) struct ResolvedPaths {
     pub backend: Arc<Backend>,
     from_front_end: bool,
     filter: Option<Arc<dyn NameFilter>>,
-    cancelled: Arc<AtomicBool>,
+    work: Arc<Work>,
     found: Mutex<HashMap<Arc<str>, Found>>,
 }
 
 impl ResolvedPaths {
-    /// No path yet. `cancelled` tells that the client disconnected.
-    pub fn new(backend: Arc<Backend>, request: &RenderRequest, cancelled: Arc<AtomicBool>) -> ResolvedPaths {
+    /// No path yet. The work tells when the client is gone.
+    pub fn new(backend: Arc<Backend>, request: &RenderRequest, work: Arc<Work>) -> ResolvedPaths {
         let (from_front_end, filter) = (request.from_front_end, request.viewer.metrics());
-        ResolvedPaths { backend, from_front_end, filter, cancelled, found: Mutex::default() }
-    }
-
-    /// Whether the client has disconnected.
-    pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed)
+        ResolvedPaths { backend, from_front_end, filter, work, found: Mutex::default() }
     }
 
     /// Calls `each` with the metrics of a path.
@@ -48,7 +40,7 @@ impl ResolvedPaths {
         };
         let limits = FindLimits {
             nodes: self.backend.limits.series,
-            cancelled: Some(self.cancelled.clone()),
+            cancelled: Some(self.work.cancelled().clone()),
             filter: self.filter.clone(),
             ..FindLimits::default()
         };

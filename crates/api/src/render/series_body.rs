@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use render::Series;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::format::{Format, SeriesChunk, Span};
-use crate::http::{Chunks, Coding, Rejection, Response, head, respond};
+use crate::{
+    http::{AHEAD, Chunks, Coding, Rejection, Response, head, respond},
+    query::Work,
+};
 
 /// Values in one chunk: about 400 kB of JSON, one or two milliseconds of work.
 const VALUES_PER_CHUNK: usize = 16_384;
+
+/// Bytes of a value in an answer, with its time: an estimate for memory.
+const BYTES_PER_VALUE: usize = 28;
 
 /// The fixed cost of a series, in values.
 const SERIES_COST: usize = 16;
@@ -20,14 +25,15 @@ pub(crate) fn respond_series(
     series: Vec<Series>,
     limit: usize,
     coding: Coding,
-    permit: OwnedSemaphorePermit,
+    work: &Work,
 ) -> Result<Response, Rejection> {
     let body = SeriesBody::new(format, series);
     let least = body.least_bytes();
     if least > limit {
         return Err(Rejection::response_too_large(format!("at least {least}"), limit));
     }
-    Ok(respond(head(body.format.content_type()), Arc::new(body), coding, permit))
+    let share = work.answer(body.memory())?;
+    Ok(respond(head(body.format.content_type()), Arc::new(body), coding, share))
 }
 
 /// Series in a format.
@@ -68,6 +74,16 @@ impl SeriesBody {
             chunks.push(spans.len());
         }
         SeriesBody { format, series, spans, chunks }
+    }
+
+    /// Bytes in memory while the answer is sent: the series, and the chunks that are ready.
+    fn memory(&self) -> usize {
+        let series: usize = self.series.iter().map(Series::bytes).sum();
+        let values = self.series.iter().map(|series| SERIES_COST + series.values.len()).sum::<usize>();
+        let names = self.series.iter().map(|series| series.name.len()).sum::<usize>();
+        let text = values.saturating_mul(BYTES_PER_VALUE).saturating_add(names);
+        let ready = if self.chunks.len() == 1 { text } else { text / self.chunks.len() * (AHEAD + 1) };
+        series + ready
     }
 
     /// A lower bound of the answer's bytes.

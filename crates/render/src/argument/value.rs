@@ -50,6 +50,15 @@ impl Value {
         }
     }
 
+    /// Bytes of series.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Value::Series(series) => series.iter().map(Series::bytes).sum(),
+            Value::Lists(lists) => lists.iter().flatten().map(Series::bytes).sum(),
+            _ => 0,
+        }
+    }
+
     /// `str(value)` of Python, for values that are not series.
     pub(crate) fn text(&self) -> Option<String> {
         match self {

@@ -16,7 +16,7 @@ use ::ingest::{
     Ingest, TaskHealth,
     receivers::{Connections, ReceiveBudget},
 };
-use api::{Answered, Api, Observer};
+use api::{Answered, Api, MemoryUse, Observer};
 use cluster::Connection;
 use host::Disk;
 use parking_lot::Mutex;
@@ -134,8 +134,9 @@ impl Metrics {
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {
             let queries = api.activity();
-            families.push(gauge("plumbago_queries", "Queries running or being sent.", queries.running as f64));
+            families.push(gauge("plumbago_queries", "Queries running.", queries.running as f64));
             families.push(gauge("plumbago_queries_waiting", "Queries waiting for their turn.", queries.waiting as f64));
+            families.extend(query_memory_families(&api));
         }
         families.extend(self.connection_families());
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
@@ -190,6 +191,22 @@ fn health_families(health: &Health) -> Vec<MetricFamily> {
         families.push(gauge("plumbago_disk_short", help, flag(disk.is_short)));
     }
     families
+}
+
+/// The memory of queries and of answers.
+fn query_memory_families(api: &Api) -> [MetricFamily; 4] {
+    let both = [("queries", api.query_memory()), ("answers", api.answer_memory())];
+    let values = |value: fn(&MemoryUse) -> u64| both.iter().map(|(of, now)| (*of, value(now) as f64)).collect();
+    let family = |name, help, kind, values| labelled(name, help, kind, "of", values);
+    let (now, total) = (MetricType::GAUGE, MetricType::COUNTER);
+    let limit = "Size limit of that memory: query.memory and http.answer_memory.";
+    let refused = "How often one got status 503, because it waited for memory too long.";
+    [
+        family("plumbago_query_bytes", "Memory of queries, and of answers not sent yet.", now, values(|of| of.used)),
+        family("plumbago_query_limit_bytes", limit, now, values(|of| of.limit)),
+        family("plumbago_query_memory_waits_total", "How often one waited for memory.", total, values(|of| of.waits)),
+        family("plumbago_query_memory_refused_total", refused, total, values(|of| of.refused)),
+    ]
 }
 
 fn budget_families(budget: &ReceiveBudget) -> [MetricFamily; 4] {

@@ -305,6 +305,9 @@ settings! {
         max_body_bytes: Bytes = "8MiB";
         /// Closes a connection that is silent, or slow to send or to read, for this long.
         idle_timeout: Duration = "75s";
+        /// Memory for answers that clients have not read yet. When it is spent, answers wait query.memory_wait for it, then
+        /// get status 503. Answers up to 16 KiB are not counted.
+        answer_memory: Bytes = "128MiB";
         /// Concurrent renders, finds and listings.
         max_concurrent_queries: usize = "16";
         /// Queries that wait for their turn; a further one gets status 429.
@@ -334,8 +337,13 @@ settings! {
         max_series: usize = "100000";
         /// Points one render may read, over all its series. Coarser stages are read before the query is rejected.
         max_points: usize = "50000000";
-        /// Time until the first byte of an answer.
+        /// Time until the first byte of an answer. The work for it ends then, too.
         timeout: Duration = "60s";
+        /// Memory for all queries together: names, points, and what functions make of them. An eighth of it is for small
+        /// queries alone. A query that needs more than the others leave waits memory_wait for it.
+        memory: Bytes = "384MiB";
+        /// How long a query waits for memory before it gets status 503.
+        memory_wait: Duration = "5s";
         /// Size limit of all targets of a render, or of the patterns of a find.
         max_target_bytes: Bytes = "1MiB";
         /// Size limit of an answer before compression.

@@ -1,0 +1,121 @@
+//! Memory of queries and answers: budgets that many clients share.
+
+mod support;
+
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+use support::{Metric, NOW, Server, Setup, send};
+
+const MIB: usize = 1 << 20;
+
+/// A day of points for every series, one a second.
+struct Seconds;
+
+impl SeriesSource for Seconds {
+    fn fetch(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        let values: Vec<f64> = (0..86_400).map(|i| f64::from(i * 7919 % 10_007)).collect();
+        let series = FetchedSeries { start: NOW - 86_400, step: 1, values, aggregation: Default::default() };
+        Box::pin(async move { Ok(vec![Some(series); requests.len()]) })
+    }
+}
+
+/// A server with metrics of a point a second. A day of one is 675 KiB.
+fn server(change: impl FnOnce(&mut Setup)) -> Server {
+    let metric = |i: usize| Metric {
+        name: format!("many.m{i:04}"),
+        step: 1,
+        kept: 86_400,
+        coarser: None,
+        values: Default::default(),
+    };
+    let mut setup = Setup::new((0..60).map(metric).collect());
+    setup.series = Some(Arc::new(Seconds));
+    setup.limits.memory_wait = Duration::from_millis(300);
+    change(&mut setup);
+    setup.start()
+}
+
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const DAY: &str = "/render?from=-1d&format=json&target=";
+
+#[test]
+fn a_query_beyond_the_memory_of_queries_is_422() {
+    let server = server(|setup| setup.limits.memory = 12 * MIB);
+    for target in ["many.*", "scale(many.m001*,2)"] {
+        let answer = server.get(&format!("{DAY}{target}"));
+        assert_eq!(answer.status, 422, "{target}");
+        assert!(answer.text().contains("query.memory raises this"), "{}", answer.text());
+    }
+    assert_eq!(server.get(&format!("{DAY}maxSeries(many.m001*)")).status, 200);
+    eventually("all of it is given back", || {
+        server.api.query_memory().used == 0 && server.api.answer_memory().used == 0
+    });
+    assert!(!server.notes.answered.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_reader_who_does_not_read_holds_no_turn_and_no_memory_of_queries() {
+    let server = server(|setup| setup.limits.concurrent_queries = 1);
+    let mut slow = server.connect();
+    send(&mut slow, "GET", &format!("{DAY}many.*"), &[], b"");
+    eventually("it is being sent", || server.api.answer_memory().used > 20 * MIB as u64);
+    eventually("its turn is over", || server.api.activity().running == 0);
+    assert_eq!(server.api.query_memory().used, 0);
+    assert_eq!(server.get(&format!("{DAY}many.m0001")).status, 200);
+    drop(slow);
+    eventually("it is given back", || server.api.answer_memory().used == 0);
+}
+
+#[test]
+fn answers_wait_for_memory_and_then_are_503() {
+    let server = server(|setup| setup.limits.answer_memory = 64 * MIB);
+    let slow = || {
+        let mut slow = server.connect();
+        send(&mut slow, "GET", &format!("{DAY}many.*"), &[], b"");
+        slow
+    };
+    let first = slow();
+    eventually("the first is being sent", || server.api.answer_memory().used > 20 * MIB as u64);
+    let answer = server.get(&format!("{DAY}many.*"));
+    assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+    assert!(answer.text().contains("http.answer_memory"), "{}", answer.text());
+    assert_eq!(server.api.answer_memory().refused, 1);
+    // Small answers still have room.
+    assert_eq!(server.get(&format!("{DAY}many.m0001&maxDataPoints=100")).status, 200);
+    drop(first);
+    eventually("there is room again", || server.get(&format!("{DAY}many.*")).status == 200);
+}
+
+#[test]
+fn a_query_waits_for_the_memory_of_another() {
+    let server = server(|setup| {
+        setup.limits.memory = 60 * MIB;
+        setup.limits.memory_wait = Duration::from_secs(20);
+        setup.limits.query = Duration::from_secs(60);
+    });
+    // Each takes 40 MiB, so that they run one after the other.
+    let path = format!("{DAY}maxSeries(many.*)&maxDataPoints=100");
+    let answers: Vec<u16> = std::thread::scope(|scope| {
+        let ask = |_| scope.spawn(|| server.get(&path).status);
+        let all: Vec<_> = (0..3).map(ask).collect();
+        all.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(answers, [200, 200, 200]);
+    assert!(server.api.query_memory().waits > 0);
+}
