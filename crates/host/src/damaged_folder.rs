@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! damaged/store_names_00000001.log               a file that was moved here; ~1, ~2, … where the name is taken
+//! damaged/journal_00000001.journal~whole         a file that is read again when its disk returns all of it; a link
 //! damaged/store_names_00000001.log+8192@1a2b3c4d bytes that were copied from this offset of a file, and their CRC-32
 //! damaged/list                                   a line for each: when, name, bytes, why
 //! ```
@@ -53,6 +54,20 @@ impl DamagedFolder {
         self.disk.sync_dir(&self.dir)?;
         self.disk.sync_dir(path.parent().unwrap_or(Path::new(".")))?;
         self.note(&name, None, why);
+        Ok(format!("damaged/{name}"))
+    }
+
+    /// Keeps a file of the data folder as it is when its name goes: as another link to it, without reading it. The same file
+    /// is kept once. Returns the name of the link relative to the data folder.
+    pub fn keep_file(&self, path: &Path, why: &str) -> io::Result<String> {
+        self.make()?;
+        let name = format!("{}~whole", self.flat_name(path));
+        let kept = self.dir.join(&name);
+        if !self.disk.exists(&kept) {
+            self.disk.hard_link(path, &kept)?;
+            self.disk.sync_dir(&self.dir)?;
+            self.note(&name, None, why);
+        }
         Ok(format!("damaged/{name}"))
     }
 
@@ -140,8 +155,16 @@ mod tests {
         assert_eq!(folder.keep_bytes(&path, 4096, b"xyz", "it is damaged").unwrap(), copy);
         assert_ne!(folder.keep_bytes(&path, 4096, b"xy", "it is damaged").unwrap(), copy);
         assert_eq!(host.disk.read(&data.path().join(copy)).unwrap(), b"xyz");
-        assert_eq!(folder.usage().unwrap(), (4, 11));
+        replace_file(&*host.disk, &path, b"whole").unwrap();
+        let link = folder.keep_file(&path, "it cannot be read").unwrap();
+        assert_eq!(
+            (&*link, folder.keep_file(&path, "nor now").unwrap()),
+            ("damaged/store_names_1.log~whole", link.clone())
+        );
+        host.disk.remove_file(&path).unwrap();
+        assert_eq!(host.disk.read(&data.path().join(link)).unwrap(), b"whole");
+        assert_eq!(folder.usage().unwrap(), (5, 16));
         let list = host.disk.read_to_string(&data.path().join("damaged/list")).unwrap();
-        assert_eq!(list.lines().count(), 4, "{list}");
+        assert_eq!(list.lines().count(), 5, "{list}");
     }
 }

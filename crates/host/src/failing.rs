@@ -138,9 +138,22 @@ struct FailingFile {
     disk: FailingDisk,
 }
 
+impl FailingFile {
+    fn check_sector(&self, offset: u64, bytes: usize) -> io::Result<()> {
+        match &self.disk.bad_sector {
+            Some((path, bad)) if self.path.ends_with(path) && offset < bad.end && bad.start < offset + bytes as u64 => {
+                Err(io::Error::other("a bad sector"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Read for FailingFile {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.disk.check(Call::Read, &self.path)?;
+        let offset = self.file.stream_position()?;
+        self.check_sector(offset, bytes.len())?;
         self.file.read(bytes)
     }
 }
@@ -170,13 +183,7 @@ impl DiskFile for FailingFile {
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.check(Call::Read, &self.path)?;
-        if let Some((path, bad)) = &self.disk.bad_sector
-            && self.path.ends_with(path)
-            && offset < bad.end
-            && bad.start < offset + bytes.len() as u64
-        {
-            return Err(io::Error::other("a bad sector"));
-        }
+        self.check_sector(offset, bytes.len())?;
         self.file.read_exact_at(bytes, offset)
     }
 

@@ -110,8 +110,8 @@ impl<'a> Replay<'a> {
 
     fn read_segment(&mut self, planned: &Planned) -> io::Result<()> {
         let segment = &planned.segment;
-        let bytes = match self.with.folder.read_patiently(segment) {
-            Ok(bytes) => bytes,
+        let read = match self.with.folder.read_parts(segment) {
+            Ok(read) => read,
             Err(error) => return Err(self.fail(segment, error)),
         };
         let writer = self.ids.begin(planned);
@@ -120,7 +120,7 @@ impl<'a> Replay<'a> {
             self.recovered.policies.clear();
         }
         self.writer = writer;
-        let mut records = planned.records(&bytes);
+        let mut records = planned.records(&read.bytes);
         for (place, record) in records.by_ref() {
             if self.recovered.left.segment.is_some() || self.with.memory_limit < self.bytes {
                 self.leave(segment.number, place, record);
@@ -130,7 +130,7 @@ impl<'a> Replay<'a> {
         }
         self.recovered.restored.segments += 1;
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
-        planned.keep_damage(self.with.damage, &bytes, &records)?;
+        planned.keep_damage(self.with.damage, &read, &records)?;
         self.with.folder.sync(segment)
     }
 

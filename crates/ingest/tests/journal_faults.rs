@@ -69,6 +69,64 @@ fn calls_that_fail_at_a_start_lose_no_point_and_give_none_back_its_older_value()
     assert!(0 < refused && segments <= folder.segments().len());
 }
 
+/// A folder with a segment of several pages, and the names and values of its points.
+fn many_points() -> (DataFolder, Vec<String>, Vec<Option<f64>>) {
+    let (folder, names) = (DataFolder::new(), (0..300).map(|i| format!("some.metric.{i}")).collect::<Vec<_>>());
+    let points: Vec<(&str, f64)> = (1..).zip(&names).map(|(i, name)| (&**name, f64::from(i))).collect();
+    folder.live(&points, false);
+    let values = points.iter().map(|&(_, value)| Some(value)).collect();
+    (folder, names, values)
+}
+
+#[test]
+fn reads_that_fail_for_a_while_at_a_start_lose_no_point() {
+    let (folder, names, expected) = many_points();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let mut started = 0;
+    for (after, times) in (0..4).flat_map(|after| [6, 8, 12, 20].map(|times| (after, times))) {
+        let fault = Fault { call: Call::Read, error: EIO, after, times };
+        match folder.values_on(fault.host(), &names) {
+            Ok(values) => assert_eq!(values, expected, "{fault:?}"),
+            Err(IngestError::UnreadableJournal { .. } | IngestError::Journal { .. }) => continue,
+            Err(error) => panic!("{fault:?}: {error}"),
+        }
+        started += 1;
+        assert_eq!(folder.damage.totals().0, 0, "{fault:?}: {:?}", folder.damage.examples());
+    }
+    assert!(0 < started);
+}
+
+#[test]
+fn a_segment_with_a_page_that_cannot_be_read_is_kept_whole() {
+    let (folder, names, expected) = many_points();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let whole = fs::read(&folder.segments()[0]).unwrap();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("00000001.journal", 9000..9001);
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    for _ in 0..2 {
+        let values = folder.values_on(host.clone(), &names).unwrap();
+        let read = values.iter().zip(&expected).filter(|(value, expected)| value == expected).count();
+        assert!(0 < read && read < expected.len(), "{read}");
+    }
+    let found = folder.damage.examples();
+    assert!(found.len() == 1 && found[0].how.contains("cannot be read"), "{found:?}");
+    folder.live(&[], true);
+    let kept = folder.dir.path().join(found[0].moved_to.as_ref().unwrap());
+    assert!(!folder.journal().join("00000001.journal").exists());
+    assert!(fs::read(kept).unwrap() == whole, "with the page that was not read");
+}
+
+#[test]
+fn a_segment_with_gigabytes_of_zeros_at_its_end_is_read_as_without() {
+    let (folder, names, expected) = many_points();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let segment = fs::OpenOptions::new().write(true).open(&folder.segments()[0]).unwrap();
+    segment.set_len(3 << 30).unwrap();
+    drop(segment);
+    assert_eq!(folder.values(&names), expected);
+    assert_eq!(folder.damage.totals().0, 0, "{:?}", folder.damage.examples());
+}
+
 /// Two segments with points that are not stored, behind some that are. Returns their files.
 fn two_unstored(folder: &DataFolder) -> Vec<PathBuf> {
     folder.live(&[("a", 1.0), ("b", 1.0)], true);

@@ -25,7 +25,9 @@ use crate::{
     policy_table::{JournalPolicyIds, Policies},
     registration::Registration,
     spill::Spill,
-    wal::{self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint},
+    wal::{
+        self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint, SegmentBytes,
+    },
 };
 
 /// So much of the journal is read back while senders wait, at the end: some milliseconds of work.
@@ -71,7 +73,7 @@ pub(crate) struct ReadBack {
 /// A segment in memory.
 struct Loaded {
     planned: Planned,
-    bytes: Vec<u8>,
+    read: SegmentBytes,
     /// The part before this byte was read by a recovery.
     skip: usize,
     writer: Writer,
@@ -137,12 +139,12 @@ impl ReadBack {
 
     /// Reads a segment. One that the disk lost is moved aside: the points behind it must not wait for it.
     fn load(&self, planned: Planned) -> io::Result<Option<Loaded>> {
-        match self.with.journal.folder().read_patiently(&planned.segment) {
-            Ok(bytes) => {
+        match self.with.journal.folder().read_parts(&planned.segment) {
+            Ok(read) => {
                 let mut from = self.from.lock();
                 let skip = from.left.filter(|&(segment, _)| segment == planned.segment.number);
                 let writer = from.ids.begin(&planned);
-                Ok(Some(Loaded { planned, bytes, skip: skip.map_or(0, |(_, offset)| offset), writer }))
+                Ok(Some(Loaded { planned, read, skip: skip.map_or(0, |(_, offset)| offset), writer }))
             }
             Err(error) if wal::is_damage(&error) => {
                 self.with.damage.move_segment(&planned.segment, &error)?;
@@ -154,7 +156,7 @@ impl ReadBack {
 
     /// Puts the points of a segment into memory, as there is room.
     async fn apply(self: &Arc<ReadBack>, loaded: Loaded, may_take: MayTake) -> io::Result<()> {
-        let mut records = loaded.planned.records(&loaded.bytes);
+        let mut records = loaded.planned.records(&loaded.read.bytes);
         for (place, record) in records.by_ref().filter(|(place, _)| loaded.skip <= place.start) {
             match record {
                 Record::Points { now, points } => {
@@ -204,11 +206,11 @@ impl ReadBack {
 
     /// Keeps what is damaged of a segment that no recovery has read.
     fn keep_damage(&self, loaded: &Loaded) -> io::Result<()> {
-        let Loaded { planned, bytes, .. } = loaded;
-        let mut records = planned.records(bytes);
+        let Loaded { planned, read, .. } = loaded;
+        let mut records = planned.records(&read.bytes);
         records.by_ref().for_each(drop);
         self.with.journal.counters().damaged_bytes.fetch_add(records.replayed.damaged_bytes, SeqCst);
-        planned.keep_damage(&self.with.damage, bytes, &records)
+        planned.keep_damage(&self.with.damage, read, &records)
     }
 
     /// Waits until there is room in memory.
@@ -237,7 +239,7 @@ impl ReadBack {
             return Err(io::Error::other(format!("segment {current} of the journal is gone")));
         };
         let Some(loaded) = self.load(last)? else { return Ok(false) };
-        for (place, record) in loaded.planned.records(&loaded.bytes) {
+        for (place, record) in loaded.planned.records(&loaded.read.bytes) {
             // Metrics that were created while points spilled have their policy; none was given another.
             if let Record::Points { now, points } = record {
                 let points: Vec<ResolvedPoint> = points.collect();

@@ -10,6 +10,7 @@ use super::{
     header::SegmentHeader,
     record::{ResolvedPoint, push_points, segment_start},
     segment::Segment,
+    segment_bytes::SegmentBytes,
 };
 
 /// The folder for what is damaged, and the log of it.
@@ -44,6 +45,20 @@ impl JournalDamage {
         );
         let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how)?;
         self.report(Damage { moved_to: Some(kept), ..self.damage("journal record", &segment.path, how, bytes.len()) });
+        Ok(())
+    }
+
+    /// Keeps a segment whose disk does not return all of it, as a link to the whole file.
+    pub(crate) fn keep_unread(&self, segment: &Segment, read: &SegmentBytes) -> io::Result<()> {
+        let Some((first, last)) = read.unread.first().zip(read.unread.last()) else { return Ok(()) };
+        let bytes: u64 = read.unread.iter().map(|part| part.end - part.start).sum();
+        let how = format!(
+            "{bytes} of the bytes from {} to {} cannot be read; the points in them are missing, the others are replayed",
+            first.start, last.end
+        );
+        let kept = self.folder.keep_file(&segment.path, &how)?;
+        let damage = self.damage("journal segment", &segment.path, how, bytes as usize);
+        self.report(Damage { moved_to: Some(kept), ..damage });
         Ok(())
     }
 

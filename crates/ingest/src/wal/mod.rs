@@ -29,6 +29,7 @@ mod positions;
 mod reader;
 mod record;
 mod segment;
+mod segment_bytes;
 mod unsynced;
 mod writer;
 
@@ -48,5 +49,6 @@ pub(crate) use plan::{PlanError, Planned};
 pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::RECORD_POINTS;
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
-pub(crate) use segment::{Folder, Segment, is_damage};
+pub(crate) use segment::{Folder, Segment};
+pub(crate) use segment_bytes::{SegmentBytes, is_damage};
 pub(crate) use writer::WriterIdentity;

@@ -11,6 +11,7 @@ use super::{
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
     segment::{Folder, Segment},
+    segment_bytes::SegmentBytes,
 };
 
 /// Bytes of a segment that tell how it begins.
@@ -48,8 +49,14 @@ impl Planned {
 impl Planned {
     /// Copies and reports what was found damaged in its bytes. The end of a record that was not written whole is not
     /// damage: a process or a machine that stops leaves such.
-    pub(crate) fn keep_damage(&self, damaged: &JournalDamage, bytes: &[u8], read: &Records<'_>) -> io::Result<()> {
-        let found = read.replayed;
+    pub(crate) fn keep_damage(
+        &self,
+        damaged: &JournalDamage,
+        segment: &SegmentBytes,
+        read: &Records<'_>,
+    ) -> io::Result<()> {
+        damaged.keep_unread(&self.segment, segment)?;
+        let (bytes, found) = (&segment.bytes, read.replayed);
         if found.damaged_bytes == 0 {
             return Ok(());
         }
@@ -64,7 +71,11 @@ impl Planned {
                 _ => None,
             })
             .collect();
-        for damage in read.damage.iter().filter(|&damage| torn.as_ref() != Some(damage)) {
+        // What was not read is kept with the whole segment.
+        let is_unread = |damage: &Range<usize>| {
+            segment.unread.iter().any(|part| part.start < damage.end as u64 && (damage.start as u64) < part.end)
+        };
+        for damage in read.damage.iter().filter(|&damage| torn.as_ref() != Some(damage) && !is_unread(damage)) {
             let next = times.partition_point(|&(start, _)| start < damage.start);
             let accepted = |place: usize| times.get(place).map(|&(_, now)| now);
             let around = (next.checked_sub(1).and_then(accepted), accepted(next));

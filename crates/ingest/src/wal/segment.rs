@@ -1,12 +1,12 @@
 //! The folder of the journal's segments: `00000001.journal` and on. Only the last one grows.
 
 use std::{
-    io::{self, ErrorKind, Read as _},
+    io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use host::{Disk, DiskFile, Open, retried};
+use host::{Disk, DiskFile, Open};
 
 use super::{
     header::SegmentHeader,
@@ -22,9 +22,6 @@ const NUMBERS: u64 = 1000;
 
 /// A longer segment has records.
 const EMPTY_BYTES: u64 = 2048;
-
-/// Bytes that are given up together where a segment cannot be read.
-const BLOCK: u64 = 4096;
 
 /// A segment on disk.
 #[derive(Debug, Clone)]
@@ -46,7 +43,7 @@ const PROBE_PIECE: usize = 64 << 10;
 /// The folder, on its disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Folder {
-    disk: Arc<dyn Disk>,
+    pub(super) disk: Arc<dyn Disk>,
     dir: PathBuf,
 }
 
@@ -96,16 +93,6 @@ impl Folder {
         written.and(removed)
     }
 
-    /// Reads a complete segment; segments are bounded in size.
-    pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(segment.bytes as usize);
-        uninterrupted(|| {
-            bytes.clear();
-            self.disk.open(&segment.path, Open::Read)?.read_to_end(&mut bytes).map(drop)
-        })?;
-        Ok(bytes)
-    }
-
     /// Reads the first bytes of a segment.
     pub(super) fn read_first(&self, segment: &Segment, bytes: usize) -> io::Result<Vec<u8>> {
         let mut first = vec![0; bytes.min(segment.bytes as usize)];
@@ -122,30 +109,6 @@ impl Folder {
             self.disk.hard_link(&segment.path, &into.join(name))?;
         }
         self.disk.sync_dir(into)
-    }
-
-    /// Reads a segment, and again where that fails; then what can be read of it.
-    pub(crate) fn read_patiently(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        match retried(|| self.read(segment)) {
-            Err(error) if is_damage(&error) => self.read_in_blocks(segment),
-            read => read,
-        }
-    }
-
-    /// Reads what can be read of a segment; the blocks that cannot are zero.
-    fn read_in_blocks(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
-        let length = uninterrupted(|| file.len())?;
-        let mut bytes = vec![0; length as usize];
-        let mut is_any_read = length == 0;
-        for (i, block) in bytes.chunks_mut(BLOCK as usize).enumerate() {
-            match uninterrupted(|| file.read_exact_at(block, i as u64 * BLOCK)) {
-                Ok(()) => is_any_read = true,
-                Err(error) if is_damage(&error) => block.fill(0),
-                Err(error) => return Err(error),
-            }
-        }
-        if is_any_read { Ok(bytes) } else { Err(io::Error::other("no block of it can be read")) }
     }
 
     /// Begins a segment with this number, or with a later one where a file is in the way. The folder's entry for it is
@@ -233,7 +196,7 @@ pub(super) struct NewSegment {
 }
 
 /// Makes a call again that the system interrupted.
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(super) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..INTERRUPTIONS {
         match call() {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -242,13 +205,3 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     }
     call()
 }
-
-/// Whether a file cannot be read because the disk lost it, and not because the process may not.
-pub(crate) fn is_damage(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
-    matches!(error.kind(), InvalidData | Other | UnexpectedEof)
-        || error.raw_os_error().is_some_and(|code| DAMAGE.contains(&code))
-}
-
-/// EIO, EBADMSG and EUCLEAN: the disk cannot read it, a checksum of the file system is wrong, its structure is.
-const DAMAGE: [i32; 3] = [5, 74, 117];

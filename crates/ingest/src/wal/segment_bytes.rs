@@ -1,0 +1,133 @@
+//! The bytes of a segment, as far as its disk returns them.
+//!
+//! A read that fails is repeated. What the disk does not return then is not known to be damaged: another attempt may
+//! succeed, so that the segment is kept as a whole.
+
+use std::{
+    io::{self, Read as _},
+    ops::Range,
+};
+
+use host::{DiskFile, Open, retried};
+
+use super::segment::{Folder, Segment, uninterrupted};
+
+/// Bytes that are given up together where a segment cannot be read.
+const BLOCK: usize = 4096;
+
+/// Attempts to read the blocks that cannot be read.
+const ROUNDS: usize = 5;
+
+/// A longer segment has zeros at its end, or bytes that are not of the program.
+const LONG: u64 = 256 << 20;
+
+/// Bytes of a segment that are read: no segment has as many.
+const MOST: u64 = 1 << 30;
+
+/// Bytes of one read of a long segment's end.
+const PIECE: u64 = 1 << 20;
+
+/// What was read of a segment.
+pub(crate) struct SegmentBytes {
+    pub(crate) bytes: Vec<u8>,
+    /// What was not read; zero in `bytes`, or behind them.
+    pub(crate) unread: Vec<Range<u64>>,
+}
+
+impl Folder {
+    /// Reads a complete segment, but for zeros at the end of a long one.
+    pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        uninterrupted(|| {
+            bytes.clear();
+            let mut file = self.disk.open(&segment.path, Open::Read)?;
+            let end = contents_end(&*file)?;
+            if MOST < end {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("it has {end} bytes, as no segment has"),
+                ));
+            }
+            bytes.reserve_exact(end as usize);
+            (&mut file).take(end).read_to_end(&mut bytes).map(drop)
+        })?;
+        Ok(bytes)
+    }
+
+    /// Reads a segment, and again where that fails; then what can be read of it.
+    pub(crate) fn read_patiently(&self, segment: &Segment) -> io::Result<Vec<u8>> {
+        Ok(self.read_parts(segment)?.bytes)
+    }
+
+    /// As [`Folder::read_patiently`], and says what was not read.
+    pub(crate) fn read_parts(&self, segment: &Segment) -> io::Result<SegmentBytes> {
+        match retried(|| self.read(segment)) {
+            Err(error) if is_damage(&error) => self.read_in_blocks(segment),
+            read => read.map(|bytes| SegmentBytes { bytes, unread: Vec::new() }),
+        }
+    }
+
+    fn read_in_blocks(&self, segment: &Segment) -> io::Result<SegmentBytes> {
+        let file = retried(|| self.disk.open(&segment.path, Open::Read))?;
+        let end = retried(|| contents_end(&*file))?;
+        let mut bytes = vec![0; end.min(MOST) as usize];
+        let all = bytes.len().div_ceil(BLOCK);
+        let mut left: Vec<usize> = (0..all).collect();
+        for _ in 0..ROUNDS {
+            let mut failed = Vec::new();
+            for &i in &left {
+                let block = bytes.chunks_mut(BLOCK).nth(i).expect("it is one of them");
+                match uninterrupted(|| file.read_exact_at(block, (i * BLOCK) as u64)) {
+                    Ok(()) => {}
+                    Err(error) if is_damage(&error) => {
+                        block.fill(0);
+                        failed.push(i);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            left = failed;
+            if left.is_empty() {
+                break;
+            }
+        }
+        if left.len() == all && all > 0 {
+            return Err(io::Error::other("no block of it can be read"));
+        }
+        let of_block = |i: usize| (i * BLOCK) as u64..((i + 1) * BLOCK).min(bytes.len()) as u64;
+        let mut unread: Vec<Range<u64>> = left.into_iter().map(of_block).collect();
+        if (bytes.len() as u64) < end {
+            unread.push(bytes.len() as u64..end);
+        }
+        Ok(SegmentBytes { bytes, unread })
+    }
+}
+
+/// Where the contents of a file end: its length, but for the zeros at the end of a long one.
+fn contents_end(file: &dyn DiskFile) -> io::Result<u64> {
+    let mut end = file.len()?;
+    if end <= LONG {
+        return Ok(end);
+    }
+    let (mut piece, zeros) = (vec![0; PIECE as usize], vec![0; PIECE as usize]);
+    while 0 < end {
+        let from = end.saturating_sub(PIECE);
+        let part = &mut piece[..(end - from) as usize];
+        file.read_exact_at(part, from)?;
+        if *part != zeros[..part.len()] {
+            break;
+        }
+        end = from;
+    }
+    Ok(end)
+}
+
+/// Whether a file cannot be read because the disk lost it, and not because the process may not.
+pub(crate) fn is_damage(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
+    matches!(error.kind(), InvalidData | Other | UnexpectedEof)
+        || error.raw_os_error().is_some_and(|code| DAMAGE.contains(&code))
+}
+
+/// EIO, EBADMSG and EUCLEAN: the disk cannot read it, a checksum of the file system is wrong, its structure is.
+const DAMAGE: [i32; 3] = [5, 74, 117];
