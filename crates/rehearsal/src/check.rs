@@ -20,9 +20,22 @@ pub enum Fidelity {
     Damaged,
 }
 
+/// A slot that is missing, or made of fewer points.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostSlot {
+    /// Name of the metric.
+    pub name: String,
+    /// Seconds of the slot.
+    pub step: u32,
+    /// Its first second.
+    pub slot: Timestamp,
+}
+
 /// What a node does not serve, though it was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Losses {
+    /// Each slot that is missing.
+    pub places: Vec<LostSlot>,
     /// Slots of stage 0 that are missing.
     pub slots: u64,
     /// Coarse slots that are missing or made of fewer points.
@@ -37,19 +50,20 @@ pub struct Losses {
 const MARGIN: i64 = 70;
 
 /// Compares everything that a node serves with the model, which learns what was uncertain. Returns what is missing.
-pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity) -> Result<Losses, String> {
+/// The calendar is so many seconds ahead of the time of senders.
+pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity, ahead: i64) -> Result<Losses, String> {
     let mut losses = Losses::default();
     check_names(&life.node, model, fidelity, &mut losses)?;
-    let now = life.now();
-    for stage in 0..3 {
-        let (names, requests) = requests(&life.node, model, stage, now);
-        let fetch = life.node.ingest.series().fetch(requests);
-        let Some(answer) = life.run("a query", fetch) else { return Err("the process died in a check".to_owned()) };
-        let answers = answer.map_err(|error| format!("a query fails: {error}"))?;
-        for (name, series) in names.iter().zip(answers) {
-            let metric = model.metrics.get_mut(name).expect("its name was listed");
-            check_series(name, metric, (stage, now), series, fidelity, &mut losses)?;
-        }
+    let (clock, truth) = (life.now(), life.now() - ahead);
+    let now = life.within(|node| node.ingest.series().now_for(clock, truth));
+    let (asked, requests) = requests(&life.node, model, now);
+    let fetch = life.node.ingest.series().fetch(requests);
+    let Some(answer) = life.run("a query", fetch) else { return Err("the process died in a check".to_owned()) };
+    let answers = answer.map_err(|error| format!("a query fails: {error}"))?;
+    let expired = model.expired;
+    for ((name, stage), series) in asked.iter().zip(answers) {
+        let metric = model.metrics.get_mut(name).expect("its name was listed");
+        check_series(name, metric, (*stage, now, expired), series, fidelity, &mut losses)?;
     }
     if fidelity == Fidelity::From(Floor::Durable) {
         model.forget_unsynced();
@@ -99,24 +113,25 @@ fn is_policy(found: &Policy, expected: &Policy) -> bool {
     found.is_same(expected)
 }
 
-/// What to ask to read a stage of every metric that has it.
-fn requests(node: &Node, model: &Model, stage: usize, now: Timestamp) -> (Vec<String>, Vec<SeriesRequest>) {
-    let (mut names, mut requests) = (Vec::new(), Vec::new());
-    for (name, metric) in model.metrics.iter().filter(|(_, metric)| stage < metric.policy.retention.stages().len()) {
+/// What to ask to read every stage of every metric: names and stages, and the requests.
+fn requests(node: &Node, model: &Model, now: Timestamp) -> (Vec<(String, usize)>, Vec<SeriesRequest>) {
+    let (mut asked, mut requests) = (Vec::new(), Vec::new());
+    for (name, metric) in &model.metrics {
         let found = node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
         let Some(id) = found else { continue };
-        let from = now - metric.policy.retention.stages()[stage].duration() + MARGIN;
-        let window = Window::between(from, now);
-        names.push(name.clone());
-        requests.push(SeriesRequest { metric: id, window, now, max_points: 1 << 20 });
+        for (stage, kept) in metric.policy.retention.stages().iter().enumerate() {
+            let window = Window::between(now - kept.duration() + MARGIN, now);
+            asked.push((name.clone(), stage));
+            requests.push(SeriesRequest { metric: id, window, now, max_points: 1 << 20 });
+        }
     }
-    (names, requests)
+    (asked, requests)
 }
 
 fn check_series(
     name: &str,
     metric: &mut Metric,
-    (stage, now): (usize, Timestamp),
+    (stage, now, expired): (usize, Timestamp, Timestamp),
     series: Option<FetchedSeries>,
     fidelity: Fidelity,
     losses: &mut Losses,
@@ -127,8 +142,13 @@ fn check_series(
         return Err(format!("stage {stage} of {name} is served in steps of {}, expected {step}", series.step));
     }
     let floor = if let Fidelity::From(floor) = fidelity { floor } else { Floor::Durable };
+    let kept_from = expired - metric.policy.retention.stages()[stage].duration() + MARGIN;
     for (i, &seen) in series.values.iter().enumerate() {
         let slot = series.start + i as i64 * i64::from(step);
+        // Most slots are empty, and should be.
+        if slot < kept_from || seen.is_nan() && metric.is_untouched(stage, slot) {
+            continue;
+        }
         let possible = metric.possible(stage, slot, floor);
         if possible.is_empty() {
             continue;
@@ -139,6 +159,7 @@ fn check_series(
         if !is_right {
             if fidelity == Fidelity::Damaged && (seen.is_nan() || stage > 0 || metric.was_sent(slot, seen)) {
                 *(if stage == 0 { &mut losses.slots } else { &mut losses.coarse }) += 1;
+                losses.places.push(LostSlot { name: name.to_owned(), step, slot });
             } else {
                 let expected: Vec<f64> = possible.iter().map(|&partial| metric.shown(stage, partial)).collect();
                 return Err(format!(

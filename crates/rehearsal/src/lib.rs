@@ -2,14 +2,20 @@
 //! it must serve afterwards. For tests only; the program does not contain it.
 //!
 //! ```text
+//! tables                         tables that several nodes write
 //! clock ── machine ── node       what outlives a process, and the process
 //! model ── check                 what was accepted, and whether a node serves that and nothing else
 //! step ─── workload              what is done to a node, and the fixed sequence of it
+//! sending ── backups             points to a node and its rules, and backups of it
 //! run                            steps performed on a machine, through stops and deaths
 //! faults                         every call fails, or is the last before a kill or a power cut
 //! rot                            bits that flip in the files of a node
-//! simulation                     random steps with faults, from a seed
+//! scenario ── shrink             steps with faults, and the fewest of them that still fail
+//! kinds ── seeds                 random steps with faults, from a seed
+//! writers                        several nodes on the same tables
 //! ```
+
+mod tables;
 
 mod clock;
 mod machine;
@@ -21,19 +27,29 @@ mod model;
 mod step;
 mod workload;
 
+mod backups;
+mod sending;
+
 mod run;
 
 mod faults;
+mod kinds;
 mod rot;
-mod simulation;
+mod scenario;
+mod seeds;
+mod shrink;
 
-pub use check::{Fidelity, Losses};
+mod writers;
+
+pub use check::{Fidelity, Losses, LostSlot};
 pub use clock::SimulatedClock;
 pub use faults::{Rehearsal, What, calls};
-pub use machine::{Life, Machine, StoreKind};
+pub use machine::{LISTED, LONG, Life, Machine, SHORT, StoreKind};
 pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
-pub use simulation::{MORE_KINDS, Planned, Scenario, Work};
+pub use scenario::{Planned, Scenario, Work};
+pub use seeds::{ALL_KINDS, LONG_SLOTS, MORE_KINDS, WRITERS};
 pub use step::{Sent, Step};
 pub use workload::workload;
+pub use writers::perform_writers;

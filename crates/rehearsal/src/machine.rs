@@ -8,17 +8,18 @@ use std::{
 };
 
 use carbon::{RuleFiles, Rules};
-use host::{Clock as _, Disk as _, Host, SeededRandom, SimulatedDisk};
+use host::{Clock as _, Disk as _, Host, Now, SeededRandom, SimulatedDisk};
 use store::MemoryDriver;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::{
     SimulatedClock,
     node::{Node, NodeOptions},
+    tables::Writer,
 };
 
 /// When every machine is switched on: a round time, Unix seconds.
-const BEGINNING: u64 = 1_800_000_000;
+pub(crate) const BEGINNING: u64 = 1_800_000_000;
 
 /// Blocking threads of a process: more than one, because some of their tasks wait for others.
 const BLOCKING_THREADS: usize = 4;
@@ -47,7 +48,14 @@ pub struct Machine {
     pub memory_limit_bytes: u64,
     /// Which of the rules are in force.
     pub rules: usize,
+    /// Whether processes also do what the first rehearsals left out: they keep the mark of how far the time had come, and
+    /// look for what an interrupted backup or restore left.
+    pub is_whole: bool,
+    /// Seconds by which the calendar is ahead of the time of senders.
+    pub(crate) ahead: i64,
     pub(crate) memory: Option<Arc<MemoryDriver>>,
+    /// The tables of points, where other nodes write them too.
+    pub(crate) shared: Option<Arc<Writer>>,
     pub(crate) seed: u64,
 }
 
@@ -78,7 +86,10 @@ impl Machine {
             sync: ingest::Sync::Always,
             memory_limit_bytes: 1 << 30,
             rules: 0,
+            is_whole: false,
+            ahead: 0,
             memory: (store == StoreKind::Memory).then(Arc::default),
+            shared: None,
             seed,
         }
     }
@@ -99,7 +110,9 @@ impl Machine {
                 sync: self.sync,
                 memory_limit_bytes: self.memory_limit_bytes,
                 rules: rules(self.rules),
+                is_whole: self.is_whole,
                 memory: self.memory.clone(),
+                shared: self.shared.clone(),
             };
             let opened = tokio::time::timeout(Duration::from_secs(3600), Node::open(options)).await;
             (opened.unwrap_or_else(|_| Err("the start does not end".to_owned())), clock)
@@ -144,6 +157,40 @@ impl Life {
         self.clock.now()
     }
 
+    /// The time by which the node judges.
+    pub(crate) fn judged(&self) -> Now {
+        let _within = self.runtime.enter();
+        self.node.ingest.time().now()
+    }
+
+    /// Asks a node that looks at its clock.
+    pub(crate) fn within<T>(&self, ask: impl FnOnce(&Node) -> T) -> T {
+        let _within = self.runtime.enter();
+        ask(&self.node)
+    }
+
+    /// Whether the clock is in doubt. Within the runtime.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        !self.node.ingest.time().now().is_certain()
+    }
+
+    /// The time by which stored points expire. `None` while the clock is in doubt.
+    pub(crate) fn expiry(&self) -> Option<i64> {
+        let now = self.judged();
+        now.is_certain().then(|| now.low())
+    }
+
+    /// Points that were refused, for any reason.
+    pub(crate) fn refused(&self) -> u64 {
+        self.node.ingest.counters().rejects.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Sets the calendar, so many seconds on or back.
+    pub(crate) fn jump(&self, seconds: i64) {
+        let _within = self.runtime.enter();
+        self.clock.set(moved(self.clock.since_epoch(), seconds));
+    }
+
     /// Ends the process, whatever it is doing. Returns the time.
     pub fn end(self) -> Duration {
         let _within = self.runtime.enter();
@@ -155,8 +202,27 @@ impl Life {
     }
 }
 
+/// A time of the calendar, so many seconds later or earlier.
+pub(crate) fn moved(time: Duration, seconds: i64) -> Duration {
+    let length = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { time.saturating_sub(length) } else { time + length }
+}
+
 /// Retentions that the operator chooses from. All begin with one second.
-pub(crate) const RETENTIONS: [&str; 3] = ["1s:10m,10s:1h,60s:6h", "1s:15m,10s:1h,60s:6h", "1s:20m,10s:2h,60s:12h"];
+const RETENTIONS: [&str; 3] = ["1s:10m,10s:1h,60s:6h", "1s:15m,10s:1h,60s:6h", "1s:20m,10s:2h,60s:12h"];
+
+/// The same for metrics of few slots: a comparison of everything is short.
+const SHORT_RETENTIONS: [&str; 3] = ["1s:3m,10s:15m,60s:1h", "1s:4m,10s:15m,60s:1h", "1s:5m,10s:20m,60s:2h"];
+
+/// Slots of a day have more points than a signed number of 16 bits can count.
+const LONG_RETENTIONS: [&str; 3] = ["1s:11h,60s:3d,1d:30d", "1s:11h,60s:3d,1d:30d", "1s:12h,60s:3d,1d:30d"];
+
+/// Added to the number of rules: the retentions are short.
+pub const SHORT: usize = 4;
+/// Added to the number of rules: the blacklist has the metrics of `strict.`.
+pub const LISTED: usize = 8;
+/// Added to the number of rules: the retentions are long.
+pub const LONG: usize = 16;
 
 /// The rules with this number: a metric is aggregated by the method that its name begins with. Those of `strict.` need a
 /// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes.
@@ -168,12 +234,18 @@ pub(crate) fn rules(number: usize) -> Rules {
 }
 
 fn make_rules(number: usize) -> Rules {
+    let retentions = match number {
+        _ if number & SHORT > 0 => SHORT_RETENTIONS,
+        _ if number & LONG > 0 => LONG_RETENTIONS,
+        _ => RETENTIONS,
+    };
     let schemas = format!(
         "[brief]\npattern = ^brief\\.\nretentions = 1s:2m\n[steady]\npattern = \\.steady\nretentions = {}\n[all]\npattern = \
          .*\nretentions = {}\n",
-        RETENTIONS[0],
-        RETENTIONS[number % RETENTIONS.len()]
+        retentions[0],
+        retentions[number % 4 % retentions.len()]
     );
+    let blacklist = (number & LISTED > 0).then_some("\\.strict$\n");
     let mut aggregation = String::new();
     for method in metric::Aggregation::ALL {
         let name = method.name();
@@ -183,6 +255,7 @@ fn make_rules(number: usize) -> Rules {
             );
         }
     }
-    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    let files =
+        RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), blacklist, ..RuleFiles::default() };
     Rules::parse(files).expect("good rules").0
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use host::Now;
 use metric::{Aggregation, Partial, Policy, Timestamp};
 
 /// Most combinations of uncertain slots that a check compares with one coarse slot.
@@ -43,6 +44,8 @@ pub struct Metric {
     /// Whether it was kept by another policy before. Values of the older policy's coarse stages then fill empty slots, at
     /// their own time.
     pub(crate) has_changed: bool,
+    /// Whether the calendar was set back or forward since there are points of it, and a time may come twice.
+    pub(crate) has_jumped: bool,
     /// Every value that was sent to a slot of stage 0.
     history: BTreeMap<Timestamp, Vec<f64>>,
 }
@@ -63,23 +66,30 @@ pub struct Model {
     pub(crate) events: BTreeMap<String, Floor>,
     /// Names that were deleted and not sent again.
     pub(crate) deleted: BTreeSet<String>,
+    /// The latest time by which stored points expired.
+    pub(crate) expired: Timestamp,
     rank: u64,
 }
 
 impl Model {
     /// Begins a group of points that come at the same time.
     pub(crate) fn next_rank(&mut self) {
-        self.rank += 1;
+        // Even; see `Metric::settle`.
+        self.rank += 2;
     }
 
     /// A point is sent. `None` where no stage holds its time.
     pub(crate) fn send(
         &mut self,
         policy: &Policy,
-        now: Timestamp,
+        now: Now,
         (name, time, value): (&str, Timestamp, f64),
     ) -> Option<Ticket> {
-        let stage = policy.retention.stage_holding(time, now)?;
+        let stage = policy.retention.stage_holding(time, now.low())?;
+        let longest = policy.retention.stages().last().expect("a retention has a stage").duration();
+        if longest < time - now.high() {
+            return None;
+        }
         let slot = time - time.rem_euclid(i64::from(policy.retention.stages()[stage].resolution()));
         let stages = policy.retention.stages().len();
         self.deleted.remove(name);
@@ -87,6 +97,7 @@ impl Model {
             policy: policy.clone(),
             written: vec![Slots::new(); stages],
             has_changed: false,
+            has_jumped: false,
             history: BTreeMap::new(),
         });
         let entry = Entry { value, rank: self.rank, floor: Floor::Sent };
@@ -133,9 +144,33 @@ impl Model {
         }
     }
 
+    /// The calendar was set.
+    pub(crate) fn jump(&mut self) {
+        self.metrics.values_mut().for_each(|metric| metric.has_jumped = true);
+    }
+
+    /// The model of a backup that is made now: what was acknowledged is in it, and on the disk.
+    pub(crate) fn backed_up(&self) -> Model {
+        let mut model = self.clone();
+        model.sync();
+        model
+    }
+
+    /// A backup takes the place of everything.
+    pub(crate) fn restore(&mut self, backup: &Model) {
+        let rank = self.rank;
+        *self = backup.clone();
+        self.rank = rank;
+    }
+
     /// The power has failed, and a reader has seen what is left: of what it did not see, only what is durable is certain.
     pub(crate) fn forget_unsynced(&mut self) {
         self.entries().filter(|entry| entry.floor < Floor::Durable).for_each(|entry| entry.floor = Floor::Sent);
+    }
+
+    /// Stored points have expired by this time. Where the clock goes back later, they may be seen again or not.
+    pub(crate) fn expire(&mut self, now: Timestamp) {
+        self.expired = self.expired.max(now);
     }
 
     fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
@@ -145,9 +180,9 @@ impl Model {
 
     /// The rules give a metric another policy. Its finest step stays; what was written to coarse stages stays where the
     /// step is the same.
-    pub(crate) fn set_policies(&mut self, policy_of: impl Fn(&str) -> Policy) {
+    pub(crate) fn set_policies(&mut self, policy_of: impl Fn(&str) -> Option<Policy>) {
         for (name, metric) in &mut self.metrics {
-            let policy = policy_of(name);
+            let Some(policy) = policy_of(name) else { continue };
             metric.written.resize(policy.retention.stages().len(), Slots::new());
             metric.has_changed |= !metric.policy.is_same(&policy);
             metric.policy = policy;
@@ -179,6 +214,12 @@ impl Metric {
         history.is_some_and(|values| values.iter().any(|&sent| is_same(sent, value)))
     }
 
+    /// Whether no point was ever written to a slot, or to one of the finer slots under it.
+    pub(crate) fn is_untouched(&self, stage: usize, slot: Timestamp) -> bool {
+        let step = i64::from(self.policy.retention.stages()[stage].resolution());
+        self.written[..=stage].iter().all(|slots| slots.range(slot..slot + step).next().is_none())
+    }
+
     /// The values that a slot may have when points below `floor` may be lost. Empty when there are too many.
     pub(crate) fn possible(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
         let entries = self.written[stage].get(&slot).map_or(&[][..], |entries| entries);
@@ -189,15 +230,16 @@ impl Metric {
             Some(if stage == 0 { Partial::point(entry.value) } else { self.method().whole(entry.value, whole) })
         });
         let mut possible: Possible = may_be.collect();
-        if certain.is_some() && !self.may_be_full(stage, slot) {
-            return possible;
-        }
-        if certain.is_some() {
+        if let Some(certain) = certain {
+            let has_finer_since = self.has_finer_since(stage, slot, certain);
+            if !has_finer_since && !self.may_be_full(stage, slot) {
+                return possible;
+            }
             // As many finer points as the slot has room for: their fold counts no fewer than the point of the whole slot.
             let made = self.made(stage, slot, floor);
             let is_full = |partial: &Partial| whole <= partial.count;
-            let full = made.iter().filter(|partial| partial.as_ref().is_some_and(is_full));
-            possible.extend(full);
+            let may_be = |partial: &&Option<Partial>| has_finer_since || partial.as_ref().is_some_and(is_full);
+            possible.extend(made.iter().filter(may_be));
             return if made.is_empty() { made } else { possible };
         }
         if stage == 0 {
@@ -216,6 +258,14 @@ impl Metric {
     fn may_be_full(&self, stage: usize, slot: Timestamp) -> bool {
         let step = i64::from(self.policy.retention.stages()[stage].resolution());
         stage > 0 && self.written[0].range(slot..slot + step).count() as u32 >= self.expected(stage)
+    }
+
+    /// Whether finer points of a coarse slot came after one that stands for the whole of it. That takes a calendar that was
+    /// set back; the node then has either.
+    fn has_finer_since(&self, stage: usize, slot: Timestamp, rank: u64) -> bool {
+        let step = i64::from(self.policy.retention.stages()[stage].resolution());
+        let finer = self.written[..stage].iter().flat_map(|slots| slots.range(slot..slot + step));
+        self.has_jumped && finer.flat_map(|(_, entries)| entries).any(|entry| rank < entry.rank)
     }
 
     /// The values that a coarse slot may have, made of the finer slots under it.
@@ -260,20 +310,21 @@ impl Metric {
     /// A reader has seen this value: what was uncertain is certain now.
     pub(crate) fn settle(&mut self, stage: usize, slot: Timestamp, seen: f64, floor: Floor) {
         let method = self.method();
-        let (whole, policy) = (self.expected(stage), self.policy.clone());
+        let (whole, x_files_factor) = (self.expected(stage), self.policy.x_files_factor);
         let Some(entries) = self.written[stage].get_mut(&slot) else { return };
         let shown = |entry: &Entry| match stage {
             0 => entry.value,
-            _ => method.finish(method.whole(entry.value, whole), whole, policy.x_files_factor),
+            _ => method.finish(method.whole(entry.value, whole), whole, x_files_factor),
         };
         let last = entries.iter().rev().find(|entry| is_same(shown(entry), seen)).copied();
         match last {
             // What a power cut left is on the disk.
             Some(entry) if floor == Floor::Durable => *entries = vec![Entry { floor, ..entry }],
             Some(entry) => {
-                // A power cut may still bring an older one back.
-                entries.retain(|other| other.rank < entry.rank);
-                entries.push(Entry { floor: entry.floor.max(floor), ..entry });
+                // A power cut may still bring an older one back, also one that came at the same time and was journalled before.
+                let is_other = |other: &Entry| other.rank == entry.rank && !is_same(other.value, entry.value);
+                entries.retain(|other| other.rank < entry.rank || is_other(other));
+                entries.push(Entry { floor: entry.floor.max(floor), rank: entry.rank | 1, ..entry });
             }
             None => _ = self.written[stage].remove(&slot),
         }

@@ -13,6 +13,8 @@ use metadata::Registry;
 use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
+use crate::tables::Writer;
+
 /// The saved names of a clean stop.
 const SAVED: &str = "names";
 
@@ -27,8 +29,12 @@ pub(crate) struct NodeOptions {
     pub(crate) sync: ingest::Sync,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) rules: Rules,
+    /// Whether it also looks for what an interrupted backup or restore left, and keeps the mark of the time.
+    pub(crate) is_whole: bool,
     /// The driver, where it is not the embedded one.
     pub(crate) memory: Option<Arc<MemoryDriver>>,
+    /// Where points are, if other nodes write them too. Names are in the embedded store then.
+    pub(crate) shared: Option<Arc<Writer>>,
 }
 
 /// A node that runs.
@@ -39,6 +45,9 @@ pub(crate) struct Node {
     pub(crate) points: Arc<dyn PointStore>,
     pub(crate) events: Arc<dyn Events>,
     pub(crate) damage: DamageLog,
+    /// The embedded store, where points are in it.
+    embedded: Option<Arc<EmbeddedDriver>>,
+    is_whole: bool,
 }
 
 impl Node {
@@ -47,15 +56,28 @@ impl Node {
         let (disk, data) = (&options.host.disk, &*options.data);
         let damage = DamageLog::new();
         disk.create_dir_all(data).map_err(|error| error.to_string())?;
+        if options.is_whole {
+            backup::may_start(&**disk, data).map_err(|error| error.to_string())?;
+        }
         let time = JudgingTime::open(&options.host, data).map_err(|error| error.to_string())?;
         let time = Arc::new(time);
+        let mut embedded = None;
         let (store, events): (Store, Arc<dyn Events>) = match &options.memory {
             Some(driver) => (Store::of(driver.clone()), driver.clone()),
             None => {
                 let driver = open_embedded(data, &options.host, &damage)?;
-                (Store::of(driver.clone()), driver)
+                embedded = Some(driver.clone());
+                let mut store = Store::of(driver.clone());
+                if let Some(writer) = &options.shared {
+                    store.points = writer.clone();
+                    store.shared = Some(writer.clone());
+                }
+                (store, driver)
             }
         };
+        if options.is_whole {
+            backup::remove_stage(&**disk, data);
+        }
         let registry = Arc::new(open_registry(data, &*store.names, &**disk).await?);
         let ingest_options = IngestOptions {
             host: options.host.clone(),
@@ -71,13 +93,40 @@ impl Node {
         // In a task, as in the server.
         let opening = tokio::spawn(Ingest::open(ingest_options, store, registry.clone(), options.rules));
         let ingest = opening.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
-        Ok(Node { data: data.to_owned(), ingest, registry, points, events, damage })
+        let node = Node {
+            data: data.to_owned(),
+            ingest,
+            registry,
+            points,
+            events,
+            damage,
+            embedded,
+            is_whole: options.is_whole,
+        };
+        node.save_mark().await;
+        Ok(node)
+    }
+
+    /// Keeps the mark of how far the time has come, as the server does every half minute. An error is logged there.
+    pub(crate) async fn save_mark(&self) {
+        if self.is_whole {
+            let time = self.ingest.time().clone();
+            let _ = tokio::task::spawn_blocking(move || time.save()).await;
+        }
+    }
+
+    /// Makes the next backup in a folder.
+    pub(crate) async fn back_up(&self, disk: Arc<dyn Disk>, dir: PathBuf) -> Result<PathBuf, String> {
+        let embedded = self.embedded.clone().expect("points are in the embedded store");
+        let node = backup::Node { ingest: self.ingest.clone(), embedded, disk, data: self.data.clone() };
+        node.back_up(dir).await.map(|made| made.path).map_err(|error| error.to_string())
     }
 
     /// Writes everything to the store and saves the names.
     pub(crate) async fn stop(&self, disk: &dyn Disk) -> Result<(), String> {
         self.ingest.release_receivers();
         self.ingest.close_patiently(Duration::from_secs(3)).await.map_err(|error| error.to_string())?;
+        self.save_mark().await;
         self.registry.save(disk, &self.data.join(SAVED)).map_err(|error| error.to_string())
     }
 }

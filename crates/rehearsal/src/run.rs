@@ -5,19 +5,19 @@ use std::{
     time::Duration,
 };
 
-use carbon::{Decision, LineDecoder, Rules};
-use host::{SeededRandom, SimulatedDisk};
-use ingest::Protocol;
-use metadata::Registry;
-use metric::{MetricId, Policy};
+use host::{Candidate, FaultPlan, SeededRandom, SimulatedDisk};
 use store::NewEvent;
 
 use crate::{
     Fidelity, Floor, Life, Machine, Model, Sent, Step,
+    backups::Backups,
     check::{self, Losses},
-    machine::rules,
-    model::Ticket,
+    machine::{moved, rules},
+    sending::{Sending, policy_of, until_in_force},
 };
+
+/// Points of a batch of many.
+const POINTS_OF_A_BATCH: usize = 5000;
 
 /// Attempts to start while a fault is on its way.
 const STARTS: usize = 3;
@@ -38,12 +38,24 @@ pub struct Run {
     /// What it should serve.
     pub model: Model,
     life: Option<Life>,
+    /// Whether metrics keep the policies that they have until the clock is no longer in doubt.
+    are_rules_waiting: bool,
+    backups: Backups,
+    /// Calls of the disks before this one.
+    calls: u64,
 }
 
 impl Run {
     /// A machine that is switched on.
     pub fn new(machine: Machine) -> Run {
-        Run { machine, model: Model::default(), life: None }
+        Run {
+            machine,
+            model: Model::default(),
+            life: None,
+            are_rules_waiting: false,
+            backups: Backups::default(),
+            calls: 0,
+        }
     }
 
     /// Performs the steps.
@@ -65,7 +77,7 @@ impl Run {
     /// Ends the process, without a stop.
     pub fn end_process(&mut self) {
         if let Some(life) = self.life.take() {
-            self.machine.now = self.machine.now.max(life.end());
+            self.machine.now = life.end();
         }
     }
 
@@ -85,7 +97,13 @@ impl Run {
         // The old process may still run: it must not touch the new disk, and cannot.
         self.machine.disk.die();
         self.end_process();
+        self.calls += self.machine.disk.changes();
         self.machine.disk = disk;
+    }
+
+    /// Calls of the disk that changed it or opened a file.
+    pub fn calls(&self) -> u64 {
+        self.calls + self.machine.disk.changes()
     }
 
     /// Starts the process where none runs.
@@ -115,12 +133,18 @@ impl Run {
         self.start()?;
         let life = self.life.as_ref().expect("it was started");
         life.run("reading points back", read_back(life));
-        check::check(life, &mut self.model, fidelity)
+        check::check(life, &mut self.model, fidelity, self.machine.ahead)
     }
 
     /// Findings of damage since the start.
     pub fn damage(&self) -> Vec<store::Damage> {
         self.life.as_ref().map(|life| life.node.damage.examples()).unwrap_or_default()
+    }
+
+    /// The id of a metric.
+    pub(crate) fn id_of(&self, name: &str) -> Option<metric::MetricId> {
+        let registry = &self.life.as_ref()?.node.registry;
+        registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
@@ -133,6 +157,12 @@ impl Run {
             }
             Step::Check => _ = self.check(Fidelity::From(Floor::Acknowledged))?,
             Step::Rules(number) => self.machine.rules = *number,
+            Step::JumpWhileOff(_) | Step::Off(_) => {
+                self.model.jump();
+                self.change_calendar_while_off(step);
+            }
+            Step::StartWithFaults(plan, points) => self.start_with_faults(plan, points)?,
+            Step::Restore => self.restore()?,
             _ => {}
         }
         if matches!(step, Step::Kill | Step::PowerCut(_)) {
@@ -140,36 +170,133 @@ impl Run {
             self.check(Fidelity::From(floor))?;
         }
         self.start()?;
+        self.perform_alive(step)?;
+        self.finish_rules();
+        self.check_time()
+    }
+
+    /// A step in which a process runs.
+    fn perform_alive(&mut self, step: &Step) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
+        let node = &life.node;
         match step {
-            Step::Send(connections) => send(life, &mut self.model, connections, &self.machine),
+            Step::Send(connections) => self.send(connections)?,
+            Step::Bulk { name, newest, seconds } => self.send_many(name, *newest, *seconds)?,
             Step::Flush => {
-                if let Some(Ok(())) = life.run("a flush", life.node.ingest.flush()) {
+                if let Some(Ok(())) = life.run("a flush", node.ingest.flush()) {
                     self.model.sync();
                 }
             }
             Step::Rules(number) => self.set_rules(*number),
             Step::Delete(names) => {
-                let node = &life.node;
                 let find =
                     |name: &String| node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
                 let ids: Vec<_> = names.iter().filter_map(find).collect();
                 let is_certain = matches!(life.run("a deletion", node.ingest.delete(&ids)), Some(Ok(_)));
                 names.iter().for_each(|name| self.model.delete(name, is_certain));
             }
-            Step::Pass(time) => _ = life.run("time", tokio::time::advance(*time)),
+            Step::Pass(time) => {
+                _ = life.run("time", tokio::time::advance(*time));
+                _ = life.run("the mark of the time", node.save_mark());
+            }
             Step::Expire => {
                 // An error is logged, and the next hour is the next attempt.
-                _ = life.run("expiry", life.node.points.expire(life.now()));
+                if let Some(time) = life.expiry() {
+                    _ = life.run("expiry", node.points.expire(time));
+                    self.model.expire(time);
+                }
             }
             Step::Event(what) => {
                 self.model.events.entry(what.clone()).or_insert(Floor::Sent);
                 let event = NewEvent { when: life.now(), what: what.clone(), ..NewEvent::default() };
-                if let Some(Ok(_)) = life.run("an event", life.node.events.put_event(event)) {
+                if let Some(Ok(_)) = life.run("an event", node.events.put_event(event)) {
                     self.model.events.insert(what.clone(), Floor::Durable);
                 }
             }
-            Step::Restart | Step::Kill | Step::PowerCut(_) | Step::Check => {}
+            Step::Jump(seconds) => {
+                self.model.jump();
+                life.jump(*seconds);
+                self.machine.ahead += seconds;
+            }
+            Step::Trust => {
+                life.within(|node| node.ingest.time().trust(Candidate::Clock));
+                _ = life.run("the mark of the time", node.save_mark());
+                self.machine.ahead = 0;
+            }
+            Step::Backup => self.backups.make(life, &self.machine.disk, &self.model)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, connections: &[Vec<Sent>]) -> Result<(), String> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let sending = Sending { life, machine: &self.machine, are_rules_waiting: self.are_rules_waiting };
+        sending.send(&mut self.model, connections)
+    }
+
+    /// Sends a point of each of so many seconds, oldest first.
+    fn send_many(&mut self, name: &str, newest: i64, seconds: i64) -> Result<(), String> {
+        let ages: Vec<i64> = (newest..newest + seconds).rev().collect();
+        for ages in ages.chunks(POINTS_OF_A_BATCH) {
+            let sent = |&age: &i64| Sent { name: name.to_owned(), age, value: (age % 16) as f64 };
+            self.send(&[ages.iter().map(sent).collect()])?;
+        }
+        Ok(())
+    }
+
+    /// While the clock is in doubt, the time of senders is between the two that it may be.
+    fn check_time(&self) -> Result<(), String> {
+        let Some(life) = &self.life else { return Ok(()) };
+        let (now, truth) = (life.judged(), life.now() - self.machine.ahead);
+        // Not a jump: small steps of the calendar, the age of the mark, and the minute that each start allows for that.
+        let near = 3 * host::TOLERANCE;
+        let is_between = now.low() - near <= truth && truth <= now.high() + near;
+        if !is_between {
+            return Err(format!("the time is {truth}, and the node judges by {now:?}"));
+        }
+        Ok(())
+    }
+
+    /// The process is killed, and the calendar is another, or later, at the next start.
+    fn change_calendar_while_off(&mut self, step: &Step) {
+        self.kill();
+        match step {
+            Step::JumpWhileOff(seconds) => {
+                self.machine.now = moved(self.machine.now, *seconds);
+                self.machine.ahead += seconds;
+            }
+            Step::Off(time) => self.machine.now += *time,
+            _ => {}
+        }
+    }
+
+    /// The process is killed, and started while calls fail that read. Then they do not, and everything is there.
+    fn start_with_faults(&mut self, plan: &FaultPlan, points: &[Sent]) -> Result<(), String> {
+        self.kill();
+        self.machine.disk.set_plan(Some(plan.clone()));
+        let started = self.machine.start();
+        let is_started = started.is_ok();
+        if let Ok(life) = started {
+            self.life = Some(life);
+            self.set_rules(self.machine.rules);
+        }
+        self.machine.disk.set_plan(None);
+        if is_started {
+            self.send(&[points.to_vec()])?;
+            self.perform_alive(&Step::Flush)?;
+            self.stop()?;
+        }
+        let wrong = |error| format!("after a start with {plan:?}: {error}");
+        self.check(Fidelity::From(Floor::Acknowledged)).map_err(wrong).map(drop)
+    }
+
+    /// The process is killed, and the newest backup takes the place of the data folder.
+    fn restore(&mut self) -> Result<(), String> {
+        if let Some(backup) = self.backups.newest(&self.machine.disk)? {
+            self.kill();
+            self.backups.restore(&self.machine, &backup, &mut self.model)?;
+            self.check(Fidelity::From(Floor::Acknowledged)).map_err(|error| format!("of the backup: {error}"))?;
         }
         Ok(())
     }
@@ -181,13 +308,35 @@ impl Run {
         let rules = rules(number);
         let changed = async {
             life.node.ingest.set_rules(rules.clone()).await;
-            // While points spill, metrics keep their policies.
-            while !are_in_force(&rules, &life.node.registry) {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+            if life.is_in_doubt() {
+                return false;
             }
+            until_in_force(life, &rules, false).await;
+            true
         };
-        if life.run("a change of rules", changed).is_some() {
-            self.model.set_policies(|name| policy_of(&rules, name));
+        match life.run("a change of rules", changed) {
+            Some(true) => {
+                self.are_rules_waiting = false;
+                self.model.set_policies(|name| policy_of(&rules, name));
+            }
+            Some(false) => self.are_rules_waiting = true,
+            None => {}
+        }
+    }
+
+    /// Where a change of rules waited for the end of a doubt about the clock, and that has come: waits for the change.
+    fn finish_rules(&mut self) {
+        let Some(life) = self.life.as_ref().filter(|_| self.are_rules_waiting) else { return };
+        if life.judged().is_certain() {
+            let rules = rules(self.machine.rules);
+            let changed = async {
+                read_back(life).await;
+                until_in_force(life, &rules, true).await;
+            };
+            if life.run("a change of rules", changed).is_some() {
+                self.are_rules_waiting = false;
+                self.model.set_policies(|name| policy_of(&rules, name));
+            }
         }
     }
 
@@ -219,71 +368,6 @@ impl Drop for Run {
     fn drop(&mut self) {
         self.machine.disk.die();
         self.end_process();
-    }
-}
-
-/// Sends lines of several connections at the same time.
-fn send(life: &Life, model: &mut Model, connections: &[Vec<Sent>], machine: &Machine) {
-    let now = life.now();
-    let rules = rules(machine.rules);
-    // Connections that have the same slot: either may be the last.
-    model.next_rank();
-    let mut tickets: Vec<Vec<Ticket>> = Vec::new();
-    let mut batches = Vec::new();
-    for connection in connections {
-        if connections.len() == 1 {
-            model.next_rank();
-        }
-        let mut lines = Vec::new();
-        let mut of_connection = Vec::new();
-        for sent in connection {
-            let time = now - sent.age;
-            lines.extend_from_slice(format!("{} {} {time}\n", sent.name, sent.value).as_bytes());
-            let policy = model.metrics.get(&sent.name).map(|metric| metric.policy.clone());
-            let policy = policy.unwrap_or_else(|| policy_of(&rules, &sent.name));
-            of_connection.extend(model.send(&policy, now, (&sent.name, time, sent.value)));
-        }
-        tickets.push(of_connection);
-        let mut batch = life.node.ingest.batch(Protocol::LineTcp);
-        let read = LineDecoder::new().decode(&lines, now, &mut batch);
-        assert_eq!(read, lines.len(), "the lines are whole");
-        batches.push(batch);
-    }
-    let floor = match machine.sync {
-        ingest::Sync::Always => Floor::Durable,
-        ingest::Sync::Every(_) => Floor::Acknowledged,
-    };
-    let accepted = life.run("accepting points", async {
-        let tasks: Vec<_> = batches
-            .into_iter()
-            .map(|mut batch| {
-                let ingest = life.node.ingest.clone();
-                tokio::spawn(async move { ingest.accept(&mut batch).await })
-            })
-            .collect();
-        for task in tasks {
-            task.await.expect("accepting does not panic");
-        }
-    });
-    if accepted.is_some() {
-        tickets.iter().for_each(|tickets| model.acknowledge(tickets, floor));
-    }
-}
-
-/// Whether all metrics have their policies by these rules.
-fn are_in_force(rules: &Rules, registry: &Registry) -> bool {
-    let end = registry.read().end();
-    (0..end.0).map(MetricId).all(|id| {
-        let names = registry.read();
-        let name = names.name(id);
-        name.is_empty() || registry.policy(names.policy_id(id)).is_same(&policy_of(rules, name))
-    })
-}
-
-fn policy_of(rules: &Rules, name: &str) -> Policy {
-    match rules.decide(name) {
-        Decision::Keep(index) => rules.policy(index).clone(),
-        other => panic!("{name} is not kept: {other:?}"),
     }
 }
 

@@ -195,3 +195,16 @@ fn points_after_all_others_are_in_an_open_slot_of_an_earlier_policy_too() {
     ])
     .unwrap();
 }
+
+/// Seed 1227: two connections wrote a slot at the same time, and a check saw the one that was journalled last. A power cut took
+/// its record alone. The model had forgotten the other.
+#[test]
+fn of_two_points_at_the_same_time_a_power_cut_may_leave_the_first() {
+    for cut in 0..24 {
+        let mut run = run();
+        run.machine.sync = ingest::Sync::Every(Duration::from_secs(1));
+        let both =
+            Step::Send(vec![connection(&[("sum.a", 5)]), vec![Sent { name: "sum.a".into(), age: 5, value: 9.0 }]]);
+        run.perform(&[both, Step::Check, Step::PowerCut(cut)]).unwrap_or_else(|error| panic!("{cut}: {error}"));
+    }
+}

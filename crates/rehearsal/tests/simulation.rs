@@ -1,77 +1,131 @@
 //! Random steps against the naive model. `SEED=8` repeats one seed, `SEED=100..200` a range of them; with `SHRINK=1` the
-//! fewest steps that fail are printed.
+//! fewest steps that fail are printed. `THREADS` is how many seeds run at the same time, one a core where it is not set.
 
-use std::{ops::Range, time::Instant};
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::Instant,
+};
 
-use rehearsal::{MORE_KINDS, Scenario, Work};
+use rehearsal::{ALL_KINDS, LONG_SLOTS, MORE_KINDS, Scenario, WRITERS, Work, perform_writers};
 
-/// Steps of one seed.
-const STEPS: usize = 60;
-
-/// The seeds that are asked for.
-fn asked_for() -> Option<Range<u64>> {
-    let text = std::env::var("SEED").ok()?;
-    let number = |text: &str| text.parse::<u64>().expect("SEED is a number or a range, such as 8 or 100..200");
-    Some(match text.split_once("..") {
-        Some((first, end)) => number(first)..number(end),
-        None => number(&text)..number(&text) + 1,
-    })
+/// Seeds with the same kinds of steps.
+struct Suite {
+    name: &'static str,
+    seeds: Range<u64>,
+    /// Steps of one seed.
+    steps: usize,
+    /// Seeds of a short run and of a full one.
+    short: u64,
+    full: u64,
+    perform: fn(u64, usize) -> Result<Work, String>,
 }
 
-fn is_full() -> bool {
-    std::env::var_os("REHEARSAL").is_some_and(|value| value == "full")
-}
-
-fn run(name: &str, first: u64) {
-    let is_full = is_full();
-    let seeds = match asked_for() {
-        Some(seeds) if MORE_KINDS <= seeds.start && first < MORE_KINDS => return,
-        Some(seeds) if seeds.start < MORE_KINDS && MORE_KINDS <= first => return,
-        Some(seeds) => seeds,
-        None => first..first + if is_full { 2000 } else { 40 },
-    };
-    let began = Instant::now();
-    let (mut all, mut wrong) = (Work::default(), Vec::new());
-    for seed in seeds.clone() {
-        let scenario = Scenario::of(seed, STEPS);
-        match scenario.perform() {
-            Ok(work) => {
-                all.steps += work.steps;
-                all.points += work.points;
-                all.calls += work.calls;
-                all.faults += work.faults;
-                all.deaths += work.deaths;
-            }
-            Err(error) => {
-                println!("SEED={seed}: {error}");
-                wrong.push(format!("SEED={seed}: {error}"));
-            }
-        }
-        if std::env::var_os("SHRINK").is_some() {
-            let (scenario, error) = scenario.shrink();
-            println!("{error:?} {scenario:?}");
-        }
+/// A node alone.
+fn alone(seed: u64, steps: usize) -> Result<Work, String> {
+    let scenario = Scenario::of(seed, steps);
+    if std::env::var_os("SHRINK").is_some() {
+        let (scenario, error) = scenario.clone().shrink();
+        println!("{error:?} {scenario:?}");
     }
-    println!(
-        "| {name} | {} seeds | {} steps | {} points | {} calls | {} faults | {} deaths | {} exceptions | {:.1} s |",
-        seeds.end - seeds.start,
-        all.steps,
-        all.points,
-        all.calls,
-        all.faults,
-        all.deaths,
-        wrong.len(),
-        began.elapsed().as_secs_f64()
-    );
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    scenario.perform()
+}
+
+impl Suite {
+    /// The seeds that are asked for.
+    fn asked_for(&self) -> Range<u64> {
+        let number = |text: &str| text.parse::<u64>().expect("SEED is a number or a range, such as 8 or 100..200");
+        let Ok(text) = std::env::var("SEED") else {
+            let is_full = std::env::var_os("REHEARSAL").is_some_and(|value| value == "full");
+            return self.seeds.start..self.seeds.start + if is_full { self.full } else { self.short };
+        };
+        let asked = match text.split_once("..") {
+            Some((first, end)) => number(first)..number(end),
+            None => number(&text)..number(&text) + 1,
+        };
+        let first = asked.start.max(self.seeds.start);
+        first..asked.end.min(self.seeds.end).max(first)
+    }
+
+    /// Runs the seeds, and asserts that each is served as the model says.
+    fn run(&self) {
+        let (seeds, began) = (self.asked_for(), Instant::now());
+        let all = Mutex::new((Work::default(), Vec::new()));
+        let next = AtomicU64::new(seeds.start);
+        let one_by_one = || {
+            for seed in std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|seed| *seed < seeds.end)) {
+                let result = self.perform(seed);
+                let mut all = all.lock().unwrap();
+                match result {
+                    Ok(work) => all.0 += work,
+                    Err(error) => {
+                        println!("SEED={seed}: {error}");
+                        all.1.push(format!("SEED={seed}: {error}"));
+                    }
+                }
+            }
+        };
+        thread::scope(|scope| (0..threads()).for_each(|_| _ = scope.spawn(one_by_one)));
+        let (work, wrong) = all.into_inner().unwrap();
+        let seconds = began.elapsed().as_secs_f64();
+        println!(
+            "| {} | {} seeds | {} steps | {} points | {} calls | {} faults | {} deaths | {} exceptions | {seconds:.1} s | {:.0} \
+             steps a minute |",
+            self.name,
+            seeds.end - seeds.start,
+            work.steps,
+            work.points,
+            work.calls,
+            work.faults,
+            work.deaths,
+            wrong.len(),
+            work.steps as f64 * 60.0 / seconds,
+        );
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    fn perform(&self, seed: u64) -> Result<Work, String> {
+        let result = catch_unwind(AssertUnwindSafe(|| (self.perform)(seed, self.steps)));
+        result.unwrap_or_else(|_| Err("panicked".to_owned()))
+    }
+}
+
+/// Seeds that run at the same time.
+fn threads() -> usize {
+    let asked = std::env::var("THREADS").ok().map(|text| text.parse().expect("THREADS is a number"));
+    asked.unwrap_or_else(|| thread::available_parallelism().map_or(1, Into::into))
 }
 
 #[test]
 fn random_steps_with_faults_are_served_as_the_model_says() {
-    run("simulation", 0);
+    Suite { name: "simulation", seeds: 0..MORE_KINDS, steps: 60, short: 40, full: 2000, perform: alone }.run();
 }
 
 #[test]
 fn random_steps_with_deletions_and_little_memory_are_served_as_the_model_says() {
-    run("simulation of more kinds", MORE_KINDS);
+    let seeds = MORE_KINDS..ALL_KINDS;
+    Suite { name: "simulation of more kinds", seeds, steps: 60, short: 40, full: 2000, perform: alone }.run();
+}
+
+#[test]
+fn random_steps_of_every_kind_are_served_as_the_model_says() {
+    let seeds = ALL_KINDS..LONG_SLOTS;
+    Suite { name: "simulation of every kind", seeds, steps: 150, short: 60, full: 5000, perform: alone }.run();
+}
+
+#[test]
+fn coarse_slots_of_more_points_than_16_bits_count_are_served_as_the_model_says() {
+    let seeds = LONG_SLOTS..WRITERS;
+    Suite { name: "simulation of long slots", seeds, steps: 40, short: 2, full: 100, perform: alone }.run();
+}
+
+#[test]
+fn the_rows_of_several_writers_add_up_to_all_points_sent() {
+    let seeds = WRITERS..2 * WRITERS;
+    Suite { name: "several writers", seeds, steps: 80, short: 10, full: 1000, perform: perform_writers }.run();
 }

@@ -1,0 +1,215 @@
+//! Scenarios with every kind of step. A seed has some of the kinds, few metrics, and small batches.
+
+use std::time::Duration;
+
+use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
+
+use crate::{
+    Planned, Scenario, Sent, Step,
+    machine::{LISTED, LONG, SHORT},
+};
+
+/// `EMFILE`: the process has no file descriptor left.
+const NO_DESCRIPTORS: Fault = Fault::Error(24);
+
+/// Bytes of points in memory after some starts: a replay leaves segments in the journal.
+pub(crate) const LITTLE_MEMORY: u64 = 4 << 10;
+
+/// Jumps of the calendar in seconds: NTP's, an hour, a day, ten years.
+const JUMPS: [i64; 6] = [20, 500, 900, 3600, 86_400, 315_000_000];
+
+/// Kinds of steps that a seed has or not.
+#[derive(Debug, Clone, Copy)]
+struct Kinds {
+    faults: bool,
+    little_memory: bool,
+    deletions: bool,
+    /// Not with jumps: changes of rules are in the order of their times.
+    rules: bool,
+    lists: bool,
+    jumps: bool,
+    /// Not with jumps: a machine that was off for an hour, and whose calendar is set back by an hour, looks as if it had
+    /// not been off.
+    pauses: bool,
+    /// Not with jumps either: the mark of a backup is as old as the backup.
+    backups: bool,
+    /// Nor with jumps: a start that cannot read the mark goes by the calendar.
+    bad_starts: bool,
+}
+
+impl Kinds {
+    fn of(random: &SeededRandom) -> Kinds {
+        let half = || random.below(2) == 0;
+        let jumps = half();
+        Kinds {
+            faults: half(),
+            little_memory: half(),
+            deletions: half(),
+            rules: !jumps && half(),
+            lists: half(),
+            jumps,
+            pauses: !jumps && half(),
+            backups: !jumps && half(),
+            bad_starts: !jumps && half(),
+        }
+    }
+}
+
+/// What makes the steps of a seed.
+struct Maker {
+    random: SeededRandom,
+    kinds: Kinds,
+    names: Vec<String>,
+    rules: usize,
+    /// By how much the steps so far have set the calendar wrong.
+    ahead: i64,
+}
+
+/// Few metrics with short retentions, and every kind of step.
+pub(crate) fn whole(seed: u64, count: usize) -> Scenario {
+    let random = SeededRandom::new(seed);
+    let kinds = Kinds::of(&random);
+    let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
+    let mut maker = Maker { random, kinds, names, rules: SHORT, ahead: 0 };
+    let sync = maker.sync();
+    let steps = (0..count).map(|place| maker.planned(place)).collect();
+    Scenario { seed, sync, is_whole: true, rules: SHORT, steps }
+}
+
+/// A metric or two with slots of a day, which get hours of points.
+pub(crate) fn long_slots(seed: u64, count: usize) -> Scenario {
+    let random = SeededRandom::new(seed);
+    let kinds = Kinds { little_memory: false, bad_starts: false, jumps: false, pauses: false, ..Kinds::of(&random) };
+    let names: Vec<String> = (0..1 + random.below(2)).map(|_| name(&random)).collect();
+    let mut maker = Maker { random, kinds, names: names.clone(), rules: LONG, ahead: 0 };
+    let sync = maker.sync();
+    let mut steps: Vec<Planned> = (0..count).map(|place| maker.planned(place)).collect();
+    for planned in steps.iter_mut().step_by(12) {
+        // From few to more than such a number can count, of one day or two.
+        let (newest, seconds) = (maker.random.below(3600) as i64, 30_000 + maker.random.below(9000) as i64);
+        let name = names[maker.random.index(names.len())].clone();
+        *planned = Planned { step: Step::Bulk { name, newest, seconds }, plan: None, cut: None, memory: None };
+    }
+    Scenario { seed, sync, is_whole: true, rules: LONG, steps }
+}
+
+fn name(random: &SeededRandom) -> String {
+    let method = metric::Aggregation::ALL[random.index(metric::Aggregation::ALL.len())];
+    format!("{}.{}", method.name(), ["a", "strict", "steady"][random.index(3)])
+}
+
+impl Maker {
+    fn sync(&self) -> ingest::Sync {
+        if self.random.below(2) == 0 { ingest::Sync::Every(Duration::from_secs(1)) } else { ingest::Sync::Always }
+    }
+
+    /// A step, and what fails meanwhile.
+    fn planned(&mut self, place: usize) -> Planned {
+        let step = self.step(place);
+        let random = &self.random;
+        let may_fail = self.kinds.faults && !step.kills() && !matches!(step, Step::Check);
+        let plan = (may_fail && random.below(6) == 0).then(|| self.fault(&step));
+        let cut = (random.below(2) == 0).then(|| random.bits());
+        let memory = (self.kinds.little_memory && step.starts())
+            .then(|| if random.below(3) == 0 { LITTLE_MEMORY } else { 1 << 30 });
+        Planned { step, plan, cut, memory }
+    }
+
+    fn step(&mut self, place: usize) -> Step {
+        let random = &self.random;
+        match random.below(48) {
+            24..28 => Step::Flush,
+            28..31 => Step::Pass(Duration::from_millis(random.below(20_000))),
+            31 => Step::Pass(Duration::from_secs(random.below(400))),
+            32 => Step::Restart,
+            33 => Step::Kill,
+            34 => Step::PowerCut(random.bits()),
+            35 => Step::Event(format!("event {place}")),
+            36 => Step::Expire,
+            37 if self.kinds.rules || self.kinds.lists => self.rules(),
+            38 if self.kinds.deletions => Step::Delete(vec![self.name()]),
+            39 | 40 if self.kinds.jumps && 0 < place => self.jump(),
+            41 if self.kinds.pauses => Step::Off(Duration::from_secs(random.below(1500))),
+            42 if self.kinds.backups => Step::Backup,
+            43 if self.kinds.backups && random.below(2) == 0 => Step::Restore,
+            44 if self.kinds.bad_starts => Step::StartWithFaults(self.failing_reads(), self.connection()),
+            45 => Step::Check,
+            _ => Step::Send((0..1 + random.below(3) / 2).map(|_| self.connection()).collect()),
+        }
+    }
+
+    fn name(&self) -> String {
+        self.names[self.random.index(self.names.len())].clone()
+    }
+
+    fn rules(&mut self) -> Step {
+        let random = &self.random;
+        if self.kinds.rules {
+            self.rules = self.rules / 4 * 4 + random.index(3);
+        }
+        if self.kinds.lists && random.below(2) == 0 {
+            self.rules ^= LISTED;
+        }
+        Step::Rules(self.rules)
+    }
+
+    /// The calendar is set wrong, or right again; or an operator trusts it.
+    fn jump(&mut self) -> Step {
+        let random = &self.random;
+        if self.ahead != 0 && random.below(4) == 0 {
+            self.ahead = 0;
+            return Step::Trust;
+        }
+        let seconds = match self.ahead {
+            0 => JUMPS[random.index(JUMPS.len())] * if random.below(2) == 0 { 1 } else { -1 },
+            ahead => -ahead,
+        };
+        self.ahead += seconds;
+        if random.below(2) == 0 { Step::Jump(seconds) } else { Step::JumpWhileOff(seconds) }
+    }
+
+    /// Points of some metrics: new ones, late ones, and some that only coarse stages hold.
+    fn connection(&self) -> Vec<Sent> {
+        let random = &self.random;
+        let newest = match random.below(8) {
+            0 => 170 + random.below(150) as i64,
+            1 | 2 => random.below(170) as i64,
+            _ => random.below(4) as i64,
+        };
+        let mut points = Vec::new();
+        let seconds = 1 + random.below(4) as i64;
+        for name in &self.names {
+            if random.below(3) == 0 {
+                continue;
+            }
+            let point = |age| Sent { name: name.clone(), age, value: random.below(2001) as f64 / 8.0 - 125.0 };
+            points.extend((newest..newest + seconds).rev().map(point));
+        }
+        points
+    }
+
+    /// A fault in this step.
+    fn fault(&self, step: &Step) -> FaultPlan {
+        let random = &self.random;
+        let fault = [Fault::EIO, Fault::ENOSPC, Fault::EINTR, Fault::ShortWrite, Fault::Die][random.index(5)];
+        if matches!(step, Step::Flush | Step::Expire | Step::Send(_)) && random.below(3) == 0 {
+            return FaultPlan { kinds: vec![Call::Read], ..FaultPlan::once(random.below(8), Fault::EIO) };
+        }
+        // A batch is one write; a backup has a hundred calls.
+        let calls = match step {
+            Step::Send(_) => 3,
+            Step::Backup => 120,
+            _ => 30,
+        };
+        FaultPlan::once(random.below(calls), fault)
+    }
+
+    /// Reads of a start that fail for a while, or all of them from one on.
+    fn failing_reads(&self) -> FaultPlan {
+        let random = &self.random;
+        let kinds = [vec![Call::Read], vec![Call::Open], vec![Call::ReadDir], vec![Call::Read, Call::Open]];
+        let times = [1, 3, 4, 10, u64::MAX][random.index(5)];
+        let fault = if random.below(2) == 0 { Fault::EIO } else { NO_DESCRIPTORS };
+        FaultPlan { kinds: kinds[random.index(4)].clone(), at: random.below(24), times, fault }
+    }
+}

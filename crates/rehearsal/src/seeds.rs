@@ -1,0 +1,90 @@
+//! Random steps from a seed: batches of several connections, flushes, changes of rules, faults, kills, power cuts, stops,
+//! and time that passes. What a number means stays: a range of numbers has its own kinds of steps.
+
+use std::time::Duration;
+
+use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
+
+use crate::{
+    Planned, Scenario, Sent, Step,
+    kinds::{LITTLE_MEMORY, long_slots, whole},
+    workload::{name, points},
+};
+
+/// Seeds from here on also delete metrics, fail reads, and start with little memory.
+pub const MORE_KINDS: u64 = 10_000;
+
+/// Seeds from here on have metrics of few slots, and every kind of step: jumps of the clock, lists of names, backups and
+/// restores, and starts at which reads fail.
+pub const ALL_KINDS: u64 = 20_000;
+
+/// Seeds from here on have coarse slots of more than 32,767 points.
+pub const LONG_SLOTS: u64 = 30_000;
+
+/// Seeds from here on are of several nodes on the same tables; see [`crate::perform_writers`].
+pub const WRITERS: u64 = 40_000;
+
+/// The steps of a seed.
+fn steps(seed: u64, count: usize) -> Vec<Step> {
+    let random = SeededRandom::new(seed);
+    let batch = |random: &SeededRandom| -> Vec<Sent> {
+        let newest = if random.below(4) == 0 { 900 + random.below(300) as i64 } else { random.below(60) as i64 };
+        points(random, newest, 1 + random.below(20) as i64, 1 + random.below(6))
+    };
+    let step = |place: usize| match random.below(24) {
+        0..10 => Step::Send((0..1 + random.below(3)).map(|_| batch(&random)).collect()),
+        10..14 => Step::Flush,
+        14..17 => Step::Pass(Duration::from_millis(random.below(20_000))),
+        17 => Step::Restart,
+        18 => Step::Kill,
+        19 => Step::PowerCut(random.bits()),
+        20 => Step::Event(format!("event {place}")),
+        21 => Step::Expire,
+        22 => Step::Rules(random.index(3)),
+        _ => Step::Check,
+    };
+    let mut steps: Vec<Step> = (0..count).map(step).collect();
+    if MORE_KINDS <= seed {
+        for _ in 0..count / 12 {
+            let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
+            steps[random.index(count)] = Step::Delete(names);
+        }
+    }
+    steps
+}
+
+impl Scenario {
+    /// The scenario of a seed.
+    pub fn of(seed: u64, count: usize) -> Scenario {
+        match seed {
+            _ if LONG_SLOTS <= seed => return long_slots(seed, count),
+            _ if ALL_KINDS <= seed => return whole(seed, count),
+            _ => {}
+        }
+        let random = SeededRandom::new(!seed);
+        // One seed in two has faults, one in two syncs every batch.
+        let has_faults = random.below(2) == 0;
+        let sync =
+            if random.below(2) == 0 { ingest::Sync::Every(Duration::from_secs(1)) } else { ingest::Sync::Always };
+        let planned = |step: Step| {
+            let is_read = matches!(step, Step::Check | Step::Kill | Step::PowerCut(_));
+            let plan = (has_faults && !is_read && random.below(4) == 0).then(|| fault(seed, &random, &step));
+            let cut = (random.below(2) == 0).then(|| random.bits());
+            let is_start = matches!(step, Step::Kill | Step::PowerCut(_) | Step::Restart);
+            let memory = || if random.below(3) == 0 { LITTLE_MEMORY } else { 1 << 30 };
+            Planned { step, plan, cut, memory: (MORE_KINDS <= seed && is_start).then(memory) }
+        };
+        let is_whole = false;
+        Scenario { seed, sync, is_whole, rules: 0, steps: steps(seed, count).into_iter().map(planned).collect() }
+    }
+}
+
+/// A fault in this step.
+fn fault(seed: u64, random: &SeededRandom, step: &Step) -> FaultPlan {
+    let fault = [Fault::EIO, Fault::ENOSPC, Fault::EINTR, Fault::ShortWrite, Fault::Die][random.index(5)];
+    let may_fail_reads = matches!(step, Step::Flush | Step::Expire | Step::Send(_));
+    if MORE_KINDS <= seed && may_fail_reads && random.below(3) == 0 {
+        return FaultPlan { kinds: vec![Call::Read], ..FaultPlan::once(random.below(8), Fault::EIO) };
+    }
+    FaultPlan::once(random.below(30), fault)
+}
