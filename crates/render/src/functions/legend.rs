@@ -2,6 +2,11 @@
 
 use std::fmt::Write;
 
+use base64::{
+    Engine as _, alphabet,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
+
 use crate::{
     Aggregator, Error, Kind, Literal, Series,
     argument::{ParameterPosition, SeriesList, Take, Value, parameters},
@@ -344,29 +349,11 @@ impl Evaluate for AliasByBase64 {
     }
 }
 
-/// The text that a Base64 text (RFC 4648, with padding) encodes; `None` where the text is invalid.
+/// RFC 4648 with padding. Bits of the last digit that no byte has may be anything, as in Python.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&alphabet::STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
+
+/// The text that a Base64 text encodes; `None` where the text is invalid.
 fn from_base64(text: &str) -> Option<String> {
-    let digits = text.trim_end_matches('=');
-    if !text.len().is_multiple_of(4) || text.len() - digits.len() > 2 {
-        return None;
-    }
-    let mut bytes = Vec::with_capacity(digits.len());
-    let (mut bits, mut held) = (0_u32, 0);
-    for digit in digits.bytes() {
-        let six = match digit {
-            b'A'..=b'Z' => digit - b'A',
-            b'a'..=b'z' => digit - b'a' + 26,
-            b'0'..=b'9' => digit - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(six)) & 0xffff;
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-        }
-    }
-    String::from_utf8(bytes).ok()
+    String::from_utf8(BASE64.decode(text).ok()?).ok()
 }
