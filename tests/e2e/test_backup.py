@@ -184,3 +184,41 @@ def test_backups_on_another_file_system_are_copied_once_and_restored_into_a_fold
         assert restored.points("m.7", **{"from": "-1h"}) == expected and len(expected) == 50
     finally:
         shutil.rmtree(elsewhere)
+
+
+def test_a_backup_after_a_restore_has_nothing_of_the_time_that_was_given_up(make_server, tmp_path):
+    """The numbers of flushes come again, and files of both times have the same names, lengths and first keys."""
+    server = make_server()
+    now = int(time.time()) // 60 * 60 - 600
+
+    def put(value, first, last):
+        server.send([(f"second.m{n}", now + at, value) for n in range(20) for at in range(first, last)])
+        assert server.post("/admin/flush").status_code == 200
+
+    put(1.0, 0, 50)
+    first = backup(server, tmp_path / "backups")
+    put(7.0, 60, 160)
+    backup(server, tmp_path / "backups")
+    server.stop()
+    server.data.rename(tmp_path / "given-up")
+    assert run("restore", first["backup"], str(server.data)).returncode == 0
+    server.start()
+    put(8.0, 60, 160)
+    third = backup(server, tmp_path / "backups")
+    expected = {now + at: 1.0 for at in range(50)} | {now + at: 8.0 for at in range(60, 160)}
+    server.stop()
+
+    restored = make_server(start=False)
+    assert run("restore", third["backup"], str(restored.data)).returncode == 0
+    restored.start()
+    assert restored.points("second.m3", **{"from": now - 1}) == expected
+
+
+def test_a_backup_removes_what_interrupted_calls_left(make_server, tmp_path):
+    server = make_server()
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    (folder / ".plumbago-0123456789abcdef").write_text("")
+    (folder / ".plumbago-notes").write_text("mine")
+    backup(server, folder)
+    assert sorted(file.name for file in folder.iterdir()) == [".plumbago-notes", "backup-000001"]

@@ -130,3 +130,37 @@ def test_a_folder_in_use_is_not_repaired(make_server):
     server = make_server()
     done = run("repair", str(server.data))
     assert done.returncode == 1 and "another process uses" in done.stderr, done.stderr
+
+
+def make_other_store(make_server):
+    """A folder with points, cleanly stopped, and another one whose server was killed."""
+    server, other = make_server(), make_server()
+    for one in [server, other]:
+        fill(one)
+        time.sleep(1)
+    assert server.stop() == 0
+    other.kill()
+    return server.data, other.data
+
+
+def test_a_journal_of_another_store_is_said_by_verify_as_by_the_start(make_server):
+    data, other = make_other_store(make_server)
+    (segment,) = [file for file in other.glob("journal/*.journal") if file.stat().st_size > 500]
+    shutil.copy(segment, data / "journal")
+    status, report = verify(data)
+    (found,) = [one for one in report["damage"] if one["what"] == "journal segment of another store"]
+    assert status == 1 and "a start refuses it" in found["why"], report
+    repaired = run("repair", str(data))
+    assert repaired.returncode == 1 and "kept as it is: journal/" in repaired.stdout, repaired.stdout
+    assert (data / "journal" / segment.name).exists()
+
+
+def test_a_spec_of_another_store_is_what_is_wrong(make_server):
+    data, other = make_other_store(make_server)
+    shutil.copy(other / "store/spec", data / "store/spec")
+    status, report = verify(data)
+    assert status == 1 and [one["file"] for one in report["damage"]] == ["store/spec"], report
+    repaired = run("repair", str(data))
+    assert repaired.returncode == 0 and "made again: store/spec" in repaired.stdout, (repaired.stdout, repaired.stderr)
+    status, report = verify(data)
+    assert status == 0, report

@@ -9,7 +9,7 @@ use host::{Disk, DiskFile, Open};
 use sha2::{Digest as _, Sha256};
 
 /// Bytes that are read at once.
-const CHUNK: usize = 1 << 20;
+pub(crate) const CHUNK: usize = 1 << 20;
 
 /// Every file below a folder, by its path in it, sorted.
 pub(crate) fn below(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
@@ -37,15 +37,6 @@ pub(crate) fn copy(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<(u64, 
     Ok(hashed)
 }
 
-/// Links a file, or copies it where the folders are on different file systems. Returns whether it is a link.
-pub(crate) fn link_or_copy(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<bool> {
-    match disk.hard_link(from, to) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
-        Err(_) => copy(disk, from, to).map(|_| false),
-    }
-}
-
 fn each_chunk(
     disk: &dyn Disk,
     path: &Path,
@@ -63,8 +54,12 @@ fn each_chunk(
         each(&chunk[..read])?;
         len += read as u64;
     }
-    let hex = sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((len, hex))
+    Ok((len, hex(sha)))
+}
+
+/// The checksum in hexadecimal digits.
+pub(crate) fn hex(sha: Sha256) -> String {
+    sha.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes the folders above a file of `dir`, and puts the entries on the disk that this adds.

@@ -6,6 +6,8 @@
 
 mod error;
 mod files;
+mod pace;
+mod read_once;
 
 mod may_start;
 
@@ -29,4 +31,4 @@ pub use repair::{Repaired, repair};
 pub use restore::{Restored, restore};
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
-pub use verify::{Checked, Report, UNLIKE, costs, lock, verify, verify_backup};
+pub use verify::{Checked, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, verify, verify_backup};

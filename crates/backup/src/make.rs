@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use host::{Disk, replace_file};
@@ -10,8 +12,10 @@ use store_embedded::DamagedPart;
 
 use crate::{
     error::BackupError,
-    files::{below, copy, hash, link_or_copy, make_folders, sync_folders},
+    files::{below, copy, hash, make_folders, sync_folders},
     manifest::{self, BackupFile, Manifest},
+    pace::Pace,
+    read_once::read_rows,
     verify::{Checked, check},
 };
 
@@ -45,7 +49,13 @@ pub(crate) struct Moment {
 /// Makes the next backup in `dir`, which must exist, of the files in `stage`: those of a data folder at one moment. Until
 /// the last step the folder of the backup has another name. What an interrupted backup left is removed by the next, and what
 /// a failed one left at once.
-pub(crate) fn make(disk: &dyn Disk, stage: &Path, dir: &Path, moment: &Moment) -> Result<Made, BackupError> {
+pub(crate) fn make(
+    disk: &dyn Disk,
+    stage: &Path,
+    dir: &Path,
+    moment: &Moment,
+    pace: &Arc<Pace>,
+) -> Result<Made, BackupError> {
     let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
     let before = Before::of(disk, dir, moment.store)?;
     for left in entries.iter().filter(|entry| is_unfinished(entry.name.to_str())) {
@@ -55,7 +65,7 @@ pub(crate) fn make(disk: &dyn Disk, stage: &Path, dir: &Path, moment: &Moment) -
     let last = entries.iter().filter_map(|entry| manifest::number(entry.name.to_str()?)).max().unwrap_or(0);
     let name = manifest::name(last + 1);
     let (path, draft) = (dir.join(&name), dir.join(format!("{name}.{}", manifest::UNFINISHED)));
-    let made = Making { disk, stage, draft: &draft, moment, before: &before }.run(path);
+    let made = Making { disk, stage, draft: &draft, moment, before: &before, pace }.run(path);
     if made.is_err() && disk.exists(&draft) {
         // It takes up room, and the disk may be full.
         let _ = disk.remove_dir_all(&draft);
@@ -100,8 +110,8 @@ impl Before {
         Ok(before)
     }
 
-    /// The file with the same rows.
-    fn same(&self, path: &str, bytes: u64, index_crc: Option<u32>) -> Option<&BackupFile> {
+    /// The file that may have the same rows.
+    fn like(&self, path: &str, bytes: u64, index_crc: Option<u32>) -> Option<&BackupFile> {
         self.files.get(path).filter(|file| file.bytes == bytes && index_crc.is_some() && file.index_crc == index_crc)
     }
 
@@ -120,7 +130,7 @@ impl Before {
 }
 
 fn unlike(path: PathBuf, bytes: u64, how: String) -> Checked {
-    Checked { path, bytes, records: 0, cut_off: 0, faults: vec![DamagedPart::of_file("file of a backup", bytes, how)] }
+    Checked { path, bytes, faults: vec![DamagedPart::of_file("file of a backup", bytes, how)], ..Checked::default() }
 }
 
 /// A backup that is being made.
@@ -130,6 +140,7 @@ struct Making<'a> {
     draft: &'a Path,
     moment: &'a Moment,
     before: &'a Before,
+    pace: &'a Arc<Pace>,
 }
 
 impl Making<'_> {
@@ -149,7 +160,7 @@ impl Making<'_> {
         let staged: BTreeSet<PathBuf> = staged.into_iter().collect();
         for path in self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path)) {
             let faults = vec![DamagedPart::of_file("file of rows", 0, "it is missing")];
-            made.damaged.push(Checked { path, bytes: 0, records: 0, cut_off: 0, faults });
+            made.damaged.push(Checked { path, faults, ..Checked::default() });
         }
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
@@ -163,7 +174,7 @@ impl Making<'_> {
     }
 
     /// Goes on without a file of rows that the disk cannot read: everything else is worth a backup.
-    fn leave_out(&self, file: &Path, error: std::io::Error, made: &mut Made) -> Result<(), BackupError> {
+    fn leave_out(&self, file: &Path, error: io::Error, made: &mut Made) -> Result<(), BackupError> {
         let (from, to) = (self.stage.join(file), self.draft.join(file));
         let is_of_rows = self.moment.rows.contains_key(&*file.to_string_lossy());
         let unreadable = hash(self.disk, &from).err().filter(|_| is_of_rows);
@@ -173,46 +184,68 @@ impl Making<'_> {
         }
         let how = format!("{unreadable}; the file is not in the backup");
         let faults = vec![DamagedPart::of_file("file of rows", 0, how)];
-        made.damaged.push(Checked { path: file.to_owned(), bytes: 0, records: 0, cut_off: 0, faults });
+        made.damaged.push(Checked { path: file.to_owned(), faults, ..Checked::default() });
         Ok(())
     }
 
-    /// Links a file of rows of the backup before, if that has it whole.
+    /// Links a file of rows of the backup before, if that still is what was written.
     fn link_before(&self, same: &BackupFile, to: &Path, made: &mut Made) -> bool {
-        if let Err(damaged) = self.before.compare(self.disk, same) {
+        let compared = self.before.compare(self.disk, same);
+        self.pace.took(same.bytes);
+        if let Err(damaged) = compared {
             made.damaged_before.push(damaged);
             return false;
         }
-        // One that was damaged when it was backed up: that of the data folder may be whole by now.
-        let path = PathBuf::from(&same.path);
-        let is_whole = check(self.disk, &self.before.path, None, path.clone()).faults.is_empty();
-        is_whole && self.disk.hard_link(&self.before.path.join(path), to).is_ok()
+        self.disk.hard_link(&self.before.path.join(&same.path), to).is_ok()
     }
 
-    fn add(&self, file: &Path, made: &mut Made) -> std::io::Result<BackupFile> {
+    fn add(&self, file: &Path, made: &mut Made) -> io::Result<BackupFile> {
         let disk = self.disk;
         let path = file.to_string_lossy().into_owned();
         let index_crc = self.moment.rows.get(&path).copied().filter(|&crc| crc != 0);
         let (from, to) = (self.stage.join(file), self.draft.join(file));
         make_folders(disk, self.draft, file)?;
         let bytes = disk.open(&from, host::Open::Read)?.len()?;
-        if let Some(same) = self.before.same(&path, bytes, index_crc)
-            && self.link_before(same, &to, made)
-        {
-            made.linked += 1;
-            return Ok(same.clone());
+        if let Some(like) = self.before.like(&path, bytes, index_crc) {
+            // Of another time line it may have other values: after a restore the numbers of flushes come again.
+            let read = read_rows(disk, &from, None, self.pace)?;
+            if read.sha256 == like.sha256 && self.link_before(like, &to, made) {
+                let checked = Checked::of_rows(file.to_owned(), read.bytes, read.report);
+                made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
+                made.linked += 1;
+                return Ok(like.clone());
+            }
         }
-        // Only files of rows never change: a link to another would change with it.
-        let is_link = index_crc.is_some() && link_or_copy(disk, &from, &to)?;
-        let (bytes, sha256) = if index_crc.is_some() { hash(disk, &to)? } else { copy(disk, &from, &to)? };
-        if is_link {
-            made.linked += 1;
-        } else {
-            made.copied_bytes += bytes;
-        }
+        let (bytes, sha256, checked) = match index_crc {
+            Some(_) => self.add_rows(file, &from, &to, made)?,
+            None => {
+                let (bytes, sha256) = copy(disk, &from, &to)?;
+                self.pace.took(bytes);
+                made.copied_bytes += bytes;
+                (bytes, sha256, check(disk, self.draft, Some(self.moment.store), file.to_owned()))
+            }
+        };
         // As what it is: damage is not a reason to have no backup.
-        let checked = check(disk, self.draft, Some(self.moment.store), file.to_owned());
         made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
         Ok(BackupFile { path, bytes, sha256, index_crc })
+    }
+
+    /// Links a file of rows, or copies it where the folders are on different file systems. Only files of rows never change: a
+    /// link to another would change with it.
+    fn add_rows(&self, file: &Path, from: &Path, to: &Path, made: &mut Made) -> io::Result<(u64, String, Checked)> {
+        let read = match self.disk.hard_link(from, to) {
+            Ok(()) => {
+                let read = read_rows(self.disk, to, None, self.pace)?;
+                made.linked += 1;
+                read
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(error),
+            Err(_) => {
+                let read = read_rows(self.disk, from, Some(to), self.pace)?;
+                made.copied_bytes += read.bytes;
+                read
+            }
+        };
+        Ok((read.bytes, read.sha256, Checked::of_rows(file.to_owned(), read.bytes, read.report)))
     }
 }

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use host::Disk;
+use host::{Clock, Disk};
 use ingest::Ingest;
 use store::NameStore as _;
 use store_embedded::{EmbeddedDriver, StoredFile};
@@ -20,6 +20,7 @@ use crate::{
     error::BackupError,
     make::{Made, Moment, make},
     manifest,
+    pace::Pace,
 };
 
 /// Where one moment is staged, in the data folder.
@@ -39,6 +40,10 @@ pub struct Node {
     pub disk: Arc<dyn Disk>,
     /// The data folder.
     pub data: PathBuf,
+    /// Paces a backup.
+    pub clock: Arc<dyn Clock>,
+    /// Bytes that a backup reads a second; `None` is as fast as the disk.
+    pub bytes_per_second: Option<u64>,
 }
 
 impl Node {
@@ -59,7 +64,8 @@ impl Node {
             let made = staged.map_err(BackupError::io("staging the files of one moment in", &stage));
             let made = made.and_then(|(moment, rows)| {
                 let moment = Moment { at: moment, store: node.embedded.identity().store, rows };
-                make(&*node.disk, &stage, &dir, &moment)
+                let pace = Pace::new(node.clock.clone(), node.bytes_per_second);
+                make(&*node.disk, &stage, &dir, &moment, &pace)
             });
             remove_stage(&*node.disk, &node.data);
             made

@@ -19,7 +19,7 @@ use crate::{
     error::BackupError,
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest},
-    verify::{Report, SEGMENT, STALE_SEGMENT, UNLIKE, compare_with_backup, is_part, lock, verify},
+    verify::{FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, UNLIKE, compare_with_backup, is_part, lock, verify},
 };
 
 /// What a repair has found and done.
@@ -66,7 +66,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
                 damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
             }
             // The rest of the journal is as good as before.
-            _ if file.faults.iter().any(|fault| fault.what == SEGMENT) => Ok(()),
+            _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
             _ if text.starts_with("journal/") => cut(host, &damaged, &path),
             _ => Ok(()),
         };

@@ -8,9 +8,10 @@ use std::{
 
 use host::{Disk, DiskFile};
 use metadata::Registry;
+use metric::{MetricId, Timestamp};
 use store_embedded::{
-    DamagedPart, check_file, check_log, check_spec, identity_of, is_layout_1, lost_names, missing_logs,
-    read_journal_mark, read_manifest,
+    DamagedPart, FileReport, IdSet, check_file, check_log, check_spec, identity_of, is_layout_1, lost_names, lost_rows,
+    missing_logs, other_store, read_journal_mark, read_manifest, without_name,
 };
 
 use crate::{
@@ -42,8 +43,11 @@ pub(crate) const SEGMENT: &str = "journal segment";
 /// A segment whose points are stored, and may have been overwritten since.
 pub(crate) const STALE_SEGMENT: &str = "stale journal segment";
 
+/// A segment that a start refuses: its ids are those of other metrics.
+pub const FOREIGN_SEGMENT: &str = "journal segment of another store";
+
 /// A file that was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Checked {
     /// Its path in the folder.
     pub path: PathBuf,
@@ -55,12 +59,28 @@ pub struct Checked {
     pub cut_off: u64,
     /// What cannot be read.
     pub faults: Vec<DamagedPart>,
+    /// The metrics of its rows.
+    pub(crate) metrics: IdSet,
 }
 
 impl Checked {
+    /// A file of rows that was read.
+    pub(crate) fn of_rows(path: PathBuf, bytes: u64, read: Result<FileReport, String>) -> Checked {
+        let mut checked = Checked { path, bytes, ..Checked::default() };
+        match read {
+            Ok(report) => {
+                checked.records = report.rows;
+                checked.metrics = report.metrics;
+                checked.faults.extend(report.damaged);
+            }
+            Err(how) => checked.faults.push(DamagedPart::of_file("file of rows", bytes, how)),
+        }
+        checked
+    }
+
     fn missing(path: PathBuf, what: &'static str, bytes: u64, how: &str) -> Checked {
         let faults = vec![DamagedPart::of_file(what, bytes, how)];
-        Checked { path, bytes: 0, records: 0, cut_off: 0, faults }
+        Checked { path, faults, ..Checked::default() }
     }
 }
 
@@ -69,6 +89,21 @@ impl Checked {
 pub struct Report {
     /// Every file, by path.
     pub files: Vec<Checked>,
+    /// What earlier damage cost, and what is not to be read any more.
+    pub known_losses: Vec<KnownLoss>,
+}
+
+/// What is lost since an earlier damage, though every byte can be read now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownLoss {
+    /// The file or folder that it is in.
+    pub file: PathBuf,
+    /// What is lost.
+    pub how: String,
+    /// First and last of the metrics that may be touched.
+    pub metrics: Option<(MetricId, MetricId)>,
+    /// From and until of the points that may be touched, Unix seconds.
+    pub span: Option<(Timestamp, Timestamp)>,
 }
 
 impl Report {
@@ -94,10 +129,15 @@ impl Report {
         kinds
     }
 
+    /// Whether earlier damage cost something that is still known of.
+    pub fn has_known_losses(&self) -> bool {
+        !self.known_losses.is_empty()
+    }
+
     fn add(&mut self, path: PathBuf, part: DamagedPart) {
         match self.files.iter_mut().find(|file| file.path == path) {
             Some(file) => file.faults.push(part),
-            None => self.files.push(Checked { path, bytes: 0, records: 0, cut_off: 0, faults: vec![part] }),
+            None => self.files.push(Checked { path, faults: vec![part], ..Checked::default() }),
         }
     }
 
@@ -134,6 +174,8 @@ fn kind(path: &Path) -> &'static str {
 /// Another process uses it, or there is no store.
 pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupError> {
     let store = data.join("store");
+    // A folder without permission to read it is not a folder without a store.
+    disk.read_dir(data).map_err(BackupError::io("reading", data))?;
     if !disk.exists(&store) {
         let text = format!("{} is not a data folder: it has no folder store", data.display());
         return Err(BackupError::Folder(text));
@@ -161,14 +203,25 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         )));
     }
     let mut report = Report::default();
-    let store = check_spec(disk, &data.join("store")).ok();
+    let named = check_spec(disk, &data.join("store")).ok();
+    let foreign = named.and_then(|named| other_store(disk, &data.join("store"), named));
+    let store = foreign.or(named);
     for path in below(disk, data).map_err(BackupError::io("reading", data))? {
         if is_part(&path) {
             report.files.push(check(disk, data, store, path));
         }
     }
     compare_with_manifest(disk, data, &mut report);
-    compare_with_journal(disk, data, &mut report).map_err(BackupError::io("reading", &data.join("journal")))?;
+    match foreign {
+        Some(ours) => {
+            let how = format!("it is of another store than the files next to it, which are of the store {ours:032x}");
+            report.add(PathBuf::from("store/spec"), DamagedPart::of_file("spec", 0, how));
+        }
+        None => {
+            let compared = compare_with_journal(disk, data, &mut report);
+            compared.map_err(BackupError::io("reading", &data.join("journal")))?;
+        }
+    }
     for (log, what) in LOGS {
         let dir = data.join(log);
         let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
@@ -183,10 +236,40 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         report.add(PathBuf::from(LOGS[0].0), part);
     }
     let spec = PathBuf::from("store/spec");
+    find_known_losses(disk, &data.join("store"), &mut report);
     if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
     Ok(report)
+}
+
+/// Looks for what earlier damage cost: rows that the manifest says are lost, and rows whose metric has no name any more.
+fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
+    for lost in lost_rows(disk, store) {
+        let how = "earlier damage cost rows here; reads of them say so until they expire".to_owned();
+        let file = Path::new("store").join(lost.folder);
+        report.known_losses.push(KnownLoss { file, how, metrics: Some(lost.metrics), span: Some(lost.span) });
+    }
+    let mut stored = IdSet::default();
+    for file in &mut report.files {
+        stored.extend(&std::mem::take(&mut file.metrics));
+    }
+    // What a log that cannot be read would name is not known.
+    let Some(nameless) = without_name(disk, store, &stored) else { return };
+    let ends = nameless.iter().next().zip(nameless.iter().last());
+    let file = PathBuf::from(LOGS[0].0);
+    if ends.is_some() {
+        let how = format!(
+            "{} metrics have rows and no name, because damage cost their names: they are gone from all answers, and their rows \
+             stay until they expire",
+            nameless.iter().count()
+        );
+        let is_damaged = |one: &&mut Checked| one.path.starts_with(&file) && !one.faults.is_empty();
+        match report.files.iter_mut().find(is_damaged) {
+            Some(log) => log.faults.push(DamagedPart { metrics: ends, ..DamagedPart::of_file("names", 0, how) }),
+            None => report.known_losses.push(KnownLoss { file, how, metrics: ends, span: None }),
+        }
+    }
 }
 
 /// Reads all of a backup: each file against its checksum, and as part of a data folder.
@@ -225,7 +308,7 @@ fn log_of(path: &Path) -> Option<&'static str> {
 
 /// Reads a file as what it is by its path. `store` is that of the spec.
 pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: PathBuf) -> Checked {
-    let mut checked = Checked { bytes: 0, records: 0, cut_off: 0, faults: Vec::new(), path };
+    let mut checked = Checked { path, ..Checked::default() };
     let full = data.join(&checked.path);
     let text = checked.path.to_string_lossy().into_owned();
     let read = match () {
@@ -248,14 +331,8 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
 }
 
 fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
-    checked.bytes = disk.open(path, host::Open::Read)?.len()?;
-    match check_file(disk, path) {
-        Ok(report) => {
-            checked.records = report.rows;
-            checked.faults.extend(report.damaged);
-        }
-        Err(how) => checked.faults.push(DamagedPart::of_file("file of rows", checked.bytes, how)),
-    }
+    let bytes = disk.open(path, host::Open::Read)?.len()?;
+    *checked = Checked::of_rows(std::mem::take(&mut checked.path), bytes, check_file(disk, path));
     Ok(())
 }
 
@@ -341,6 +418,14 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
     }
     for number in found.emptied {
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, "it has lost its contents"));
+    }
+    for (number, theirs) in found.foreign {
+        let how = format!(
+            "it belongs to the store {theirs:032x}, and this folder has the store {:032x}; a start refuses it: move it to the \
+             folder that it came from",
+            identity.store
+        );
+        report.add(segment(number), DamagedPart::of_file(FOREIGN_SEGMENT, 0, how));
     }
     for number in found.stale {
         let how = "the store has its points already, and may have newer values; a start puts it aside";

@@ -17,6 +17,7 @@ mod random;
 mod retried;
 mod simulated;
 mod trash;
+mod utc;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use random::{Random, SeededRandom, SystemRandom};
 pub use retried::retried;
 pub use simulated::{Fault, FaultPlan, SimulatedDisk};
 pub use trash::{Trash, TrashEntry};
+pub use utc::utc;
 
 /// Time, files and random numbers. A clone shares them.
 #[derive(Debug, Clone)]

@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! trash/00000001-1700000000-86400-store_datapoints_10080p_60s_0_7083
-//! trash/running                                   seconds that the program has run, in text
+//! trash/running                                   "seconds 200200 crc 1a2b3c4d": seconds that the program has run
 //! ```
+//!
+//! `crc` is the CRC-32 of the text before its word. Earlier programs wrote the seconds alone.
 //!
 //! The name of an entry has a number, the time by the clock, and the running time when the entry came, so that one
 //! rename puts it there. Its age is running time: a clock that is wrong empties nothing.
@@ -15,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{Clock, Disk, Host, damaged_folder::flat_name, replace_file};
+use crate::{Clock, Disk, Host, damaged_folder::flat_name, replace_file, retried};
 
 /// The file with the running time.
 const RUNNING: &str = "running";
@@ -54,13 +56,10 @@ struct State {
 }
 
 impl Trash {
-    /// Reads the running time so far.
+    /// Reads the running time so far. Without it entries are younger than they are, and nothing is lost.
     pub fn open(host: &Host, data: &Path) -> io::Result<Trash> {
         let dir = data.join("trash");
-        let saved = match host.disk.read(&dir.join(RUNNING)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            read => String::from_utf8_lossy(&read?).trim().parse().ok(),
-        };
+        let saved = retried(|| host.disk.read(&dir.join(RUNNING))).ok().and_then(|text| parse_running(&text));
         let trash = Trash {
             disk: host.disk.clone(),
             clock: host.clock.clone(),
@@ -116,7 +115,7 @@ impl Trash {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let running = state.running + time.as_secs();
         if self.disk.exists(&self.dir) {
-            replace_file(&*self.disk, &self.dir.join(RUNNING), format!("{running}\n").as_bytes())?;
+            replace_file(&*self.disk, &self.dir.join(RUNNING), running_text(running).as_bytes())?;
         }
         state.running = running;
         Ok(())
@@ -158,6 +157,19 @@ impl Trash {
     }
 }
 
+fn running_text(seconds: u64) -> String {
+    let text = format!("seconds {seconds} ");
+    format!("{text}crc {:08x}\n", crc32fast::hash(text.as_bytes()))
+}
+
+/// The seconds; `None` where the bytes are damaged.
+fn parse_running(text: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(text).ok()?;
+    let seconds = text.trim().trim_start_matches("seconds ").split(' ').next()?.parse().ok()?;
+    let is_old = text.trim().bytes().all(|byte| byte.is_ascii_digit());
+    (is_old || text == running_text(seconds)).then_some(seconds)
+}
+
 /// Number, time, running time and path of an entry's name.
 fn parse(name: &str) -> Option<(u64, i64, u64, &str)> {
     let (number, rest) = name.split_once('-')?;
@@ -169,7 +181,32 @@ fn parse(name: &str) -> Option<(u64, i64, u64, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ManualClock;
+    use crate::{Call, ManualClock};
+
+    #[test]
+    fn a_flipped_bit_in_the_running_time_makes_nothing_older() {
+        assert_eq!(parse_running(b"200200\n"), Some(200_200), "of an earlier program");
+        let good = running_text(200_200).into_bytes();
+        assert_eq!(parse_running(&good), Some(200_200));
+        for bit in 0..good.len() * 8 {
+            let mut bytes = good.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse_running(&bytes), None, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_running_time_that_cannot_be_read_refuses_no_start() {
+        let data = tempfile::tempdir().unwrap();
+        let fails = |call: Call, path: &Path| {
+            (call == Call::Read && path.ends_with(RUNNING)).then(|| io::Error::other("a bad sector"))
+        };
+        let disk = Arc::new(crate::FailingDisk::new(Arc::new(crate::SystemDisk), fails));
+        std::fs::create_dir(data.path().join("trash")).unwrap();
+        std::fs::write(data.path().join("trash/running"), running_text(60)).unwrap();
+        let host = Host { disk, ..Host::system() };
+        assert_eq!(Trash::open(&host, data.path()).unwrap().entries().unwrap(), []);
+    }
 
     #[test]
     fn entries_have_the_running_time_as_their_age_across_restarts() {

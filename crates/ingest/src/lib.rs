@@ -40,6 +40,7 @@ mod wait_time;
 mod deleted_ids;
 mod journal_ids;
 mod known_changes;
+mod replay_progress;
 
 mod deletion;
 mod flush;

@@ -1,6 +1,10 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::AtomicU64},
+    time::Duration,
+};
 
 use carbon::Rules;
 use host::{Clock, DamagedFolder, JudgingTime};
@@ -106,6 +110,7 @@ impl Memory {
     ) -> Result<Recovered, IngestError> {
         self.registry.never_give_below(self.store.names.next_id());
         let parts = ReplayParts {
+            clock: self.clock.clone(),
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
             damage,
             identity: self.store.names.identity(),
@@ -244,6 +249,7 @@ impl Owners {
             registration: self.registration.clone(),
             writer: self.writer.clone(),
             time: time.clone(),
+            given: AtomicU64::new(0),
         }
     }
 

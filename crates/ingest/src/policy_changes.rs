@@ -1,7 +1,10 @@
 //! Rules that change while points come: every metric that exists is judged again, and given its new policy once its
 //! points under the old one are on their way.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
 use carbon::{Decision, Rules};
 use host::JudgingTime;
@@ -31,6 +34,8 @@ pub(crate) struct PolicyChanges {
     pub(crate) registration: Arc<Registration>,
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) time: Arc<JudgingTime>,
+    /// Metrics that were given another policy since this was last logged.
+    pub(crate) given: AtomicU64,
 }
 
 /// A group of metrics, judged.
@@ -57,9 +62,21 @@ impl PolicyChanges {
             let may_take = self.memtable.may_take().await;
             let end = self.registry.read().end();
             if !self.judge((0..end.0).map(MetricId), may_take).await {
-                return;
+                return self.log_given();
             }
             tokio::time::sleep(RULES_RETRY).await;
+        }
+    }
+
+    /// A section that is misspelt gives its metrics to another one without an error.
+    fn log_given(&self) {
+        let metrics = self.given.swap(0, Relaxed);
+        if 0 < metrics {
+            tracing::warn!(
+                metrics,
+                "metrics have another policy than before, by the rules in force; if that is not what was meant, correct \
+                 carbon's files"
+            );
         }
     }
 
@@ -172,6 +189,7 @@ impl PolicyChanges {
             }
         }
         let is_any_named = !changed.is_empty();
+        self.given.fetch_add(changed.len() as u64, Relaxed);
         self.registration.add(changed.into_iter().map(|(metric, _)| metric));
         (Judged::Changed { jobs, is_unfinished }, is_any_named)
     }

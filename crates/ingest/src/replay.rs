@@ -1,9 +1,9 @@
 //! The records of the journal in their order: what each means for names, policies and points in memory.
 
-use std::{collections::HashMap, io, ops::Range};
+use std::{collections::HashMap, io, ops::Range, sync::Arc};
 
 use carbon::{Decision, Rules};
-use host::Now;
+use host::{Clock, Now};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::{Identity, MetricRecord, PolicyChange};
@@ -17,11 +17,13 @@ use crate::{
     options::IngestError,
     policy_table::{JournalPolicyIds, Policies},
     recovered::{JobsAside, Recovered},
+    replay_progress::ReplayProgress,
     wal::{self, Folder, JournalDamage, Journalled, Planned, Points, Record, ResolvedPoint, Segment},
 };
 
 /// Where a replay reads from, and what it fills.
 pub(crate) struct ReplayParts<'a> {
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) folder: &'a Folder,
     pub(crate) damage: &'a JournalDamage,
     /// The store's, as it was found.
@@ -37,6 +39,7 @@ pub(crate) struct ReplayParts<'a> {
 /// The journal being read.
 pub(crate) struct Replay<'a> {
     with: ReplayParts<'a>,
+    progress: ReplayProgress,
     known_changes: KnownChanges,
     planned: &'a [Planned],
     memtable: LockedMemtable<'a>,
@@ -68,7 +71,9 @@ impl<'a> Replay<'a> {
         for (metric, policy) in known_changes.first_policies(with.registry) {
             memtable.set_policy(metric, policy);
         }
+        let lengths = planned.iter().map(|planned| planned.segment.bytes);
         Replay {
+            progress: ReplayProgress::begin(with.clock.clone(), lengths),
             known_changes,
             planned,
             memtable,
@@ -110,6 +115,7 @@ impl<'a> Replay<'a> {
 
     fn read_segment(&mut self, planned: &Planned) -> io::Result<()> {
         let segment = &planned.segment;
+        self.progress.begin_segment();
         let read = match self.with.folder.read_parts(segment) {
             Ok(read) => read,
             Err(error) => return Err(self.fail(segment, error)),
@@ -122,12 +128,15 @@ impl<'a> Replay<'a> {
         self.writer = writer;
         let mut records = planned.records(&read.bytes);
         for (place, record) in records.by_ref() {
+            let until = place.end;
             if self.recovered.left.segment.is_some() || self.with.memory_limit < self.bytes {
                 self.leave(segment.number, place, record);
             } else {
                 self.take(record);
             }
+            self.progress.took(until, self.recovered.restored.points + self.recovered.left.points);
         }
+        self.progress.end_segment(segment.bytes);
         self.recovered.restored.segments += 1;
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
         planned.keep_damage(self.with.damage, &read, &records)?;

@@ -13,14 +13,17 @@ use std::{
 
 use api::ExtensionRequest;
 use backup::{Checked, DamagedPart, FileScrub, Made, Piece};
-use host::{Clock, Disk};
+use host::{Clock, Disk, utc};
 use hyper::StatusCode;
 use metadata::Registry;
 use serde_json::{Value, json};
 use store::{Damage, DamageLog};
 use store_embedded::EmbeddedDriver;
 
-use crate::{clock, deletion::Asked, metric_names::metric_names};
+use crate::{deletion::Asked, metric_names::metric_names};
+
+/// How the name of a proof begins.
+pub const PROOF: &str = ".plumbago-";
 
 /// The backups since the start.
 #[derive(Default)]
@@ -44,7 +47,9 @@ impl Backups {
         let _turn = self.turn.try_lock().map_err(|_| "another backup is being made; wait for its end".to_owned())?;
         let field = |name: &str| asked.all(name).first().map(|value| (*value).to_owned());
         let dir = PathBuf::from(field("dir").ok_or("dir must be a folder on this machine")?);
-        self.prove(&dir, &field("proof").unwrap_or_default())?;
+        let proof = field("proof").unwrap_or_default();
+        self.prove(&dir, &proof)?;
+        self.remove_old_proofs(&dir, &proof);
         let made = self.node.back_up(dir.clone()).await.map_err(|error| {
             self.counters.failed.fetch_add(1, Relaxed);
             tracing::error!(%error, folder = %dir.display(), "a backup failed; earlier backups are as they were");
@@ -84,9 +89,20 @@ impl Backups {
         }))
     }
 
+    /// Calls that were interrupted left their proofs. This one has the turn.
+    fn remove_old_proofs(&self, dir: &Path, proof: &str) {
+        let disk = &self.node.disk;
+        for entry in disk.read_dir(dir).unwrap_or_default() {
+            let name = entry.name.to_string_lossy();
+            if name.starts_with(PROOF) && name != proof && !entry.is_dir && entry.len == 0 {
+                let _ = disk.remove_file(&entry.path);
+            }
+        }
+    }
+
     /// A caller that cannot write to a folder does not make this program write there.
     fn prove(&self, dir: &Path, proof: &str) -> Result<(), String> {
-        if !dir.is_absolute() || !proof.starts_with(".plumbago-") || proof.contains('/') {
+        if !dir.is_absolute() || !proof.starts_with(PROOF) || proof.contains('/') {
             let text =
                 "proof must name a file .plumbago-… that the caller made in dir; use plumbago backup on this machine";
             return Err(text.to_owned());
@@ -191,7 +207,7 @@ impl Scrub {
             }
             None => ("not known".to_owned(), 0),
         };
-        let span = span.map(|(from, until)| format!("{} to {}", clock::text(from), clock::text(until)));
+        let span = span.map(|(from, until)| format!("{} to {}", utc(from), utc(until)));
         tracing::error!(
             what,
             file,

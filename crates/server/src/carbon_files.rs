@@ -41,6 +41,22 @@ impl CarbonFiles {
         })
     }
 
+    /// Refuses files that lack one that was there: carbon goes on with the old rules then, and without the file every metric
+    /// would get the default policy.
+    pub fn with_all_of(self, before: &CarbonFiles) -> anyhow::Result<CarbonFiles> {
+        let gone = [
+            ("storage-schemas.conf", &before.schemas, &self.schemas),
+            ("storage-aggregation.conf", &before.aggregation, &self.aggregation),
+        ];
+        for (name, before, now) in gone {
+            anyhow::ensure!(
+                before.is_none() || now.is_some(),
+                "{name} was there and is gone; put it back, or restart to go on without it"
+            );
+        }
+        Ok(self)
+    }
+
     /// The rules, with a warning for each line that may not mean what it says.
     ///
     /// # Errors
@@ -82,5 +98,16 @@ mod tests {
         assert_eq!(files.blacklist.as_deref(), Some("^bad"));
         assert!(CarbonFiles::read(&disk, Some(&file)).is_err());
         assert!(CarbonFiles::read(&disk, Some(&dir.path().join("missing"))).is_err());
+    }
+
+    #[test]
+    fn rules_that_are_gone_are_refused_and_lists_may_go() {
+        let text = |text: &str| Some(text.to_owned());
+        let files = |schemas: Option<String>, blacklist| CarbonFiles { schemas, blacklist, ..CarbonFiles::default() };
+        let before = files(text("[all]"), text("^bad"));
+        assert!(files(text(""), None).with_all_of(&before).is_ok());
+        let error = files(None, text("^bad")).with_all_of(&before).unwrap_err();
+        assert!(error.to_string().starts_with("storage-schemas.conf was there and is gone"), "{error}");
+        assert!(files(None, None).with_all_of(&files(None, text("^bad"))).is_ok());
     }
 }

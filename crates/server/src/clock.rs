@@ -2,8 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use host::{Candidate, ClockDoubt, JudgingTime};
-use metric::Timestamp;
+use host::{Candidate, ClockDoubt, JudgingTime, utc};
 use serde_json::{Value, json};
 
 /// Interval between two looks at the clock. Points that come look too.
@@ -69,7 +68,7 @@ fn is_gap(doubt: &ClockDoubt) -> bool {
 
 /// What happened, what it costs, what to do.
 pub fn explain(doubt: &ClockDoubt) -> String {
-    let (clock, before) = (text(doubt.clock), text(doubt.before));
+    let (clock, before) = (utc(doubt.clock), utc(doubt.before));
     let state = match doubt.verdict {
         Some(Candidate::Before) => {
             format!("the machine's clock is wrong: it says {clock}, and points that come have times near {before}")
@@ -88,11 +87,6 @@ pub fn explain(doubt: &ClockDoubt) -> String {
         }
     };
     format!("{state}. Points of both times are accepted, and nothing expires; {next}")
-}
-
-/// A time for people, in UTC.
-pub fn text(time: Timestamp) -> String {
-    jiff::Timestamp::from_second(time).map_or_else(|_| time.to_string(), |time| time.to_string())
 }
 
 /// The doubt in `/admin/status`; null while the clock is trusted.

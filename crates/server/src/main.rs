@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         Command::Settings(options) => commands::settings(&options, &*host.disk),
     };
     done.unwrap_or_else(|error| {
-        eprintln!("plumbago: {error:#}");
+        eprintln!("plumbago: {}", output::with_causes(&error));
         ExitCode::FAILURE
     })
 }

@@ -61,6 +61,7 @@ impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
     pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
         let (settings, host, damage) = (opening.settings.clone(), opening.host.clone(), opening.damage.clone());
+        tracing::info!(data = %settings.data.dir.display(), "opening the data folder");
         // On a thread of its own, so that a signal during the start is a clean stop.
         let opened = tokio::task::spawn_blocking(move || {
             let embedded = open_store(&settings, &host, &damage)?;

@@ -79,7 +79,8 @@ impl Readiness {
         }
         let counts = self.ingest.counters();
         if counts.journal_failing {
-            return Err("cannot write the journal, so no points are accepted; is the disk full?".to_owned());
+            return Err("cannot write the journal, so no points are accepted; the log says why: the disk is full, the data folder is gone or \
+                        cannot be written, or the disk fails".to_owned());
         }
         let overdue = self.health.sync_overdue();
         if SYNC_PATIENCE < overdue {

@@ -13,7 +13,7 @@ use host::Disk;
 use ingest::Ingest;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::carbon_files::CarbonFiles;
+use crate::{carbon_files::CarbonFiles, output::with_causes};
 
 /// Puts changed rules into force. Invalid files leave the old rules in force.
 pub struct RulesWatcher {
@@ -40,23 +40,25 @@ impl RulesWatcher {
     pub async fn follow(self: Arc<RulesWatcher>, ingest: Arc<Ingest>, every: Duration) {
         let mut hangups = signal(SignalKind::hangup()).expect("signals can be handled");
         loop {
-            tokio::select! {
-                () = tokio::time::sleep(every.max(Duration::from_millis(100))) => {}
-                _ = hangups.recv() => {}
-            }
-            self.reload(&ingest).await;
+            let is_asked = tokio::select! {
+                () = tokio::time::sleep(every.max(Duration::from_millis(100))) => false,
+                _ = hangups.recv() => true,
+            };
+            self.reload(&ingest, is_asked).await;
         }
     }
 
-    async fn reload(&self, ingest: &Ingest) {
+    /// Where an operator asked, with a line in the log in any case.
+    async fn reload(&self, ingest: &Ingest, is_asked: bool) {
         let mut state = self.state.lock().await;
         let (disk, dir) = (self.disk.clone(), self.dir.clone());
         let read = tokio::task::spawn_blocking(move || CarbonFiles::read(&*disk, dir.as_deref())).await;
-        let files = match read.unwrap_or_else(|error| Err(error.into())) {
+        let read = read.unwrap_or_else(|error| Err(error.into()));
+        let files = match read.and_then(|files| files.with_all_of(&state.files)) {
             Ok(files) => files,
             Err(error) => {
                 // Logged once per outage.
-                if !state.is_unreadable {
+                if !state.is_unreadable || is_asked {
                     state.is_unreadable = true;
                     self.reject(&error);
                 }
@@ -64,6 +66,9 @@ impl RulesWatcher {
             }
         };
         if files == state.files && !state.is_unreadable {
+            if is_asked {
+                self.log_no_change();
+            }
             return;
         }
         state.is_unreadable = false;
@@ -80,8 +85,24 @@ impl RulesWatcher {
         state.files = files;
     }
 
+    fn log_no_change(&self) {
+        match (&self.dir, self.is_rejected.load(Relaxed)) {
+            (None, _) => tracing::info!(
+                "SIGHUP reads carbon's files again, and there is no conf-dir: nothing changed; settings are read by a restart"
+            ),
+            (Some(dir), false) => tracing::info!(
+                dir = %dir.display(),
+                "carbon's files have not changed; the same rules are in force; settings are read by a restart"
+            ),
+            (Some(dir), true) => tracing::error!(
+                dir = %dir.display(),
+                "carbon's files are still invalid, as the log said when they changed; the old rules stay in force"
+            ),
+        }
+    }
+
     fn reject(&self, error: &anyhow::Error) {
         self.is_rejected.store(true, Relaxed);
-        tracing::error!("cannot use the changed files of carbon; the old rules stay in force: {error:#}");
+        tracing::error!("cannot use the changed files of carbon; the old rules stay in force: {}", with_causes(error));
     }
 }

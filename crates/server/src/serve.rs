@@ -62,7 +62,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let tokens = tokens::open(&settings, &host.disk)?;
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
     let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host, damage: DamageLog::new() };
-    let Some(node) = signals.interrupt(Node::open(opening)).await else { return Ok(()) };
+    let Some(node) = signals.interrupt(Node::open(opening)).await else { return stop_early() };
     let mut node = node?;
 
     let rules = RulesWatcher::new(host.disk.clone(), settings.rules.conf_dir.clone(), files);
@@ -89,7 +89,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let listening = Listening { settings: &settings, node: &node, budget: &budget, descriptors, tokens: &tokens, host };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
-        return Ok(());
+        return stop_early();
     }
     readiness.set_started(true);
     listeners.print(&settings);
@@ -105,6 +105,12 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let running = Running { listeners, background, ingest, connection, data: &settings.data.dir, disk: &host.disk };
     running.stop(settings.stop.timeout, &mut signals).await?;
     failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
+}
+
+/// A signal came before the program was ready.
+fn stop_early() -> anyhow::Result<()> {
+    tracing::info!("stopping during the start; no point is lost: the journal is replayed by the next start");
+    Ok(())
 }
 
 fn health(settings: &Settings, node: &Node, host: &Host) -> Arc<Health> {
@@ -154,6 +160,8 @@ async fn listen(
                 embedded: node.embedded.clone(),
                 disk: host.disk.clone(),
                 data: settings.data.dir.clone(),
+                clock: host.clock.clone(),
+                bytes_per_second: settings.data.backup_bytes_per_second.map(|rate| rate.0),
             },
             turn: tokio::sync::Mutex::default(),
             counters: metrics.backups.clone(),

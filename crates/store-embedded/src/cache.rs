@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use host::{Clock, DamagedFolder, Disk, DiskFile, Host, Open, Trash};
+use host::{Clock, DamagedFolder, Disk, DiskFile, Host, Open, Trash, utc};
 use quick_cache::{Weighter, sync::Cache};
 use store::{Damage, DamageLog};
 
@@ -109,7 +109,7 @@ impl Shared {
         if self.damage.report(damage.clone()) {
             let Damage { what, file, how, bytes, metrics, span, moved_to, .. } = damage;
             let metrics = metrics.map(|(first, last)| format!("{first} to {last}"));
-            let span = span.map(|(from, until)| format!("{from} to {until}"));
+            let span = span.map(|(from, until)| format!("{} to {}", utc(from), utc(until)));
             tracing::error!(
                 what,
                 file,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use host::{DamagedFolder, Host};
+use metric::MetricId;
 use store::{Damage, DamageLog};
 
 /// Keeps and reports what is damaged. A clone shares everything.
@@ -38,6 +39,17 @@ impl Reporter {
     /// Reports damage without bytes to keep.
     pub(crate) fn missing(&self, what: &'static str, path: &Path, how: &str) {
         self.report(what, path, how.to_owned(), 0, None);
+    }
+
+    /// Reports metrics that may have lost their names.
+    pub(crate) fn names_lost(&self, folder: &Path, metrics: (MetricId, MetricId), how: &str) {
+        let file = folder.strip_prefix(&self.data).unwrap_or(folder).display().to_string();
+        let (found_at, how) = (self.host.clock.now(), how.to_owned());
+        let damage =
+            Damage { found_at, what: "names", file, how: how.clone(), metrics: Some(metrics), ..Damage::default() };
+        if self.log.report(damage) {
+            tracing::error!(folder = %folder.display(), "names are lost: {how}");
+        }
     }
 
     fn report(&self, what: &'static str, path: &Path, how: String, bytes: u64, moved_to: Option<String>) {

@@ -9,8 +9,8 @@ const CHUNK: u32 = 1 << 16;
 const WORDS: usize = CHUNK as usize / 64;
 
 /// The set.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct IdSet {
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdSet {
     chunks: BTreeMap<u32, Box<[u64; WORDS]>>,
 }
 
@@ -21,7 +21,7 @@ fn place(id: MetricId) -> (u32, usize, u64) {
 
 impl IdSet {
     /// Adds an id. Returns whether it is new.
-    pub(crate) fn insert(&mut self, id: MetricId) -> bool {
+    pub fn insert(&mut self, id: MetricId) -> bool {
         let (chunk, word, bit) = place(id);
         let word = &mut self.chunks.entry(chunk).or_insert_with(|| Box::new([0; WORDS]))[word];
         let is_new = *word & bit == 0;
@@ -38,19 +38,28 @@ impl IdSet {
         was_there
     }
 
-    pub(crate) fn contains(&self, id: MetricId) -> bool {
+    /// Whether an id is there.
+    pub fn contains(&self, id: MetricId) -> bool {
         let (chunk, word, bit) = place(id);
         self.chunks.get(&chunk).is_some_and(|words| words[word] & bit != 0)
     }
 
     /// The ids, rising.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = MetricId> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = MetricId> + '_ {
         self.chunks.iter().flat_map(|(chunk, words)| {
             words.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(move |(place, word)| {
                 let first = chunk * CHUNK + place as u32 * 64;
                 (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| MetricId(first + bit))
             })
         })
+    }
+
+    /// Adds all ids of another set.
+    pub fn extend(&mut self, other: &IdSet) {
+        for (chunk, words) in &other.chunks {
+            let ours = self.chunks.entry(*chunk).or_insert_with(|| Box::new([0; WORDS]));
+            ours.iter_mut().zip(words.iter()).for_each(|(ours, theirs)| *ours |= theirs);
+        }
     }
 
     /// The ids as runs: first id and how many.

@@ -7,10 +7,10 @@ use std::{
 };
 
 use host::Disk;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use store::Identity;
 
-use crate::{commits::MANIFEST, layout1, manifest::Manifest, names, record_log, spec};
+use crate::{commits::MANIFEST, id_set::IdSet, layout1, manifest::Manifest, names, record_log, spec, window_key};
 
 pub use crate::record_log::LogReport;
 
@@ -44,6 +44,45 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Option<(MetricId, MetricId)>
     (noted < stored).then(|| (MetricId(noted), MetricId(stored - 1)))
 }
 
+/// Rows that earlier damage cost, as the manifest remembers them until they expire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostRows {
+    /// The folder of their window, in that of the store.
+    pub folder: PathBuf,
+    /// First and last of the metrics that may be touched.
+    pub metrics: (MetricId, MetricId),
+    /// From and until of the points that may be lost, Unix seconds.
+    pub span: (Timestamp, Timestamp),
+}
+
+/// The rows that a manifest says are lost; none where it cannot be read.
+pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
+    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let lost = manifest.into_iter().flat_map(|manifest| manifest.lost);
+    let lost = lost.map(|(window, lost)| {
+        let (first, last) = (lost.first, lost.last);
+        let all = (first.metric.min(last.metric), first.metric.max(last.metric));
+        let metrics = first.metrics_to(last).unwrap_or(all);
+        LostRows { folder: window_key::folder(window), metrics, span: lost.span(window.0.stage) }
+    });
+    lost.collect()
+}
+
+/// Those of the metrics that the log of names neither names nor says are deleted. Rows are written only for metrics whose
+/// names are on the disk, so damage cost the names of those that have rows.
+/// `None` where a file of the log cannot be read.
+pub fn without_name(disk: &dyn Disk, store: &Path, metrics: &IdSet) -> Option<IdSet> {
+    let id = check_spec(disk, store).ok();
+    let mut left = metrics.clone();
+    for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
+        let read = record_log::check_file(disk, &entry.path, "names record", id, |kind, payload| {
+            names::ids_of(kind, payload, |metric| _ = left.remove(metric));
+        });
+        read.ok()?;
+    }
+    Some(left)
+}
+
 /// Files of `names/` or `events/` that others name and that are not there, with the bytes that they had. `store` is that of
 /// the spec.
 ///
@@ -64,6 +103,11 @@ pub fn identity_of(disk: &dyn Disk, store: &Path) -> Option<Identity> {
 /// The reason in words, when the file cannot be read as one of a log at all.
 pub fn check_log(disk: &dyn Disk, path: &Path, what: &'static str, store: Option<u128>) -> Result<LogReport, String> {
     record_log::check_file(disk, path, what, store, |_, _| ())
+}
+
+/// The bytes of a file of `names/` or `events/` with records of these kinds and payloads, for tests of those who read it.
+pub fn log_file<'r>(store: u128, number: u64, records: impl Iterator<Item = (u8, &'r [u8])>) -> Vec<u8> {
+    record_log::file_bytes(store, number, records)
 }
 
 /// The names that the log of names has for metrics, deleted ones included. What cannot be read is left out.

@@ -78,9 +78,14 @@ mod rehearsal;
 
 pub use driver::EmbeddedDriver;
 pub use folder::open as lock;
-pub use inspect::{LogReport, check_log, check_spec, identity_of, is_layout_1, lost_names, missing_logs, names_of};
+pub use id_set::IdSet;
+pub use inspect::{
+    LogReport, LostRows, check_log, check_spec, identity_of, is_layout_1, log_file, lost_names, lost_rows,
+    missing_logs, names_of, without_name,
+};
 pub use newer::{NewerFile, newer_file};
 pub use options::EmbeddedOptions;
 pub use repair::repair;
 pub use row_file::{DamagedPart, FileCheck, FileReport, check_file};
 pub use status::{StoreStatus, StoredFile, read_journal_mark, read_manifest};
+pub use survey::other_store;

@@ -28,6 +28,13 @@ pub(crate) fn survey(disk: &dyn Disk, dir: &Path) -> io::Result<Survey> {
     Ok(found)
 }
 
+/// The store that all files of a folder are of, where its spec names another one: `store`.
+pub fn other_store(disk: &dyn Disk, dir: &Path, store: u128) -> Option<u128> {
+    let is_other = is_foreign(disk, dir, store).ok()?;
+    let mut stores = survey(disk, dir).ok().filter(|_| is_other)?.stores.into_iter();
+    stores.next().filter(|_| stores.next().is_none())
+}
+
 /// Whether a spec is of another store than everything next to it. Reads the headers of the names log only, unless they
 /// say so.
 pub(crate) fn is_foreign(disk: &dyn Disk, dir: &Path, store: u128) -> io::Result<bool> {
@@ -50,7 +57,9 @@ impl Survey {
             } else if name.ends_with(".log") || name.ends_with(".rows") {
                 self.files += 1;
                 let mut bytes = vec![0; LONGEST_HEADER.min(entry.len as usize)];
-                let file = retried(|| disk.open(&entry.path, Open::Read))?;
+                let unread =
+                    |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", entry.path.display()));
+                let file = retried(|| disk.open(&entry.path, Open::Read)).map_err(unread)?;
                 if retried(|| file.read_exact_at(&mut bytes, 0)).is_ok() {
                     self.stores.extend(record_log::store_of(&bytes).or_else(|| row_file::store_of(&bytes)));
                 }

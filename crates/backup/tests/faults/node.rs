@@ -169,6 +169,7 @@ async fn open(host: Host, data: &Path) -> Result<backup::Node, String> {
     let registry = Registry::new();
     let scanned = embedded.scan_metrics(&mut |records| _ = registry.restore(records)).await;
     scanned.map_err(|error| error.to_string())?;
+    let clock = host.clock.clone();
     let options = IngestOptions {
         host,
         time: Some(Arc::new(time)),
@@ -179,7 +180,7 @@ async fn open(host: Host, data: &Path) -> Result<backup::Node, String> {
     };
     let opened = Ingest::open(options, Store::of(embedded.clone()), Arc::new(registry), rules()).await;
     let ingest = opened.map_err(|error| error.to_string())?;
-    Ok(backup::Node { ingest, embedded, disk, data: data.to_owned() })
+    Ok(backup::Node { ingest, embedded, disk, data: data.to_owned(), clock, bytes_per_second: None })
 }
 
 fn rules() -> Rules {

@@ -31,6 +31,8 @@ pub struct Compared {
     pub missing: Vec<(u64, u64)>,
     /// Numbers of files that have lost their contents.
     pub emptied: Vec<u64>,
+    /// Numbers of files of another store, with that store. A start refuses them.
+    pub foreign: Vec<(u64, u128)>,
 }
 
 /// A file of the journal.
@@ -131,6 +133,9 @@ fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -
             }
         }
     }
+    let store = |one: &Seen<'_>| one.header.map_or(0, |header| header.identity.store);
+    let is_foreign = |store: u128| store != 0 && ours.store != 0 && store != ours.store;
+    found.foreign = seen.iter().map(|one| (one.number, store(one))).filter(|&(_, store)| is_foreign(store)).collect();
     let there: BTreeSet<u64> = seen.iter().map(|one| one.number).collect();
     let kin: Vec<(u64, &SegmentHeader)> =
         seen.iter().filter_map(|one| Some((one.number, one.header.filter(|header| is_kin(header, ours))?))).collect();

@@ -2,7 +2,7 @@
 
 use std::{io, ops::Range, path::Path, sync::Arc};
 
-use host::{Clock, DamagedFolder, Now};
+use host::{Clock, DamagedFolder, Now, utc};
 use metric::Timestamp;
 use store::{Damage, DamageLog};
 
@@ -35,13 +35,16 @@ impl JournalDamage {
         at: &Range<usize>,
         accepted: (Option<Timestamp>, Option<Timestamp>),
     ) -> io::Result<()> {
-        let known = |time: Option<Timestamp>| time.map_or_else(|| "?".to_owned(), |time| time.to_string());
+        let when = match accepted {
+            (Some(after), Some(before)) => format!("between {} and {}", utc(after), utc(before)),
+            (Some(after), None) => format!("at {} or later", utc(after)),
+            (None, Some(before)) => format!("at {} or earlier", utc(before)),
+            (None, None) => "at a time that no other record of the segment tells".to_owned(),
+        };
         let how = format!(
-            "no whole record in the bytes from {} to {}; points around it were accepted at {} and {}",
-            at.start,
-            at.end,
-            known(accepted.0),
-            known(accepted.1),
+            "no whole record in the bytes from {} to {}; their points, of any metric, are lost unless they are stored; they were \
+             accepted {when}",
+            at.start, at.end,
         );
         let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how)?;
         self.report(Damage { moved_to: Some(kept), ..self.damage("journal record", &segment.path, how, bytes.len()) });
@@ -75,7 +78,10 @@ impl JournalDamage {
     /// Reports segments that should be there. `first` and `last` are paths that they would have.
     pub(crate) fn report_missing(&self, first: &Path, last: &Path) {
         let to = if first == last { String::new() } else { format!(", or one up to {}", last.display()) };
-        let how = format!("it is missing{to}; the points in it are lost, unless they are stored");
+        let how = format!(
+            "it is missing{to}; the points in it are lost, unless they are stored; or the store next to the journal is of an earlier \
+             time: restore both of one time"
+        );
         self.report(self.damage("journal segment", first, how, 0));
     }
 
@@ -109,9 +115,17 @@ impl JournalDamage {
             let points: Vec<ResolvedPoint> = batch.iter().map(|&(_, point)| point).collect();
             push_points(&mut bytes, now, &points);
         }
-        let how = format!("{} points of metrics that nothing names", points.len());
-        let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how)?;
         let times = ends(points.iter().map(|(_, point)| i64::from(point.time)));
+        let (from, last) = times.unwrap_or_default();
+        let how = format!(
+            "{} points from {} to {} of metrics that nothing names (ids {} to {}): no answer has them",
+            points.len(),
+            utc(from),
+            utc(last),
+            metrics.0,
+            metrics.1
+        );
+        let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how)?;
         self.report(Damage {
             moved_to: Some(kept),
             metrics: Some(metrics),

@@ -298,7 +298,8 @@ impl Journal {
     /// Closes the current segment and begins another. Returns the new one's number: once everything in memory at this
     /// moment is stored, the segments before it may be trimmed.
     pub(crate) async fn begin_segment(self: &Arc<Journal>) -> io::Result<u64> {
-        self.elsewhere(|journal| journal.exclusive().begin_segment()).await?
+        let begun = self.elsewhere(|journal| journal.exclusive().begin_segment()).await?;
+        begun.map_err(|error| self.naming("beginning a segment of", &error))
     }
 
     /// The number of the current segment and its length.
@@ -318,7 +319,13 @@ impl Journal {
 
     /// Deletes the segments before `segment`.
     pub(crate) async fn trim(self: &Arc<Journal>, segment: u64) -> io::Result<()> {
-        self.elsewhere(move |journal| journal.trim_now(segment)).await?
+        let trimmed = self.elsewhere(move |journal| journal.trim_now(segment)).await?;
+        trimmed.map_err(|error| self.naming("removing stored segments of", &error))
+    }
+
+    /// With the attempted step and the folder.
+    fn naming(&self, doing: &str, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("{doing} the journal in {}: {error}", self.folder.dir().display()))
     }
 
     fn trim_now(&self, segment: u64) -> io::Result<()> {
@@ -347,7 +354,8 @@ impl Journal {
         self.positions.syncing();
         let to_sync = self.writer.lock().to_sync();
         let Some(to_sync) = to_sync else { return self.repeat_unsynced() };
-        if let Err(error) = to_sync.files.iter().try_for_each(|file| file.sync_data()) {
+        let synced = to_sync.files.iter().try_for_each(|file| file.sync_data());
+        if let Err(error) = synced.and_then(|()| self.look_for_segment()) {
             self.writer.lock().sync_failed();
             self.failed(
                 &error,
@@ -359,6 +367,17 @@ impl Journal {
         self.positions.synced(synced, began);
         self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began));
         Ok(())
+    }
+
+    /// A segment that was deleted or moved away takes appends and fsyncs, and no start finds it. The current one is never
+    /// trimmed.
+    fn look_for_segment(&self) -> io::Result<()> {
+        let path = self.folder.path_of(self.writer.lock().segment());
+        if self.host.disk.exists(&path) {
+            return Ok(());
+        }
+        let how = format!("{} is gone: it was deleted or moved away, or its disk was unmounted", path.display());
+        Err(io::Error::new(io::ErrorKind::NotFound, how))
     }
 
     /// Puts what a failed fsync left open on the disk elsewhere. The caller has the turn.

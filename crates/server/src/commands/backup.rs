@@ -4,7 +4,7 @@ use std::{path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use backup::{Checked, DamagedPart, Report};
-use host::{Host, Open};
+use host::{Host, Open, utc};
 use serde_json::{Value, json};
 
 use super::{
@@ -12,8 +12,9 @@ use super::{
     damage_text::{self, Names},
 };
 use crate::{
+    backups::PROOF,
     cli::{BackupOptions, RestoreOptions, VerifyOptions},
-    clock, config,
+    config,
     output::print,
 };
 
@@ -24,7 +25,7 @@ pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let address = address(&settings, "the server has no HTTP port (listen.http is off); set one to make backups")?;
     disk.create_dir_all(&options.dir).with_context(|| format!("cannot make {}", options.dir.display()))?;
     let dir = disk.canonicalize(&options.dir)?;
-    let proof = format!(".plumbago-{:016x}", host.random.bits());
+    let proof = format!("{PROOF}{:016x}", host.random.bits());
     disk.open(&dir.join(&proof), Open::CreateNew).with_context(|| format!("cannot write to {}", dir.display()))?;
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.append_pair("dir", &dir.to_string_lossy()).append_pair("proof", &proof);
@@ -61,7 +62,7 @@ fn made_text(body: &Value) -> String {
         }
         lines.push('\n');
     }
-    let moment = body["moment"].as_i64().map_or_else(String::new, clock::text);
+    let moment = body["moment"].as_i64().map_or_else(String::new, utc);
     lines += &format!(
         "{}\neverything accepted until {moment}: {} files, {} bytes; {} files are links, {} bytes were copied\n",
         text(&body["backup"]),
@@ -93,7 +94,7 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
         options.data.display(),
         restored.manifest.files.len(),
         restored.bytes,
-        clock::text(restored.manifest.moment)
+        utc(restored.manifest.moment)
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -133,7 +134,7 @@ fn as_json(report: &Report, names: &Names) -> Value {
     let kinds: serde_json::Map<String, Value> = report.kinds().into_iter().map(kind).collect();
     json!({
         "good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "kinds": kinds, "damage": damage,
-        "cut_off": damage_text::cut_off_json(report),
+        "cut_off": damage_text::cut_off_json(report), "known_losses": damage_text::known_losses_json(report),
     })
 }
 
@@ -144,11 +145,15 @@ fn text(report: &Report, names: &Names, folder: &Path, is_data: bool) -> String 
         text.push('\n');
     }
     text += &damage_text::cut_off_lines(report);
+    text += &damage_text::known_losses(report);
     for (kind, [files, bytes, faults]) in report.kinds() {
         text += &format!("{kind:<12} {files:>8} files {bytes:>15} bytes {faults:>6} damaged places\n");
     }
     let (files, bytes, folder) = (report.files.len(), report.bytes(), folder.display());
     text += &match (report.is_good(), is_data) {
+        (true, _) if report.has_known_losses() => {
+            format!("good, but for what earlier damage cost: {folder}: {files} files, {bytes} bytes\n")
+        }
         (true, _) => format!("good: {folder}: {files} files, {bytes} bytes\n"),
         (false, true) => format!(
             "damaged: {folder}: {} places in {files} files, {bytes} bytes; plumbago repair --dry-run says what a repair cannot keep\n",

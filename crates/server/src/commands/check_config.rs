@@ -4,7 +4,13 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 use host::Disk;
 
-use crate::{carbon_files::CarbonFiles, cli::CheckOptions, config, exposure, output::print, tokens};
+use crate::{
+    carbon_files::CarbonFiles,
+    cli::CheckOptions,
+    config, exposure,
+    output::{print, with_causes},
+    tokens,
+};
 
 /// Prints every problem; fails if there is any.
 pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Result<ExitCode> {
@@ -13,7 +19,7 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
     let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), &**disk)? {
         Ok(settings) => {
             problems.extend(exposure::check(&settings).err());
-            problems.extend(tokens::open(&settings, disk).err().map(|error| format!("{error:#}")));
+            problems.extend(tokens::open(&settings, disk).err().as_ref().map(with_causes));
             settings.rules.conf_dir
         }
         Err(found) => {
@@ -23,7 +29,7 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
     };
     match CarbonFiles::read(&**disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
         Ok((_, warnings)) => warnings.iter().for_each(|warning| print(&format!("warning: {warning}\n"))),
-        Err(error) => problems.push(format!("{error:#}")),
+        Err(error) => problems.push(with_causes(&error)),
     }
     if problems.is_empty() {
         print(&match conf_dir {

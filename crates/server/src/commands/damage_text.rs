@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use backup::{Checked, DamagedPart, Report};
+use backup::{Checked, DamagedPart, KnownLoss, Report};
+use host::utc;
 use metric::MetricId;
 use serde_json::{Map, Value, json};
-
-use crate::clock;
 
 /// Names of one damaged place that are listed.
 const MOST_NAMES: usize = 20;
@@ -24,7 +23,12 @@ fn touched(part: &DamagedPart, names: &Names) -> (usize, Vec<String>) {
 /// A damaged place as a line without its end.
 pub fn line(file: &Checked, part: &DamagedPart, names: &Names) -> String {
     let DamagedPart { what, offset, bytes, how, metrics, span } = part;
-    let mut text = format!("{}: {what}, {bytes} bytes at {offset}: {how}", file.path.display());
+    let path = file.path.display();
+    // Nothing is left of a file that is missing.
+    let mut text = match bytes {
+        0 => format!("{path}: {what}: {how}"),
+        bytes => format!("{path}: {what}, bytes {offset} to {}: {how}", offset + bytes),
+    };
     let (count, shown) = touched(part, names);
     match metrics {
         Some((first, last)) if count == 0 => {
@@ -37,7 +41,7 @@ pub fn line(file: &Checked, part: &DamagedPart, names: &Names) -> String {
         None => {}
     }
     if let Some((from, until)) = *span {
-        text += &format!("; points from {} to {}", clock::text(from), clock::text(until));
+        text += &format!("; points from {} to {}", utc(from), utc(until));
     }
     text
 }
@@ -69,7 +73,35 @@ pub fn cut_off_lines(report: &Report) -> String {
     report.cut_off().map(line).collect()
 }
 
-/// The same in JSON.
+/// Lines about what is lost for good since an earlier damage.
+pub fn known_losses(report: &Report) -> String {
+    let line = |loss: &KnownLoss| {
+        let KnownLoss { file, how, metrics, span } = loss;
+        let mut text = format!("lost before: {}: {how}", file.display());
+        if let Some((first, last)) = metrics {
+            text += &format!(" (ids {first} to {last})");
+        }
+        if let Some((from, until)) = *span {
+            text += &format!("; points from {} to {}", utc(from), utc(until));
+        }
+        text + "\n"
+    };
+    report.known_losses.iter().map(line).collect()
+}
+
+/// [`known_losses`] in JSON.
+pub fn known_losses_json(report: &Report) -> Vec<Value> {
+    let value = |loss: &KnownLoss| {
+        json!({
+            "file": loss.file.display().to_string(), "why": loss.how,
+            "metric_ids": loss.metrics.map(|(first, last)| [first.0, last.0]),
+            "span": loss.span.map(|(from, until)| [from, until]),
+        })
+    };
+    report.known_losses.iter().map(value).collect()
+}
+
+/// [`cut_off_lines`] in JSON.
 pub fn cut_off_json(report: &Report) -> Vec<Value> {
     report.cut_off().map(|file| json!({"file": file.path.display().to_string(), "bytes": file.cut_off})).collect()
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backup::{Checked, DamagedPart, Repaired, UNLIKE, costs};
+use backup::{Checked, DamagedPart, FOREIGN_SEGMENT, Repaired, UNLIKE, costs};
 use host::Host;
 use serde_json::{Value, json};
 
@@ -37,6 +37,7 @@ fn as_json(repaired: &Repaired) -> Value {
     json!({
         "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
         "good": after.unwrap_or(&repaired.before).is_good(),
+        "known_losses": damage_text::known_losses_json(after.unwrap_or(&repaired.before)),
     })
 }
 
@@ -44,15 +45,20 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
     let mut text = String::new();
     for (file, part) in repaired.before.faults() {
         let state = match costs(part) {
-            true if part.what == UNLIKE && 0 < part.bytes => "kept as it is",
+            true if part.what == UNLIKE && 0 < part.bytes || part.what == FOREIGN_SEGMENT => "kept as it is",
             true => "not kept",
             false => "made again",
         };
         text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
     }
     text += &damage_text::cut_off_lines(&repaired.before);
+    let after = repaired.after.as_ref().unwrap_or(&repaired.before);
+    text += &damage_text::known_losses(after);
     let places = repaired.before.faults().count();
     text += &match &repaired.after {
+        _ if places == 0 && after.has_known_losses() => {
+            "nothing is damaged now; what earlier damage cost is lost\n".to_owned()
+        }
         _ if places == 0 => "nothing is damaged\n".to_owned(),
         None if dry_run => format!("{places} damaged places; nothing was changed\n"),
         Some(after) if !after.is_good() => {

@@ -96,6 +96,10 @@ impl Optional for Address {
     const TAKES_OR_OFF: &'static str = "an address and a port such as \"127.0.0.1:2003\", or \"off\"";
 }
 
+impl Optional for Bytes {
+    const TAKES_OR_OFF: &'static str = "a size such as \"64MiB\", or \"off\"";
+}
+
 impl Optional for Duration {
     const TAKES_OR_OFF: &'static str = "a time such as \"1s\", \"10min\" or \"1h\", or \"off\"";
 }

@@ -184,6 +184,8 @@ settings! {
         trash_keep: Duration = "3d";
         /// Bytes a second that the scrub reads: it reads every file of rows again and again, to find damage before a query does.
         scrub_bytes_per_second: Bytes = "4MiB";
+        /// Bytes a second that a backup reads, so that queries and flushes have most of the disk; "off" is as fast as the disk.
+        backup_bytes_per_second: Option<Bytes> = "off";
     }
 
     /// Points between their arrival and the store.
@@ -215,7 +217,8 @@ settings! {
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
         /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
         /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt. Metrics
-        /// that damage found since the start may have cost points are kept for as long after these. Metrics in Cassandra's tables
+        /// that damage found since the start may have cost points are kept for as long after these. The time is that of the newest stored
+        /// point: while nothing is sent, nothing expires. Metrics in Cassandra's tables
         /// do not expire here: only all nodes together know when one got its last point.
         idle_after: IdleAfter = "retention";
     }

@@ -180,7 +180,12 @@ impl Layout1<'_> {
                 "table of layout 1",
                 &links,
                 0,
-                &format!("{} cannot be read whole: {problem}", path.display()),
+                &format!(
+                    "{} cannot be read whole: {problem}. What could be read is converted; the folder is kept as it was, and no \
+                     repair reads it. If its rows matter: put the missing or damaged file of it back, from a copy of the data \
+                     folder, and convert that copy with an empty data folder of its own",
+                    path.display()
+                ),
             );
         }
         Ok(problem.is_none())

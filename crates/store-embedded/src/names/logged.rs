@@ -14,7 +14,7 @@ use super::record::{
     encode_opening, encode_policy, encode_seen, id_of,
 };
 use crate::{
-    id_set::IdSet,
+    id_set::{IdSet, runs},
     record_log::{LogFiles, LogFolder, Place, RecordLog},
 };
 
@@ -52,6 +52,17 @@ impl Logged {
         let Read { known, last, policies, openings, next, stale } = read;
         let next = MetricId(next);
         Ok(Logged { log, known, last, policies, openings, next, stale, rewrite_from: 0 })
+    }
+
+    /// Whether records of the log were lost. What cannot be read may be read by the next start.
+    pub(super) fn has_damage(&self) -> bool {
+        self.log.has_damage()
+    }
+
+    /// Ids that were given and have neither a name nor a deletion, as runs. Openings leave out ids, too.
+    pub(super) fn unnamed(&self, deleted: &IdSet) -> Vec<(MetricId, u32)> {
+        let is_unnamed = |id: &MetricId| !self.known.contains(*id) && !deleted.contains(*id);
+        runs((0..self.next.0).map(MetricId).filter(is_unnamed))
     }
 
     /// Calls `each` with the last record of every id.

@@ -127,6 +127,15 @@ pub(crate) fn name_of(kind: u8, payload: &[u8]) -> Option<(MetricId, String)> {
     Some((record.id, record.name))
 }
 
+/// The metrics that a record names, or says are deleted.
+pub(crate) fn ids_of(kind: u8, payload: &[u8], each: impl FnMut(MetricId)) {
+    match kind {
+        METRIC => id_of(payload).into_iter().for_each(each),
+        DELETED => decode_deleted(payload).for_each(each),
+        _ => {}
+    }
+}
+
 /// Above every id that a record says was given.
 pub(crate) fn next_of(kind: u8, payload: &[u8]) -> MetricId {
     let above = |id: MetricId| MetricId(id.0.saturating_add(1));
@@ -138,6 +147,18 @@ pub(crate) fn next_of(kind: u8, payload: &[u8]) -> MetricId {
         _ => None,
     };
     next.unwrap_or(MetricId(0))
+}
+
+/// Reports the metrics whose names a damaged log may have had.
+fn report_unnamed(folder: &LogFolder, unnamed: &[(MetricId, u32)]) {
+    let (Some(&(first, _)), Some(&(begin, more))) = (unnamed.first(), unnamed.last()) else { return };
+    let last = MetricId(begin.0 + more - 1);
+    let count: u64 = unnamed.iter().map(|&(_, count)| u64::from(count)).sum();
+    let how = format!(
+        "at most {count} metrics have lost their names (ids {first} to {last}): these metrics are gone from all answers, unless \
+         the journal still names them; their rows stay until they expire"
+    );
+    folder.reporter.names_lost(&folder.dir, (first, last), &how);
 }
 
 impl Names {
@@ -157,6 +178,9 @@ impl Names {
             pending.policies.push(policy.unwrap_or_default());
         }
         pending.logged_policies = count;
+        if logged.has_damage() {
+            report_unnamed(&folder, &logged.unnamed(&deleted));
+        }
         let files = logged.files();
         Ok(Names { files, deleted: RwLock::new(deleted), logged: Mutex::new(logged), pending: Mutex::new(pending) })
     }

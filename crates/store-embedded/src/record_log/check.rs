@@ -143,3 +143,13 @@ pub(crate) fn check_file(
     }
     Ok(report)
 }
+
+/// The bytes of a file of a log that has these records.
+pub(crate) fn file_bytes<'r>(store: u128, number: u64, records: impl Iterator<Item = (u8, &'r [u8])>) -> Vec<u8> {
+    let header = Header { table: *b"test", store, number, replaces: 0, previous: 0, previous_len: 0 };
+    let (seal, mut bytes) = (Seal::new(store, number), header.encode().to_vec());
+    for (kind, payload) in records {
+        seal.append(bytes.len() as u64, kind, payload, &mut bytes);
+    }
+    bytes
+}

@@ -31,7 +31,7 @@ use store::StoreError;
 
 pub use self::check::LogReport;
 pub(crate) use self::{
-    check::{check_file, missing_files},
+    check::{check_file, file_bytes, missing_files},
     folder::LogFolder,
     frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
@@ -109,6 +109,8 @@ pub(crate) struct RecordLog {
     /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
     /// start may read them.
     has_unread: bool,
+    /// Whether records were lost before the log was opened.
+    has_damage: bool,
 }
 
 impl RecordLog {
@@ -125,6 +127,7 @@ impl RecordLog {
             next_number: highest + 1,
             wants_rewrite: false,
             has_unread: false,
+            has_damage: false,
             folder,
         };
         let numbers: Vec<u64> = headers.keys().copied().collect();
@@ -176,6 +179,11 @@ impl RecordLog {
         self.has_unread
     }
 
+    /// Whether records were lost before the log was opened.
+    pub(crate) fn has_damage(&self) -> bool {
+        self.has_damage
+    }
+
     /// Whether a rewrite would leave out damaged bytes.
     pub(crate) fn wants_rewrite(&self) -> bool {
         self.wants_rewrite
@@ -196,7 +204,7 @@ impl RecordLog {
         if found < wanted {
             let how = format!("the file has {found} bytes instead of {wanted}");
             reporter.missing(what, &path, &how);
-            self.wants_rewrite = true;
+            (self.wants_rewrite, self.has_damage) = (true, true);
         }
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged) = (HEADER as u64, false);
@@ -226,6 +234,7 @@ impl RecordLog {
                 }
             }
         });
+        self.has_damage |= is_damaged;
         if 0 < unread {
             self.folder.cannot_read(number, unread, records)?;
             self.has_unread = true;

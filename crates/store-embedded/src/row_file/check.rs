@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use codec::Codec;
-use host::Disk;
+use host::{Disk, DiskFile};
 use metric::{MetricId, Table, Timestamp};
 
 use super::{
     file_header::Flushes,
     index::{Entry, Index},
-    open::{BlockError, OpenError, Opened, Problem, open, read_block},
+    open::{BlockError, OpenError, Opened, Problem, open, open_file, read_block},
     row_block::RowsOfBlock,
 };
-use crate::row_key::{GROUP_SLOTS, RowKey};
+use crate::{
+    id_set::IdSet,
+    row_key::{GROUP_SLOTS, RowKey},
+};
 
 /// Bytes of a file that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +49,8 @@ pub struct FileReport {
     pub bytes: u64,
     /// Rows that can be read.
     pub rows: u64,
+    /// Their metrics.
+    pub metrics: IdSet,
     /// Values that can be read.
     pub points: u64,
     /// What cannot be read, in the order of the file.
@@ -75,7 +80,19 @@ impl FileCheck {
     /// # Errors
     /// The reason in words, when the file cannot be read as one of rows at all.
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<FileCheck, String> {
-        let opened = open(disk, path, None).map_err(|error: OpenError| error.to_string())?;
+        FileCheck::of_opened(open(disk, path, None))
+    }
+
+    /// As [`FileCheck::open`], of a file that is open. It is read at offsets only.
+    ///
+    /// # Errors
+    /// The reason in words, when the file cannot be read as one of rows at all.
+    pub fn of(file: Box<dyn DiskFile>) -> Result<FileCheck, String> {
+        FileCheck::of_opened(open_file(file, None))
+    }
+
+    fn of_opened(opened: Result<Opened, OpenError>) -> Result<FileCheck, String> {
+        let opened = opened.map_err(|error| error.to_string())?;
         let (index, problem) = opened.index().map_err(|error| error.to_string())?;
         let header = opened.header;
         let Flushes { first, last } = header.flushes;
@@ -86,6 +103,7 @@ impl FileCheck {
             flushes: (first, last),
             bytes: opened.len,
             rows: 0,
+            metrics: IdSet::default(),
             points: 0,
             damaged: Vec::new(),
         };
@@ -111,7 +129,7 @@ impl FileCheck {
     fn block(&mut self, entry: Entry) {
         let header = self.opened.header;
         let checked = read_block(&*self.opened.file, header.seal(), entry.offset, entry.len);
-        match checked.and_then(|block| self.rows.count(&block)) {
+        match checked.and_then(|block| self.rows.count(&block, &mut self.report.metrics)) {
             Ok((of_block, points)) => {
                 self.report.rows += of_block;
                 self.report.points += points;
@@ -131,6 +149,13 @@ impl FileCheck {
         }
     }
 
+    /// Reads the rest.
+    pub fn finish(mut self) -> FileReport {
+        while 0 < self.read(u64::MAX) {}
+        self.report.damaged.sort_by_key(|part| part.offset);
+        self.report
+    }
+
     /// What was read until now.
     pub fn report(&self) -> &FileReport {
         &self.report
@@ -142,10 +167,7 @@ impl FileCheck {
 /// # Errors
 /// The reason in words, when the file cannot be read as one of rows at all.
 pub fn check_file(disk: &dyn Disk, path: &Path) -> Result<FileReport, String> {
-    let mut check = FileCheck::open(disk, path)?;
-    while 0 < check.read(u64::MAX) {}
-    check.report.damaged.sort_by_key(|part| part.offset);
-    Ok(check.report)
+    FileCheck::open(disk, path).map(FileCheck::finish)
 }
 
 /// Decodes rows to see that they can be.
@@ -156,16 +178,17 @@ struct RowCheck {
 }
 
 impl RowCheck {
-    /// Rows and values of a block.
-    fn count(&mut self, block: &[u8]) -> Result<(u64, u64), BlockError> {
+    /// Rows and values of a block; adds the rows' metrics to a set.
+    fn count(&mut self, block: &[u8], metrics: &mut IdSet) -> Result<(u64, u64), BlockError> {
         let (mut rows, mut points) = (0, 0);
         for row in RowsOfBlock::new(block).map_err(|bad| BlockError::Damaged(bad.0))? {
-            let (_, row): (RowKey, &[u8]) = row.map_err(|bad| BlockError::Damaged(bad.0))?;
+            let (key, row): (RowKey, &[u8]) = row.map_err(|bad| BlockError::Damaged(bad.0))?;
             self.values.clear();
             self.values.resize(GROUP_SLOTS as usize, f64::NAN);
             let decoded = self.codec.decode(row, 0..GROUP_SLOTS as usize, &mut self.values, &mut []);
             decoded.map_err(|_| BlockError::Damaged("a row cannot be decoded"))?;
             rows += 1;
+            metrics.insert(key.metric);
             points += self.values.iter().filter(|value| !value.is_nan()).count() as u64;
         }
         Ok((rows, points))

@@ -104,7 +104,11 @@ pub(super) fn read_twice(file: &dyn DiskFile, bytes: &mut [u8], offset: u64) -> 
 
 /// Opens a file. `expected` is its header by its path, where that is known.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
-    let file = open_twice(disk, path).map_err(OpenError::Io)?;
+    open_file(open_twice(disk, path).map_err(OpenError::Io)?, expected)
+}
+
+/// As [`open`], of a file that is open.
+pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Result<Opened, OpenError> {
     let len = file.len().map_err(OpenError::Io)?;
     let mut problems = Vec::new();
     let mut problem = |what, offset, bytes, how: String| problems.push(Problem { what, offset, bytes, how });

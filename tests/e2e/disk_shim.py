@@ -1,0 +1,91 @@
+"""A disk that stalls, hangs or fails: a library that is loaded before the C library, and a file that says what it does.
+
+The calls write, fsync, fdatasync, rename and unlink of files whose path has a certain text in it are changed while the file
+exists.
+"""
+
+import subprocess
+
+SOURCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Applies the file SHIM_FILE to a call on this path: "stall 2" waits for 2 s, "hang" waits until the file is gone,
+   "fail 5" makes the call fail with errno 5. Returns the errno, or 0. */
+static int apply(const char *path) {
+    const char *where = getenv("SHIM_PATH"), *file = getenv("SHIM_FILE");
+    if (where == NULL || file == NULL || strstr(path, where) == NULL) return 0;
+    char text[32] = {0};
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    ssize_t got = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (got <= 0) return 0;
+    int number = 0;
+    if (sscanf(text, "fail %d", &number) == 1) return number;
+    struct timespec wait = {0, 20 * 1000 * 1000};
+    struct stat ignored;
+    if (strncmp(text, "hang", 4) == 0) {
+        while (stat(file, &ignored) == 0) nanosleep(&wait, NULL);
+        return 0;
+    }
+    if (sscanf(text, "stall %d", &number) == 1) {
+        wait.tv_sec = number, wait.tv_nsec = 0;
+        nanosleep(&wait, NULL);
+    }
+    return 0;
+}
+
+static int apply_fd(int fd) {
+    char link[64], path[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (length <= 0) return 0;
+    path[length] = 0;
+    return apply(path);
+}
+
+#define REAL(name) static __typeof__(name) *real; if (real == NULL) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
+#define CHANGED(answer) do { int number = (answer); if (number != 0) { errno = number; return -1; } } while (0)
+
+ssize_t write(int fd, const void *bytes, size_t length) { REAL(write); CHANGED(apply_fd(fd)); return real(fd, bytes, length); }
+int fsync(int fd) { REAL(fsync); CHANGED(apply_fd(fd)); return real(fd); }
+int fdatasync(int fd) { REAL(fdatasync); CHANGED(apply_fd(fd)); return real(fd); }
+int rename(const char *from, const char *to) { REAL(rename); CHANGED(apply(from)); return real(from, to); }
+int unlink(const char *path) { REAL(unlink); CHANGED(apply(path)); return real(path); }
+"""
+
+
+class DiskShim:
+    """Changes the calls of a program that has `environment()`."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.library, self.file = folder / "shim.so", folder / "shim.does"
+        source = folder / "shim.c"
+        source.write_text(SOURCE)
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.library, source, "-ldl"], check=True)
+
+    def environment(self, where):
+        """For calls on paths with this text in them."""
+        return {"LD_PRELOAD": str(self.library), "SHIM_PATH": str(where), "SHIM_FILE": str(self.file)}
+
+    def begin(self, what):
+        """From now on: "stall SECONDS", "hang" or "fail ERRNO"."""
+        draft = self.folder / "shim.draft"
+        draft.write_text(what)
+        draft.rename(self.file)
+
+    def end(self):
+        """The disk is as it was; calls that hang go on."""
+        self.file.unlink(missing_ok=True)
