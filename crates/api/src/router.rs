@@ -8,7 +8,7 @@ use hyper::{Method, Uri, http::request::Parts};
 
 use crate::{
     carbonapi, events, find, functions,
-    http::{Access, Rejection, RequestBody},
+    http::{Access, Rejection, RequestBody, read_counted},
     page,
     query::{Backend, Protocol, Query, Reply, Viewer},
     render, tags,
@@ -81,7 +81,9 @@ impl Route {
         if !self.methods.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Rejection::Method { path: head.uri.path().to_owned(), allow: self.methods });
         }
-        let body = body.read(backend.limits.body_bytes, "http.max_body_bytes").await?;
+        // Held until the answer is ready.
+        let mut share = backend.memory.share();
+        let body = read_counted(body, backend.limits.body_bytes, "http.max_body_bytes", &mut share).await?;
         let query = Query::parse(viewer, head, body).await?;
         if let Some(callback) = query.callback() {
             backend.browsers.check_callback(&callback)?;

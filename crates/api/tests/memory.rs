@@ -119,3 +119,31 @@ fn a_query_waits_for_the_memory_of_another() {
     assert_eq!(answers, [200, 200, 200]);
     assert!(server.api.query_memory().waits > 0);
 }
+
+#[test]
+fn a_request_has_a_bound_of_parameters_and_its_body_is_counted() {
+    let server = server(|setup| setup.limits.memory = 12 * MIB);
+    let post = |body: &str| server.request("POST", "/render", &[], body.as_bytes());
+    let parameters = |count: usize| "a=&".repeat(count) + "format=json&target=many.m0001&from=-1h";
+    assert_eq!(post(&parameters(10_000)).status, 200);
+    let answer = post(&parameters(30_000));
+    assert_eq!(answer.status, 400);
+    assert!(answer.text().contains("parameters"), "{}", answer.text());
+    // A body of 4 MiB takes four times that.
+    let long = format!("format=json&target=many.m0001&from=-1h&x={}", "x".repeat(4 * MIB));
+    let answer = post(&long);
+    assert_eq!(answer.status, 422);
+    assert!(answer.text().contains("query.memory"), "{}", answer.text());
+}
+
+#[test]
+fn a_later_value_of_a_template_replaces_an_earlier_one() {
+    let server = server(|_| {});
+    let values: String = (0..9_000).map(|i| format!("&template[k{i}]=x")).collect();
+    let body = format!("format=json&from=-1h&target=many.m0001{values}{values}");
+    let begun = Instant::now();
+    assert_eq!(server.request("POST", "/render", &[], body.as_bytes()).status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    let path = format!("{DAY}template(many.$name)&template[name]=m0001&template[name]=m0002&maxDataPoints=10");
+    assert!(server.get(&path).text().contains("many.m0002"));
+}

@@ -48,6 +48,7 @@ mod python_format;
 mod python_regex;
 mod scope;
 mod series;
+mod sorted;
 mod span;
 mod template;
 pub mod time;

@@ -1,7 +1,7 @@
 //! The scope of a function: the request, the call and the budget. No function reaches the fetched data or the engine
 //! through it; [`crate::function::Reach`] is the way to ask for more.
 
-use std::collections::HashMap;
+use std::{cell::Cell, collections::HashMap};
 
 use jiff::tz::TimeZone;
 
@@ -60,6 +60,9 @@ pub(crate) struct Callbacks {
 /// Calls a function by name, with a list of series for each parameter.
 type CallBack = fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Error>;
 
+/// Steps between two looks at the flag: a few milliseconds.
+const STEPS_PER_LOOK: usize = 4 << 20;
+
 /// Bytes of a made name that the budget does not count.
 const FREE_NAME_BYTES: usize = 512;
 
@@ -69,6 +72,8 @@ pub(crate) struct Scope<'a> {
     callbacks: Callbacks,
     budget: &'a Budget<'a>,
     points_left: usize,
+    // Steps since the last look at the flag.
+    steps: Cell<usize>,
     // Bytes of values that the walk holds now, and the most that was reserved for them.
     live: usize,
     reserved: usize,
@@ -86,6 +91,7 @@ impl<'a> Scope<'a> {
             callbacks,
             budget,
             points_left: budget.points,
+            steps: Cell::new(0),
             live: 0,
             reserved: 0,
             x_files_factor: request.x_files_factor,
@@ -149,6 +155,13 @@ impl<'a> Scope<'a> {
     /// The error of a request that was cancelled. For loops over series.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if (self.budget.cancelled)() { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// The same for loops whose rounds take different times. `steps` are what a round takes, about a nanosecond each.
+    pub(crate) fn check_after(&self, steps: usize) -> Result<(), Error> {
+        let steps = self.steps.get().saturating_add(steps);
+        self.steps.set(if steps < STEPS_PER_LOOK { steps } else { 0 });
+        if steps < STEPS_PER_LOOK { Ok(()) } else { self.check() }
     }
 
     /// Takes a name that a function makes from the budget, as many points as fill the same memory. Names of usual length

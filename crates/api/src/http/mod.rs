@@ -5,6 +5,7 @@
 mod body;
 mod browsers;
 mod chunks;
+mod counted_body;
 mod extension;
 mod failure_log;
 mod gzip;
@@ -25,6 +26,7 @@ pub use memory::MemoryUse;
 pub use observation::{Answered, Observer};
 
 pub(crate) use chunks::{AHEAD, Chunks, respond, respond_text};
+pub(crate) use counted_body::read_counted;
 pub(crate) use failure_log::FailureLog;
 pub(crate) use gzip::Coding;
 pub(crate) use memory::{AnswerShare, MemoryBudget, MemoryShare};

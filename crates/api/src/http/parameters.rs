@@ -11,27 +11,49 @@ use crate::encode::python;
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Parameters(Vec<(String, String)>);
 
+/// Parameters of one request. Each takes some dozens of bytes, however short it is.
+const MAX_PARAMETERS: usize = 20_000;
+
+/// Bytes of a form that is read at once. A longer one takes milliseconds, and is read on a thread that may block.
+const SHORT_FORM: usize = 64 << 10;
+
 impl Parameters {
     /// Reads a query string and a form body, URL-encoded or multipart. A body of another type is ignored, as in
     /// Django; a body without a type counts as URL-encoded.
     pub async fn read(query: Option<&str>, headers: &HeaderMap, body: Bytes) -> Result<Parameters, Rejection> {
         let mut params = Parameters::default();
-        params.urlencoded(query.unwrap_or_default().as_bytes());
+        params.urlencoded(query.unwrap_or_default().as_bytes())?;
         if body.is_empty() {
             return Ok(params);
         }
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (kind, _) = content_type.split_once(';').unwrap_or((content_type, ""));
         match kind.trim().to_ascii_lowercase().as_str() {
-            "" | "application/x-www-form-urlencoded" => params.urlencoded(&body),
+            "" | "application/x-www-form-urlencoded" if body.len() <= SHORT_FORM => params.urlencoded(&body)?,
+            "" | "application/x-www-form-urlencoded" => {
+                let long = move || params.urlencoded(&body).map(|()| params);
+                return tokio::task::spawn_blocking(long).await.map_err(|_| Rejection::Broken)?;
+            }
             "multipart/form-data" => params.multipart(content_type, body).await?,
             _ => {}
         }
         Ok(params)
     }
 
-    fn urlencoded(&mut self, text: &[u8]) {
-        self.0.extend(form_urlencoded::parse(text).map(|(name, value)| (name.into_owned(), value.into_owned())));
+    fn urlencoded(&mut self, text: &[u8]) -> Result<(), Rejection> {
+        for (name, value) in form_urlencoded::parse(text) {
+            self.push(name.into_owned(), value.into_owned())?;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, name: String, value: String) -> Result<(), Rejection> {
+        if self.0.len() == MAX_PARAMETERS {
+            let text = format!("the request has more than {MAX_PARAMETERS} parameters; send several requests");
+            return Err(Rejection::Request(text));
+        }
+        self.0.push((name, value));
+        Ok(())
     }
 
     async fn multipart(&mut self, content_type: &str, body: Bytes) -> Result<(), Rejection> {
@@ -45,7 +67,7 @@ impl Parameters {
                 continue;
             }
             let value = field.bytes().await.map_err(bad)?;
-            self.0.push((name, String::from_utf8_lossy(&value).into_owned()));
+            self.push(name, String::from_utf8_lossy(&value).into_owned())?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A request to `/render`, read from its parameters.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use graph::GraphType;
 use hyper::HeaderMap;
@@ -150,15 +150,16 @@ impl NumberOutput {
 
 /// The values of `template[name]=value`. A later value replaces an earlier one, as in a Python dict.
 fn template(parameters: &Parameters) -> Vec<(String, String)> {
-    let mut template: Vec<(String, String)> = Vec::new();
+    let mut given: Vec<(&str, &str)> = Vec::new();
     for (name, value) in parameters.pairs() {
         let Some(name) = name.strip_prefix("template[") else { continue };
         let mut chars = name.chars();
         chars.next_back();
-        template.retain(|(known, _)| known != chars.as_str());
-        template.push((chars.as_str().to_owned(), value.to_owned()));
+        given.push((chars.as_str(), value));
     }
-    template
+    let last: HashMap<&str, usize> = given.iter().enumerate().map(|(place, (name, _))| (*name, place)).collect();
+    let lasting = given.iter().enumerate().filter(|(place, (name, _))| last[name] == *place);
+    lasting.map(|(_, &(name, value))| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// `maxDataPoints`, ignored unless it consists of digits.

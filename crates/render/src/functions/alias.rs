@@ -10,6 +10,9 @@ use crate::{
 
 const GROUP: &str = "Alias";
 
+/// Steps of work on a name besides its bytes.
+const STEPS_PER_NAME: usize = 100;
+
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Alias>("alias", GROUP, "Names every series as given."),
     Function::of::<AliasByMetric>("aliasByMetric", GROUP, "Names each series by the last node of its name."),
@@ -29,8 +32,9 @@ parameters! {
 }
 
 impl Evaluate for Alias {
-    fn evaluate(mut self, _: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         for series in &mut self.series.0 {
+            scope.check_after(STEPS_PER_NAME + self.name.len())?;
             series.name = self.name.as_str().into();
         }
         Ok(self.series.0.into())
@@ -70,8 +74,9 @@ parameters! {
 }
 
 impl Evaluate for AliasByMetric {
-    fn evaluate(mut self, _: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         for series in &mut self.series.0 {
+            scope.check_after(STEPS_PER_NAME + 4 * series.name.len())?;
             series.name = last_node(&series.name).into();
         }
         Ok(self.series.0.into())

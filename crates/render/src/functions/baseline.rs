@@ -1,5 +1,7 @@
 //! The usual values of a series: its median at the same time of earlier weeks, days or hours.
 
+use std::{collections::HashMap, sync::Arc};
+
 use crate::{
     Error, Literal, Series, Span,
     aggregator::median,
@@ -10,6 +12,9 @@ use crate::{
 };
 
 const GROUP: &str = "Calculate";
+
+/// Steps of work on a series besides its values.
+const STEPS_PER_SERIES: usize = 200;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::reaching::<Baseline>(
@@ -72,10 +77,11 @@ impl Reaching for Baseline {
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         // Series of one name, over all spans, in the order in which the names first occur.
         let mut groups: Vec<Vec<Series>> = Vec::new();
-        let mut places = std::collections::HashMap::new();
+        let mut places = HashMap::new();
         for (span, shifted) in inputs.spans {
             let by = span.from - scope.span().from;
             for mut series in shifted {
+                scope.check_after(STEPS_PER_SERIES)?;
                 (series.start, series.end) = (series.start - by, series.end - by);
                 let place = *places.entry(series.name.clone()).or_insert(groups.len());
                 match groups.get_mut(place) {
@@ -86,14 +92,16 @@ impl Reaching for Baseline {
         }
         let name = scope.function();
         let mut baselines = Vec::new();
+        let currents: HashMap<Arc<str>, &Series> =
+            self.series.0.iter().rev().map(|current| (current.name.clone(), current)).collect();
         for group in groups {
             let Some(first) = group.first() else { continue };
-            let current = self.series.0.iter().find(|current| current.name == first.name);
+            let current = currents.get(&first.name).copied();
             if self.aberration && current.is_none() {
                 continue;
             }
             scope.spend(first.values.len())?;
-            let values = medians(&group, first.values.len());
+            let values = medians(&group, first.values.len(), scope)?;
             if !self.wanted(&values) {
                 continue;
             }
@@ -126,12 +134,13 @@ fn over(now: f64, base: f64) -> f64 {
 }
 
 /// The median of each row.
-fn medians(group: &[Series], rows: usize) -> Vec<f64> {
+fn medians(group: &[Series], rows: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
     let mut known = Vec::with_capacity(group.len());
     let median_at = |row: usize| {
+        scope.check_after(20 * group.len())?;
         known.clear();
         known.extend(group.iter().filter_map(|series| series.values.get(row)).filter(|value| !value.is_nan()));
-        if known.is_empty() { f64::NAN } else { median(&mut known) }
+        Ok(if known.is_empty() { f64::NAN } else { median(&mut known) })
     };
     (0..rows).map(median_at).collect()
 }

@@ -6,6 +6,7 @@ use crate::{
     function::{Evaluate, Function},
     normalize::normalize,
     scope::Scope,
+    sorted::sorted_known,
 };
 
 const GROUP: &str = "Transform";
@@ -35,6 +36,9 @@ const KS_TEST: Function = Function::of::<KsTest>(
      Kolmogorov and Smirnov.",
 )
 .extension();
+
+/// The value of a window of two columns.
+type Comparison = fn(&[f64], &[f64], &Scope) -> Result<f64, Error>;
 
 /// Two lists of one series each at their common step, under a name; `None` where one list is empty.
 struct Pair {
@@ -73,17 +77,14 @@ impl Pair {
     }
 
     /// The value of each window, from number `first` on; those before are unknown.
-    fn windows(self, first: usize, scope: &Scope, mut of: impl FnMut(&[f64], &[f64]) -> f64) -> Result<Value, Error> {
+    fn windows(self, first: usize, scope: &Scope, of: Comparison) -> Result<Value, Error> {
         let Pair { combined, left, mut right, window } = self;
         right.resize(left.len(), f64::NAN);
         let mut values = vec![f64::NAN; left.len()];
         for (i, value) in values.iter_mut().enumerate().skip(first) {
-            if i % 16 == 0 {
-                scope.check()?;
-            }
             let places = (i + 1).saturating_sub(window)..i + 1;
             if let (Some(a), Some(b)) = (left.get(places.clone()), right.get(places)) {
-                *value = of(a, b);
+                *value = of(a, b, scope)?;
             }
         }
         Ok(vec![combined.with(values)].into())
@@ -112,7 +113,8 @@ impl Evaluate for Pearson {
 }
 
 /// Pearson's coefficient of two columns where both are known; unknown where either never changes.
-fn coefficient(a: &[f64], b: &[f64]) -> f64 {
+fn coefficient(a: &[f64], b: &[f64], scope: &Scope) -> Result<f64, Error> {
+    scope.check_after(10 * a.len())?;
     let known = || a.iter().zip(b).filter(|(a, b)| !a.is_nan() && !b.is_nan());
     let count = known().count() as f64;
     let mean_a = known().map(|(a, _)| a).sum::<f64>() / count;
@@ -125,7 +127,7 @@ fn coefficient(a: &[f64], b: &[f64]) -> f64 {
         alone_b += b * b;
     }
     let coefficient = together / (alone_a.sqrt() * alone_b.sqrt());
-    if coefficient.is_finite() { coefficient } else { f64::NAN }
+    Ok(if coefficient.is_finite() { coefficient } else { f64::NAN })
 }
 
 const DIRECTIONS: &[Literal] = &[Literal::Text("abs"), Literal::Text("neg"), Literal::Text("pos")];
@@ -154,7 +156,7 @@ impl Evaluate for PearsonClosest {
             if series.values.len() != one.values.len() {
                 continue;
             }
-            let closeness = coefficient(&one.values, &series.values);
+            let closeness = coefficient(&one.values, &series.values, scope)?;
             let closeness = match self.direction.as_str() {
                 "pos" => closeness,
                 "neg" => -closeness,
@@ -194,30 +196,39 @@ impl Evaluate for KsTest {
 /// The probability that two samples come from one distribution: 1. the largest distance of their empirical
 /// distributions; 2. how likely at least that is (Kolmogorov's distribution, by its two series). Unknown where either
 /// sample is empty.
-fn same_distribution(a: &[f64], b: &[f64]) -> f64 {
-    let sorted = |values: &[f64]| {
-        let mut known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
-        known.sort_by(f64::total_cmp);
-        known
-    };
-    let (a, b) = (sorted(a), sorted(b));
+fn same_distribution(a: &[f64], b: &[f64], scope: &Scope) -> Result<f64, Error> {
+    let (a, b) = (sorted_known(a, scope)?, sorted_known(b, scope)?);
     if a.is_empty() || b.is_empty() {
-        return f64::NAN;
+        return Ok(f64::NAN);
     }
-    let share =
-        |values: &[f64], up_to: f64| values.partition_point(|value| *value <= up_to) as f64 / values.len() as f64;
-    let distance = |at: &f64| (share(&a, *at) - share(&b, *at)).abs();
-    let largest = a.iter().chain(&b).map(distance).fold(0.0, f64::max);
+    let largest = largest_distance(&a, &b);
     let (n, m) = (a.len() as f64, b.len() as f64);
     let z = (n * m / (n + m)).sqrt() * largest;
     if z == 0.0 {
-        return 1.0;
+        return Ok(1.0);
     }
     // Each series converges quickly on its side of 1.18.
     if z < 1.18 {
         let y = (-std::f64::consts::PI.powi(2) / (8.0 * z * z)).exp();
-        return 1.0 - (2.0 * std::f64::consts::PI).sqrt() / z * (y + y.powi(9) + y.powi(25) + y.powi(49));
+        return Ok(1.0 - (2.0 * std::f64::consts::PI).sqrt() / z * (y + y.powi(9) + y.powi(25) + y.powi(49)));
     }
     let x = (-2.0 * z * z).exp();
-    2.0 * (x - x.powi(4) + x.powi(9))
+    Ok(2.0 * (x - x.powi(4) + x.powi(9)))
+}
+
+/// The largest distance of two empirical distributions, whose values are sorted. Both are walked together: to search
+/// for each value would take far longer.
+fn largest_distance(a: &[f64], b: &[f64]) -> f64 {
+    let (mut in_a, mut in_b, mut largest) = (0, 0, 0.0_f64);
+    while in_a < a.len() || in_b < b.len() {
+        let at = match (a.get(in_a), b.get(in_b)) {
+            (Some(a), Some(b)) => a.min(*b),
+            (Some(one), None) | (None, Some(one)) => *one,
+            (None, None) => break,
+        };
+        in_a += a.iter().skip(in_a).take_while(|value| **value <= at).count();
+        in_b += b.iter().skip(in_b).take_while(|value| **value <= at).count();
+        largest = largest.max((in_a as f64 / a.len() as f64 - in_b as f64 / b.len() as f64).abs());
+    }
+    largest
 }

@@ -56,7 +56,7 @@ impl Evaluate for Fft {
             // The transform takes about eight times as much memory as the series.
             scope.spend(series.values.len().saturating_mul(8))?;
             let values = series.values.iter().map(|value| Complex(zero_if_unknown(*value), 0.0)).collect();
-            let waves = transform(values, false);
+            let waves = transform(values, false, scope)?;
             if abs {
                 let name = format!("fft({},abs)", series.name);
                 parts.push(series.clone().with(waves.iter().map(|wave| wave.abs()).collect()).called(name));
@@ -95,7 +95,7 @@ impl Evaluate for Ifft {
                 Some(phase) => format!("ifft({},{})", series.name, phase.name),
                 None => format!("ifft({})", series.name),
             };
-            let values = transform(waves, true).iter().map(|value| value.abs()).collect();
+            let values = transform(waves, true, scope)?.iter().map(|value| value.abs()).collect();
             sums.push(series.with(values).called(name));
         }
         Ok(sums.into())
@@ -154,28 +154,31 @@ impl Complex {
     }
 }
 
+/// Steps of a sine and a cosine.
+const STEPS_PER_TURN: usize = 30;
+
 /// The discrete Fourier transform of any number of values, or its inverse.
 ///
 /// A power of two is halved again and again. Any other number becomes a convolution with a chirp (Bluestein), made
 /// of transforms whose length is a power of two.
-fn transform(values: Vec<Complex>, inverse: bool) -> Vec<Complex> {
+fn transform(values: Vec<Complex>, inverse: bool, scope: &Scope) -> Result<Vec<Complex>, Error> {
     let count = values.len();
     if count < 2 {
-        return values;
+        return Ok(values);
     }
     let mut values: Vec<Complex> = if inverse { values.into_iter().map(Complex::conjugate).collect() } else { values };
     if count.is_power_of_two() {
-        halving(&mut values);
+        halving(&mut values, scope)?;
     } else {
-        values = chirped(&values);
+        values = chirped(&values, scope)?;
     }
     if inverse {
         values.iter_mut().for_each(|value| *value = Complex(value.0 / count as f64, -value.1 / count as f64));
     }
-    values
+    Ok(values)
 }
 
-fn chirped(values: &[Complex]) -> Vec<Complex> {
+fn chirped(values: &[Complex], scope: &Scope) -> Result<Vec<Complex>, Error> {
     let count = values.len();
     // The square is taken modulo a whole turn, so that the angle stays exact.
     let chirp = |i: usize| Complex::turn(-((i * i % (2 * count)) as f64) / (2 * count) as f64);
@@ -183,25 +186,27 @@ fn chirped(values: &[Complex]) -> Vec<Complex> {
     let mut left = vec![Complex(0.0, 0.0); size];
     let mut right = left.clone();
     for (i, value) in values.iter().enumerate() {
+        scope.check_after(2 * STEPS_PER_TURN)?;
         left[i] = value.times(chirp(i));
         right[i] = chirp(i).conjugate();
         right[(size - i) % size] = right[i];
     }
-    halving(&mut left);
-    halving(&mut right);
+    halving(&mut left, scope)?;
+    halving(&mut right, scope)?;
     // The inverse by way of the conjugates.
     let mut product: Vec<Complex> = left.iter().zip(&right).map(|(a, b)| a.times(*b).conjugate()).collect();
-    halving(&mut product);
+    halving(&mut product, scope)?;
     let at = |i: usize| {
+        scope.check_after(STEPS_PER_TURN)?;
         let sum = Complex(product[i].0 / size as f64, -product[i].1 / size as f64);
-        sum.times(chirp(i))
+        Ok(sum.times(chirp(i)))
     };
     (0..count).map(at).collect()
 }
 
 /// The transform of a power of two of values, in place: 1. each goes to the place whose bits are its own in reverse;
 /// 2. neighbours are joined to pairs, pairs to fours, and so on.
-fn halving(values: &mut [Complex]) {
+fn halving(values: &mut [Complex], scope: &Scope) -> Result<(), Error> {
     let count = values.len();
     debug_assert!(count.is_power_of_two(), "halves have halves");
     let bits = count.trailing_zeros();
@@ -213,8 +218,13 @@ fn halving(values: &mut [Complex]) {
     }
     let mut half = 1;
     while half < count {
-        let turns: Vec<Complex> = (0..half).map(|i| Complex::turn(-(i as f64) / (2 * half) as f64)).collect();
+        let turn = |i: usize| {
+            scope.check_after(STEPS_PER_TURN)?;
+            Ok(Complex::turn(-(i as f64) / (2 * half) as f64))
+        };
+        let turns: Vec<Complex> = (0..half).map(turn).collect::<Result<_, Error>>()?;
         for run in values.chunks_exact_mut(2 * half) {
+            scope.check_after(4 * half)?;
             let (low, high) = run.split_at_mut(half);
             for ((low, high), turn) in low.iter_mut().zip(high).zip(&turns) {
                 let turned = high.times(*turn);
@@ -224,11 +234,13 @@ fn halving(values: &mut [Complex]) {
         }
         half *= 2;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scope::in_scope;
 
     #[test]
     fn a_transform_of_any_length_is_the_sum_that_defines_it() {
@@ -242,11 +254,13 @@ mod tests {
                 })
             };
             let near = |a: Complex, b: Complex| (a.0 - b.0).abs() < 1e-9 && (a.1 - b.1).abs() < 1e-9;
-            let transformed = transform(values.clone(), false);
+            let transformed = in_scope(|scope| transform(values.clone(), false, scope)).expect("not cancelled");
             for (k, value) in transformed.iter().enumerate() {
                 assert!(near(*value, naive(k)), "{count}: {k} is {value:?}, not {:?}", naive(k));
             }
-            for (back, value) in transform(transformed, true).iter().zip(&values) {
+            for (back, value) in
+                in_scope(|scope| transform(transformed, true, scope)).expect("not cancelled").iter().zip(&values)
+            {
                 assert!(near(*back, *value), "{count}: {back:?} is not {value:?}");
             }
         }

@@ -65,6 +65,9 @@ parameters! {
 /// Series that countValues makes at most, one for each value.
 const MOST_VALUES: i64 = 10_000;
 
+/// Steps of a look for a value among the counts.
+const STEPS_PER_VALUE: usize = 20;
+
 impl Evaluate for CountValues {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if !(0..=MOST_VALUES).contains(&self.limit) {
@@ -76,6 +79,7 @@ impl Evaluate for CountValues {
         for series in &self.series.0 {
             scope.check()?;
             for (row, value) in series.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+                scope.check_after(STEPS_PER_VALUE)?;
                 let key = *value as i64;
                 if !counts.contains_key(&key) {
                     if counts.len() as i64 >= self.limit {
@@ -84,6 +88,7 @@ impl Evaluate for CountValues {
                         return Ok(vec![reached].into());
                     }
                     scope.spend(rows)?;
+                    scope.check_after(rows)?;
                 }
                 if let Some(count) = counts.entry(key).or_insert_with(|| vec![0.0; rows]).get_mut(row) {
                     *count += 1.0;

@@ -84,9 +84,7 @@ fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error>
     values.resize(values.len() + SIDE_BY_SIDE, 0.0);
     let mut sums = vec![0.0; count];
     for (group, out) in sums.chunks_mut(SIDE_BY_SIDE).enumerate() {
-        if group % 64 == 0 {
-            scope.check()?;
-        }
+        scope.check_after(SIDE_BY_SIDE * points / 4)?;
         let mut side = [0.0; SIDE_BY_SIDE];
         let first = group * SIDE_BY_SIDE;
         let reached = values.get(first..first + points + SIDE_BY_SIDE - 1).unwrap_or_default();
@@ -114,9 +112,7 @@ fn deviations(values: &[f64], points: usize, known: &[f64], scope: &Scope) -> Re
     values.resize(values.len() + SIDE_BY_SIDE, f64::NAN);
     let mut deviations = vec![0.0; means.len()];
     for (group, out) in deviations.chunks_mut(SIDE_BY_SIDE).enumerate() {
-        if group % 64 == 0 {
-            scope.check()?;
-        }
+        scope.check_after(SIDE_BY_SIDE * points / 4)?;
         let first = group * SIDE_BY_SIDE;
         let (mut side, mut mean) = ([0.0; SIDE_BY_SIDE], [0.0; SIDE_BY_SIDE]);
         mean[..out.len()].copy_from_slice(&means[first..first + out.len()]);
@@ -194,10 +190,8 @@ fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> 
 fn each(values: &[f64], points: usize, aggregator: Aggregator, scope: &Scope) -> Result<Vec<f64>, Error> {
     let mut known = Vec::with_capacity(points.min(values.len()));
     let mut folded = Vec::with_capacity((values.len() + 1).saturating_sub(points));
-    for (i, window) in values.windows(points).enumerate() {
-        if i % 64 == 0 {
-            scope.check()?;
-        }
+    for window in values.windows(points) {
+        scope.check_after(8 * points)?;
         known.clear();
         known.extend(window.iter().filter(|value| !value.is_nan()));
         folded.push(if known.is_empty() { f64::NAN } else { aggregator.of(&known) });
