@@ -35,7 +35,7 @@ use crate::{
     registration::Registration,
     spill::Spill,
     store_health::StoreHealth,
-    wal::{Journal, NamesOnDisk},
+    wal::Journal,
 };
 
 /// Metrics written together: few enough that the lock is short, enough to keep the driver's threads busy.
@@ -262,9 +262,8 @@ impl FlushCycle {
         let count = memtable.lock().end().0;
         self.metrics_done.store(0, SeqCst);
         self.metrics.store(u64::from(count), SeqCst);
-        let names = journal.synced().await;
-        let late = self.write_all(count, pace, may_take, names).await;
-        self.write_late(late, may_take, names).await.map_err(io::Error::other)?;
+        let late = self.write_all(count, pace, may_take).await;
+        self.write_late(late, may_take).await.map_err(io::Error::other)?;
         self.with.policy_changes.judge_newcomers(may_take).await;
         let mark = journal.mark(trim_to, segment);
         match self.make_durable(mark).await {
@@ -295,13 +294,16 @@ impl FlushCycle {
     }
 
     /// Writes the points of all metrics below `count`. Returns the metrics whose points wait for an earlier job.
-    async fn write_all(&self, count: u32, pace: Pace, may_take: MayTake, names: NamesOnDisk) -> Vec<MetricId> {
+    ///
+    /// The journal is synced after each group is taken. A power failure may leave a part of the rows, and a replay makes them
+    /// again only from points that are on the journal's disk.
+    async fn write_all(&self, count: u32, pace: Pace, may_take: MayTake) -> Vec<MetricId> {
         let began = self.with.clock.instant();
         let (mut next, mut late) = (0, Vec::new());
         while next < count {
             let (jobs, after) = self.take_group(next, count, &mut late, may_take);
             next = after;
-            self.with.writer.write(jobs, names).await;
+            self.with.writer.write_after_names(jobs, &self.with.journal).await;
             self.metrics_done.store(u64::from(next), SeqCst);
             if let Pace::Over(time) = pace {
                 self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;
@@ -312,27 +314,23 @@ impl FlushCycle {
 
     /// Waits for the jobs that other callers took: until they are stored, the journal has to cover them. Writes the
     /// points of `late` behind them.
-    async fn write_late(
-        &self,
-        mut late: Vec<MetricId>,
-        may_take: MayTake,
-        names: NamesOnDisk,
-    ) -> Result<(), StoreError> {
+    async fn write_late(&self, mut late: Vec<MetricId>, may_take: MayTake) -> Result<(), StoreError> {
+        let CycleParts { writer, journal, .. } = &self.with;
         loop {
-            while self.with.writer.doubtful() < self.with.memtable.lock().jobs() {
+            while writer.doubtful() < self.with.memtable.lock().jobs() {
                 // A panic of their writer costs nothing: they are written again.
                 let abandoned = self.with.memtable.lock().abandoned();
                 match abandoned.is_empty() {
                     true => tokio::time::sleep(POLL_JOBS).await,
-                    false => self.with.writer.write(abandoned, names).await,
+                    false => writer.write_after_names(abandoned, journal).await,
                 }
             }
-            self.with.writer.write_doubtful(names).await?;
+            writer.write_doubtful(journal.synced().await).await?;
             if late.is_empty() {
                 return Ok(());
             }
             let jobs = self.take_late(&mut late, may_take);
-            self.with.writer.write(jobs, names).await;
+            writer.write_after_names(jobs, journal).await;
         }
     }
 

@@ -115,14 +115,8 @@ impl RowWriter {
         self.doubtful.lock().len()
     }
 
-    /// Stores the jobs, retrying until the driver accepts them, and releases them. In a task of its own, which ends
-    /// also when the caller is cancelled.
-    pub(crate) async fn write(self: &Arc<RowWriter>, jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {
-        let writer = self.clone();
-        run_to_its_end(async move { writer.write_until_stored(jobs, names).await }).await;
-    }
-
-    /// As [`RowWriter::write`], after an fsync of the names that were given by now.
+    /// Stores the jobs, after an fsync of their points and of the names that were given by now, retrying until the driver
+    /// accepts them, and releases them. In a task of its own, which ends also when the caller is cancelled.
     pub(crate) async fn write_after_names(self: &Arc<RowWriter>, jobs: Vec<Arc<FlushJob>>, journal: &Arc<Journal>) {
         let (writer, journal) = (self.clone(), journal.clone());
         run_to_its_end(async move {
