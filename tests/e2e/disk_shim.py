@@ -1,17 +1,19 @@
 """A disk that stalls, hangs or fails: a library that is loaded before the C library, and a file that says what it does.
 
 The calls write, fsync, fdatasync, rename and unlink of files whose path has a certain text in it are changed while the file
-exists.
+exists; with "stall-all" also those that open, make, list and cut files and folders.
 """
 
 import subprocess
 
 SOURCE = r"""
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,20 +41,37 @@ static int apply(const char *path) {
         while (stat(file, &ignored) == 0) nanosleep(&wait, NULL);
         return 0;
     }
-    if (sscanf(text, "stall %d", &number) == 1) {
+    if (sscanf(text, "stall %d", &number) == 1 || sscanf(text, "stall-all %d", &number) == 1) {
         wait.tv_sec = number, wait.tv_nsec = 0;
         nanosleep(&wait, NULL);
     }
     return 0;
 }
 
-static int apply_fd(int fd) {
-    char link[64], path[PATH_MAX];
+/* The path of a descriptor, or "". */
+static const char *path_of(int fd, char *path) {
+    char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    if (length <= 0) return 0;
-    path[length] = 0;
-    return apply(path);
+    ssize_t length = readlink(link, path, PATH_MAX - 1);
+    path[length < 0 ? 0 : length] = 0;
+    return path;
+}
+
+static int apply_fd(int fd) {
+    char path[PATH_MAX];
+    return apply(path_of(fd, path));
+}
+
+/* Waits if the file says "stall-all". At the end of a folder errno stays as it was. */
+static void wait_too(const char *path) {
+    int before = errno, fd = -1;
+    char text[32] = {0};
+    const char *file = getenv("SHIM_FILE");
+    if (file != NULL && (fd = open(file, O_RDONLY | O_CLOEXEC)) >= 0) {
+        if (read(fd, text, sizeof text - 1) > 0 && strncmp(text, "stall-all", 9) == 0) apply(path);
+        close(fd);
+    }
+    errno = before;
 }
 
 #define REAL(name) static __typeof__(name) *real; if (real == NULL) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
@@ -63,6 +82,37 @@ int fsync(int fd) { REAL(fsync); CHANGED(apply_fd(fd)); return real(fd); }
 int fdatasync(int fd) { REAL(fdatasync); CHANGED(apply_fd(fd)); return real(fd); }
 int rename(const char *from, const char *to) { REAL(rename); CHANGED(apply(from)); return real(from, to); }
 int unlink(const char *path) { REAL(unlink); CHANGED(apply(path)); return real(path); }
+int mkdir(const char *path, mode_t mode) { REAL(mkdir); wait_too(path); return real(path, mode); }
+int rmdir(const char *path) { REAL(rmdir); wait_too(path); return real(path); }
+int link(const char *from, const char *to) { REAL(link); wait_too(from); return real(from, to); }
+DIR *opendir(const char *path) { REAL(opendir); wait_too(path); return real(path); }
+
+int ftruncate64(int fd, off64_t length) {
+    REAL(ftruncate64);
+    char path[PATH_MAX];
+    wait_too(path_of(fd, path));
+    return real(fd, length);
+}
+
+struct dirent64 *readdir64(DIR *dir) {
+    REAL(readdir64);
+    char path[PATH_MAX];
+    int before = errno;
+    path_of(dirfd(dir), path);
+    errno = before;
+    wait_too(path);
+    return real(dir);
+}
+
+int open64(const char *path, int flags, ...) {
+    REAL(open64);
+    va_list arguments;
+    va_start(arguments, flags);
+    mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
+    va_end(arguments);
+    wait_too(path);
+    return real(path, flags, mode);
+}
 """
 
 
@@ -81,7 +131,7 @@ class DiskShim:
         return {"LD_PRELOAD": str(self.library), "SHIM_PATH": str(where), "SHIM_FILE": str(self.file)}
 
     def begin(self, what):
-        """From now on: "stall SECONDS", "hang" or "fail ERRNO"."""
+        """From now on: "stall SECONDS", "stall-all SECONDS", "hang" or "fail ERRNO"."""
         draft = self.folder / "shim.draft"
         draft.write_text(what)
         draft.rename(self.file)

@@ -17,7 +17,7 @@ def test_health_and_reads_from_memory_do_not_wait_for_a_disk_that_stalls(make_se
     start = aligned_now() - 600
     server.send([(f"second.m{i}", start, 1.0) for i in range(50)])
     eventually(lambda: server.points("second.m7", **{"from": start - 1}), {start: 1.0})
-    shim.begin("stall 2")
+    shim.begin("stall-all 2")
     stopped = threading.Event()
     senders = [threading.Thread(target=keep_sending, args=(server, start, n, stopped)) for n in range(8)]
     for sender in senders:

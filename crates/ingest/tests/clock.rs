@@ -3,10 +3,14 @@
 
 mod support;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
 
 use carbon::Sink as _;
-use host::{Host, ManualClock};
+use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, Protocol};
 use metric::{Timestamp, Window};
 use store::{ScriptedDriver, SeriesRequest};
@@ -40,6 +44,16 @@ impl Node {
         self.ingest.counters().rejects.iter().map(|(_, count)| count).sum()
     }
 
+    /// The values of the finest stage between two times, absent ones left out; `None` where the store had to answer and is
+    /// away.
+    async fn values(&self, from: Timestamp, until: Timestamp, now: Timestamp) -> Option<Vec<f64>> {
+        let registry = self.ingest.registry();
+        let metric = registry.read().find(registry.hash(b"a"), b"a").expect("the metric is known");
+        let request = SeriesRequest { metric, window: Window::between(from, until), now, max_points: 1 << 20 };
+        let series = self.ingest.series().fetch(vec![request]).await.ok()?.remove(0).expect("a stage keeps it");
+        Some(series.values.into_iter().filter(|value| !value.is_nan()).collect())
+    }
+
     /// The value at `time` and its step, as asked at `now`.
     async fn read(&self, time: Timestamp, now: Timestamp, age: i64) -> (u32, f64) {
         let registry = self.ingest.registry();
@@ -67,6 +81,63 @@ fn a_window_between_absolute_times_is_answered_while_the_clock_is_wrong() {
             assert_eq!(series.now_for(wrong, wrong), wrong, "what the clock calls now");
         });
     }
+}
+
+/// While the store is away, points in memory are the answer only where the store cannot have others, whatever is stored ahead.
+#[test]
+fn answers_from_memory_are_whole_with_points_of_the_future() {
+    const AHEAD: i64 = 3000;
+    for is_future_first in [true, false] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let clock = Arc::new(ManualClock::at(TODAY));
+        runtime(2).block_on(async {
+            let node = open(dir.path(), &driver, &clock).await;
+            let (stored, in_memory) = if is_future_first { (AHEAD, -10) } else { (-10, AHEAD) };
+            assert_eq!(node.send(TODAY + stored, 1.0).await, 0);
+            node.ingest.flush().await.unwrap();
+            assert_eq!(node.send(TODAY + in_memory, 2.0).await, 0);
+            let around = |offset: i64| (TODAY + offset - 60, TODAY + offset + 60);
+            for is_down in [false, true] {
+                driver.is_down.store(is_down, SeqCst);
+                for (offset, value) in [(stored, 1.0), (in_memory, 2.0)] {
+                    let (from, until) = around(offset);
+                    let values = node.values(from, until, TODAY + AHEAD + 100).await;
+                    assert!(
+                        values == Some(vec![value]) || is_down && values.is_none(),
+                        "{offset}, {is_down}: {values:?}"
+                    );
+                }
+                let all = node.values(TODAY - 100, TODAY + AHEAD + 60, TODAY + AHEAD + 100).await;
+                let whole = if is_future_first { vec![2.0, 1.0] } else { vec![1.0, 2.0] };
+                assert!(if is_down { all.is_none() } else { all == Some(whole) }, "{is_down}: {all:?}");
+            }
+            // What is behind all that is stored is answered from memory alone.
+            let (from, until) = around(in_memory);
+            let alone = node.values(from, until, TODAY + AHEAD + 100).await;
+            assert_eq!(alone, (!is_future_first).then(|| vec![2.0]));
+            driver.is_down.store(false, SeqCst);
+            node.ingest.close().await.unwrap();
+        });
+    }
+}
+
+/// A relay sends what it queued for hours while agents send what they measure now.
+#[test]
+fn the_queue_of_a_relay_is_taken_and_the_clock_stays_trusted() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        for i in 0..600 {
+            clock.advance(Duration::from_secs(1));
+            assert_eq!(node.send(TODAY - 6 * 3600 + 30 * i, 1.0).await, 0);
+            assert_eq!(node.send(clock.now(), 2.0).await, 0);
+            assert!(!node.ingest.time().is_doubtful());
+        }
+        assert_eq!(node.ingest.time().jumps(), 0);
+        assert_eq!(node.read(TODAY - 6 * 3600, clock.now(), 86_400).await, (60, 1.0), "an average of two points");
+        node.ingest.close().await.unwrap();
+    });
 }
 
 #[test]

@@ -50,6 +50,7 @@ async fn three_hundred_thousand_long_names_stay_within_the_memory_for_names() {
     assert_eq!(rejected(&ingest, RejectReason::NamesFull), 300_000 - metrics);
     let reject = &ingest.rejects()[0];
     assert_eq!(reject.reason, RejectReason::NamesFull);
+    assert_eq!(reject.limit.as_deref(), Some("ingest.names_limit = 8388608 bytes"));
     send(&ingest, (0..1000).map(name)).await;
     assert_eq!(ingest.registry().len() as u64, metrics, "known names go on");
     assert_eq!(rejected(&ingest, RejectReason::NamesFull), 300_000 - metrics);
@@ -62,8 +63,10 @@ async fn metrics_are_limited_in_all_and_by_prefix_and_deletions_make_room() {
     let ingest = open(dir.path(), NameLimits { metrics: 30, prefixes, ..NameLimits::default() }).await;
     send(&ingest, (0..20).map(|i| format!("dev.n{i}"))).await;
     assert_eq!((ingest.registry().len(), rejected(&ingest, RejectReason::TooManyMetrics)), (10, 10));
+    assert_eq!(ingest.rejects()[0].limit.as_deref(), Some("limits.prefixes = dev.=10/1000"));
     send(&ingest, (0..30).map(|i| format!("prod.n{i}"))).await;
     assert_eq!((ingest.registry().len(), rejected(&ingest, RejectReason::TooManyMetrics)), (30, 20));
+    assert_eq!(ingest.rejects()[0].limit.as_deref(), Some("limits.metrics = 30"));
     let found = ingest.registry().leaves("dev.n[0-4]", &metadata::FindLimits::default()).unwrap();
     ingest.delete(&found.leaves().map(|(id, _)| id).collect::<Vec<_>>()).await.unwrap();
     send(&ingest, (20..30).map(|i| format!("dev.n{i}"))).await;
@@ -79,4 +82,7 @@ async fn creations_are_limited_by_the_minute() {
     // A minute may have begun in between.
     assert!((100..=150).contains(&created));
     assert_eq!(rejected(&ingest, RejectReason::TooManyNewMetrics), 150 - created);
+    if created < 150 {
+        assert_eq!(ingest.rejects()[0].limit.as_deref(), Some("limits.creations_per_minute = 100"));
+    }
 }

@@ -156,6 +156,7 @@ fn rejects(ingest: &Ingest) -> Value {
             "protocol": example.protocol.name(),
             "reason": example.reason.name(),
             "why": example.reason.to_string(),
+            "limit": example.limit.as_deref(),
             "sample": String::from_utf8_lossy(&example.sample),
         })
     };

@@ -14,6 +14,7 @@ mod deletion;
 mod descriptors;
 mod exposure;
 mod health;
+mod limits;
 mod listen;
 mod log;
 mod metric_names;

@@ -23,6 +23,7 @@ use crate::{
     descriptors::Descriptors,
     exposure,
     health::{Health, Watched},
+    limits,
     listen::Listeners,
     log,
     metrics::{Metrics, Scraped},
@@ -43,6 +44,7 @@ pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
     let settings = config::load(&options.config, options.overrides(), &*host.disk)?;
     let _last_lines = log::start(&settings.log)?;
     config::warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+    limits::check(&settings).map_err(anyhow::Error::msg)?;
     exposure::check(&settings).map_err(anyhow::Error::msg)?;
     let files = CarbonFiles::read(&*host.disk, settings.rules.conf_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;

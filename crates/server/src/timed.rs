@@ -16,7 +16,7 @@ use store::{
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
-const WRITES: [&str; 2] = ["write", "put_metrics"];
+const WRITES: [&str; 4] = ["write", "put_metrics", "begin", "set_journal_mark"];
 
 /// Seconds: from a cached read to a disk that hangs.
 const BUCKETS: [f64; 11] = [0.000_05, 0.000_2, 0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 15.0];
@@ -36,6 +36,8 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
         "expire",
         "put_metrics",
         "scan_metrics",
+        "begin",
+        "set_journal_mark",
         "delete_metrics",
         "delete_shared",
     ] {
@@ -162,7 +164,7 @@ impl NameStore for Timed<dyn NameStore> {
     }
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
-        self.store.begin(first_id)
+        self.calls.timed("begin", self.store.begin(first_id))
     }
 
     fn next_id(&self) -> MetricId {
@@ -201,7 +203,7 @@ impl NameStore for Timed<dyn NameStore> {
     }
 
     fn set_journal_mark(&self, mark: JournalMark) -> DriverFuture<'_, ()> {
-        self.store.set_journal_mark(mark)
+        self.calls.timed("set_journal_mark", self.store.set_journal_mark(mark))
     }
 }
 

@@ -71,6 +71,13 @@ impl Items<'_> {
         };
         ItemsPlace { chunk: Span { start: start as u32, len: rest.len() as u32 }, next: self.next }
     }
+
+    /// The place of the item that came last.
+    pub(super) fn place_of_last(&self) -> ItemsPlace {
+        let rest = self.chunk.as_slice();
+        let after = (rest.as_ptr() as usize - self.machine.items.as_ptr() as usize) / size_of::<Value>();
+        ItemsPlace { chunk: Span { start: after as u32 - 1, len: rest.len() as u32 + 1 }, next: self.next }
+    }
 }
 
 impl Iterator for Items<'_> {
@@ -309,6 +316,11 @@ impl Machine {
     /// The items from a place on.
     pub(super) fn items_from(&self, place: ItemsPlace) -> Items<'_> {
         Items { machine: self, chunk: place.chunk.of(&self.items).iter(), next: place.next }
+    }
+
+    /// Bytes that a program needed that stopped for memory.
+    pub(super) fn wanted_bytes(&self) -> usize {
+        self.memory.wanted
     }
 
     /// Bytes of its allocations.

@@ -14,6 +14,8 @@ const FIRST_BYTES: usize = 1 << 10;
 pub(super) struct Memory {
     pub(super) used: usize,
     pub(super) allowed: usize,
+    /// What a program needed that stopped for memory.
+    pub(super) wanted: usize,
 }
 
 /// Makes room for `more` items.
@@ -34,7 +36,8 @@ fn grow<T>(arena: &mut Vec<T>, more: usize, memory: &mut Memory) -> Result<(), S
     let bytes = capacity * size_of::<T>();
     // The items may be copied: for a moment both are there.
     if memory.allowed < memory.used + bytes {
-        return Err(Stop::Memory(memory.used + bytes));
+        memory.wanted = memory.used + bytes;
+        return Err(Stop::Memory);
     }
     memory.used += (capacity - arena.capacity()) * size_of::<T>();
     arena.reserve_exact(capacity - arena.len());

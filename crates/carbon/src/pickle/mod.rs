@@ -84,7 +84,7 @@ impl Decoder {
             Ok(place) => {
                 self.place = Run { machine: &self.machine, frame, now }.walk(place, &mut self.sample, sink);
             }
-            Err(Stop::Memory(bytes)) => return Progress::NeedsMemory(bytes),
+            Err(Stop::Memory) => return Progress::NeedsMemory(self.machine.wanted_bytes()),
             Err(Stop::Bad) => sink.reject(RejectReason::BadPickle, frame),
             Err(Stop::Unsafe) => sink.reject(RejectReason::UnsafePickle, frame),
         }
@@ -140,11 +140,10 @@ impl Run<'_> {
                 continue;
             };
             let mut pairs = left.map_or(pairs, |left| self.machine.items_from(left));
-            loop {
+            while let Some(pair) = pairs.next() {
                 if !sink.has_room(name.len()) {
-                    return Some(Place { items: items.place(), begun: Some((item, pairs.place())), expansion });
+                    return Some(Place { items: items.place(), begun: Some((item, pairs.place_of_last())), expansion });
                 }
-                let Some(pair) = pairs.next() else { break };
                 if expansion.take(name).is_none() {
                     reject(RejectReason::FrameExpands, sink);
                     return None;

@@ -53,6 +53,6 @@ pub(super) enum Stop {
     Bad,
     /// It would run something.
     Unsafe,
-    /// It needs this many bytes of memory.
-    Memory(usize),
+    /// It needs more memory; how much is not here, so that a result fits into a register.
+    Memory,
 }

@@ -254,3 +254,42 @@ fn a_mark_that_cannot_be_read_is_moved_aside() {
     let time = JudgingTime::open(&Host { disk: Arc::new(disk), ..host(&clock) }, dir.path()).unwrap();
     assert!(time.moved_aside().is_some() && time.doubt().is_none());
 }
+
+/// Two relays drain queues of points from `oldest` on, each second many batches of a minute of points, while three agents
+/// send what they measure now. Returns whether the clock was accused meanwhile.
+fn drain_queues(time: &JudgingTime, clock: &ManualClock, oldest: i64, seconds: i64) -> bool {
+    let mut is_accused = false;
+    for second in 0..seconds {
+        pass(clock, 1);
+        for relay in [100, 101] {
+            (0..50).for_each(|_| time.witness(relay, oldest + 60 * second, true));
+        }
+        if second % 10 == 0 {
+            (0..3).for_each(|agent| time.witness(agent, clock.now() - 3, true));
+        }
+        is_accused |= time.doubt().is_some_and(|doubt| doubt.verdict == Some(Candidate::Before));
+    }
+    is_accused
+}
+
+#[test]
+fn the_queue_of_a_relay_does_not_put_a_clock_in_doubt() {
+    let clock = clock(TODAY);
+    let time = JudgingTime::of(clock.clone());
+    for oldest in [TODAY - 6 * 3600, TODAY - DAY, TODAY - 30 * DAY] {
+        assert!(!drain_queues(&time, &clock, oldest, 360));
+        assert_eq!((time.now(), time.jumps()), (Now::at(clock.now()), 0));
+    }
+}
+
+#[test]
+fn the_queue_of_a_relay_does_not_accuse_the_clock_after_a_stop_of_hours() {
+    for stop in [3 * 3600, 12 * 3600, 3 * DAY] {
+        // The queue begins when the program stopped: its points agree with the time before, which goes on from there.
+        let (data, clock) = (used(), clock(TODAY + stop));
+        let time = open(&clock, data.path());
+        assert!(time.doubt().is_some_and(|doubt| doubt.at_start));
+        assert!(!drain_queues(&time, &clock, TODAY, 900), "{stop}");
+        assert_eq!((time.now(), time.doubt()), (Now::at(clock.now()), None), "{stop}");
+    }
+}

@@ -22,7 +22,7 @@ use metric::Timestamp;
 
 use super::{
     append_queue::{AppendQueue, Taken, place_before},
-    batch::{Batch, TIMELESS},
+    batch::{Batch, Example, TIMELESS},
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
@@ -199,10 +199,16 @@ impl Acceptor {
         }
         let (time, protocol) = (self.now(), batch.protocol);
         if let Some(tally) = &mut batch.tally {
-            batch.examples.iter().for_each(|(reason, sample)| tally.keep(*reason, sample));
+            batch.examples.iter().for_each(|example| tally.keep(example.reason, &example.sample));
         }
         let examples = batch.examples.drain(..);
-        self.rejects.keep(examples.map(|(reason, sample)| RejectExample { time, protocol, reason, sample }));
+        self.rejects.keep(examples.map(|Example { reason, sample, limit }| RejectExample {
+            time,
+            protocol,
+            reason,
+            limit,
+            sample,
+        }));
     }
 
     /// Counts what became of the points of a batch.

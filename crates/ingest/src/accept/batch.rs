@@ -36,6 +36,14 @@ pub(super) struct Sent {
     pub(super) time: u32,
 }
 
+/// An input that was rejected.
+pub(super) struct Example {
+    pub(super) reason: RejectReason,
+    pub(super) sample: Vec<u8>,
+    /// The limit that was met, if it was one.
+    pub(super) limit: Option<Arc<str>>,
+}
+
 /// Collects decoded points until [`crate::Acceptor::accept`] takes them. A connection keeps one for all its life, so that
 /// its memory is allocated once.
 pub struct Batch {
@@ -50,7 +58,7 @@ pub struct Batch {
     pub(super) text: Vec<u8>,
     pub(super) sent: Vec<Sent>,
     pub(super) rejected: [u32; RejectReason::ALL.len()],
-    pub(super) examples: Vec<(RejectReason, Vec<u8>)>,
+    pub(super) examples: Vec<Example>,
     /// For a sender that gets an answer.
     pub(super) tally: Option<Box<Tally>>,
     // Filled and emptied by accept; here so that its memory is allocated once.
@@ -104,9 +112,15 @@ impl Batch {
     }
 
     pub(super) fn reject_sample(&mut self, reason: RejectReason, sample: &[u8]) {
+        self.reject_for_limit(reason, sample, None);
+    }
+
+    /// As `reject_sample`, with the limit that was met.
+    pub(super) fn reject_for_limit(&mut self, reason: RejectReason, sample: &[u8], limit: Option<Arc<str>>) {
         self.rejected[reason as usize] += 1;
         if self.examples.len() < EXAMPLES {
-            self.examples.push((reason, sample[..sample.len().min(SAMPLE_BYTES)].to_vec()));
+            let sample = sample[..sample.len().min(SAMPLE_BYTES)].to_vec();
+            self.examples.push(Example { reason, sample, limit });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Limits on new metrics: in all, by the minute, by prefix, and by the memory of names. Known names pass without a look.
 
-use std::str::FromStr;
+use std::{str::FromStr, sync::Arc};
 
 use carbon::RejectReason;
 use metadata::{NamesMut, Registry};
@@ -59,6 +59,48 @@ impl Default for NameLimits {
     }
 }
 
+impl NameLimits {
+    /// As an operator finds them in the settings.
+    fn named(&self) -> Vec<Named> {
+        let NameLimits { metrics, creations_per_minute, names_bytes, prefixes } = self;
+        let mut texts = vec![
+            format!("limits.metrics = {metrics}"),
+            format!("limits.creations_per_minute = {creations_per_minute}"),
+            format!("ingest.names_limit = {names_bytes} bytes"),
+        ];
+        texts.extend(prefixes.iter().map(|limit| {
+            let PrefixLimit { prefix, metrics, creations_per_minute } = limit;
+            format!("limits.prefixes = {prefix}={metrics}/{creations_per_minute}")
+        }));
+        let named = |text: String| Named { limit: text.into(), logged: Timestamp::MIN, suppressed: 0 };
+        texts.into_iter().map(named).collect()
+    }
+}
+
+/// Why there is no room for a new metric.
+#[derive(Debug, Clone)]
+pub(super) struct NoRoom {
+    pub(super) reason: RejectReason,
+    /// The limit that was met and its value, as in the settings.
+    pub(super) limit: Arc<str>,
+}
+
+/// A limit for reports.
+#[derive(Debug)]
+struct Named {
+    /// Its setting and its value.
+    limit: Arc<str>,
+    /// The minute of the last log line, and inputs rejected since.
+    logged: Timestamp,
+    suppressed: u64,
+}
+
+/// Places in [`Admission::named`]; the prefixes follow.
+const METRICS: usize = 0;
+const CREATIONS: usize = 1;
+const NAMES: usize = 2;
+const PREFIXES: usize = 3;
+
 /// The use of one limit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
@@ -77,16 +119,14 @@ pub(super) struct Admission {
     prefixes: Vec<Used>,
     /// Bytes left for names, as of the beginning of a batch.
     bytes_left: u64,
-    /// The minute of the last log line, and inputs rejected since.
-    logged: Timestamp,
-    suppressed: u64,
+    named: Vec<Named>,
 }
 
 impl Admission {
     pub(super) fn new(limits: NameLimits, registry: &Registry) -> Admission {
         let prefixes = vec![Used::default(); limits.prefixes.len()];
-        let mut admission =
-            Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, logged: Timestamp::MIN, suppressed: 0 };
+        let named = limits.named();
+        let mut admission = Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, named };
         admission.count_prefixes(registry);
         admission
     }
@@ -118,25 +158,36 @@ impl Admission {
     }
 
     /// Counts one more metric, unless a limit forbids it.
-    pub(super) fn admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), RejectReason> {
+    pub(super) fn admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), NoRoom> {
+        self.try_admit(names, name).map_err(|(reason, place)| {
+            self.named[place].suppressed += 1;
+            NoRoom { reason, limit: self.named[place].limit.clone() }
+        })
+    }
+
+    /// The error has the place of the limit in `named`.
+    fn try_admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), (RejectReason, usize)> {
         // The name in the arena, the same in the index.
         let bytes = 2 * name.len() as u64 + BYTES_BESIDES;
         if names.count() as u64 >= self.limits.metrics || names.end().0 >= u32::MAX - 1 {
-            return Err(RejectReason::TooManyMetrics);
+            return Err((RejectReason::TooManyMetrics, METRICS));
         }
         if bytes > self.bytes_left {
-            return Err(RejectReason::NamesFull);
+            return Err((RejectReason::NamesFull, NAMES));
         }
         if self.created >= self.limits.creations_per_minute {
-            return Err(RejectReason::TooManyNewMetrics);
+            return Err((RejectReason::TooManyNewMetrics, CREATIONS));
         }
         let of_prefix = |(limit, _): &(&PrefixLimit, &mut Used)| name.starts_with(&limit.prefix);
-        for (limit, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
+        for (place, (limit, used)) in self.limits.prefixes.iter().zip(&self.prefixes).enumerate() {
+            if !name.starts_with(&limit.prefix) {
+                continue;
+            }
             if used.metrics >= limit.metrics {
-                return Err(RejectReason::TooManyMetrics);
+                return Err((RejectReason::TooManyMetrics, PREFIXES + place));
             }
             if used.created >= limit.creations_per_minute {
-                return Err(RejectReason::TooManyNewMetrics);
+                return Err((RejectReason::TooManyNewMetrics, PREFIXES + place));
             }
         }
         for (_, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
@@ -148,20 +199,17 @@ impl Admission {
         Ok(())
     }
 
-    /// Logs rejected names, once a minute.
-    pub(super) fn report(&mut self, rejected: &[(RejectReason, usize)], example: &str) {
-        self.suppressed += rejected.len() as u64;
-        if self.logged == self.minute {
-            return;
+    /// Logs that names were rejected, once a minute for each limit.
+    pub(super) fn report(&mut self, example: &str) {
+        for named in self.named.iter_mut().filter(|named| 0 < named.suppressed && named.logged != self.minute) {
+            named.logged = self.minute;
+            let inputs = std::mem::take(&mut named.suppressed);
+            tracing::warn!(
+                limit = &*named.limit,
+                inputs,
+                example,
+                "points of unknown metrics are rejected by a limit on metrics; known metrics are accepted; delete metrics or raise the limit"
+            );
         }
-        self.logged = self.minute;
-        let inputs = std::mem::take(&mut self.suppressed);
-        tracing::warn!(
-            reason = rejected[0].0.name(),
-            inputs,
-            example,
-            "points of unknown metrics are rejected by a limit on metrics (limits, ingest.names_limit); \
-             known metrics are accepted; delete metrics or raise the limit"
-        );
     }
 }

@@ -10,13 +10,12 @@ use std::{
     },
 };
 
-use carbon::RejectReason;
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use store::MetricRecord;
 
-use super::name_limits::{Admission, NameLimits};
+use super::name_limits::{Admission, NameLimits, NoRoom};
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
 
 /// A name that no metric has, and how its points are to be kept.
@@ -63,7 +62,7 @@ impl NewMetrics {
         new: &[(usize, NewMetric<'_>)],
         now: Timestamp,
         mut id_of: impl FnMut(usize, MetricId),
-    ) -> Vec<(RejectReason, usize)> {
+    ) -> Vec<(NoRoom, usize)> {
         if new.is_empty() {
             return Vec::new();
         }
@@ -76,9 +75,9 @@ impl NewMetrics {
         for (place, NewMetric { name, hash, policy }) in new {
             let known = names.find(*hash, name.as_bytes());
             if known.is_none()
-                && let Err(reason) = admission.admit(&names, name)
+                && let Err(no_room) = admission.admit(&names, name)
             {
-                rejected.push((reason, *place));
+                rejected.push((no_room, *place));
                 continue;
             }
             let metric = known.unwrap_or_else(|| {
@@ -98,9 +97,9 @@ impl NewMetrics {
         self.registration.add(created);
         drop(names);
         drop(memtable);
-        if let Some(&(_, first)) = rejected.first() {
-            let example = new.iter().find(|(place, _)| *place == first).map_or("", |(_, metric)| &metric.name);
-            admission.report(&rejected, example);
+        if let Some(&(_, last)) = rejected.last() {
+            let example = new.iter().find(|(place, _)| *place == last).map_or("", |(_, metric)| &metric.name);
+            admission.report(example);
         }
         rejected
     }

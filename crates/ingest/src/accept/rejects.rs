@@ -1,6 +1,6 @@
 //! The last rejected inputs, kept for an operator to look at.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, sync::Arc};
 
 use carbon::RejectReason;
 use metric::Timestamp;
@@ -23,6 +23,8 @@ pub struct RejectExample {
     pub protocol: Protocol,
     /// Why it was rejected.
     pub reason: RejectReason,
+    /// The limit that was met and its value, where a limit was the reason.
+    pub limit: Option<Arc<str>>,
     /// The beginning of what was sent.
     pub sample: Vec<u8>,
 }

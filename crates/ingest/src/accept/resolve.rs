@@ -9,6 +9,7 @@ use metric::{MetricId, canonical_name};
 
 use super::{
     batch::Batch,
+    name_limits::NoRoom,
     new_metrics::{NewMetric, NewMetrics},
 };
 use crate::{active_rules::ActiveRules, long_work::do_work, wal::ResolvedPoint};
@@ -116,14 +117,18 @@ impl Resolver {
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
         }
+        let mut limited = Vec::new();
         for piece in new.chunks(PIECE) {
-            let refused = self.new_metrics.create(piece, time.reached(), |i, metric| resolved[i].metric = metric);
-            rejected.extend(refused);
+            limited.extend(self.new_metrics.create(piece, time.reached(), |i, metric| resolved[i].metric = metric));
         }
         drop(new);
         for (reason, i) in rejected {
             let sample = batch.name(&batch.sent[i]).to_vec();
             batch.reject_sample(reason, &sample);
+        }
+        for (NoRoom { reason, limit }, i) in limited {
+            let sample = batch.name(&batch.sent[i]).to_vec();
+            batch.reject_for_limit(reason, &sample, Some(limit));
         }
     }
 }

@@ -7,7 +7,7 @@ use host::Disk;
 use crate::{
     carbon_files::CarbonFiles,
     cli::CheckOptions,
-    config, exposure,
+    config, exposure, limits,
     output::{print, with_causes},
     tokens,
 };
@@ -18,6 +18,7 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
     config::warnings().iter().for_each(|warning| print(&format!("warning: {warning}\n")));
     let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), &**disk)? {
         Ok(settings) => {
+            problems.extend(limits::check(&settings).err());
             problems.extend(exposure::check(&settings).err());
             problems.extend(tokens::open(&settings, disk).err().as_ref().map(with_causes));
             settings.rules.conf_dir

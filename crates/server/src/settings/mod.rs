@@ -11,7 +11,7 @@ mod table;
 
 pub use cluster_kinds::Hosts;
 pub use idle_after::IdleAfter;
-pub use kinds::{Address, Fsync, Kind, LogFormat, Reserve};
+pub use kinds::{Address, Bytes, Fsync, Kind, LogFormat, Reserve};
 pub use load::{Overrides, Problem, Sources, ignored_variables, load};
 pub use show::{documented_toml, markdown};
 #[cfg(test)]

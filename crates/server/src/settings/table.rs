@@ -160,7 +160,7 @@ settings! {
         /// Memory for what all connections and bodies of points together have sent and that is not accepted yet: bytes, what
         /// a pickle needs while it is read, and decoded points. When it is spent, connections wait for it; the largest one that
         /// has paused in the middle of a message is closed. Pickles that need more than 1 MiB share one half of it; a pickle
-        /// that needs more than that half, about six times its length, is rejected as `frame_needs_memory`.
+        /// that needs more than that half, about six times its length, is rejected as `frame_needs_memory`. At least 1 MiB.
         memory: Bytes = "256MiB";
         /// Longest body of points sent by HTTP POST, before and after gzip is undone.
         max_body: Bytes = "64MiB";
@@ -193,9 +193,10 @@ settings! {
         /// Interval between two fsyncs of the journal: a power failure can lose the points since the last one. "always"
         /// fsyncs before points count as accepted.
         sync: Fsync = "1s";
-        /// Size limit of the journal. When it is full, receivers stop reading until the store catches up.
+        /// Size limit of the journal, at least 1 MiB. When it is full, receivers stop reading until the store catches up.
         journal_limit: Bytes = "4GiB";
-        /// Memory for points that are not in the store yet. When it is full, points are written early and receivers wait.
+        /// Memory for points that are not in the store yet, at least 1 MiB. When it is full, points are written early and
+        /// receivers wait.
         memory_limit: Bytes = "1GiB";
         /// Memory for metrics without their points: names, their index, and about 80 bytes more. When it is full, points of
         /// unknown metrics are rejected.
