@@ -31,3 +31,10 @@ fn a_flipped_bit_costs_what_it_hit_and_is_reported() {
     );
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
+
+/// Flip 50, in the only block of a file of rows: coarse slots of a metric behind the last one of the file were lost, too.
+#[test]
+fn a_damaged_block_costs_nothing_of_a_metric_behind_the_last_of_its_file() {
+    let cost = Flip { seed: 50, is_killed: true }.run();
+    assert!(matches!(cost, Ok((_, Cost::Lost(_, 1)))), "{cost:?}");
+}

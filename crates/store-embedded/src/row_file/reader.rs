@@ -302,8 +302,11 @@ impl RowFile {
         let rows = block.as_ref().map_err(|error| self.report_block(index, number, error));
         let rows = rows.ok().and_then(|block| RowsOfBlock::new(block).ok());
         let Some(rows) = rows else {
+            // What is behind the last key of the file is in none of its rows.
+            let last = index.last_key(number, self.summary.last).max(entry.first);
+            let in_block = keys.partition_point(|key| *key <= last);
             if !self.is_expired.load(Relaxed) {
-                (0..keys.len()).for_each(|i| each(place + i, Lookup::Damaged));
+                (0..in_block).for_each(|i| each(place + i, Lookup::Damaged));
             }
             return Ok(());
         };
