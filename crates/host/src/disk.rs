@@ -5,6 +5,7 @@ use std::{
     fmt::Debug,
     fs::{self, File, TryLockError},
     io::{self, Read, Seek, Write},
+    num::NonZeroU64,
     os::unix::fs::{FileExt, PermissionsExt},
     path::{Path, PathBuf},
 };
@@ -41,6 +42,8 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
     fn write_shared(&self, bytes: &[u8]) -> io::Result<()>;
     /// Fills `bytes` from an offset; the cursor stays.
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Asks the system to forget what it has of these bytes in memory, so that the next read comes from the disk. A hint.
+    fn forget_cached(&self, _offset: u64, _len: u64) {}
     /// Puts the contents on the disk, and what of the metadata is needed to read them.
     fn sync_data(&self) -> io::Result<()>;
     /// Puts contents and metadata on the disk.
@@ -139,6 +142,12 @@ impl DiskFile for File {
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, bytes, offset)
+    }
+
+    fn forget_cached(&self, offset: u64, len: u64) {
+        // No length is all that follows. A system that does not know the call reads from its memory.
+        let len = NonZeroU64::new(len).filter(|len| len.get() <= i64::MAX as u64);
+        let _ = rustix::fs::fadvise(self, offset, len, rustix::fs::Advice::DontNeed);
     }
 
     fn sync_data(&self) -> io::Result<()> {

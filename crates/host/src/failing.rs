@@ -33,6 +33,9 @@ pub enum Call {
     Remove,
 }
 
+/// Changes bytes that were read.
+type Change = dyn Fn(&Path, &mut [u8]) + Send + Sync;
+
 type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
 
 /// Another disk, except that each call first asks whether it fails.
@@ -41,6 +44,7 @@ pub struct FailingDisk {
     disk: Arc<dyn Disk>,
     fault: Arc<Fault>,
     bad_sector: Option<(&'static str, Range<u64>)>,
+    change: Option<Arc<Change>>,
 }
 
 impl FailingDisk {
@@ -49,7 +53,12 @@ impl FailingDisk {
         disk: Arc<dyn Disk>,
         fault: impl Fn(Call, &Path) -> Option<io::Error> + Send + Sync + 'static,
     ) -> FailingDisk {
-        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None }
+        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None, change: None }
+    }
+
+    /// `change` is shown the bytes of every read, and may change them: the disk is right, and the way from it is not.
+    pub fn with_changed_reads(self, change: impl Fn(&Path, &mut [u8]) + Send + Sync + 'static) -> FailingDisk {
+        FailingDisk { change: Some(Arc::new(change)), ..self }
     }
 
     /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
@@ -59,6 +68,12 @@ impl FailingDisk {
 
     fn check(&self, call: Call, path: &Path) -> io::Result<()> {
         (self.fault)(call, path).map_or(Ok(()), Err)
+    }
+
+    fn change(&self, path: &Path, bytes: &mut [u8]) {
+        if let Some(change) = &self.change {
+            change(path, bytes);
+        }
     }
 }
 
@@ -154,7 +169,9 @@ impl Read for FailingFile {
         self.disk.check(Call::Read, &self.path)?;
         let offset = self.file.stream_position()?;
         self.check_sector(offset, bytes.len())?;
-        self.file.read(bytes)
+        let read = self.file.read(bytes)?;
+        self.disk.change(&self.path, &mut bytes[..read]);
+        Ok(read)
     }
 }
 
@@ -184,7 +201,13 @@ impl DiskFile for FailingFile {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.check(Call::Read, &self.path)?;
         self.check_sector(offset, bytes.len())?;
-        self.file.read_exact_at(bytes, offset)
+        self.file.read_exact_at(bytes, offset)?;
+        self.disk.change(&self.path, bytes);
+        Ok(())
+    }
+
+    fn forget_cached(&self, offset: u64, len: u64) {
+        self.file.forget_cached(offset, len);
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -30,7 +30,7 @@ pub use failing::{Call, FailingDisk};
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
 pub use private::make_new_files_private;
 pub use random::{Random, SeededRandom, SystemRandom};
-pub use retried::retried;
+pub use retried::{read_checked, read_file_checked, retried};
 pub use simulated::{Fault, FaultPlan, SimulatedDisk};
 pub use trash::{Trash, TrashEntry};
 pub use utc::utc;

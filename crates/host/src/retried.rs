@@ -1,8 +1,10 @@
 //! Calls of the disk that are worth another attempt.
 
-use std::io;
+use std::{io, path::Path};
 
-/// Attempts before an error counts.
+use crate::{Disk, DiskFile, Open};
+
+/// Attempts before an error, or bytes with a wrong checksum, count.
 const ATTEMPTS: u32 = 3;
 
 /// Makes a call again where it fails, as with EINTR, or with EMFILE for a moment. That there is no such file, or that a file
@@ -18,6 +20,85 @@ pub fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
                 attempt += 1;
             }
             result => return result,
+        }
+    }
+}
+
+/// Reads a part of a file that `check` can tell from wrong bytes. Wrong ones are read again, from the disk: a bit that
+/// flipped on the way must not cost what the disk has right.
+pub fn read_checked<T, E>(
+    file: &dyn DiskFile,
+    bytes: &mut [u8],
+    offset: u64,
+    check: impl Fn(&[u8]) -> Result<T, E>,
+) -> io::Result<Result<T, E>> {
+    let mut attempt = 1;
+    loop {
+        retried(|| file.read_exact_at(bytes, offset))?;
+        match check(bytes) {
+            Err(_) if attempt < ATTEMPTS => {
+                file.forget_cached(offset, bytes.len() as u64);
+                attempt += 1;
+            }
+            checked => return Ok(checked),
+        }
+    }
+}
+
+/// As [`read_checked`], of a whole file.
+pub fn read_file_checked(disk: &dyn Disk, path: &Path, is_right: impl Fn(&[u8]) -> bool) -> io::Result<Vec<u8>> {
+    let mut bytes = retried(|| disk.read(path))?;
+    for _ in 1..ATTEMPTS {
+        if is_right(&bytes) {
+            break;
+        }
+        let again = disk.open(path, Open::Read).and_then(|mut file| {
+            let mut again = Vec::new();
+            file.forget_cached(0, u64::MAX);
+            file.read_to_end(&mut again).map(|_| again)
+        });
+        bytes = again.unwrap_or(bytes);
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    };
+
+    use super::*;
+    use crate::{FailingDisk, SystemDisk};
+
+    /// A disk whose first `flips` reads come with a flipped bit.
+    fn flipping(flips: usize) -> FailingDisk {
+        let reads = AtomicUsize::new(0);
+        FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_reads(move |_, bytes| {
+            if !bytes.is_empty() && reads.fetch_add(1, Relaxed) < flips {
+                bytes[0] ^= 1;
+            }
+        })
+    }
+
+    #[test]
+    fn wrong_bytes_are_read_again_until_they_are_right_or_stay_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"right").unwrap();
+        for (flips, is_right) in [(0, true), (1, true), (2, true), (3, false)] {
+            let disk = flipping(flips);
+            let mut bytes = [0; 5];
+            let check = |bytes: &[u8]| if bytes == b"right" { Ok(()) } else { Err(()) };
+            let file = disk.open(&path, Open::Read).unwrap();
+            let checked = read_checked(&*file, &mut bytes, 0, check).unwrap();
+            assert_eq!((checked.is_ok(), &bytes == b"right"), (is_right, is_right), "{flips} flips");
+        }
+        // Of a whole file, a read has the bytes and another one the end.
+        for (flips, is_right) in [(1, true), (100, false)] {
+            let bytes = read_file_checked(&flipping(flips), &path, |bytes| bytes == b"right").unwrap();
+            assert_eq!(bytes == b"right", is_right, "{flips} flips");
         }
     }
 }

@@ -146,7 +146,7 @@ fn counted(ingest: &Ingest) -> Value {
 fn damage_status(damage: &DamageLog, registry: &Registry) -> Value {
     let (findings, bytes) = damage.totals();
     let last: Vec<Value> = damage.examples().iter().rev().map(|finding| finding_status(finding, registry)).collect();
-    json!({"findings": findings, "bytes": bytes, "last": last})
+    json!({"findings": findings - damage.mended(), "mended": damage.mended(), "bytes": bytes, "last": last})
 }
 
 fn finding_status(finding: &Damage, registry: &Registry) -> Value {

@@ -94,6 +94,19 @@ async fn measure(load: &Load) {
             );
         }
     }
+    if let Some(reads) = std::env::var("READS").ok().and_then(|reads| reads.parse::<u32>().ok()) {
+        // What a busy store answers with: the window is not settled.
+        let (start, mut wall) = (cpu_seconds(), 0.0);
+        for _ in 0..reads {
+            wall += query(&driver, load, finest, first + load.flushes * load.slots).await;
+        }
+        let cpu = (cpu_seconds() - start) * 1e3 / f64::from(reads);
+        println!(
+            "{} files; 1000 x 1440: {:.2} ms, {cpu:.2} ms of CPU",
+            driver.status().most_files,
+            wall / f64::from(reads)
+        );
+    }
     let points = f64::from(load.metrics) * f64::from(load.flushes * load.slots);
     let flushes = f64::from(load.flushes);
     let status = driver.status();

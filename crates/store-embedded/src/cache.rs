@@ -10,7 +10,7 @@ use host::{Clock, DamagedFolder, Disk, DiskFile, Host, Open, Trash, utc};
 use quick_cache::{Weighter, sync::Cache};
 use store::{Damage, DamageLog};
 
-use crate::row_file::Index;
+use crate::row_file::{Index, MarkedBlock};
 
 /// Files that are kept open.
 const OPEN_FILES: usize = 256;
@@ -21,7 +21,7 @@ const OVERHEAD: u64 = 96;
 /// A block or an index, checked.
 #[derive(Debug, Clone)]
 pub(crate) enum Cached {
-    Block(Arc<Vec<u8>>),
+    Block(Arc<MarkedBlock>),
     Index(Arc<Index>),
 }
 
@@ -35,7 +35,7 @@ impl Weighter<Place, Cached> for Bytes {
     fn weight(&self, _: &Place, cached: &Cached) -> u64 {
         OVERHEAD
             + match cached {
-                Cached::Block(block) => block.len() as u64,
+                Cached::Block(block) => block.memory() as u64,
                 Cached::Index(index) => index.memory() as u64,
             }
     }

@@ -6,9 +6,10 @@ use std::{
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use host::Backoff;
 use parking_lot::{Condvar, Mutex};
 use store::StoreError;
 
@@ -17,7 +18,10 @@ use crate::{folder::io_error, merges::Merges, tables::Tables};
 /// Interval between two looks for files to merge.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Merges files in the background. Dropping it waits for the thread, so that the folder can be opened again at once.
+/// Waits between attempts to open files that could not be opened.
+const OPEN_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
+
+/// Merges files in the background, and opens those again that could not be opened. Dropping it waits for the thread, so that the folder can be opened again at once.
 pub(crate) struct Compaction {
     stop: Arc<Stop>,
     thread: Option<thread::JoinHandle<()>>,
@@ -66,6 +70,7 @@ impl Drop for Compaction {
 
 /// Merges files until the driver is dropped.
 fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
+    let mut unopened = Unopened { backoff: OPEN_AGAIN, again_at: tables.points.shared.clock.instant() };
     loop {
         {
             let mut lock = stop.lock.lock();
@@ -76,6 +81,30 @@ fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
         if stop.is_stopped() {
             return;
         }
+        unopened.try_again(tables);
         tables.with_merging(&|| stop.is_stopped(), |with| merges.run(with));
+    }
+}
+
+/// Files that could not be opened, for instance because descriptors were short for a moment.
+struct Unopened {
+    backoff: Backoff,
+    again_at: Instant,
+}
+
+impl Unopened {
+    fn try_again(&mut self, tables: &Tables) {
+        let now = tables.points.shared.clock.instant();
+        if now < self.again_at {
+            return;
+        }
+        match tables.points.open_again() {
+            Ok(false) => self.backoff.reset(),
+            Ok(true) => self.again_at = now + self.backoff.next_wait(),
+            Err(error) => {
+                tracing::error!(%error, "cannot open files of rows again; their rows are missing from answers; retrying");
+                self.again_at = now + self.backoff.next_wait();
+            }
+        }
     }
 }

@@ -150,7 +150,7 @@ impl PointStore for EmbeddedDriver {
             if self.tables.points.unsynced_bytes() > self.tables.options.unsynced_bytes {
                 // Before anything is added: while the disk is full, memory does not grow.
                 let (tables, one) = (self.tables.clone(), one.clone());
-                joined(tokio::task::spawn_blocking(move || (tables.points.flush(), one).0)).await??;
+                joined(tokio::task::spawn_blocking(move || (tables.flush_points(), one).0)).await??;
             }
             let tasks: Vec<_> = chunks(runs, |run| run.metric)
                 .into_iter()
@@ -214,7 +214,7 @@ impl PointStore for EmbeddedDriver {
         Box::pin(async move {
             // Writers continue meanwhile: their rows are in the next memtable.
             let tables = self.tables.clone();
-            joined(tokio::task::spawn_blocking(move || tables.points.flush())).await?
+            joined(tokio::task::spawn_blocking(move || tables.flush_points())).await?
         })
     }
 

@@ -87,7 +87,7 @@ impl Merges {
         let _running = self.running.lock();
         for window in with.points.windows() {
             let files = window.files().len();
-            if files > 1 && !window.is_incomplete.load(Relaxed) {
+            if files > 1 && !window.is_incomplete() {
                 self.merge(with, &window, 0..files, true)?;
             }
         }
@@ -173,7 +173,7 @@ fn all_due(points: &Points) -> Vec<Due> {
 
 /// The files of a window that are to be merged now.
 fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
-    if window.is_incomplete.load(Relaxed) || !window.may_merge(clock.instant()) {
+    if window.is_incomplete() || !window.may_merge(clock.instant()) {
         return None;
     }
     let bytes = window.file_bytes();

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{Disk, Open};
+use host::{Disk, Open, retried};
 
 use crate::{
     commits::MANIFEST,
@@ -53,7 +53,8 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
         for of_window in list(disk, &of_table)? {
             for entry in list(disk, &of_window)? {
                 if let Some(version) = first_bytes(disk, &entry).and_then(|bytes| row_file::newer(&bytes)) {
-                    return Ok(of(&entry, format!("version {version}"), format!("version {}", row_file::VERSION)));
+                    let reads = format!("versions 1 to {}", row_file::VERSION);
+                    return Ok(of(&entry, format!("version {version}"), reads));
                 }
             }
         }
@@ -80,8 +81,8 @@ fn first_bytes(disk: &dyn Disk, path: &Path) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = vec![0; record_log::HEADER.max(row_file::HEADER)];
-    let file = disk.open(path, Open::Read).ok()?;
+    let file = retried(|| disk.open(path, Open::Read)).ok()?;
     bytes.truncate(file.len().ok()?.try_into().unwrap_or(usize::MAX));
-    file.read_exact_at(&mut bytes, 0).ok()?;
+    retried(|| file.read_exact_at(&mut bytes, 0)).ok()?;
     Some(bytes)
 }

@@ -9,11 +9,11 @@
 use std::{
     collections::BTreeMap,
     io,
-    path::Path,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    path::{Path, PathBuf},
+    sync::Arc,
 };
 
-use host::{DirEntry, retried};
+use host::{DirEntry, read_file_checked, retried};
 use metric::Stage;
 use store::{Damage, StoreError};
 
@@ -22,7 +22,7 @@ use crate::{
     commits::{Commits, MANIFEST},
     lost::Lost,
     manifest::{Manifest, ManifestError, ManifestFile, table_of},
-    row_file::{Flushes, Header, OpenError, RowFile},
+    row_file::{self, Flushes, Header, OpenError, RowFile},
     window::Window,
     window_key::{WindowKey, folder, window_slots},
 };
@@ -42,7 +42,7 @@ impl Found {
 
 /// Finds the windows of the store in `dir`.
 pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Found, StoreError> {
-    let opening = Opening { shared, dir, store };
+    let opening = Opening { shared, dir, store, is_again: false };
     let manifest = opening.manifest()?;
     let known = manifest.clone().unwrap_or_default();
     let mut found = Found { windows: BTreeMap::new(), commits: Commits::of(dir, store, &known) };
@@ -59,7 +59,9 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
             let key = (table, number);
             if !found.commits.expired.contains(&key) {
                 let known = files_of.remove(&key).unwrap_or_default();
-                opening.window(key, &entry.path, manifest.is_some().then_some(&known), &mut found)?;
+                let window = Window::new(dir, key);
+                opening.fill(&window, manifest.is_some().then_some(&known), &mut found.commits)?;
+                found.windows.insert(key, Arc::new(window));
             }
         }
     }
@@ -82,11 +84,63 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
     Ok(found)
 }
 
+/// Whether a file of a window can be opened that is not in use. Reads all of those, without any lock.
+pub(crate) fn may_open(shared: &Arc<Shared>, window: &Window) -> bool {
+    let Ok(entries) = retried(|| shared.disk.read_dir(&window.dir)) else { return false };
+    let files = window.files();
+    let is_used = |flushes: Flushes| files.iter().any(|file| file.header().flushes == flushes);
+    let mut waiting = entries
+        .iter()
+        .filter(|entry| entry.name.to_str().and_then(Flushes::of_file_name).is_some_and(|flushes| !is_used(flushes)));
+    // One that is gone is found missing.
+    let is_none = waiting.clone().next().is_none();
+    is_none || waiting.any(|entry| row_file::may_open(&*shared.disk, &entry.path))
+}
+
+/// Finds the files of a window again, after some could not be opened; `known` are those that the manifest has. No
+/// flush and no merge writes to the window meanwhile.
+pub(crate) fn find_again(
+    shared: &Arc<Shared>,
+    dir: &Path,
+    store: u128,
+    window: &Window,
+    known: Vec<ManifestFile>,
+    commits: &mut Commits,
+) -> Result<(), StoreError> {
+    let opening = Opening { shared, dir, store, is_again: true };
+    opening.list(&window.dir)?;
+    let before = std::mem::take(&mut commits.unreadable);
+    let (of_window, others) = before.into_iter().partition::<Vec<_>, _>(|file| file.window == window.key);
+    commits.unreadable = others;
+    let waiting = match opening.fill(window, Some(&known), commits) {
+        Ok(waiting) => waiting,
+        Err(error) => {
+            commits.unreadable.extend(of_window);
+            return Err(error);
+        }
+    };
+    let (folder, waiting) =
+        (shared.shown(&window.dir), waiting.iter().map(|path| shared.shown(path)).collect::<Vec<_>>());
+    shared.damage.mend(|damage| {
+        damage.how.ends_with(UNTIL_READ)
+            && Path::new(&damage.file).starts_with(&folder)
+            && !waiting.contains(&damage.file)
+    });
+    tracing::info!(folder, still_waiting = waiting.len(), "tried files of rows again that could not be opened");
+    Ok(())
+}
+
 struct Opening<'a> {
     shared: &'a Arc<Shared>,
     dir: &'a Path,
     store: u128,
+    /// Whether a start found the files before: what it reported is not reported again.
+    is_again: bool,
 }
+
+/// The consequence of a file or folder that cannot be read, for operators.
+const UNTIL_READ: &str =
+    "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
 
 fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let what = format!("{doing} {}", path.display());
@@ -116,7 +170,8 @@ impl Opening<'_> {
     /// The manifest; `None` where there is none or it cannot be read.
     fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
         let path = self.dir.join(MANIFEST);
-        let (how, bytes) = match retried(|| self.shared.disk.read(&path)) {
+        let is_right = |bytes: &[u8]| Manifest::parse(bytes).is_ok();
+        let (how, bytes) = match read_file_checked(&*self.shared.disk, &path, is_right) {
             Ok(bytes) => match Manifest::parse(&bytes) {
                 Ok(manifest) if manifest.store == self.store => return Ok(Some(manifest)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
@@ -174,24 +229,23 @@ impl Opening<'_> {
         }
     }
 
-    /// Finds the files of a window; `known` are those that the manifest has, if there is one.
-    fn window(
+    /// Finds the files of a window; `known` are those that the manifest has, if there is one. Returns the files that
+    /// the disk does not return now, or the folder.
+    fn fill(
         &self,
-        key: WindowKey,
-        path: &Path,
+        window: &Window,
         known: Option<&Vec<ManifestFile>>,
-        found: &mut Found,
-    ) -> Result<(), StoreError> {
-        let window = Window::new(self.dir, key);
-        let mut files = Vec::new();
-        let entries = match (self.list(path), known) {
+        commits: &mut Commits,
+    ) -> Result<Vec<PathBuf>, StoreError> {
+        let (mut files, mut waiting) = (Vec::new(), Vec::new());
+        let entries = match (self.list(&window.dir), known) {
             (Ok(entries), _) => entries,
             (Err(error), None) => return Err(error),
             (Err(error), Some(known)) => {
-                self.report_unlisted(&window, known, error.to_string());
-                window.is_incomplete.store(true, Relaxed);
-                found.commits.unreadable.extend(known);
-                return self.add(window, files, found);
+                self.report_unlisted(window, known, &error);
+                commits.unreadable.extend(known);
+                self.add(window, files, true);
+                return Ok(vec![window.dir.clone()]);
             }
         };
         for entry in entries {
@@ -201,12 +255,16 @@ impl Opening<'_> {
                     tracing::warn!(%error, file = %entry.path.display(), "cannot remove an unfinished file; it takes up space until the next start");
                 }
             } else if let Some(flushes) = Flushes::of_file_name(name) {
-                found.commits.note_flush(flushes.last);
+                commits.note_flush(flushes.last);
                 let file = known.and_then(|known| known.iter().find(|file| file.flushes == flushes));
-                files.extend(self.open(&window, flushes, &entry, file, &mut found.commits)?);
+                match self.open(window, flushes, &entry, file, commits)? {
+                    Some(Ok(file)) => files.push(file),
+                    Some(Err(Waits)) => waiting.push(entry.path),
+                    None => {}
+                }
             }
         }
-        let next_flush = found.commits.next_flush_of_manifest();
+        let next_flush = commits.next_flush_of_manifest();
         let (kept, left): (Vec<_>, Vec<_>) = {
             let all: Vec<Flushes> = files.iter().map(|file| file.header().flushes).collect();
             let is_left = |flushes: Flushes| all.iter().any(|other| *other != flushes && other.contains(flushes));
@@ -218,20 +276,23 @@ impl Opening<'_> {
                 tracing::warn!(%error, file = %file.path().display(), "cannot move a merged file to the trash; it takes up space until the next start");
             }
         }
-        let Some(known) = known else { return self.add(window, kept, found) };
+        let Some(known) = known else {
+            self.add(window, kept, !waiting.is_empty());
+            return Ok(waiting);
+        };
         for file in &kept {
             let flushes = file.header().flushes;
             let is_known = known.iter().any(|known| flushes.contains(known.flushes));
             let is_new = next_flush <= flushes.last;
             if is_new || !known.iter().any(|known| known.flushes == flushes) {
-                found.commits.set_behind();
+                commits.set_behind();
             }
             if !is_known && !is_new {
                 self.report_stray(file);
             }
         }
         let is_there = |file: &&ManifestFile| kept.iter().any(|kept| kept.header().flushes.contains(file.flushes));
-        let unreadable = found.commits.unreadable.clone();
+        let unreadable = commits.unreadable.clone();
         for file in known.iter().filter(|file| !is_there(file)) {
             let is_waiting = unreadable.iter().any(|unreadable| unreadable == file);
             let path = self.dir.join(file.path());
@@ -241,22 +302,21 @@ impl Opening<'_> {
                     self.report_missing(file);
                 }
             }
-            found.commits.set_behind();
+            commits.set_behind();
         }
-        self.add(window, kept, found)
+        self.add(window, kept, !waiting.is_empty());
+        Ok(waiting)
     }
 
-    fn add(&self, window: Window, mut files: Vec<RowFile>, found: &mut Found) -> Result<(), StoreError> {
+    fn add(&self, window: &Window, mut files: Vec<RowFile>, is_incomplete: bool) {
         files.sort_by_key(|file| file.header().flushes);
         // Files of a process that was killed may not be in their folder for good yet.
         self.sync(&window.dir);
-        window.set_files(files);
+        window.set_files(files, is_incomplete);
         window.has_folder();
-        found.windows.insert(window.key, Arc::new(window));
-        Ok(())
     }
 
-    /// Opens a file, or puts it aside.
+    /// Opens a file, or puts it aside; [`Waits`] where the disk does not return it now.
     fn open(
         &self,
         window: &Window,
@@ -264,7 +324,7 @@ impl Opening<'_> {
         entry: &DirEntry,
         known: Option<&ManifestFile>,
         commits: &mut Commits,
-    ) -> Result<Option<RowFile>, StoreError> {
+    ) -> Result<Option<Result<RowFile, Waits>>, StoreError> {
         let (table, number) = window.key;
         let expected = Header { store: self.store, table, window: number, flushes };
         let report = |how: String, moved_to: Option<String>| {
@@ -292,13 +352,14 @@ impl Opening<'_> {
                     report("it is not the file that the manifest has".to_owned(), None);
                     commits.set_behind();
                 }
-                Ok(Some(file))
+                Ok(Some(Ok(file)))
             }
             Err(OpenError::Io(error)) => {
-                report(error.to_string(), None);
-                window.is_incomplete.store(true, Relaxed);
+                if !self.is_again {
+                    report(format!("{error}; {UNTIL_READ}"), None);
+                }
                 commits.unreadable.extend(known);
-                Ok(None)
+                Ok(Some(Err(Waits)))
             }
             Err(OpenError::Unreadable(how)) => {
                 let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
@@ -307,16 +368,16 @@ impl Opening<'_> {
             }
             Err(error @ OpenError::Version(_)) => Err(StoreError::Spec {
                 found: format!("{}: {error}", entry.path.display()),
-                expected: "files of version 1; start the later program".to_owned(),
+                expected: format!("files of versions 1 to {}; start the later program", row_file::VERSION),
             }),
         }
     }
 
-    fn report_unlisted(&self, window: &Window, known: &[ManifestFile], how: String) {
+    fn report_unlisted(&self, window: &Window, known: &[ManifestFile], error: &StoreError) {
         self.shared.report(Damage {
             what: "folder",
             file: self.shared.shown(&window.dir),
-            how,
+            how: format!("{error}; {UNTIL_READ}"),
             bytes: known.iter().map(|file| file.bytes).sum(),
             span: Some(span(window.key)),
             ..Damage::default()
@@ -364,6 +425,9 @@ impl Opening<'_> {
         });
     }
 }
+
+/// The disk does not return a file now.
+struct Waits;
 
 /// The points that a window may have, Unix seconds.
 fn span((table, number): WindowKey) -> (i64, i64) {

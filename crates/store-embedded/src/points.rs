@@ -21,7 +21,7 @@ use crate::{
     folder::io_error,
     lost::Lost,
     manifest::ManifestFile,
-    opening::{Found, find},
+    opening::{self, Found},
     row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
@@ -61,7 +61,7 @@ struct Wanted {
 impl Points {
     /// Finds what is in the folder, and writes the manifest if it has to say something else.
     pub(crate) fn open(dir: &Path, shared: Arc<Shared>, store: u128) -> Result<Points, StoreError> {
-        let Found { windows, commits } = find(&shared, dir, store)?;
+        let Found { windows, commits } = opening::find(&shared, dir, store)?;
         let points = Points {
             dir: dir.to_owned(),
             store,
@@ -156,7 +156,7 @@ impl Points {
             let Some(window) = self.window(of_window[0].window) else { continue };
             let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
             let is_aggregated = window.is_aggregated();
-            if window.is_incomplete.load(Relaxed) {
+            if window.is_incomplete() {
                 of_window.iter().for_each(|wanted| answers[wanted.fetch].is_damaged = true);
             }
             for lost in window.lost().iter() {
@@ -331,6 +331,26 @@ impl Points {
             self.commit(&mut commits)?;
         }
         Ok(())
+    }
+
+    /// Opens the files that could not be opened before. Returns whether some still cannot. Flushes wait while the files of
+    /// a window are opened again.
+    pub(crate) fn open_again(&self) -> Result<bool, StoreError> {
+        for window in self.windows().into_iter().filter(|window| window.is_incomplete()) {
+            // Before the locks: a disk that hangs must not stop flushes.
+            if !opening::may_open(&self.shared, &window) {
+                continue;
+            }
+            let _flushing = self.flushing.lock();
+            let mut commits = self.commits.lock();
+            if !window.is_expired() {
+                let known = commits.manifest(&self.windows()).files;
+                let known = known.into_iter().filter(|file| file.window == window.key).collect();
+                opening::find_again(&self.shared, &self.dir, self.store, &window, known, &mut commits)?;
+                self.commit(&mut commits)?;
+            }
+        }
+        Ok(self.windows().iter().any(|window| window.is_incomplete()))
     }
 
     /// How much of the journal is stored.

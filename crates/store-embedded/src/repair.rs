@@ -27,7 +27,7 @@ use crate::{
     lost::Lost,
     manifest::{Manifest, ManifestFile, table_of},
     merge::{MergeError, Merging},
-    row_file::{Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
+    row_file::{self, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
     window_key::WindowKey,
 };
@@ -118,7 +118,7 @@ impl RowRepair<'_> {
             Err(error @ OpenError::Version(_)) => {
                 return Err(StoreError::Spec {
                     found: format!("{}: {error}", path.display()),
-                    expected: "files of version 1; repair with the later program".to_owned(),
+                    expected: format!("files of versions 1 to {}; repair with the later program", row_file::VERSION),
                 });
             }
         };

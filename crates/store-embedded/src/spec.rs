@@ -14,9 +14,10 @@ use std::{
     fmt::{Display, Write as _},
     io,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
-use host::{Host, retried};
+use host::{Host, read_file_checked};
 use metric::MetricId;
 use parking_lot::Mutex;
 use store::{Identity, Incarnation, StoreError};
@@ -115,7 +116,7 @@ pub(crate) struct Spec {
     path: PathBuf,
     identity: Mutex<Identity>,
     /// An earlier program wrote the file.
-    is_earlier: bool,
+    is_earlier: AtomicBool,
 }
 
 impl Spec {
@@ -127,7 +128,8 @@ impl Spec {
     pub(crate) fn open(host: &Host, dir: &Path, reporter: &Reporter) -> Result<Spec, StoreError> {
         let path = dir.join("spec");
         let mut unread = None;
-        let found = match retried(|| host.disk.read(&path)) {
+        let is_right = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| parse(text).is_some());
+        let found = match read_file_checked(&*host.disk, &path, is_right) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -139,7 +141,7 @@ impl Spec {
             host: host.clone(),
             path: path.clone(),
             identity: Mutex::new(identity),
-            is_earlier: codec < codec::VERSION,
+            is_earlier: AtomicBool::new(codec < codec::VERSION),
         };
         let text = found.as_deref().map(String::from_utf8_lossy);
         let reading = || io_error(format!("reading {}", dir.display()));
@@ -191,9 +193,9 @@ impl Spec {
     }
 
     /// Says that the folder has rows as this program writes them, durably, so that no earlier one takes them for damage.
-    /// Called before any row is written.
+    /// Called before any row is written; a store whose disk is full is read without it.
     pub(crate) fn raise(&self) -> Result<(), StoreError> {
-        if self.is_earlier { self.write(&self.identity.lock()) } else { Ok(()) }
+        if self.is_earlier.load(Relaxed) { self.write(&self.identity.lock()) } else { Ok(()) }
     }
 
     /// Takes the openings that the log of names knows, where a spec that was damaged lost them.
@@ -221,7 +223,9 @@ impl Spec {
 
     fn write(&self, identity: &Identity) -> Result<(), StoreError> {
         let written = host::replace_file(&*self.host.disk, &self.path, text_of(identity).as_bytes());
-        written.map_err(io_error(format!("writing {}", self.path.display())))
+        written.map_err(io_error(format!("writing {}", self.path.display())))?;
+        self.is_earlier.store(false, Relaxed);
+        Ok(())
     }
 }
 

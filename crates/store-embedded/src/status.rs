@@ -1,15 +1,17 @@
 //! What a store says about itself, for operators and for backups.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::atomic::Ordering::Relaxed,
     time::Duration,
 };
 
-use host::Disk;
+use host::{Disk, read_file_checked};
 use store::JournalMark;
 
 use crate::{
+    commits::MANIFEST,
     manifest::{Manifest, ManifestError, ManifestFile},
     merges::{Merges, debt_of},
     points::Points,
@@ -40,7 +42,7 @@ impl StoredFile {
 /// # Errors
 /// Why the manifest cannot be read, in words.
 pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, String> {
-    let bytes = disk.read(&store.join("manifest")).map_err(|error| error.to_string())?;
+    let bytes = read_bytes(disk, store).map_err(|error| error.to_string())?;
     match Manifest::parse(&bytes) {
         Ok(manifest) => Ok(manifest.files.iter().map(StoredFile::of).collect()),
         Err(ManifestError::Damaged(how)) => Err(how),
@@ -50,7 +52,11 @@ pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, S
 
 /// How much of the journal the manifest of a store says is stored, without opening it. `None` where it does not say.
 pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
-    Manifest::parse(&disk.read(&store.join("manifest")).ok()?).ok()?.journal
+    Manifest::parse(&read_bytes(disk, store).ok()?).ok()?.journal
+}
+
+fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
+    read_file_checked(disk, &store.join(MANIFEST), |bytes| Manifest::parse(bytes).is_ok())
 }
 
 /// The state of the files of a store.

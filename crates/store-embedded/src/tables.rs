@@ -62,7 +62,10 @@ impl Tables {
             let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
             reporter.missing("names record", &dir.join("names"), how);
         }
-        spec.raise()?;
+        if let Err(error) = spec.raise() {
+            // Reads need no room. Every sync tries again.
+            tracing::error!(%error, "cannot note the row codec of this version in the store; stored points are served, and new ones stay in the journal until it can be written");
+        }
         Ok(Tables { options, spec, names, events, points, _lock: lock })
     }
 
@@ -86,6 +89,12 @@ impl Tables {
     /// Writes everything to files.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         self.names.sync()?;
+        self.flush_points()
+    }
+
+    /// Writes points to files.
+    pub(crate) fn flush_points(&self) -> Result<(), StoreError> {
+        self.spec.raise()?;
         self.points.flush()
     }
 
@@ -117,6 +126,8 @@ impl Tables {
 
     /// Calls `merge` with what merges of points work with.
     pub(crate) fn with_merging<T>(&self, is_stopped: &dyn Fn() -> bool, merge: impl FnOnce(&MergeWith<'_>) -> T) -> T {
+        let is_raised = self.spec.raise().is_ok();
+        let is_stopped = &|| !is_raised || is_stopped();
         merge(&MergeWith {
             points: &self.points,
             reserve_bytes: self.options.reserve_bytes,

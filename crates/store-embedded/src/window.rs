@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{
+            AtomicBool,
+            Ordering::{Acquire, Relaxed, Release},
+        },
     },
     time::Instant,
 };
@@ -47,8 +50,8 @@ pub(crate) struct Window {
     pub(crate) dir: PathBuf,
     /// Set when the window expires, with every file of it.
     pub(crate) is_expired: Arc<AtomicBool>,
-    /// Set when the start could not read a file: a merge of its neighbours would take its place.
-    pub(crate) is_incomplete: AtomicBool,
+    /// Set while a file cannot be opened that the start found: a merge of its neighbours would take its place.
+    is_incomplete: AtomicBool,
     /// Whether the folder is on the disk for good.
     has_folder: AtomicBool,
     state: RwLock<State>,
@@ -64,6 +67,11 @@ impl Window {
             has_folder: AtomicBool::new(false),
             state: RwLock::default(),
         }
+    }
+
+    /// Whether a file of it cannot be opened. It may be opened later.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete.load(Acquire)
     }
 
     /// The folder is on the disk for good.
@@ -160,9 +168,11 @@ impl Window {
         self.state.read().files.clone()
     }
 
-    /// Sets the files that a start found.
-    pub(crate) fn set_files(&self, files: Vec<RowFile>) {
+    /// Sets the files that were found.
+    pub(crate) fn set_files(&self, files: Vec<RowFile>, is_incomplete: bool) {
         self.state.write().files = Arc::new(files.into_iter().map(Arc::new).collect());
+        // Behind the files: a reader that sees a complete window sees all of them.
+        self.is_incomplete.store(is_incomplete, Release);
     }
 
     /// Rows that were lost.

@@ -44,6 +44,8 @@ pub struct DamageLog {
 struct Found {
     count: u64,
     bytes: u64,
+    /// Findings that are over.
+    mended: u64,
     examples: VecDeque<Damage>,
     lost: LostPoints,
 }
@@ -109,7 +111,26 @@ impl DamageLog {
         true
     }
 
-    /// Findings and their bytes since the start.
+    /// Ends the findings that are over, because a file can be read again. Their points are not lost.
+    pub fn mend(&self, is_over: impl Fn(&Damage) -> bool) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = found.examples.len();
+        found.examples.retain(|damage| !is_over(damage));
+        found.mended += (before - found.examples.len()) as u64;
+        // Unless findings are forgotten, whose points may still be lost.
+        if found.count == found.mended + found.examples.len() as u64 {
+            let mut lost = LostPoints::default();
+            found.examples.iter().for_each(|damage| lost.add(damage));
+            found.lost = lost;
+        }
+    }
+
+    /// Findings since the start that are over.
+    pub fn mended(&self) -> u64 {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).mended
+    }
+
+    /// Findings and their bytes since the start, with those that are over.
     pub fn totals(&self) -> (u64, u64) {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         (found.count, found.bytes)
@@ -156,6 +177,23 @@ mod tests {
         );
         log.report(of(1000, None, None));
         assert_eq!(log.lost_points().until(MetricId(2)), Some(5000), "nothing is known");
+    }
+
+    #[test]
+    fn a_file_that_can_be_read_again_has_lost_nothing() {
+        let log = DamageLog::new();
+        let of = |file: &str, metric| {
+            let metrics = Some((MetricId(metric), MetricId(metric)));
+            Damage { file: file.to_owned(), metrics, span: Some((0, 10)), ..Damage::default() }
+        };
+        log.report(of("a", 1));
+        log.report(of("b", 2));
+        log.mend(|damage| damage.file == "a");
+        assert_eq!((log.totals().0, log.mended(), log.examples()), (2, 1, vec![of("b", 2)]));
+        let lost = log.lost_points();
+        assert_eq!((lost.until(MetricId(1)), lost.until(MetricId(2))), (None, Some(10)));
+        assert!(log.report(of("a", 1)), "it is a new finding then");
+        assert_eq!(log.totals().0, 3);
     }
 
     #[test]

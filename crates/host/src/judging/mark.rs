@@ -10,7 +10,7 @@
 
 use std::{io, path::Path};
 
-use crate::{Disk, disk::replace_file, retried};
+use crate::{Disk, disk::replace_file, read_file_checked};
 
 /// The first line up to the version.
 const MAGIC: &str = "plumbago clock ";
@@ -40,13 +40,14 @@ pub(super) enum Found {
 impl Mark {
     /// Reads the file.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Found> {
-        let bytes = match retried(|| disk.read(path)) {
+        let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(parse);
+        let bytes = match read_file_checked(disk, path, |bytes| read(bytes).is_some()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             // As damaged: the node works without it.
             Err(_) => return Ok(Found::Damaged),
             Ok(bytes) => bytes,
         };
-        Ok(std::str::from_utf8(&bytes).ok().and_then(parse).unwrap_or(Found::Damaged))
+        Ok(read(&bytes).unwrap_or(Found::Damaged))
     }
 
     /// Replaces the file, and returns when it is on the disk.

@@ -235,7 +235,7 @@ mod tests {
         path::Path,
         sync::{
             Arc,
-            atomic::{AtomicBool, Ordering::Relaxed},
+            atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
         },
     };
 
@@ -277,7 +277,7 @@ mod tests {
     fn replayed(folder: &Folder) -> (Vec<u32>, u64) {
         let (mut times, mut damaged) = (Vec::new(), 0);
         for one in folder.plan().unwrap() {
-            let bytes = folder.read(&one.segment).unwrap();
+            let bytes = folder.read_patiently(&one.segment).unwrap();
             let mut read = one.records(&bytes);
             for (_, record) in read.by_ref() {
                 let Record::Points { points, .. } = record else { continue };
@@ -286,6 +286,31 @@ mod tests {
             damaged += read.replayed.damaged_bytes;
         }
         (times, damaged)
+    }
+
+    #[test]
+    fn a_bit_that_flips_on_the_way_from_the_disk_costs_no_record() {
+        let dir = tempfile::tempdir().unwrap();
+        journal_with_a_repetition(dir.path());
+        for times in [1, 2] {
+            for flipped in 0.. {
+                let reads = Arc::new(AtomicU64::new(0));
+                let counted = reads.clone();
+                let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_reads(move |_, bytes| {
+                    let read = counted.fetch_add(u64::from(!bytes.is_empty()), Relaxed);
+                    if !bytes.is_empty() && (flipped..flipped + times).contains(&read) {
+                        let bit = (flipped * 7919) as usize % (8 * bytes.len());
+                        bytes[bit / 8] ^= 1 << (bit % 8);
+                    }
+                });
+                let folder = Folder::new(Arc::new(disk), dir.path());
+                let (found, damaged) = replayed(&folder);
+                assert_eq!((found, damaged), ((0..10).collect(), 0), "read {flipped}");
+                if reads.load(Relaxed) <= flipped {
+                    break;
+                }
+            }
+        }
     }
 
     #[test]

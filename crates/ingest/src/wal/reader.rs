@@ -72,6 +72,18 @@ pub fn replay(bytes: &[u8], mut each: impl FnMut(Record<'_>)) -> Replayed {
     records.replayed
 }
 
+/// Whether a segment's bytes are records to their end. Cheaper than to decode them.
+pub(super) fn is_all_records(bytes: &[u8]) -> bool {
+    let Some(mut rest) = bytes.strip_prefix(MAGIC).and_then(|rest| rest.get(1..)) else { return false };
+    while !rest.is_empty() {
+        match Framed::at(rest) {
+            Some(framed) if framed.is_right() => rest = &rest[framed.len()..],
+            _ => return false,
+        }
+    }
+    true
+}
+
 /// The records of a segment's bytes; see [`replay`].
 pub fn records(bytes: &[u8]) -> Records<'_> {
     let at = if bytes.starts_with(MAGIC) { MAGIC_BYTES.min(bytes.len()) } else { 0 };

@@ -246,9 +246,14 @@ impl<'a> Framed<'a> {
         8 + self.checked.len()
     }
 
+    /// Whether its checksum is right.
+    pub(super) fn is_right(&self) -> bool {
+        crc32fast::hash(self.checked) == self.crc
+    }
+
     /// The record, if its checksum is right.
     pub(super) fn record(&self) -> Option<Record<'a>> {
-        if crc32fast::hash(self.checked) != self.crc {
+        if !self.is_right() {
             return None;
         }
         let (kind, payload) = self.checked.split_first()?;

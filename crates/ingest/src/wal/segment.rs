@@ -6,11 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use host::{Disk, DiskFile, Open};
+use host::{Disk, DiskFile, Open, read_checked};
 
 use super::{
     header::SegmentHeader,
-    reader::records,
+    reader::{Start, records, start},
     record::{Record, segment_start},
 };
 
@@ -93,11 +93,13 @@ impl Folder {
         written.and(removed)
     }
 
-    /// Reads the first bytes of a segment.
+    /// Reads the first bytes of a segment, and again while they do not begin as one.
     pub(super) fn read_first(&self, segment: &Segment, bytes: usize) -> io::Result<Vec<u8>> {
         let mut first = vec![0; bytes.min(segment.bytes as usize)];
         let file = uninterrupted(|| self.disk.open(&segment.path, Open::Read))?;
-        uninterrupted(|| file.read_exact_at(&mut first, 0))?;
+        let is_known = |bytes: &[u8]| if start(bytes) == Start::Damaged { Err(()) } else { Ok(()) };
+        // What is wrong still is damage, and the caller sees it.
+        let _ = uninterrupted(|| read_checked(&*file, &mut first, 0, is_known))?;
         Ok(first)
     }
 

@@ -10,10 +10,16 @@ use std::{
 
 use host::{DiskFile, Open, retried};
 
-use super::segment::{Folder, Segment, uninterrupted};
+use super::{
+    reader::{is_all_records, records},
+    segment::{Folder, Segment, uninterrupted},
+};
 
 /// Bytes that are given up together where a segment cannot be read.
 const BLOCK: usize = 4096;
+
+/// Reads of bytes that are not records, after the first.
+const READS_OF_DOUBTFUL: usize = 2;
 
 /// Attempts to read the blocks that cannot be read.
 const ROUNDS: usize = 5;
@@ -63,7 +69,32 @@ impl Folder {
     pub(crate) fn read_parts(&self, segment: &Segment) -> io::Result<SegmentBytes> {
         match retried(|| self.read(segment)) {
             Err(error) if is_damage(&error) => self.read_in_blocks(segment),
-            read => read.map(|bytes| SegmentBytes { bytes, unread: Vec::new() }),
+            read => {
+                let mut bytes = read?;
+                self.read_doubtful_again(segment, &mut bytes);
+                Ok(SegmentBytes { bytes, unread: Vec::new() })
+            }
+        }
+    }
+
+    /// Reads the bytes that are not records again, from the disk: a bit that flipped on the way must not cost records that
+    /// the disk has right.
+    fn read_doubtful_again(&self, segment: &Segment, bytes: &mut [u8]) {
+        for _ in 0..READS_OF_DOUBTFUL {
+            if is_all_records(bytes) {
+                return;
+            }
+            let mut found = records(bytes);
+            found.by_ref().for_each(drop);
+            let doubtful = found.damage;
+            let Ok(file) = retried(|| self.disk.open(&segment.path, Open::Read)) else { return };
+            for place in doubtful {
+                let mut again = vec![0; place.len()];
+                file.forget_cached(place.start as u64, place.len() as u64);
+                if retried(|| file.read_exact_at(&mut again, place.start as u64)).is_ok() {
+                    bytes[place].copy_from_slice(&again);
+                }
+            }
         }
     }
 

@@ -10,7 +10,7 @@ use host::{Disk, Open};
 
 use super::{
     draft::file_name,
-    frame::{HEADER, Header, HeaderRead, Seal, VERSION},
+    frame::{self, HEADER, Header, HeaderRead, Seal, VERSION},
     walk::{Part, walk},
 };
 use crate::row_file::DamagedPart;
@@ -64,9 +64,7 @@ fn number_of(path: &Path) -> Option<u64> {
 }
 
 fn read_header(disk: &dyn Disk, path: &Path) -> io::Result<HeaderRead> {
-    let mut header = [0; HEADER];
-    disk.open(path, Open::Read)?.read_exact_at(&mut header, 0)?;
-    Ok(Header::read(&header))
+    frame::read_header(&*disk.open(path, Open::Read)?)
 }
 
 /// Files of a log that others name and that are not there, with the bytes that they had.

@@ -12,7 +12,7 @@ use store::StoreError;
 
 use super::{
     draft::file_name,
-    frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION},
+    frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION, read_header},
     walk::{Part, walk},
 };
 use crate::{damage::Reporter, folder::io_error};
@@ -101,11 +101,10 @@ impl LogFolder {
 
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {
         let path = self.path(number);
-        let mut bytes = [0; HEADER];
         let file = retried(|| self.host.disk.open(&path, Open::Read));
         let file = file.map_err(io_error(format!("opening {}", path.display())))?;
-        let header = match retried(|| file.read_exact_at(&mut bytes, 0)) {
-            Ok(()) => Header::read(&bytes),
+        let header = match read_header(&*file) {
+            Ok(header) => header,
             // The file is shorter.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => HeaderRead::Damaged,
             Err(_) => HeaderRead::Unread,

@@ -10,6 +10,10 @@
 //! `crc` is over kind, length and payload. Both begin with the store's id, the file's number and the record's offset, so
 //! that no bytes of another place, and no text that a client sent, can pass for a record.
 
+use std::io;
+
+use host::{DiskFile, read_checked};
+
 /// Bytes of a file's header.
 pub(crate) const HEADER: usize = 68;
 /// Bytes before a record's payload.
@@ -89,6 +93,16 @@ impl Header {
             previous_len: number(56),
         })
     }
+}
+
+/// Reads the header of a file, and again where it is damaged.
+pub(super) fn read_header(file: &dyn DiskFile) -> io::Result<HeaderRead> {
+    let mut bytes = [0; HEADER];
+    let read = read_checked(file, &mut bytes, 0, |bytes| match Header::read(bytes) {
+        HeaderRead::Damaged => Err(HeaderRead::Damaged),
+        header => Ok(header),
+    })?;
+    Ok(read.unwrap_or_else(|damaged| damaged))
 }
 
 /// The store that a file with this header is of. `None` if it is not the header of a log.

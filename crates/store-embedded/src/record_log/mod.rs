@@ -25,7 +25,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{DiskFile, Open};
+use host::{DiskFile, Open, read_checked};
 use parking_lot::RwLock;
 use store::StoreError;
 
@@ -67,8 +67,9 @@ impl LogFiles {
     pub(crate) fn read(&self, place: Place) -> io::Result<Option<(u8, Vec<u8>)>> {
         let Some(LogFile { file, seal, .. }) = self.0.read().get(&place.file).cloned() else { return Ok(None) };
         let mut bytes = vec![0; FRAME + place.len as usize];
-        file.read_exact_at(&mut bytes, place.offset)?;
-        Ok(seal.open(place.offset, &bytes).map(|(kind, payload)| (kind, payload.to_vec())))
+        let open =
+            |bytes: &[u8]| seal.open(place.offset, bytes).map(|(kind, payload)| (kind, payload.to_vec())).ok_or(());
+        Ok(read_checked(&*file, &mut bytes, place.offset, open)?.ok())
     }
 
     /// Calls `each` with every record, in order. Damage was reported when the log was opened.

@@ -8,6 +8,8 @@ use super::frame::{FRAME, HEADER, MARK, Seal};
 const CHUNK: usize = 256 << 10;
 /// Damaged bytes that are handed out at once.
 const DAMAGE: usize = 1 << 20;
+/// Reads of bytes that are not a record, or that cannot be read, before they are given up.
+const ATTEMPTS: u32 = 3;
 /// Bytes that are read one by one where a larger read failed.
 const PAGE: usize = 4096;
 
@@ -75,7 +77,7 @@ impl<'a> View<'a> {
 pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl FnMut(Part<'_>)) {
     let mut view = View::new(file, len, HEADER as u64);
     let mut offset = HEADER as u64;
-    let mut again_at = 0;
+    let (mut failed_at, mut attempts) = (0, 0);
     while offset < view.len {
         if let Some((kind, payload)) = record(&mut view, seal, offset) {
             let end = offset + (FRAME + payload.len()) as u64;
@@ -83,10 +85,14 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
             offset = end;
             continue;
         }
-        if view.has_holes && again_at != offset {
-            // What failed a moment ago may succeed.
+        if failed_at != offset {
+            (failed_at, attempts) = (offset, 0);
+        }
+        attempts += 1;
+        if attempts < ATTEMPTS {
+            // What failed a moment ago may succeed, and what was wrong may have been so on the way from the disk only.
+            file.forget_cached(offset, view.len - offset);
             view = View::new(file, view.len, offset);
-            again_at = offset;
             continue;
         }
         let next = next_record(&mut View::new(file, view.len, offset), seal, offset + 1);

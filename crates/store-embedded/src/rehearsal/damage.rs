@@ -139,6 +139,44 @@ fn folders_that_cannot_be_synced_or_listed_do_not_refuse_the_start() {
     assert_eq!(node.fetch(table, 7, FIRST + SLOTS..FIRST + SLOTS + 1).values, [5.0]);
 }
 
+#[test]
+fn files_that_could_not_be_opened_at_a_start_are_opened_later() {
+    use host::{Call, Fault, FaultPlan};
+    let fails = |call, at, times| Some(FaultPlan { kinds: vec![call], at, times, fault: Fault::Error(24) });
+    // The manifest is opened first; the trash, the store and the table are listed before the window.
+    for (call, at, times) in [(Call::Open, 2, 6), (Call::Open, 2, 9), (Call::ReadDir, 3, 3)] {
+        let (mut node, table) = node();
+        let disk = node.disk.kill();
+        disk.set_plan(fails(call, at, times));
+        node.restart_on(disk);
+        node.disk.set_plan(None);
+        let found = node.damage.examples();
+        assert!(
+            !found.is_empty() && found.iter().all(|damage| damage.how.contains("until it can be read")),
+            "{found:?}"
+        );
+        node.write(&[run(table, 7, FIRST + SLOTS, vec![5.0])]);
+        node.points().flush().unwrap();
+        assert!(0 < missing(&node, table));
+        // As long as the disk does not return them, nothing changes.
+        node.disk.set_plan(fails(call, 0, 1000));
+        assert!(node.points().open_again().unwrap());
+        node.disk.set_plan(None);
+        assert_eq!(node.damage.examples(), found);
+        assert!(node.fetch(table, 7, FIRST..FIRST + SLOTS).is_damaged);
+
+        assert!(!node.points().open_again().unwrap());
+        assert_eq!(missing(&node, table), 0);
+        assert_eq!(node.damage.examples(), []);
+        assert_eq!(node.damage.mended(), found.len() as u64);
+        assert!(!node.fetch(table, 7, FIRST..FIRST + SLOTS).is_damaged);
+        node.merge_fully().unwrap();
+        node.restart_on(node.disk.kill());
+        assert_eq!((missing(&node, table), node.damage.examples()), (0, vec![]));
+        assert_eq!(node.fetch(table, 7, FIRST + SLOTS..FIRST + SLOTS + 1).values, [5.0]);
+    }
+}
+
 /// Ten slots of every metric, corrected by a second flush; a block of the corrections is damaged.
 fn corrected() -> (Node, Table) {
     let (mut node, table) = (Node::new(), table(60, 10_080, false));

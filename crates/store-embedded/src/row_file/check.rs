@@ -127,8 +127,8 @@ impl FileCheck {
     }
 
     fn block(&mut self, entry: Entry) {
-        let header = self.opened.header;
-        let checked = read_block(&*self.opened.file, header.seal(), entry.offset, entry.len);
+        let Opened { header, seal, ref file, .. } = self.opened;
+        let checked = read_block(&**file, seal, entry.offset, entry.len);
         match checked.and_then(|block| self.rows.count(&block, &mut self.report.metrics)) {
             Ok((of_block, points)) => {
                 self.report.rows += of_block;

@@ -6,8 +6,11 @@ use super::bytes::{Bad, Bytes};
 
 const MAGIC: [u8; 8] = *b"PLBGROWS";
 
-/// The version of the bytes of a file of rows.
-pub(crate) const VERSION: u32 = 1;
+/// The version of a file of rows that is written: the last row codec that its rows may have. Version 1 is read, and has rows of
+/// codec 1 alone; all other bytes are the same. A program that does not know the codec of a file refuses it, also where
+/// the spec that says so is damaged.
+pub(crate) const VERSION: u32 = 2;
+const _: () = assert!(codec::VERSION == VERSION, "a later row codec is a later version");
 
 /// Bytes of a header.
 pub(crate) const LEN: usize = 64;
@@ -48,11 +51,24 @@ pub(crate) struct Header {
     pub(crate) flushes: Flushes,
 }
 
+/// A header as a file has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sealed {
+    pub(super) header: Header,
+    /// The number that the checksums of all blocks of the file begin with: that of the header.
+    pub(super) seal: u32,
+}
+
 impl Header {
+    /// As this program writes it.
     pub(super) fn encode(&self) -> [u8; LEN] {
+        self.encode_as(VERSION)
+    }
+
+    fn encode_as(&self, version: u32) -> [u8; LEN] {
         let mut out = Vec::with_capacity(LEN);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&self.table.stage.resolution().to_le_bytes());
         out.extend_from_slice(&self.table.stage.points().to_le_bytes());
         out.extend_from_slice(&u32::from(self.table.aggregated).to_le_bytes());
@@ -64,7 +80,7 @@ impl Header {
         out.try_into().expect("the parts add up to the length of a header")
     }
 
-    pub(super) fn parse(bytes: &[u8; LEN]) -> Result<Header, HeaderError> {
+    pub(super) fn parse(bytes: &[u8; LEN]) -> Result<Sealed, HeaderError> {
         let mut parts = Bytes(bytes);
         let bad = |what| HeaderError::Bad(Bad(what));
         if parts.array()? != MAGIC {
@@ -72,7 +88,7 @@ impl Header {
         }
         let version = parts.u32()?;
         let crc_is_right = crc32fast::hash(&bytes[..LEN - 4]).to_le_bytes() == bytes[LEN - 4..];
-        if crc_is_right && version != VERSION {
+        if crc_is_right && !(1..=VERSION).contains(&version) {
             return Err(HeaderError::Version(version));
         }
         if !crc_is_right {
@@ -86,22 +102,31 @@ impl Header {
         if aggregated > 1 || flushes.first > flushes.last {
             return Err(bad("the header contradicts itself"));
         }
-        Ok(Header { store: parts.u128()?, table, window, flushes })
+        let header = Header { store: parts.u128()?, table, window, flushes };
+        Ok(Sealed { header, seal: parts.u32()? })
     }
 
-    /// The number that the checksums of all blocks begin with.
+    /// The seal of a file that this program writes.
     pub(super) fn seal(&self) -> u32 {
-        let bytes = self.encode();
-        u32::from_le_bytes(bytes[LEN - 4..].try_into().expect("four bytes"))
+        seal_of(&self.encode())
     }
+
+    /// The seals that a file of each version has with this header, the latest version first.
+    pub(super) fn seals(&self) -> impl Iterator<Item = u32> {
+        (1..=VERSION).rev().map(|version| seal_of(&self.encode_as(version)))
+    }
+}
+
+fn seal_of(bytes: &[u8; LEN]) -> u32 {
+    u32::from_le_bytes(bytes[LEN - 4..].try_into().expect("four bytes"))
 }
 
 /// The store that a file with this header is of. `None` if it is not the header of a file of rows.
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
-    Header::parse(bytes.first_chunk()?).ok().map(|header| header.store)
+    Header::parse(bytes.first_chunk()?).ok().map(|sealed| sealed.header.store)
 }
 
-/// The version of a header that a later program wrote. `None` for a header of this version, and for what is not one.
+/// The version of a header that a later program wrote. `None` for a header that is read, and for what is not one.
 pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
     match Header::parse(bytes.first_chunk()?) {
         Err(HeaderError::Version(version)) => Some(version),
@@ -109,7 +134,7 @@ pub(crate) fn newer(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// Why a header is not one of this version.
+/// Why a header is not one that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum HeaderError {
     Bad(Bad),
@@ -135,7 +160,8 @@ pub(super) mod tests {
     #[test]
     fn a_header_survives_and_any_flipped_bit_is_noticed() {
         let bytes = header().encode();
-        assert_eq!(Header::parse(&bytes), Ok(header()));
+        let sealed = Sealed { header: header(), seal: header().seal() };
+        assert_eq!(Header::parse(&bytes), Ok(sealed));
         for bit in 0..LEN * 8 {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -144,12 +170,19 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_later_version_is_named() {
-        let mut bytes = header().encode();
-        bytes[8] = 2;
-        let crc = crc32fast::hash(&bytes[..LEN - 4]);
-        bytes[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
+    fn earlier_versions_are_read_and_others_are_named() {
+        let seals: Vec<u32> = (1..=VERSION)
+            .map(|version| {
+                let sealed = Header::parse(&header().encode_as(version)).unwrap();
+                assert_eq!((sealed.header, newer(&header().encode_as(version))), (header(), None));
+                sealed.seal
+            })
+            .collect();
+        assert_eq!(seals.into_iter().rev().collect::<Vec<_>>(), header().seals().collect::<Vec<_>>());
+        for version in [0, VERSION + 1, 7] {
+            let bytes = header().encode_as(version);
+            assert_eq!((Header::parse(&bytes), newer(&bytes)), (Err(HeaderError::Version(version)), Some(version)));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use metric::{MetricId, Slot};
 
 use super::{
     bytes::{Bad, Bytes},
-    file_header::{self, Header, HeaderError},
+    file_header::{self, Header, HeaderError, Sealed},
 };
 use crate::row_key::RowKey;
 
@@ -51,6 +51,8 @@ impl Summary {
 pub(super) struct Footer {
     /// Again, in case that the first bytes of the file are damaged.
     pub(super) header: Header,
+    /// The seal of the file.
+    pub(super) seal: u32,
     pub(super) index_offset: u64,
     pub(super) index_len: u64,
     pub(super) index_crc: u32,
@@ -58,8 +60,9 @@ pub(super) struct Footer {
 }
 
 impl Footer {
+    /// As this program writes it.
     pub(super) fn encode(&self) -> [u8; LEN] {
-        let Footer { header, index_offset, index_len, index_crc, summary } = self;
+        let Footer { header, index_offset, index_len, index_crc, summary, .. } = self;
         let mut out = Vec::with_capacity(LEN);
         out.extend_from_slice(&header.encode());
         out.extend_from_slice(&index_offset.to_le_bytes());
@@ -85,14 +88,14 @@ impl Footer {
             return Err(bad("the checksum of the footer is wrong"));
         }
         let mut parts = Bytes(bytes);
-        let header = Header::parse(&parts.array()?)?;
+        let Sealed { header, seal } = Header::parse(&parts.array()?)?;
         let (index_offset, index_len) = (parts.u64()?, parts.u64()?);
         let (rows, first, last) = (parts.u64()?, parts.key()?, parts.key()?);
         let metrics = (MetricId(parts.u32()?), MetricId(parts.u32()?));
         let newest = parts.u32()?;
         let index_crc = parts.u32()?;
         let summary = Summary { rows, first, last, metrics, newest };
-        Ok(Footer { header, index_offset, index_len, index_crc, summary })
+        Ok(Footer { header, seal, index_offset, index_len, index_crc, summary })
     }
 }
 
@@ -104,7 +107,14 @@ mod tests {
     fn a_footer_survives_and_any_flipped_bit_is_noticed() {
         let key = |group| RowKey { group, metric: MetricId(3) };
         let summary = Summary { rows: 5, first: key(1), last: key(2), metrics: (MetricId(3), MetricId(4)), newest: 77 };
-        let footer = Footer { header: header(), index_offset: 99, index_len: 32, index_crc: 0xABCD, summary };
+        let footer = Footer {
+            header: header(),
+            seal: header().seal(),
+            index_offset: 99,
+            index_len: 32,
+            index_crc: 0xABCD,
+            summary,
+        };
         let bytes = footer.encode();
         assert_eq!(Footer::parse(&bytes), Ok(footer));
         for bit in 0..LEN * 8 {

@@ -6,11 +6,11 @@
 
 use std::{io, path::Path};
 
-use host::{Disk, DiskFile, Open};
+use host::{Disk, DiskFile, Open, read_checked, retried};
 use metric::Slot;
 
 use super::{
-    file_header::{self, Header, HeaderError},
+    file_header::{self, Header, HeaderError, Sealed},
     footer::{self, Footer, Summary},
     index::Index,
     row_block::{self, RowsOfBlock},
@@ -41,6 +41,7 @@ pub(super) struct Opened {
     pub(super) file: Box<dyn DiskFile>,
     pub(super) len: u64,
     pub(super) header: Header,
+    pub(super) seal: u32,
     pub(super) index_at: Option<IndexAt>,
     pub(super) summary: Summary,
     pub(super) problems: Vec<Problem>,
@@ -62,7 +63,7 @@ impl std::fmt::Display for OpenError {
         match self {
             OpenError::Io(error) => error.fmt(f),
             OpenError::Version(version) => {
-                write!(f, "a later program wrote it (version {version}, this one reads {})", file_header::VERSION)
+                write!(f, "a later program wrote it (version {version}, this one reads 1 to {})", file_header::VERSION)
             }
             OpenError::Unreadable(how) => how.fmt(f),
         }
@@ -75,36 +76,28 @@ fn read_part<const N: usize, T>(
     offset: Option<u64>,
     parse: impl Fn(&[u8; N]) -> Result<T, HeaderError>,
 ) -> Result<Result<T, String>, OpenError> {
+    let parse = |bytes: &[u8]| parse(bytes.try_into().expect("as many bytes were read"));
     let Some(offset) = offset else { return Ok(Err("the file is too short".to_owned())) };
     let mut bytes = [0; N];
-    if let Err(error) = read_twice(file, &mut bytes, offset) {
-        return Ok(Err(error.to_string()));
-    }
-    match parse(&bytes) {
+    let parsed = match read_checked(file, &mut bytes, offset, parse) {
+        Ok(parsed) => parsed,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match parsed {
         Ok(part) => Ok(Ok(part)),
         Err(HeaderError::Version(version)) => Err(OpenError::Version(version)),
         Err(HeaderError::Bad(bad)) => Ok(Err(bad.0.to_owned())),
     }
 }
 
-/// Opens a file for reading. An error that passes (an interrupted call, descriptors that are short for a moment) must not
-/// take its rows away until the next start, so there is a second attempt.
-fn open_twice(disk: &dyn Disk, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-    match disk.open(path, Open::Read) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => disk.open(path, Open::Read),
-        opened => opened,
-    }
-}
-
-/// Reads a part of a file. An error that passes must not make coarse slots stay as they are because finer ones cannot be read,
-/// so there is a second attempt.
-pub(super) fn read_twice(file: &dyn DiskFile, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-    file.read_exact_at(bytes, offset).or_else(|_| file.read_exact_at(bytes, offset))
+/// Whether the disk returns what tells of a file, also where that is damaged.
+pub(crate) fn may_open(disk: &dyn Disk, path: &Path) -> bool {
+    !matches!(open(disk, path, None), Err(OpenError::Io(_)))
 }
 
 /// Opens a file. `expected` is its header by its path, where that is known.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
-    open_file(open_twice(disk, path).map_err(OpenError::Io)?, expected)
+    open_file(retried(|| disk.open(path, Open::Read)).map_err(OpenError::Io)?, expected)
 }
 
 /// As [`open`], of a file that is open.
@@ -126,11 +119,12 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
             return open_by_walk(file, len, header, expected, problems);
         }
     };
-    if header.is_ok_and(|header| header != footer.header) {
+    if header.is_ok_and(|sealed| sealed != Sealed { header: footer.header, seal: footer.seal }) {
         problem("header of a file of rows", 0, file_header::LEN as u64, "it is of another file".to_owned());
     }
     let index_at = IndexAt { offset: footer.index_offset, len: footer.index_len, crc: footer.index_crc };
-    Ok(Opened { file, len, header: footer.header, index_at: Some(index_at), summary: footer.summary, problems })
+    let Footer { header, seal, summary, .. } = footer;
+    Ok(Opened { file, len, header, seal, index_at: Some(index_at), summary, problems })
 }
 
 fn fits(footer: &Footer, len: u64) -> bool {
@@ -141,7 +135,7 @@ fn fits(footer: &Footer, len: u64) -> bool {
 fn open_by_walk(
     file: Box<dyn DiskFile>,
     len: u64,
-    header: Result<Header, String>,
+    header: Result<Sealed, String>,
     expected: Option<Header>,
     problems: Vec<Problem>,
 ) -> Result<Opened, OpenError> {
@@ -149,16 +143,22 @@ fn open_by_walk(
         (Err(how), _) => format!("neither its header ({how}) nor its footer nor a block can be read"),
         (Ok(_), _) => "no block can be read".to_owned(),
     };
-    let Some(header) = header.ok().or(expected) else { return Err(OpenError::Unreadable(why)) };
-    let mut summary = Summary::NONE;
-    walk(&*file, header.seal(), file_header::LEN as u64, len, |block| summarise(block, &mut summary))
-        .map_err(OpenError::Io)?;
-    if summary.rows == 0 {
-        return Err(OpenError::Unreadable(why));
+    let candidates: Vec<Sealed> = match (header, expected) {
+        (Ok(sealed), _) => vec![sealed],
+        (Err(_), Some(header)) => header.seals().map(|seal| Sealed { header, seal }).collect(),
+        (Err(_), None) => Vec::new(),
+    };
+    for Sealed { header, seal } in candidates {
+        let mut summary = Summary::NONE;
+        let start = file_header::LEN as u64;
+        walk(&*file, seal, start, len, |block| summarise(block, &mut summary)).map_err(OpenError::Io)?;
+        if 0 < summary.rows {
+            // Damaged blocks may have had any key.
+            (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
+            return Ok(Opened { file, len, header, seal, index_at: None, summary, problems });
+        }
     }
-    // Damaged blocks may have had any key.
-    (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
-    Ok(Opened { file, len, header, index_at: None, summary, problems })
+    Err(OpenError::Unreadable(why))
 }
 
 /// Counts the rows of a block.
@@ -179,22 +179,21 @@ pub(crate) fn newest_slot(key: RowKey, row: &[u8]) -> Slot {
 impl Opened {
     /// The index, or what a walk of the blocks finds. With the reason where the index cannot be read.
     pub(super) fn index(&self) -> io::Result<(Index, Option<Problem>)> {
-        read_index(&*self.file, &self.header, self.len, self.index_at)
+        read_index(&*self.file, self.seal, self.len, self.index_at)
     }
 }
 
 /// As [`Opened::index`].
 pub(super) fn read_index(
     file: &dyn DiskFile,
-    header: &Header,
+    seal: u32,
     len: u64,
     index_at: Option<IndexAt>,
 ) -> io::Result<(Index, Option<Problem>)> {
-    let (seal, start) = (header.seal(), file_header::LEN as u64);
+    let start = file_header::LEN as u64;
     let Some(at) = index_at else { return Ok((walk(file, seal, start, len, |_| ())?, None)) };
     let mut bytes = vec![0; at.len as usize];
-    read_twice(file, &mut bytes, at.offset)?;
-    match Index::parse(seal, at.offset, &bytes) {
+    match read_checked(file, &mut bytes, at.offset, |bytes| Index::parse(seal, at.offset, bytes))? {
         Ok(index) => Ok((index, None)),
         Err(bad) => {
             let how = bad.0.to_owned();
@@ -228,7 +227,7 @@ pub(super) fn read_block(file: &dyn DiskFile, seal: u32, offset: u64, len: u32) 
         return Err(BlockError::Damaged("no block can be read"));
     }
     let mut block = vec![0; len as usize];
-    read_twice(file, &mut block, offset).map_err(BlockError::Io)?;
-    row_block::check(seal, offset, &block).map_err(|bad| BlockError::Damaged(bad.0))?;
+    let checked = read_checked(file, &mut block, offset, |block| row_block::check(seal, offset, block));
+    checked.map_err(BlockError::Io)?.map_err(|bad| BlockError::Damaged(bad.0))?;
     Ok(block)
 }

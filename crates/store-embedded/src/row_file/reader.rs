@@ -17,7 +17,7 @@ use super::{
     footer::Summary,
     index::{Entry, Index},
     open::{BlockError, IndexAt, OpenError, Opened, Problem, open, read_block, read_index},
-    row_block::RowsOfBlock,
+    row_block::MarkedBlock,
     writer::Written,
 };
 use crate::{
@@ -96,33 +96,22 @@ impl RowFile {
         is_expired: &Arc<AtomicBool>,
     ) -> Result<RowFile, OpenError> {
         let opened = open(&*shared.disk, path, Some(expected))?;
-        let Opened { len, header, index_at, summary, problems, .. } = opened;
-        let file = RowFile::new(shared, path.to_owned(), header, len, index_at, summary, is_expired);
+        let Opened { len, header, seal, index_at, summary, problems, .. } = opened;
+        let found = Written { path: path.to_owned(), header, seal, len, index_at, summary };
+        let file = RowFile::of_written(shared, found, is_expired);
         problems.iter().for_each(|problem| file.report_problem(problem));
         Ok(file)
     }
 
     /// A file that was written.
     pub(crate) fn of_written(shared: &Arc<Shared>, written: Written, is_expired: &Arc<AtomicBool>) -> RowFile {
-        let Written { path, header, len, index_at, summary } = written;
-        RowFile::new(shared, path, header, len, Some(index_at), summary, is_expired)
-    }
-
-    fn new(
-        shared: &Arc<Shared>,
-        path: PathBuf,
-        header: Header,
-        len: u64,
-        index_at: Option<IndexAt>,
-        summary: Summary,
-        is_expired: &Arc<AtomicBool>,
-    ) -> RowFile {
+        let Written { path, header, seal, len, index_at, summary } = written;
         RowFile {
             number: FILES.fetch_add(1, Relaxed),
             path,
             shared: shared.clone(),
             header,
-            seal: header.seal(),
+            seal,
             len,
             index_at,
             summary,
@@ -183,7 +172,7 @@ impl RowFile {
             Ok(file) => file,
             Err(error) => return Ok(Err(error)),
         };
-        let (index, problem) = match read_index(&*file, &self.header, self.len, self.index_at) {
+        let (index, problem) = match read_index(&*file, self.seal, self.len, self.index_at) {
             Ok(read) => read,
             Err(error) => return Ok(Err(error)),
         };
@@ -195,7 +184,7 @@ impl RowFile {
         Ok(Ok(index))
     }
 
-    fn block(&self, entry: &Entry, from: ReadFrom) -> Result<Result<Arc<Vec<u8>>, BlockError>, Missed> {
+    fn block(&self, entry: &Entry, from: ReadFrom) -> Result<Result<Arc<MarkedBlock>, BlockError>, Missed> {
         let place = (self.number, entry.offset);
         match self.shared.cached(place) {
             Some(Cached::Block(block)) => return Ok(Ok(block)),
@@ -206,7 +195,7 @@ impl RowFile {
             return Ok(Err(BlockError::Io(error)));
         }
         Ok(self.read_block(entry).map(|block| {
-            let block = Arc::new(block);
+            let block = Arc::new(MarkedBlock::new(block));
             self.shared.keep(place, Cached::Block(block.clone()));
             block
         }))
@@ -299,29 +288,13 @@ impl RowFile {
             return Ok(());
         }
         let block = self.block(entry, from)?;
-        let rows = block.as_ref().map_err(|error| self.report_block(index, number, error));
-        let rows = rows.ok().and_then(|block| RowsOfBlock::new(block).ok());
-        let Some(rows) = rows else {
+        let block = block.map_err(|error| self.report_block(index, number, &error));
+        let is_read = block.is_ok_and(|block| block.find(keys, |i, row| each(place + i, Lookup::Row(row))));
+        if !is_read && !self.is_expired.load(Relaxed) {
             // What is behind the last key of the file is in none of its rows.
             let last = index.last_key(number, self.summary.last).max(entry.first);
             let in_block = keys.partition_point(|key| *key <= last);
-            if !self.is_expired.load(Relaxed) {
-                (0..in_block).for_each(|i| each(place + i, Lookup::Damaged));
-            }
-            return Ok(());
-        };
-        let mut wanted = 0;
-        for (key, row) in rows.map_while(Result::ok) {
-            while keys.get(wanted).is_some_and(|wanted| *wanted < key) {
-                wanted += 1;
-            }
-            while keys.get(wanted) == Some(&key) {
-                each(place + wanted, Lookup::Row(row));
-                wanted += 1;
-            }
-            if wanted == keys.len() {
-                break;
-            }
+            (0..in_block).for_each(|i| each(place + i, Lookup::Damaged));
         }
         Ok(())
     }

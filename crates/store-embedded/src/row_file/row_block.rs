@@ -132,6 +132,76 @@ impl BlockBuilder {
     }
 }
 
+/// Rows between two marks of a block.
+const MARK_EVERY: u32 = 16;
+
+/// A block that was checked, with marks: a search steps over the rows before the one that it wants.
+#[derive(Debug)]
+pub(crate) struct MarkedBlock {
+    bytes: Vec<u8>,
+    /// Every sixteenth row but the first, in the order of their keys.
+    marks: Vec<Mark>,
+}
+
+/// A place in a block from which its rows can be read.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    /// The key of the row, and that of the row before it.
+    key: RowKey,
+    before: RowKey,
+    offset: u32,
+}
+
+impl MarkedBlock {
+    /// Marks the rows of a block up to the first that cannot be read.
+    pub(super) fn new(bytes: Vec<u8>) -> MarkedBlock {
+        let mut marks = Vec::new();
+        if let Ok(mut rows) = RowsOfBlock::new(&bytes) {
+            let count = rows.left;
+            marks.reserve_exact((count / MARK_EVERY) as usize);
+            for number in 0..count {
+                let (before, left) = (rows.last, rows.bytes.0.len());
+                let Ok((key, _)) = rows.row() else { break };
+                if 0 < number && number % MARK_EVERY == 0 {
+                    marks.push(Mark { key, before, offset: (bytes.len() - left) as u32 });
+                }
+            }
+        }
+        MarkedBlock { bytes, marks }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes.len() + size_of::<Mark>() * self.marks.len()
+    }
+
+    /// Calls `each` with the place of every key that the block has, and its row. Keys rise, and may repeat. False when the block
+    /// has no rows that can be read.
+    pub(super) fn find(&self, keys: &[RowKey], mut each: impl FnMut(usize, &[u8])) -> bool {
+        let Ok(mut rows) = RowsOfBlock::new(&self.bytes) else { return false };
+        let (mut wanted, mut passed) = (0, 0);
+        while let Some(&key) = keys.get(wanted) {
+            // The last mark that is not behind the key.
+            let near = passed + self.marks[passed..].partition_point(|mark| mark.key <= key);
+            if passed < near {
+                rows.go_to(&self.bytes, near as u32 * MARK_EVERY, self.marks[near - 1]);
+                passed = near;
+            }
+            let Some(Ok((found, row))) = rows.find(|row| row.as_ref().is_ok_and(|(found, _)| key <= *found)) else {
+                break;
+            };
+            while keys.get(wanted).is_some_and(|wanted| *wanted < found) {
+                wanted += 1;
+            }
+            while keys.get(wanted) == Some(&found) {
+                each(wanted, row);
+                wanted += 1;
+            }
+        }
+        true
+    }
+}
+
 /// The rows of a block that was checked, in the order of their keys.
 pub(crate) struct RowsOfBlock<'a> {
     bytes: Bytes<'a>,
@@ -143,6 +213,14 @@ impl<'a> RowsOfBlock<'a> {
     pub(crate) fn new(block: &'a [u8]) -> Result<RowsOfBlock<'a>, Bad> {
         let head = BlockHead::parse(block)?;
         Ok(RowsOfBlock { bytes: Bytes(&block[HEAD..]), left: head.rows, last: head.first })
+    }
+
+    /// Goes to a mark, whose row has this number in the block.
+    fn go_to(&mut self, block: &'a [u8], number: u32, mark: Mark) {
+        let count = BlockHead::parse(block).map_or(0, |head| head.rows);
+        self.bytes = Bytes(block.get(mark.offset as usize..).unwrap_or_default());
+        self.left = count.saturating_sub(number);
+        self.last = mark.before;
     }
 
     fn row(&mut self) -> Result<(RowKey, &'a [u8]), Bad> {
@@ -184,6 +262,34 @@ mod tests {
 
     fn key(group: u32, metric: u32) -> RowKey {
         RowKey { group, metric: MetricId(metric) }
+    }
+
+    #[test]
+    fn any_keys_of_a_block_are_found() {
+        for count in [1, 15, 16, 17, 33, 200] {
+            let rows: Vec<RowKey> = (0..count).map(|i| key(3 + i / 50, 10 * (i % 50))).collect();
+            let mut builder = BlockBuilder::new();
+            rows.iter().for_each(|key| builder.push(*key, &key.to_bytes()));
+            let block = MarkedBlock::new(builder.seal(7, 64).to_vec());
+            let found = |keys: &[RowKey]| {
+                let mut found = Vec::new();
+                assert!(block.find(keys, |place, row| {
+                    assert_eq!(row, keys[place].to_bytes());
+                    found.push(place);
+                }));
+                found
+            };
+            assert_eq!(found(&rows), (0..rows.len()).collect::<Vec<_>>());
+            for (i, row) in rows.iter().enumerate() {
+                assert_eq!(found(&[*row, *row]), [0, 1], "row {i} of {count}");
+                let absent = key(row.group, row.metric.0 + 1);
+                let wanted = [key(0, 7), rows[i / 2], absent, rows[count as usize - 1]];
+                let mut wanted = wanted.to_vec();
+                wanted.sort();
+                let there = (0..wanted.len()).filter(|&place| rows.contains(&wanted[place])).collect::<Vec<_>>();
+                assert_eq!(found(&wanted), there, "row {i} of {count}");
+            }
+        }
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use host::DiskFile;
+use host::{DiskFile, read_checked, retried};
 
 use super::{
     footer,
@@ -55,14 +55,13 @@ fn block_at(file: &dyn DiskFile, seal: u32, at: u64, end: u64) -> io::Result<Opt
     if end - at < row_block::HEAD as u64 {
         return Ok(None);
     }
-    file.read_exact_at(&mut block, at)?;
-    let Ok(head) = BlockHead::parse(&block) else { return Ok(None) };
+    let Ok(head) = read_checked(file, &mut block, at, BlockHead::parse)? else { return Ok(None) };
     if end - at < head.len as u64 {
         return Ok(None);
     }
     block.resize(head.len, 0);
-    file.read_exact_at(&mut block[row_block::HEAD..], at + row_block::HEAD as u64)?;
-    Ok(row_block::check(seal, at, &block).is_ok().then_some(block))
+    let checked = read_checked(file, &mut block, at, |block| row_block::check(seal, at, block))?;
+    Ok(checked.is_ok().then_some(block))
 }
 
 /// Whether an index begins here that ends where the footer begins.
@@ -71,7 +70,7 @@ fn is_index(file: &dyn DiskFile, at: u64, end: u64) -> io::Result<bool> {
     if end - at < head.len() as u64 {
         return Ok(false);
     }
-    file.read_exact_at(&mut head, at)?;
+    retried(|| file.read_exact_at(&mut head, at))?;
     let entries = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
     Ok(head[..4] == super::index::MAGIC && at + Index::bytes_of(entries) + footer::LEN as u64 == end)
 }
@@ -81,7 +80,7 @@ fn search(file: &dyn DiskFile, seal: u32, mut at: u64, end: u64) -> io::Result<u
     let mut bytes = vec![0; SEARCH];
     while at < end {
         let len = (end - at).min(SEARCH as u64) as usize;
-        file.read_exact_at(&mut bytes[..len], at)?;
+        retried(|| file.read_exact_at(&mut bytes[..len], at))?;
         for (i, four) in bytes[..len].windows(4).enumerate() {
             let place = at + i as u64;
             let begins = four == row_block::MAGIC && block_at(file, seal, place, end)?.is_some()

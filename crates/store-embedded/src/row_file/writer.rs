@@ -27,8 +27,10 @@ const AT_ONCE: usize = 256 << 10;
 pub(crate) struct Written {
     pub(crate) path: PathBuf,
     pub(crate) header: Header,
+    pub(super) seal: u32,
     pub(crate) len: u64,
-    pub(super) index_at: IndexAt,
+    /// `None` where the footer is damaged.
+    pub(super) index_at: Option<IndexAt>,
     pub(crate) summary: Summary,
 }
 
@@ -116,6 +118,7 @@ impl<'a> RowsWriter<'a> {
         let at = IndexAt { offset, len: index.len() as u64, crc };
         let footer = Footer {
             header: self.header,
+            seal: self.seal,
             index_offset: at.offset,
             index_len: at.len,
             index_crc: at.crc,
@@ -132,7 +135,7 @@ impl<'a> RowsWriter<'a> {
     /// Puts the file on the disk under its name.
     pub(crate) fn finish(mut self) -> io::Result<Written> {
         self.complete()?;
-        let index_at = self.index_at.expect("the file is complete");
+        debug_assert!(self.index_at.is_some(), "the file is complete");
         let dir = self.draft.parent().expect("a draft is in a folder");
         let path = dir.join(self.header.flushes.file_name());
         self.disk.rename(&self.draft, &path)?;
@@ -142,7 +145,8 @@ impl<'a> RowsWriter<'a> {
             remove(self.disk, &path);
             return Err(error);
         }
-        Ok(Written { path, header: self.header, len: self.written, index_at, summary: self.summary })
+        let RowsWriter { header, seal, written: len, index_at, summary, .. } = self;
+        Ok(Written { path, header, seal, len, index_at, summary })
     }
 }
 

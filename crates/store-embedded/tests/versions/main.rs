@@ -3,11 +3,20 @@
 
 mod conversion;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
+use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{Aggregation, MetricId, Stage, Table};
 use store::{Events, Fetch, MetricRecord, NameStore, PointStore, Run};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, newer_file};
 
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -121,6 +130,73 @@ fn a_folder_of_layout_2_is_read() {
     let (dir, expected) = folder("layout2");
     check(&open(dir.path()), &expected);
     assert!(!dir.path().join("trash").exists(), "nothing was converted");
+}
+
+#[test]
+fn a_store_of_codec_1_on_a_full_disk_is_read_and_takes_rows_once_there_is_room() {
+    let (dir, expected) = folder("layout2");
+    let spec = || std::fs::read_to_string(dir.path().join("store/spec")).unwrap();
+    let before = spec();
+    let is_full = Arc::new(AtomicBool::new(true));
+    let full = is_full.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+        let fails = full.load(Relaxed) && call == Call::Write;
+        fails.then(|| io::Error::from_raw_os_error(28))
+    });
+    let options = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options_of(dir.path()) };
+    let driver = EmbeddedDriver::open(&dir.path().join("store"), options.clone()).unwrap();
+    check(&driver, &expected);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let (name, _) = expected["points"].as_object().unwrap().iter().next().unwrap();
+    let record = runtime.block_on(metrics_of(&driver))[name].clone();
+    let stage = record.policies.last().unwrap().policy.retention.finest();
+    let run = Run {
+        metric: record.id,
+        name: name.clone(),
+        table: Table { stage, aggregated: false },
+        first_slot: 29_900_000,
+        values: vec![0.1 + 0.2],
+        counts: vec![],
+        aggregation: Aggregation::Average,
+    };
+    runtime.block_on(driver.write(vec![run])).unwrap();
+    let files = driver.files();
+    let error = runtime.block_on(driver.sync()).unwrap_err().to_string();
+    assert!(error.contains("spec"), "{error}");
+    driver.merge();
+    assert_eq!((driver.files(), spec()), (files.clone(), before.clone()), "no row before the spec says so");
+    is_full.store(false, Relaxed);
+    runtime.block_on(driver.sync()).unwrap();
+    assert!(driver.files().len() > files.len() && spec().contains("\nrow codec 2\n"), "{}", spec());
+    assert_eq!(options.damage.examples(), []);
+    check(&driver, &expected);
+}
+
+#[test]
+fn every_file_of_rows_says_the_version_of_its_rows_also_where_the_spec_is_lost() {
+    let version_of = |path: &Path| {
+        let bytes = std::fs::read(path).unwrap();
+        u32::from_le_bytes(bytes[8..12].try_into().unwrap())
+    };
+    let (dir, expected) = folder("layout2");
+    let store = dir.path().join("store");
+    let driver = open(dir.path());
+    let paths = |driver: &EmbeddedDriver| driver.files().iter().map(|file| store.join(&file.path)).collect::<Vec<_>>();
+    assert!(paths(&driver).iter().all(|path| version_of(path) == 1), "of the earlier program");
+    driver.settle().unwrap();
+    let merged: Vec<_> = paths(&driver).into_iter().filter(|path| version_of(path) == 2).collect();
+    assert!(!merged.is_empty());
+    check(&driver, &expected);
+    drop(driver);
+    // A later program wrote a file, and its spec is gone.
+    let mut bytes = std::fs::read(&merged[0]).unwrap();
+    bytes[8] = 3;
+    let crc = crc32fast::hash(&bytes[..60]);
+    bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    std::fs::write(&merged[0], &bytes).unwrap();
+    std::fs::write(store.join("spec"), "damaged").unwrap();
+    let newer = newer_file(&SystemDisk, &store).unwrap().unwrap();
+    assert_eq!((newer.path, &*newer.found, &*newer.reads), (merged[0].clone(), "version 3", "versions 1 to 2"));
 }
 
 #[test]
