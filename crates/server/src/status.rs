@@ -77,6 +77,7 @@ fn store_status(points: &dyn PointStore, files: &StoreStatus) -> Value {
         "most_files_of_a_window": files.most_files,
         "merge_debt_bytes": files.merge_debt_bytes,
         "merges": files.merges,
+        "merges_meanwhile": files.merges_meanwhile,
         "merges_failed": files.merges_failed,
         "merges_wait_for_disk": files.is_short_of_disk,
         "quarantined_bytes": files.quarantined_bytes,

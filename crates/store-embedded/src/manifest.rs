@@ -32,6 +32,9 @@ const FIRST_LINE: &str = "plumbago rows ";
 /// programs read, too.
 pub(crate) const VERSION: u32 = 2;
 
+/// Bytes that are read of a manifest: those of two million files.
+pub(crate) const LONGEST: u64 = 256 << 20;
+
 /// What the manifest says of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ManifestFile {

@@ -1,7 +1,11 @@
-//! Merging the files of a store, one merge at a time.
+//! Merging the files of a store.
+//!
+//! One thread merges, the smallest merge first. A large merge takes minutes, and flushes go on meanwhile: between two of
+//! its blocks, merges of at most an eighth of its bytes run that are due by then, of other windows and of the newer files of its own.
+//! So a window has its files of before and [as few newer ones](crate::merge) as if no large merge ran.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     ops::Range,
     sync::{
         Arc,
@@ -17,7 +21,7 @@ use store::StoreError;
 
 use crate::{
     folder::io_error,
-    merge::{MergeError, Merging, WindowForMerge, choose, debt},
+    merge::{MergeError, Merging, WindowForMerge, choose, choose_within, debt},
     points::Points,
     row_file::{Flushes, RowFile},
     window::Window,
@@ -27,6 +31,12 @@ use crate::{
 /// Time without a flush after which a window is quiet, and the time more for each MiB of it.
 const QUIET: Duration = Duration::from_secs(20);
 const QUIET_FOR_EACH_MIB: Duration = Duration::from_millis(500);
+
+/// A merge runs in the middle of another one that has at least so many times its bytes.
+const SMALLER: u64 = 8;
+
+/// Interval between two looks for such merges.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time without merges of a window after one that failed.
 const AFTER_FAILURE: Duration = Duration::from_secs(10);
@@ -45,9 +55,11 @@ pub(crate) struct MergeWith<'a> {
 /// Merges of a store, and their counters.
 #[derive(Debug, Default)]
 pub(crate) struct Merges {
-    /// Held by the merge that runs.
+    /// Held by the thread that merges.
     running: Mutex<()>,
     pub(crate) merged: AtomicU64,
+    /// Those of them that ran in the middle of a larger one.
+    pub(crate) merged_meanwhile: AtomicU64,
     pub(crate) failed: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     /// Whether a merge waits for room on the disk.
@@ -65,21 +77,40 @@ impl Merges {
     /// Runs the smallest merge that is due and has room. False when there is none, or when it was stopped. A window whose
     /// merge fails waits, and the others go on.
     fn merge_one(&self, with: &MergeWith<'_>) -> bool {
-        for Due { window, range, is_last, .. } in all_due(with.points) {
+        for due in all_due(with.points, None) {
             if (with.is_stopped)() {
                 return false;
             }
-            match self.merge(with, &window, range, is_last) {
-                Ok(true) => return true,
-                Ok(false) => {}
-                Err(error) => {
-                    self.failed.fetch_add(1, Relaxed);
-                    window.merge_again_at(with.points.shared.clock.instant() + AFTER_FAILURE);
-                    tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
-                }
+            if self.merge_due(with, due, true) {
+                return true;
             }
         }
         false
+    }
+
+    /// Runs merges that are due while a larger one runs.
+    fn merge_meanwhile(&self, with: &MergeWith<'_>, larger: &Larger<'_>) {
+        // The larger one needs its room as well.
+        let with = &MergeWith { reserve_bytes: with.reserve_bytes.saturating_add(larger.bytes), ..*with };
+        while let Some(due) = all_due(with.points, Some(larger)).into_iter().next() {
+            if (with.is_stopped)() || larger.bytes < due.bytes.saturating_mul(SMALLER) {
+                return;
+            }
+            if !self.merge_due(with, due, false) {
+                return;
+            }
+            self.merged_meanwhile.fetch_add(1, Relaxed);
+        }
+    }
+
+    fn merge_due(&self, with: &MergeWith<'_>, due: Due, may_be_long: bool) -> bool {
+        let Due { window, range, is_last, .. } = due;
+        self.merge(with, &window, range, (is_last, may_be_long)).unwrap_or_else(|error| {
+            self.failed.fetch_add(1, Relaxed);
+            window.merge_again_at(with.points.shared.clock.instant() + AFTER_FAILURE);
+            tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
+            false
+        })
     }
 
     /// Merges every window into one file.
@@ -88,19 +119,20 @@ impl Merges {
         for window in with.points.windows() {
             let files = window.files().len();
             if files > 1 && !window.is_incomplete() {
-                self.merge(with, &window, 0..files, true)?;
+                self.merge(with, &window, 0..files, (true, false))?;
             }
         }
         Ok(())
     }
 
-    /// Merges some files of a window. False when there was no room, or the merge was stopped.
+    /// Merges some files of a window; one that may be long lets smaller ones run. False when there was no room, or the merge was
+    /// stopped.
     fn merge(
         &self,
         with: &MergeWith<'_>,
-        window: &Window,
+        window: &Arc<Window>,
         range: Range<usize>,
-        is_last: bool,
+        (is_last, may_be_long): (bool, bool),
     ) -> Result<bool, StoreError> {
         let files = window.files();
         let files = &files[range];
@@ -110,7 +142,18 @@ impl Merges {
             self.is_short_of_disk.store(true, Relaxed);
             return Ok(false);
         }
-        match merge_files(with, window, files, is_last) {
+        let larger = Larger { window, last: &files[files.len() - 1], bytes };
+        let (clock, looked_at) = (&*with.points.shared.clock, Cell::new(None));
+        let between = || {
+            let now = clock.instant();
+            let began = looked_at.get().unwrap_or(now);
+            looked_at.set(Some(began));
+            if may_be_long && LOOK_EVERY <= now.saturating_duration_since(began) {
+                self.merge_meanwhile(with, &larger);
+                looked_at.set(Some(clock.instant()));
+            }
+        };
+        match merge_files(with, window, files, is_last, &between) {
             Ok(true) => {
                 self.merged.fetch_add(1, Relaxed);
                 self.written_bytes.fetch_add(bytes, Relaxed);
@@ -129,6 +172,7 @@ fn merge_files(
     window: &Window,
     files: &[Arc<RowFile>],
     is_last: bool,
+    between: &dyn Fn(),
 ) -> Result<bool, StoreError> {
     let points = with.points;
     let failed = || io_error(format!("merging files in {}", window.dir.display()));
@@ -140,7 +184,10 @@ fn merge_files(
         is_aggregated: window.is_aggregated(),
         is_last,
         is_deleted: with.is_deleted,
-        is_stopped: &|| (with.is_stopped)() || window.is_expired(),
+        is_stopped: &|| {
+            between();
+            (with.is_stopped)() || window.is_expired()
+        },
         lost: RefCell::default(),
     };
     match merging.run(files, &mut writer) {
@@ -158,13 +205,32 @@ struct Due {
     bytes: u64,
 }
 
-/// The merges that are due, those of the fewest bytes first: they keep files few while a large one would run.
-fn all_due(points: &Points) -> Vec<Due> {
+/// A merge that runs.
+struct Larger<'a> {
+    window: &'a Arc<Window>,
+    /// The newest of its files.
+    last: &'a Arc<RowFile>,
+    bytes: u64,
+}
+
+/// The merges that are due, those of the fewest bytes first: they keep files few while a large one would run. While one runs,
+/// files of its window up to its last one are left alone.
+fn all_due(points: &Points, running: Option<&Larger<'_>>) -> Vec<Due> {
     let clock = &*points.shared.clock;
     let of_window = |window: Arc<Window>| {
-        let range = due(clock, &window)?;
+        let running = running.filter(|running| Arc::ptr_eq(running.window, &window));
+        let range = match running {
+            Some(running) => {
+                let files = window.files();
+                let first = files.iter().position(|file| Arc::ptr_eq(file, running.last))? + 1;
+                let bytes: Vec<u64> = files[first..].iter().map(|file| file.len()).collect();
+                let range = choose_within(&bytes, running.bytes / SMALLER)?;
+                first + range.start..first + range.end
+            }
+            None => due(clock, &window)?,
+        };
         let bytes = window.files()[range.clone()].iter().map(|file| file.len()).sum();
-        Some(Due { is_last: is_past(clock, &window), window, range, bytes })
+        Some(Due { is_last: running.is_none() && is_past(clock, &window), window, range, bytes })
     };
     let mut due: Vec<Due> = points.windows().into_iter().filter_map(of_window).collect();
     due.sort_by_key(|due| due.bytes);

@@ -21,7 +21,7 @@ use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
     lost::Lost,
-    manifest::{Manifest, ManifestError, ManifestFile, table_of},
+    manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
     row_file::{self, Flushes, Header, OpenError, RowFile},
     window::Window,
     window_key::{WindowKey, folder, window_slots},
@@ -171,7 +171,7 @@ impl Opening<'_> {
     fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
         let path = self.dir.join(MANIFEST);
         let is_right = |bytes: &[u8]| Manifest::parse(bytes).is_ok();
-        let (how, bytes) = match read_file_checked(&*self.shared.disk, &path, is_right) {
+        let (how, bytes) = match read_file_checked(&*self.shared.disk, &path, manifest::LONGEST, is_right) {
             Ok(bytes) => match Manifest::parse(&bytes) {
                 Ok(manifest) if manifest.store == self.store => return Ok(Some(manifest)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),

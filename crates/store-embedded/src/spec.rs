@@ -36,6 +36,9 @@ const LAYOUT: u32 = 2;
 /// store.
 const MOST_OPENINGS: usize = 512;
 
+/// Bytes of the file, at most: the first lines, and fewer than 64 for each opening.
+const LONGEST: u64 = 64 * (MOST_OPENINGS as u64 + 8);
+
 /// The first lines of a folder with rows of a version of the codec, or of several.
 fn first_lines(codec: impl Display) -> String {
     format!("plumbago embedded store\nlayout {LAYOUT}\nrow codec {codec}\nslots per row {GROUP_SLOTS}\n")
@@ -129,7 +132,7 @@ impl Spec {
         let path = dir.join("spec");
         let mut unread = None;
         let is_right = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| parse(text).is_some());
-        let found = match read_file_checked(&*host.disk, &path, is_right) {
+        let found = match read_file_checked(&*host.disk, &path, LONGEST, is_right) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {

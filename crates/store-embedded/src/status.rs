@@ -12,7 +12,7 @@ use store::JournalMark;
 
 use crate::{
     commits::MANIFEST,
-    manifest::{Manifest, ManifestError, ManifestFile},
+    manifest::{self, Manifest, ManifestError, ManifestFile},
     merges::{Merges, debt_of},
     points::Points,
 };
@@ -56,7 +56,7 @@ pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
 }
 
 fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
-    read_file_checked(disk, &store.join(MANIFEST), |bytes| Manifest::parse(bytes).is_ok())
+    read_file_checked(disk, &store.join(MANIFEST), manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok())
 }
 
 /// The state of the files of a store.
@@ -70,6 +70,8 @@ pub struct StoreStatus {
     pub merge_debt_bytes: u64,
     /// Merges since the start.
     pub merges: u64,
+    /// Those of them that ran in the middle of a larger one, and kept the files of windows few.
+    pub merges_meanwhile: u64,
     /// Bytes that merges have read since the start.
     pub merged_bytes: u64,
     /// Merges that failed since the start.
@@ -96,6 +98,7 @@ pub(crate) fn status(points: &Points, merges: &Merges) -> StoreStatus {
         most_files: files().max().unwrap_or(0),
         merge_debt_bytes: debt_of(points),
         merges: merges.merged.load(Relaxed),
+        merges_meanwhile: merges.merged_meanwhile.load(Relaxed),
         merged_bytes: merges.written_bytes.load(Relaxed),
         merges_failed: merges.failed.load(Relaxed),
         is_short_of_disk: merges.is_short_of_disk.load(Relaxed),

@@ -18,6 +18,9 @@ const MAGIC: &str = "plumbago clock ";
 /// The version that this program writes, and the newest that it reads.
 pub(super) const VERSION: u32 = 1;
 
+/// Bytes of the file, at most.
+const LONGEST: u64 = 4096;
+
 /// What the file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
@@ -41,7 +44,7 @@ impl Mark {
     /// Reads the file.
     pub(super) fn read(disk: &dyn Disk, path: &Path) -> io::Result<Found> {
         let read = |bytes: &[u8]| std::str::from_utf8(bytes).ok().and_then(parse);
-        let bytes = match read_file_checked(disk, path, |bytes| read(bytes).is_some()) {
+        let bytes = match read_file_checked(disk, path, LONGEST, |bytes| read(bytes).is_some()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
             // As damaged: the node works without it.
             Err(_) => return Ok(Found::Damaged),

@@ -9,7 +9,7 @@ use super::families::{counter, flag, gauge};
 use crate::backups::{BackupCounters, ScrubCounters};
 
 /// The state of the files.
-pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 8] {
+pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 9] {
     let debt = "Bytes that merges still have to write: how far they are behind.";
     let most = "The most files of one window: a read of a row looks at each.";
     let short = "1 while merges wait because they would leave less of the disk free than data.reserve.";
@@ -20,6 +20,11 @@ pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 8] {
         gauge("plumbago_store_window_files", most, files.most_files as f64),
         gauge("plumbago_merge_debt_bytes", debt, files.merge_debt_bytes as f64),
         counter("plumbago_merges_total", "Merges of files of rows.", files.merges as f64),
+        counter(
+            "plumbago_merges_meanwhile_total",
+            "Those of them that ran in the middle of a larger one, so that the files of a window stay few.",
+            files.merges_meanwhile as f64,
+        ),
         counter("plumbago_merges_failed_total", "Merges that failed and are retried.", files.merges_failed as f64),
         gauge("plumbago_merges_wait", short, flag(files.is_short_of_disk)),
         counter("plumbago_quarantined_bytes_total", quarantined, files.quarantined_bytes as f64),

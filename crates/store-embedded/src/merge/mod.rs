@@ -4,5 +4,5 @@ mod policy;
 mod run;
 mod tail;
 
-pub(crate) use policy::{Window as WindowForMerge, choose, debt};
+pub(crate) use policy::{Window as WindowForMerge, choose, choose_within, debt};
 pub(crate) use run::{MergeError, Merging};

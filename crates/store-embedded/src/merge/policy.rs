@@ -44,6 +44,15 @@ pub(crate) fn choose(window: &Window<'_>) -> Option<Range<usize>> {
     similar(bytes)
 }
 
+/// The newest files of about the same size, of at most so many bytes together: merging them takes little time next to a larger merge.
+pub(crate) fn choose_within(bytes: &[u64], most: u64) -> Option<Range<usize>> {
+    let mut range = similar(bytes)?;
+    while most < bytes[range.clone()].iter().sum() {
+        range.start += 1;
+    }
+    (FEWEST <= range.len()).then_some(range)
+}
+
 /// The newest files of about the same size: going back in time, each has at most as many bytes as all newer ones
 /// together.
 fn similar(bytes: &[u64]) -> Option<Range<usize>> {
@@ -82,6 +91,14 @@ mod tests {
         assert_eq!(current(&[100, 1, 1, 1, 1]), Some(1..5));
         assert_eq!(current(&[4, 1, 1, 1, 1]), Some(0..5));
         assert_eq!(current(&[1, 1, 1, 9, 2]), Some(0..4), "small ones below a large one");
+    }
+
+    #[test]
+    fn a_bound_leaves_out_the_oldest_files() {
+        assert_eq!(choose_within(&[4, 1, 1, 1, 1], 8), Some(0..5));
+        assert_eq!(choose_within(&[4, 1, 1, 1, 1], 7), Some(1..5));
+        assert_eq!(choose_within(&[4, 1, 1, 1, 1], 3), None);
+        assert_eq!(choose_within(&[1, 1, 1], 8), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::{
     points::Points,
     row_file::{Missed, ReadFrom},
     rows::Recoder,
+    status::{StoreStatus, status},
 };
 
 pub(super) const NOW: i64 = 1_700_000_000;
@@ -134,6 +135,19 @@ impl Node {
 
     pub(super) fn merge_fully(&self) -> Result<(), StoreError> {
         self.with(|with| self.merges.run_fully(with))
+    }
+
+    /// Merges what is due now, and calls `between` for each block that is read.
+    pub(super) fn merge_with(&self, between: &dyn Fn()) {
+        let is_stopped = || {
+            between();
+            false
+        };
+        self.with(|with| self.merges.run(&MergeWith { is_stopped: &is_stopped, ..*with }));
+    }
+
+    pub(super) fn status(&self) -> StoreStatus {
+        status(self.points(), &self.merges)
     }
 
     fn with<T>(&self, merge: impl FnOnce(&MergeWith<'_>) -> T) -> T {

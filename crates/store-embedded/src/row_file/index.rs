@@ -74,9 +74,16 @@ impl Index {
         (FRAME + ENTRY * entries as usize) as u64
     }
 
-    /// The number of the only block that may have the key.
-    pub(crate) fn find(&self, key: RowKey) -> Option<usize> {
-        self.blocks.partition_point(|entry| entry.first <= key).checked_sub(1)
+    /// The number of the only block that may have the key. The search begins at block `from`, whose first key is not
+    /// above it, and costs little near there.
+    pub(crate) fn find(&self, key: RowKey, from: usize) -> Option<usize> {
+        let blocks = self.blocks.get(from..).unwrap_or_default();
+        let mut reach = 1;
+        while blocks.get(reach).is_some_and(|entry| entry.first <= key) {
+            reach *= 2;
+        }
+        let below = blocks[..reach.min(blocks.len())].partition_point(|entry| entry.first <= key);
+        (from + below).checked_sub(1)
     }
 
     /// The last key that a block may have, given the last of its file.
@@ -109,7 +116,12 @@ mod tests {
             flipped[bit / 8] ^= 1 << (bit % 8);
             assert!(Index::parse(5, 1000, &flipped).is_err(), "bit {bit}");
         }
-        let find = |group, metric| index.find(RowKey { group, metric: MetricId(metric) });
+        let key = |group, metric| RowKey { group, metric: MetricId(metric) };
+        let find = |group, metric| index.find(key(group, metric), 0);
         assert_eq!((find(1, 8), find(1, 9), find(2, 0), find(9, 9)), (None, Some(0), Some(0), Some(3)));
+        let many = Index { blocks: (1..100).map(entry).collect() };
+        for (from, wanted) in (0..99_u32).flat_map(|from| (from..99).map(move |wanted| (from, wanted))) {
+            assert_eq!(many.find(key(wanted + 1, 12), from as usize), Some(wanted as usize));
+        }
     }
 }

@@ -256,9 +256,9 @@ impl RowFile {
                 return Ok(());
             }
         };
-        let mut next = 0;
+        let (mut next, mut before) = (0, 0);
         while next < keys.len() {
-            let Some(number) = index.find(keys[next]) else {
+            let Some(number) = index.find(keys[next], before) else {
                 next += 1;
                 continue;
             };
@@ -268,7 +268,7 @@ impl RowFile {
                 .get(number + 1)
                 .map_or(keys.len(), |block| next + keys[next..].partition_point(|key| *key < block.first));
             self.rows_of_block(&index, number, next, &keys[next..end], from, each)?;
-            next = end;
+            (next, before) = (end, number);
         }
         Ok(())
     }
