@@ -97,6 +97,7 @@ class Plumbago:
         self.process = None
         self.ports = {}
         self.starts = 0
+        self.scheme = "http"
         self.http = requests.Session()
 
     def configure(self, name, text):
@@ -137,7 +138,7 @@ class Plumbago:
     def _is_ready(self):
         assert self.process.poll() is None, f"the server ended with {self.process.returncode}: {self.err.read_text()[-2000:]}"
         said = re.findall(
-            r"^\s*(line|pickle|protobuf|http)\s+(?:http://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE
+            r"^\s*(line|pickle|protobuf|http)\s+(?:https?://)?([\d.]+):(\d+)", self.out.read_text(), re.MULTILINE
         )
         self.ports = {listener: int(port) for listener, _, port in said}
         if "http" not in self.ports or "line" not in self.ports:
@@ -199,7 +200,7 @@ class Plumbago:
     # Requests.
 
     def url(self, path):
-        return f"http://127.0.0.1:{self.ports['http']}{path}"
+        return f"{self.scheme}://127.0.0.1:{self.ports['http']}{path}"
 
     def get(self, path, **params):
         return self.http.get(self.url(path), params=params, timeout=60)

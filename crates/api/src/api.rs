@@ -2,18 +2,22 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
-use host::Clock;
+use host::{Clock, MinuteLog};
 use hyper::{Request, body::Incoming, header, http::request::Parts};
+use tls::Identity;
 use tokio::net::TcpListener;
 
 use crate::{
     http::{
-        Access, Answered, BrowserRules, Extension, ExtensionRequest, FailureLog, Handle, Limits, MemoryBudget,
-        MemoryUse, Observer, Rejection, RequestBody, Response, serve,
+        Access, Answered, BrowserRules, Extension, ExtensionRequest, Handle, Limits, MemoryBudget, MemoryUse, Observer,
+        Rejection, RequestBody, Response, serve,
     },
     query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, Viewer},
     router::{Route, no_route},
 };
+
+/// What clients choose from in a TLS handshake, the best one first.
+pub const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 
 /// Open connections to a listener of administration.
 const ADMINISTRATION_CONNECTIONS: usize = 64;
@@ -62,8 +66,8 @@ pub struct Api {
     backend: Arc<Backend>,
     doorkeeper: Arc<dyn Doorkeeper>,
     extension: Arc<dyn Extension>,
-    failures: FailureLog,
-    overloads: FailureLog,
+    failures: MinuteLog,
+    overloads: MinuteLog,
 }
 
 impl Api {
@@ -88,8 +92,8 @@ impl Api {
             backend: Arc::new(backend),
             doorkeeper: options.doorkeeper,
             extension: options.extension,
-            failures: FailureLog::default(),
-            overloads: FailureLog::default(),
+            failures: MinuteLog::default(),
+            overloads: MinuteLog::default(),
         })
     }
 
@@ -116,13 +120,34 @@ impl Api {
         paths: Paths,
         shutdown: impl Future<Output = ()> + Send,
     ) {
+        self.serve_over(None, listener, paths, shutdown).await;
+    }
+
+    /// The same with TLS, over which clients choose between HTTP/1.1 and HTTP/2. `identity` offers [`PROTOCOLS`].
+    pub async fn serve_tls(
+        self: Arc<Self>,
+        identity: Arc<Identity>,
+        listener: TcpListener,
+        paths: Paths,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
+        self.serve_over(Some(identity), listener, paths, shutdown).await;
+    }
+
+    async fn serve_over(
+        self: Arc<Self>,
+        tls: Option<Arc<Identity>>,
+        listener: TcpListener,
+        paths: Paths,
+        shutdown: impl Future<Output = ()> + Send,
+    ) {
         let backend = self.backend.clone();
         let door = Arc::new(Door { api: self, paths });
         if paths == Paths::Administration {
             let limits = Limits { connections: ADMINISTRATION_CONNECTIONS, ..backend.limits.clone() };
-            return serve(listener, &limits, &Uncounted(backend.observer.clone()), door, shutdown).await;
+            return serve(listener, tls, &limits, &Uncounted(backend.observer.clone()), door, shutdown).await;
         }
-        serve(listener, &backend.limits, &*backend.observer, door, shutdown).await;
+        serve(listener, tls, &backend.limits, &*backend.observer, door, shutdown).await;
     }
 
     /// Answers a request; the label is its kind.

@@ -59,7 +59,7 @@ mod tags;
 mod api;
 mod router;
 
-pub use api::{Api, ApiOptions, Paths};
+pub use api::{Api, ApiOptions, PROTOCOLS, Paths};
 pub use http::{
     Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
     MemoryUse, Observer, RequestBody, Response,

@@ -67,7 +67,10 @@ mod ingest;
 mod opening;
 mod options;
 
-pub use accept::{Acceptor, BATCH_POINTS, Batch, NameLimits, PrefixLimit, RejectExample, Sync, Tally};
+pub use accept::{
+    Acceptor, BATCH_POINTS, Batch, ListenerGate, NameLimits, PrefixLimit, PrefixRule, RejectExample, Restrictions,
+    Sync, Tally, TokenHash,
+};
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};

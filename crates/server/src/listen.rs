@@ -7,10 +7,11 @@ use api::{Api, Paths};
 use ingest::{
     Ingest,
     receivers::{
-        ConnectionCap, Connections, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams, serve_frames,
-        serve_lines,
+        ConnectionCap, Connections, Door, FrameFormat, ReceiveBudget, ReceiverLimits, serve_datagrams,
+        serve_datagrams_behind, serve_frames, serve_lines,
     },
 };
+use tls::Identity;
 use tokio::{
     net::{TcpListener, UdpSocket},
     sync::watch,
@@ -18,24 +19,35 @@ use tokio::{
 };
 
 use crate::{
+    certificates,
     descriptors::Descriptors,
     metrics::Metrics,
     output::print,
-    settings::{Address, Settings},
+    settings::{Address, ListenerProtocol, Settings},
 };
+
+/// A socket for HTTP that is bound and not served yet.
+pub struct HttpListener {
+    listener: TcpListener,
+    paths: Paths,
+    has_tls: bool,
+}
 
 /// The sockets that are open, and the tasks that serve them.
 pub struct Listeners {
     tasks: JoinSet<()>,
     /// Name and address of each.
-    bound: Vec<(&'static str, SocketAddr)>,
+    bound: Vec<(String, SocketAddr)>,
     stop: watch::Sender<bool>,
+    /// Of all receivers together.
+    cap: Arc<ConnectionCap>,
 }
 
 impl Listeners {
     /// None yet.
-    pub fn new() -> Listeners {
-        Listeners { tasks: JoinSet::new(), bound: Vec::new(), stop: watch::channel(false).0 }
+    pub fn new(descriptors: Descriptors) -> Listeners {
+        let cap = Arc::new(ConnectionCap::new(descriptors.receivers));
+        Listeners { tasks: JoinSet::new(), bound: Vec::new(), stop: watch::channel(false).0, cap }
     }
 
     /// Opens carbon's receivers.
@@ -44,15 +56,9 @@ impl Listeners {
         settings: &Settings,
         ingest: &Arc<Ingest>,
         budget: &ReceiveBudget,
-        descriptors: Descriptors,
         metrics: &Metrics,
     ) -> anyhow::Result<()> {
-        let cap = Arc::new(ConnectionCap::new(descriptors.receivers));
-        let limits = ReceiverLimits {
-            connections: settings.receive.max_connections,
-            idle: settings.receive.idle_timeout,
-            frame_bytes: settings.receive.max_frame.as_usize(),
-        };
+        let (cap, limits) = (self.cap.clone(), self.limits(settings));
         if let Some(address) = &settings.listen.line {
             let listener = self.bind("line", address).await?;
             if settings.listen.udp {
@@ -92,50 +98,112 @@ impl Listeners {
         Ok(())
     }
 
+    /// Opens each `[[listener]]`, behind its door.
+    pub async fn receive_behind(
+        &mut self,
+        settings: &Settings,
+        doors: &[Arc<Door>],
+        ingest: &Arc<Ingest>,
+        budget: &ReceiveBudget,
+        metrics: &Metrics,
+    ) -> anyhow::Result<()> {
+        for (listener, door) in settings.listeners.iter().zip(doors) {
+            let (name, address) = (&listener.name.0, listener.address.as_ref().context("a listener has an address")?);
+            if listener.protocol == ListenerProtocol::Udp {
+                let socket = UdpSocket::bind(address.as_str()).await;
+                let socket = socket.with_context(|| cannot_listen_of(name, address))?;
+                self.bound.push((name.clone(), socket.local_addr()?));
+                let stop = self.stop.subscribe();
+                self.tasks.spawn(serve_datagrams_behind(door.clone(), ingest.acceptor(), socket, stop));
+                continue;
+            }
+            let tcp = TcpListener::bind(address.as_str()).await.with_context(|| cannot_listen_of(name, address))?;
+            self.bound.push((name.clone(), tcp.local_addr()?));
+            let limits = ReceiverLimits { connections: listener.max_connections, ..self.limits(settings) };
+            let counts = Arc::new(Connections::within(self.cap.clone()).behind(door.clone()));
+            metrics.count_connections(name, counts.clone());
+            let (acceptor, budget, stop) = (ingest.acceptor(), budget.clone(), self.stop.subscribe());
+            let format = match listener.protocol {
+                ListenerProtocol::Line | ListenerProtocol::Udp => {
+                    self.tasks.spawn(serve_lines(acceptor, tcp, limits, budget, counts, stop));
+                    continue;
+                }
+                ListenerProtocol::Pickle => FrameFormat::Pickle,
+                ListenerProtocol::Protobuf => FrameFormat::Protobuf,
+            };
+            self.tasks.spawn(serve_frames(acceptor, format, tcp, limits, budget, counts, stop));
+        }
+        Ok(())
+    }
+
+    fn limits(&self, settings: &Settings) -> ReceiverLimits {
+        ReceiverLimits {
+            connections: settings.receive.max_connections,
+            idle: settings.receive.idle_timeout,
+            frame_bytes: settings.receive.max_frame.as_usize(),
+        }
+    }
+
     /// Binds HTTP and administration, where the settings ask for them. [`Listeners::serve`] comes next, when what they serve
     /// is made.
-    pub async fn bind_http(&mut self, settings: &Settings) -> anyhow::Result<Vec<(TcpListener, Paths)>> {
+    pub async fn bind_http(&mut self, settings: &Settings) -> anyhow::Result<Vec<HttpListener>> {
         let http = &settings.listen.http;
         let admin = settings.listen.admin.next_to(http.as_ref());
         let is_one = admin == *http;
         let mut bound = Vec::new();
         if let Some(address) = http {
             let paths = if is_one { Paths::All } else { Paths::Graphite };
-            bound.push((self.bind("http", address).await?, paths));
+            let has_tls = settings.http.tls_certificate.is_some();
+            bound.push(HttpListener { listener: self.bind("http", address).await?, paths, has_tls });
         }
         if let Some(address) = admin.filter(|_| !is_one) {
-            bound.push((self.bind("admin", &address).await?, Paths::Administration));
+            let has_tls = certificates::admin_has_tls(settings);
+            let listener = self.bind("admin", &address).await?;
+            bound.push(HttpListener { listener, paths: Paths::Administration, has_tls });
         }
         Ok(bound)
     }
 
-    /// Serves HTTP.
-    pub fn serve(&mut self, listener: TcpListener, paths: Paths, api: Arc<Api>) {
+    /// Serves HTTP, over TLS where the listener has it.
+    pub fn serve(&mut self, bound: HttpListener, identity: Option<&Arc<Identity>>, api: Arc<Api>) {
         let mut stopped = self.stop.subscribe();
-        self.tasks.spawn(api.serve(listener, paths, async move {
+        let stopped = async move {
             let _ = stopped.wait_for(|&stop| stop).await;
-        }));
+        };
+        let HttpListener { listener, paths, has_tls } = bound;
+        match identity.filter(|_| has_tls) {
+            Some(identity) => self.tasks.spawn(api.serve_tls(identity.clone(), listener, paths, stopped)),
+            None => self.tasks.spawn(api.serve(listener, paths, stopped)),
+        };
     }
 
     /// Name and address of each listener.
     pub fn addresses(&self) -> Vec<(String, String)> {
-        self.bound.iter().map(|(name, address)| ((*name).to_owned(), address.to_string())).collect()
+        self.bound.iter().map(|(name, address)| (name.clone(), address.to_string())).collect()
     }
 
     /// Tells a person, and a script, where to send points and queries.
     pub fn print(&self, settings: &Settings) {
         let mut lines = String::new();
         for (name, address) in &self.bound {
-            let purpose = match *name {
+            let purpose = match name.as_str() {
                 "line" if settings.listen.udp => "carbon's line protocol, TCP and UDP: point relays here",
                 "line" => "carbon's line protocol: point relays here",
                 "pickle" => "carbon's pickle protocol: point relays here",
                 "protobuf" => "carbon's protobuf protocol",
+                _ if settings.listeners.iter().any(|listener| listener.name.0 == *name) => "points, by [[listener]]",
                 "admin" => "/metrics for Prometheus, /ready, /healthy, and administration",
                 _ => "Grafana's Graphite datasource, graphite-web's CLUSTER_SERVERS, or a browser",
             };
-            let address =
-                if matches!(*name, "http" | "admin") { format!("http://{address}") } else { address.to_string() };
+            let has_tls = match name.as_str() {
+                "http" => settings.http.tls_certificate.is_some(),
+                _ => certificates::admin_has_tls(settings),
+            };
+            let address = match name.as_str() {
+                "http" | "admin" if has_tls => format!("https://{address}"),
+                "http" | "admin" => format!("http://{address}"),
+                _ => address.to_string(),
+            };
             lines += &format!("{name:<9} {address:<28} {purpose}\n");
         }
         let data = settings.data.dir.display();
@@ -166,7 +234,7 @@ impl Listeners {
         let listener = TcpListener::bind(address.as_str()).await;
         let listener =
             listener.with_context(|| cannot_listen(address, &format!("listen.{name}"), &format!("--{name}")))?;
-        self.bound.push((name, listener.local_addr()?));
+        self.bound.push((name.to_owned(), listener.local_addr()?));
         Ok(listener)
     }
 }
@@ -175,6 +243,10 @@ fn connections(metrics: &Metrics, receiver: &'static str, cap: &Arc<ConnectionCa
     let connections = Arc::new(Connections::within(cap.clone()));
     metrics.count_connections(receiver, connections.clone());
     connections
+}
+
+fn cannot_listen_of(name: &str, address: &Address) -> String {
+    format!("cannot listen on {address} ([[listener]] {name}); if another program does, stop it or choose another port")
 }
 
 fn cannot_listen(address: &Address, setting: &str, option: &str) -> String {

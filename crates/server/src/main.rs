@@ -3,8 +3,10 @@
 mod admin;
 mod allocator;
 mod backups;
+mod carbon_doors;
 mod carbon_files;
 mod cassandra_options;
+mod certificates;
 mod cli;
 mod clock;
 mod commands;

@@ -14,7 +14,7 @@ use store_embedded::EmbeddedDriver;
 use tokio::runtime::Handle;
 
 use crate::{
-    cassandra_options,
+    carbon_doors, cassandra_options,
     data_folder::{open_registry, open_store, open_time},
     settings::{Fsync, Settings},
     timed::{RunningCalls, timed},
@@ -177,7 +177,10 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> Ingest
             metrics: settings.limits.metrics as u64,
             creations_per_minute: settings.limits.creations_per_minute as u64,
             names_bytes: settings.ingest.names_limit.0,
-            prefixes: settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0),
+            prefixes: {
+                let limits = settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0);
+                limits.into_iter().chain(carbon_doors::prefix_limits(settings)).collect()
+            },
         },
         damage,
         data_dir: Some(settings.data.dir.clone()),

@@ -10,14 +10,17 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context;
 use api::{Api, ApiOptions, BrowserRules};
 use host::Host;
-use ingest::receivers::ReceiveBudget;
+use ingest::receivers::{Door, ReceiveBudget};
 use store::DamageLog;
+use tls::Identity;
 use tokio::task::JoinSet;
 
 use crate::{
     admin::Admin,
     backups::{Backups, Scrub},
+    carbon_doors,
     carbon_files::CarbonFiles,
+    certificates,
     cli::ServeOptions,
     clock, config,
     descriptors::Descriptors,
@@ -62,6 +65,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let (rules, warnings) = files.rules()?;
     warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
     let tokens = tokens::open(&settings, &host.disk)?;
+    let certificate = certificates::of_http(&settings, &host.disk, &host.clock)?;
+    let doors = carbon_doors::open(&settings, &host.disk, &host.clock)?;
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
     let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host, damage: DamageLog::new() };
     let Some(node) = signals.interrupt(Node::open(opening)).await else { return stop_early() };
@@ -88,7 +93,16 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
-    let listening = Listening { settings: &settings, node: &node, budget: &budget, descriptors, tokens: &tokens, host };
+    let listening = Listening {
+        settings: &settings,
+        node: &node,
+        budget: &budget,
+        descriptors,
+        tokens: &tokens,
+        certificate,
+        doors,
+        host,
+    };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return stop_early();
@@ -139,6 +153,10 @@ struct Listening<'a> {
     budget: &'a ReceiveBudget,
     descriptors: Descriptors,
     tokens: &'a Tokens,
+    /// Of HTTP.
+    certificate: Option<Arc<Identity>>,
+    /// Of each `[[listener]]`.
+    doors: Vec<Arc<Door>>,
     host: &'a Host,
 }
 
@@ -147,9 +165,13 @@ async fn listen(
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
 ) -> anyhow::Result<Listeners> {
-    let Listening { settings, node, budget, descriptors, tokens, host } = listening;
-    let mut listeners = Listeners::new();
-    listeners.receive(settings, &node.ingest, budget, descriptors, metrics).await?;
+    let Listening { settings, node, budget, descriptors, tokens, certificate, doors, host } = listening;
+    let mut listeners = Listeners::new(descriptors);
+    listeners.receive(settings, &node.ingest, budget, metrics).await?;
+    listeners.receive_behind(settings, &doors, &node.ingest, budget, metrics).await?;
+    let identities = certificate.iter().chain(doors.iter().filter_map(|door| door.identity.as_ref()));
+    follow_certificates(identities.cloned().collect(), settings, node, metrics);
+    metrics.count_doors(doors);
     let http = listeners.bind_http(settings).await?;
     if http.is_empty() {
         return Ok(listeners);
@@ -200,8 +222,18 @@ async fn listen(
         let every = settings.rules.reload_every;
         tokio::spawn(node.ingest.supervisor().run("token watch", move || watcher.clone().follow(every)));
     }
-    http.into_iter().for_each(|(listener, paths)| listeners.serve(listener, paths, api.clone()));
+    http.into_iter().for_each(|bound| listeners.serve(bound, certificate.as_ref(), api.clone()));
     Ok(listeners)
+}
+
+fn follow_certificates(identities: Vec<Arc<Identity>>, settings: &Settings, node: &Node, metrics: &Metrics) {
+    if identities.is_empty() {
+        return;
+    }
+    metrics.count_certificates(identities.clone());
+    let every = settings.rules.reload_every;
+    let follow = move || certificates::follow(identities.clone(), every);
+    tokio::spawn(node.ingest.supervisor().run("certificate watch", follow));
 }
 
 fn background(

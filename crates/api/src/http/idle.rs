@@ -22,6 +22,8 @@ pub(super) struct OpenConnections {
 pub(super) struct Idleness {
     // None while a request is under way.
     since: Mutex<Option<Instant>>,
+    /// Requests under way: several over HTTP/2. Locked before `since`.
+    requests: Mutex<usize>,
     leave: Notify,
 }
 
@@ -35,8 +37,8 @@ pub(super) struct Listed {
 impl OpenConnections {
     /// Adds a connection, which is idle until its first request.
     pub fn add(self: &Arc<Self>) -> Listed {
-        let idleness =
-            Arc::new(Idleness { since: Mutex::new(Some(tokio::time::Instant::now())), leave: Notify::new() });
+        let since = Mutex::new(Some(tokio::time::Instant::now()));
+        let idleness = Arc::new(Idleness { since, requests: Mutex::new(0), leave: Notify::new() });
         let mut next = self.next.lock();
         *next += 1;
         self.open.lock().insert(*next, idleness.clone());
@@ -76,8 +78,22 @@ impl Idleness {
         self.since.lock().is_some()
     }
 
+    /// Resolves when no request has been under way for so long.
+    pub async fn idle_for(&self, longest: Duration) {
+        loop {
+            let since = *self.since.lock();
+            match since {
+                Some(since) if longest <= since.elapsed() => return,
+                Some(since) => tokio::time::sleep_until(since + longest).await,
+                None => tokio::time::sleep(longest).await,
+            }
+        }
+    }
+
     /// A request is under way until the result is dropped.
     pub fn busy(self: &Arc<Self>) -> Busy {
+        let mut requests = self.requests.lock();
+        *requests += 1;
         *self.since.lock() = None;
         Busy(self.clone())
     }
@@ -88,7 +104,11 @@ pub(super) struct Busy(Arc<Idleness>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        *self.0.since.lock() = Some(tokio::time::Instant::now());
+        let mut requests = self.0.requests.lock();
+        *requests -= 1;
+        if *requests == 0 {
+            *self.0.since.lock() = Some(tokio::time::Instant::now());
+        }
     }
 }
 
@@ -110,6 +130,11 @@ mod tests {
         assert!(!open.close_longest_idle(), "one is busy, one is new");
         drop(busy);
         assert!(all[0].idleness.is_idle() && !open.close_longest_idle(), "it has just become idle");
+        let (first, second) = (all[3].idleness.busy(), all[3].idleness.busy());
+        drop(first);
+        assert!(!all[3].idleness.is_idle(), "one of two requests is under way");
+        drop(second);
+        assert!(all[3].idleness.is_idle());
         assert_eq!(open.open.lock().len(), 2);
         drop(all);
         assert!(open.open.lock().is_empty());

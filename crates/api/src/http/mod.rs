@@ -5,10 +5,12 @@
 mod body;
 mod browsers;
 mod chunks;
+mod connection;
 mod counted_body;
 mod extension;
-mod failure_log;
 mod gzip;
+mod http1;
+mod http2;
 mod idle;
 mod limits;
 mod memory;
@@ -27,10 +29,10 @@ pub use observation::{Answered, Observer};
 
 pub(crate) use chunks::{AHEAD, Chunks, respond, respond_text};
 pub(crate) use counted_body::read_counted;
-pub(crate) use failure_log::FailureLog;
 pub(crate) use gzip::Coding;
+pub(crate) use http1::Handle;
 pub(crate) use memory::{AnswerShare, MemoryBudget, MemoryShare};
 pub(crate) use parameters::Parameters;
 pub(crate) use rejection::Rejection;
 pub(crate) use response::{head, short, uncached_head};
-pub(crate) use server::{Handle, serve};
+pub(crate) use server::serve;

@@ -1,21 +1,20 @@
 //! Connections: accepts them up to a limit, closes idle ones for new clients there, and lets them finish when the server stops.
 
-use std::{convert::Infallible, future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
 
 use host::Backoff;
-use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use tls::Identity;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::Instant,
 };
-use tokio_io_timeout::TimeoutStream;
 
 use super::{
-    body::Response,
-    idle::{Listed, OpenConnections},
+    connection::serve_connection,
+    http1::{Handle, Serving},
+    idle::OpenConnections,
     limits::Limits,
     observation::Observer,
 };
@@ -30,26 +29,14 @@ const LAST_RETRY: Duration = Duration::from_secs(1);
 /// Interval between two looks for an idle connection while all are busy or new.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Time for a connection that is to make room and that a client has sent half a request on.
-const LEAVE_WITHIN: Duration = Duration::from_millis(10);
-
 /// Interval between two lines of the log about connections at their limit.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
-/// Answers one request.
-pub(crate) trait Handle: Send + Sync + 'static {
-    /// Answers a request of `peer`. The connection drops the future when the client disconnects.
-    fn handle(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-        peer: SocketAddr,
-    ) -> impl Future<Output = Response> + Send + 'static;
-}
-
-/// Serves a listener until `shutdown` resolves. Then it stops accepting, closes idle connections, and gives unfinished
+/// Serves a listener, with TLS or without, until `shutdown` resolves. Then it stops accepting, closes idle connections, and gives unfinished
 /// answers ten seconds.
 pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<Identity>>,
     limits: &Limits,
     observer: &dyn Observer,
     handler: Arc<impl Handle>,
@@ -78,7 +65,8 @@ pub(crate) async fn serve(
             permit = room.permit(observer), if waiting.is_some() => {
                 let Some((stream, peer)) = waiting.take() else { continue };
                 let listed = room.connections.add();
-                let connection = serve_connection(stream, peer, limits.clone(), handler.clone(), stopped.clone(), listed);
+                let serving = Serving { peer, limits: limits.clone(), handler: handler.clone(), stopped: stopped.clone(), listed };
+                let connection = serve_connection(stream, tls.clone(), serving);
                 open.spawn(async move {
                     connection.await;
                     drop(permit);
@@ -158,53 +146,5 @@ impl Room {
                  clients, and these otherwise wait; logging this once a minute"
             );
         }
-    }
-}
-
-async fn serve_connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    limits: Limits,
-    handler: Arc<impl Handle>,
-    mut stopped: watch::Receiver<()>,
-    listed: Listed,
-) {
-    stream.set_nodelay(true).ok();
-    // Breaks the connection to a client that does not read its answer. For reads, hyper limits headers, and
-    // `RequestBody` limits bodies.
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(limits.idle));
-    let io = TokioIo::new(Box::pin(stream));
-    let idleness = listed.idleness.clone();
-    let service = service_fn(move |request| {
-        let busy = idleness.busy();
-        let answer = handler.clone().handle(request, peer);
-        async move { Ok::<_, Infallible>(answer.await.map(|body| body.holding(busy))) }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle)
-        .max_buf_size(limits.header_bytes.max(8192))
-        .serve_connection(io, service);
-    let mut connection = pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-        () = listed.idleness.asked_to_leave() => {
-            connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(LEAVE_WITHIN, connection.as_mut()).await {
-                Ok(result) => result,
-                // Half a request, or none.
-                Err(_) if listed.idleness.is_idle() => Ok(()),
-                Err(_) => connection.await,
-            }
-        }
-    };
-    // Clients cause this: they disconnect, or send bytes that are not HTTP.
-    if let Err(error) = result {
-        tracing::debug!(%peer, %error, "a connection broke");
     }
 }

@@ -23,6 +23,7 @@ use metric::Timestamp;
 use super::{
     append_queue::{AppendQueue, Taken, place_before},
     batch::{Batch, Example, TIMELESS},
+    gate::pass,
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
@@ -129,6 +130,10 @@ impl Acceptor {
     /// Accepts every point of the batch, and leaves it empty. Waits while the pipeline is full, which is how
     /// back-pressure reaches the socket, and until the disk takes the record. Counts every point that is rejected.
     pub async fn accept(&self, batch: &mut Batch) {
+        if let Some(mut gate) = batch.gate.take() {
+            pass(&mut gate, batch, self.to.clock.instant());
+            batch.gate = Some(gate);
+        }
         self.report_rejects(batch);
         if batch.is_empty() {
             return;
@@ -193,6 +198,9 @@ impl Acceptor {
         for reason in RejectReason::ALL {
             let count = std::mem::take(&mut batch.rejected[reason as usize]);
             self.counters.rejects[reason as usize].fetch_add(u64::from(count), Relaxed);
+            if let Some(gate) = &batch.gate {
+                gate.listener.count_rejects(reason, count);
+            }
             if let Some(tally) = &mut batch.tally {
                 tally.count(reason, count);
             }
@@ -215,6 +223,9 @@ impl Acceptor {
     fn count(&self, batch: &mut Batch, resolved: usize, taken: Taken) {
         let accepted = resolved - taken.rejected.len() - taken.deleted.len();
         self.counters.points[batch.protocol as usize].fetch_add(accepted as u64, Relaxed);
+        if let Some(gate) = &batch.gate {
+            gate.listener.count_points(accepted as u64);
+        }
         if let Some(tally) = &mut batch.tally {
             tally.points += accepted as u64;
         }

@@ -6,7 +6,11 @@ use carbon::{RejectReason, Sink};
 use metadata::Registry;
 use metric::Timestamp;
 
-use super::{rejects::SAMPLE_BYTES, tally::Tally};
+use super::{
+    rejects::SAMPLE_BYTES,
+    restrictions::{Gate, ListenerGate},
+    tally::Tally,
+};
 use crate::{protocol::Protocol, wal::ResolvedPoint};
 
 /// A batch is worth accepting from this many points on: the locks, the append and the `write(2)` are paid
@@ -63,6 +67,8 @@ pub struct Batch {
     pub(super) tally: Option<Box<Tally>>,
     // Filled and emptied by accept; here so that its memory is allocated once.
     pub(super) resolved: Vec<ResolvedPoint>,
+    /// Of a listener with restrictions.
+    pub(super) gate: Option<Box<Gate>>,
     /// The places, among `sent`, of points that are not in `resolved`.
     pub(super) left_out: Vec<usize>,
     /// Bytes that it may have.
@@ -85,10 +91,31 @@ impl Batch {
             examples: Vec::new(),
             tally: None,
             resolved: Vec::new(),
+            gate: None,
             left_out: Vec::new(),
             allowed: usize::MAX,
             wanted: 0,
         }
+    }
+
+    /// The batch of a connection of a listener with restrictions.
+    pub(crate) fn restricted(mut self, listener: Option<&Arc<ListenerGate>>) -> Batch {
+        self.gate = listener.map(|listener| Box::new(Gate::new(listener.clone())));
+        self
+    }
+
+    /// Gives a point the name that it has now, or that name behind a prefix; false if it is too long.
+    pub(super) fn rename(&mut self, sent: &mut Sent, prefix: Option<&[u8]>) -> bool {
+        if let Some(prefix) = prefix {
+            let start = sent.name_start as usize;
+            let Ok(name_len) = u16::try_from(prefix.len() + usize::from(sent.name_len)) else { return false };
+            let name = start..start + usize::from(sent.name_len);
+            (sent.name_start, sent.name_len) = (self.text.len() as u32, name_len);
+            self.text.extend_from_slice(prefix);
+            self.text.extend_from_within(name);
+        }
+        sent.hash = self.registry.hash(self.name(sent));
+        true
     }
 
     /// Points waiting to be accepted.

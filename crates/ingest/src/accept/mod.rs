@@ -3,10 +3,12 @@
 mod acceptor;
 mod append_queue;
 mod batch;
+mod gate;
 mod name_limits;
 mod new_metrics;
 mod rejects;
 mod resolve;
+mod restrictions;
 mod tally;
 
 pub(crate) use acceptor::AcceptorParts;
@@ -17,4 +19,5 @@ pub use name_limits::{NameLimits, PrefixLimit};
 pub(crate) use new_metrics::NewMetrics;
 pub use rejects::RejectExample;
 pub(crate) use resolve::Resolver;
+pub use restrictions::{ListenerGate, PrefixRule, Restrictions, TokenHash};
 pub use tally::Tally;

@@ -10,12 +10,16 @@ use std::{
     },
 };
 
-use metadata::{PolicyId, Registry};
+use carbon::RejectReason;
+use metadata::{NamesMut, PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use store::MetricRecord;
 
-use super::name_limits::{Admission, NameLimits, NoRoom};
+use super::{
+    name_limits::{Admission, NameLimits, NoRoom},
+    restrictions::ListenerGate,
+};
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
 
 /// A name that no metric has, and how its points are to be kept.
@@ -23,6 +27,26 @@ pub(super) struct NewMetric<'a> {
     pub(super) name: Cow<'a, str>,
     pub(super) hash: u64,
     pub(super) policy: PolicyId,
+}
+
+/// Counts one more metric, unless a limit of all or of its listener forbids it.
+fn admit(
+    admission: &mut Admission,
+    names: &NamesMut<'_>,
+    name: &str,
+    listener: Option<&ListenerGate>,
+    now: Timestamp,
+) -> Result<(), NoRoom> {
+    let Some(listener) = listener else { return admission.admit(names, name) };
+    if !listener.admits(now) {
+        let limit = "creations_per_minute of the [[listener]]".into();
+        return Err(NoRoom { reason: RejectReason::TooManyNewMetrics, limit });
+    }
+    let admitted = admission.admit(names, name);
+    if admitted.is_err() {
+        listener.takes_back();
+    }
+    admitted
 }
 
 /// Gives metrics their ids, and makes them known to everything that must know them before their first point.
@@ -56,11 +80,12 @@ impl NewMetrics {
     }
 
     /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each. Returns the places of
-    /// those that a limit forbids, and why.
+    /// those that a limit forbids, of all or of the `listener` they came by, and why.
     pub(super) fn create(
         &self,
         new: &[(usize, NewMetric<'_>)],
         now: Timestamp,
+        listener: Option<&ListenerGate>,
         mut id_of: impl FnMut(usize, MetricId),
     ) -> Vec<(NoRoom, usize)> {
         if new.is_empty() {
@@ -75,7 +100,7 @@ impl NewMetrics {
         for (place, NewMetric { name, hash, policy }) in new {
             let known = names.find(*hash, name.as_bytes());
             if known.is_none()
-                && let Err(no_room) = admission.admit(&names, name)
+                && let Err(no_room) = admit(&mut admission, &names, name, listener, now)
             {
                 rejected.push((no_room, *place));
                 continue;

@@ -118,8 +118,11 @@ impl Resolver {
             }
         }
         let mut limited = Vec::new();
+        let listener = batch.gate.as_ref().map(|gate| &*gate.listener);
         for piece in new.chunks(PIECE) {
-            limited.extend(self.new_metrics.create(piece, time.reached(), |i, metric| resolved[i].metric = metric));
+            let refused =
+                self.new_metrics.create(piece, time.reached(), listener, |i, metric| resolved[i].metric = metric);
+            limited.extend(refused);
         }
         drop(new);
         for (reason, i) in rejected {

@@ -7,15 +7,16 @@ use std::{
 };
 
 use carbon::Progress;
-use host::Clock;
+use host::{Clock, MinuteLog};
 use metric::Timestamp;
-use tokio::{net::TcpStream, sync::watch};
+use tokio::sync::watch;
 
 use super::{
     budget::{Asked, OutOfMemory, ReceiveBudget, Stage},
     intake::{Intake, OwnMemory},
+    socket::Socket,
 };
-use crate::{Acceptor, Batch, Protocol, long_work::do_work};
+use crate::{Acceptor, Batch, ListenerGate, Protocol, long_work::do_work};
 
 /// Bytes read from a socket at once, at most: about a thousand lines.
 pub(super) const READ_BYTES: usize = 64 << 10;
@@ -35,6 +36,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// How long a stop waits to hear that a socket holds something. The runtime learns that from the kernel from time to
 /// time, at the latest before it lets a timer ring; until then a socket with bytes in it reads as empty.
 pub(super) const LAST_LOOK: Duration = Duration::from_millis(10);
+
+/// Senders that speak TLS to a listener without it.
+static ENCRYPTED: MinuteLog = MinuteLog::new();
 
 /// A protocol over TCP: bytes to points.
 pub(super) trait Decode: OwnMemory {
@@ -71,15 +75,17 @@ impl Drain {
 }
 
 /// Whether the sender is another machine. One on this machine, a relay too, has this machine's clock.
-fn is_remote(stream: &TcpStream) -> bool {
-    matches!((stream.peer_addr(), stream.local_addr()), (Ok(peer), Ok(own)) if peer.ip() != own.ip() && !peer.ip().is_loopback())
+fn is_remote(stream: &impl Socket) -> bool {
+    matches!(stream.addresses(), Ok((peer, own)) if peer.ip() != own.ip() && !peer.ip().is_loopback())
 }
 
 /// The parts of one connection's reader.
-pub(super) struct Connection {
-    stream: TcpStream,
+pub(super) struct Connection<S> {
+    stream: S,
     acceptor: Arc<Acceptor>,
     buffer: Buffer,
+    /// Nothing was read yet.
+    is_new: bool,
     intake: Intake,
     /// A connection that sent nothing for this long is closed.
     idle: Option<Duration>,
@@ -105,17 +111,19 @@ pub(super) struct Common {
     pub(super) budget: ReceiveBudget,
     pub(super) protocol: Protocol,
     pub(super) idle: Option<Duration>,
+    /// Of a listener with restrictions.
+    pub(super) gate: Option<Arc<ListenerGate>>,
     pub(super) stop: watch::Receiver<bool>,
 }
 
-impl Connection {
-    pub(super) fn new(stream: TcpStream, common: &Common) -> Connection {
-        let Common { acceptor, budget, protocol, idle, stop } = common.clone();
-        let mut batch = acceptor.batch(protocol);
+impl<S: Socket> Connection<S> {
+    pub(super) fn new(stream: S, common: &Common) -> Connection<S> {
+        let Common { acceptor, budget, protocol, idle, gate, stop } = common.clone();
+        let mut batch = acceptor.batch(protocol).restricted(gate.as_ref());
         batch.is_remote = is_remote(&stream);
         let drain = Drain::new(acceptor.clock().clone(), stop.clone());
         let intake = Intake::new(batch, budget.share());
-        Connection { stream, acceptor, buffer: Buffer::default(), intake, idle, stop, drain }
+        Connection { stream, acceptor, buffer: Buffer::default(), is_new: true, intake, idle, stop, drain }
     }
 
     /// Reads, decodes and accepts until the sender closes, falls silent for too long, or the program stops.
@@ -141,6 +149,7 @@ impl Connection {
         batch.allow(usize::MAX);
         decoder.finish(self.buffer.filled(), self.acceptor.time_for_none(), batch);
         self.acceptor.accept(batch).await;
+        self.stream.close().await;
     }
 
     /// Reads and accepts the available bytes. Returns whether the connection has ended.
@@ -151,6 +160,9 @@ impl Connection {
                 Ok(Some(0)) | Err(_) => return Ok(true),
                 Ok(None) => return Ok(wake == Wake::Stopping),
                 Ok(Some(read)) => self.buffer.filled += read,
+            }
+            if std::mem::take(&mut self.is_new) && self.is_encrypted() {
+                return Ok(true);
             }
             let was_full = self.buffer.is_full();
             self.take(decoder).await?;
@@ -183,6 +195,26 @@ impl Connection {
                 Progress::SinkFull => self.acceptor.accept(&mut self.intake.batch).await,
             }
         }
+    }
+
+    /// Whether the sender begins with TLS, which this listener would take for a very long frame.
+    #[cold]
+    fn is_encrypted(&mut self) -> bool {
+        // A record of a handshake, which begins with the greeting of a client.
+        let is_encrypted = matches!(self.buffer.filled(), [0x16, 3, _, _, _, 1, ..]);
+        if is_encrypted {
+            self.buffer.consume(self.buffer.filled);
+            if let Some(suppressed) = ENCRYPTED.is_due(self.acceptor.clock().instant()) {
+                let peer = self.stream.addresses().ok().map(|(peer, _)| peer);
+                tracing::warn!(
+                    ?peer,
+                    suppressed,
+                    "a sender speaks TLS to a listener without it, and was closed: turn TLS off there, or send to a [[listener]] with a \
+                     certificate; logging this once a minute"
+                );
+            }
+        }
+        is_encrypted
     }
 
     /// Decodes what is there. A long message takes longer than queries and other senders on this thread should wait:

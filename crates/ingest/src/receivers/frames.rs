@@ -4,17 +4,15 @@ use std::sync::Arc;
 
 use carbon::{FrameDecoder, Progress};
 use metric::Timestamp;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
+use tokio::{net::TcpListener, sync::watch};
 
 use super::{
     budget::ReceiveBudget,
     connection::{Common, Connection, Decode},
     intake::OwnMemory,
-    listener::{Connections, ReceiverLimits, serve},
+    listener::{Connections, ReceiverLimits, Serve, serve},
     message::{FrameFormat, MessageDecoder},
+    socket::Socket,
 };
 use crate::{Acceptor, Batch, Protocol};
 
@@ -32,12 +30,23 @@ pub async fn serve_frames(
         FrameFormat::Pickle => Protocol::Pickle,
         FrameFormat::Protobuf => Protocol::Protobuf,
     };
-    let common = Common { acceptor, budget, protocol, idle: limits.idle, stop: stop.clone() };
-    serve(listener, limits, connections, stop, move |stream: TcpStream| {
-        let frames = FrameDecoder::new(limits.frame_bytes);
-        Connection::new(stream, &common).serve(FramedMessages { frames, messages: MessageDecoder::new(format) })
-    })
-    .await;
+    let common = Common { acceptor, budget, protocol, idle: limits.idle, gate: connections.gate(), stop: stop.clone() };
+    let of = FramesOf { common, format, frame_bytes: limits.frame_bytes };
+    serve(listener, limits, connections, stop, of).await;
+}
+
+struct FramesOf {
+    common: Common,
+    format: FrameFormat,
+    frame_bytes: usize,
+}
+
+impl Serve for FramesOf {
+    fn serve(&self, stream: impl Socket) -> impl Future<Output = ()> + Send + 'static {
+        let frames = FrameDecoder::new(self.frame_bytes);
+        let decoder = FramedMessages { frames, messages: MessageDecoder::new(self.format) };
+        Connection::new(stream, &self.common).serve(decoder)
+    }
 }
 
 struct FramedMessages {

@@ -4,16 +4,14 @@ use std::sync::Arc;
 
 use carbon::{LineDecoder, Progress};
 use metric::Timestamp;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::watch,
-};
+use tokio::{net::TcpListener, sync::watch};
 
 use super::{
     budget::ReceiveBudget,
     connection::{Common, Connection, Decode},
     intake::OwnMemory,
-    listener::{Connections, ReceiverLimits, serve},
+    listener::{Connections, ReceiverLimits, Serve, serve},
+    socket::Socket,
 };
 use crate::{Acceptor, Batch, Protocol};
 
@@ -26,11 +24,23 @@ pub async fn serve_lines(
     connections: Arc<Connections>,
     stop: watch::Receiver<bool>,
 ) {
-    let common = Common { acceptor, budget, protocol: Protocol::LineTcp, idle: limits.idle, stop: stop.clone() };
-    serve(listener, limits, connections, stop, move |stream: TcpStream| {
-        Connection::new(stream, &common).serve(LineDecoder::new())
-    })
-    .await;
+    let common = Common {
+        acceptor,
+        budget,
+        protocol: Protocol::LineTcp,
+        idle: limits.idle,
+        gate: connections.gate(),
+        stop: stop.clone(),
+    };
+    serve(listener, limits, connections, stop, LinesOf(common)).await;
+}
+
+struct LinesOf(Common);
+
+impl Serve for LinesOf {
+    fn serve(&self, stream: impl Socket) -> impl Future<Output = ()> + Send + 'static {
+        Connection::new(stream, &self.0).serve(LineDecoder::new())
+    }
 }
 
 impl OwnMemory for LineDecoder {}

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -10,11 +11,18 @@ use std::{
 };
 
 use host::Backoff;
+use tls::Identity;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
     task::JoinSet,
 };
+
+use super::{
+    door::{Door, Entered},
+    socket::{Encrypted, Socket},
+};
+use crate::ListenerGate;
 
 /// Pauses after a connection that cannot be accepted: they double while that lasts.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
@@ -32,13 +40,14 @@ pub struct ReceiverLimits {
 }
 
 /// Connections of a receiver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Connections {
     active: AtomicU64,
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
     of_all: Arc<ConnectionCap>,
+    door: Arc<Door>,
 }
 
 /// The open connections of all receivers, and how many there may be: the rest of the process's descriptors is for files
@@ -68,6 +77,16 @@ impl Connections {
         Connections { of_all, ..Connections::default() }
     }
 
+    /// The same for a listener that not all may connect to.
+    pub fn behind(self, door: Arc<Door>) -> Connections {
+        Connections { door, ..self }
+    }
+
+    /// What senders may send.
+    pub(super) fn gate(&self) -> Option<Arc<ListenerGate>> {
+        self.door.gate.clone()
+    }
+
     /// How often accepting failed, mostly because the process had no descriptor left.
     pub fn failed(&self) -> u64 {
         self.failed.load(Relaxed)
@@ -93,17 +112,21 @@ impl Connections {
     }
 }
 
+/// A protocol, as it serves connections.
+pub(super) trait Serve: Send + Sync + 'static {
+    /// Serves one connection to its end.
+    fn serve(&self, stream: impl Socket) -> impl Future<Output = ()> + Send + 'static;
+}
+
 /// Accepts connections until the stop, then waits for those that are open to end.
-pub(super) async fn serve<F, Served>(
+pub(super) async fn serve(
     listener: TcpListener,
     limits: ReceiverLimits,
     connections: Arc<Connections>,
     mut stop: watch::Receiver<bool>,
-    serve_one: F,
-) where
-    F: Fn(TcpStream) -> Served,
-    Served: Future<Output = ()> + Send + 'static,
-{
+    of: impl Serve,
+) {
+    let of = Arc::new(of);
     let mut tasks = JoinSet::new();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     loop {
@@ -127,14 +150,29 @@ pub(super) async fn serve<F, Served>(
                     }
                     continue;
                 }
+                let Some(entered) = connections.door.enter(peer) else { continue };
                 connections.accepted.fetch_add(1, Relaxed);
                 connections.active.fetch_add(1, Relaxed);
                 connections.of_all.active.fetch_add(1, Relaxed);
-                let (served, connections) = (serve_one(stream), connections.clone());
-                tasks.spawn(async move {
-                    let _open = Open(connections);
-                    served.await;
-                });
+                let open = Open(connections.clone(), entered);
+                match connections.door.identity.clone() {
+                    None => {
+                        let served = of.serve(stream);
+                        tasks.spawn(async move {
+                            let _open = open;
+                            served.await;
+                        });
+                    }
+                    Some(identity) => {
+                        let (of, stop) = (of.clone(), stop.clone());
+                        tasks.spawn(async move {
+                            let _open = open;
+                            if let Some(stream) = handshake(&identity, stream, peer, stop).await {
+                                of.serve(Encrypted::new(stream)).await;
+                            }
+                        });
+                    }
+                }
             }
             Err(error) => {
                 connections.failed.fetch_add(1, Relaxed);
@@ -154,8 +192,21 @@ pub(super) async fn serve<F, Served>(
     while tasks.join_next().await.is_some() {}
 }
 
+/// The handshake of a connection, unless the program stops.
+async fn handshake(
+    identity: &Identity,
+    stream: TcpStream,
+    peer: SocketAddr,
+    mut stop: watch::Receiver<bool>,
+) -> Option<tls::Stream> {
+    tokio::select! {
+        stream = identity.accept(stream, peer) => stream,
+        _ = stop.wait_for(|&stop| stop) => None,
+    }
+}
+
 /// Counts a connection as open for as long as it lives.
-struct Open(Arc<Connections>);
+struct Open(Arc<Connections>, #[expect(dead_code, reason = "dropped with the connection")] Option<Entered>);
 
 impl Drop for Open {
     fn drop(&mut self) {

@@ -8,17 +8,20 @@
 mod body;
 mod budget;
 mod connection;
+mod door;
 mod frames;
 mod intake;
 mod lines;
 mod listener;
 mod message;
+mod socket;
 mod udp;
 
 pub use body::{BodyFormat, TakenBody, take_body};
 pub use budget::{BudgetShare, BudgetUse, OutOfMemory, ReceiveBudget};
+pub use door::{Allows, Door, Refused};
 pub use frames::serve_frames;
 pub use lines::serve_lines;
 pub use listener::{ConnectionCap, Connections, ReceiverLimits};
 pub use message::FrameFormat;
-pub use udp::serve_datagrams;
+pub use udp::{serve_datagrams, serve_datagrams_behind};

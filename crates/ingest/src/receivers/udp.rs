@@ -4,7 +4,10 @@ use std::{io, sync::Arc, time::Duration};
 
 use tokio::{net::UdpSocket, sync::watch};
 
-use super::connection::{Drain, LAST_LOOK};
+use super::{
+    connection::{Drain, LAST_LOOK},
+    door::Door,
+};
 use crate::{Acceptor, BATCH_POINTS, Protocol};
 
 /// Bytes of the largest datagram that UDP has.
@@ -15,8 +18,18 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// Takes datagrams of lines until `stop` turns true. While the pipeline is full none is read, and the kernel
 /// drops what does not fit its buffer: UDP has no way to make a sender wait.
-pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut stop: watch::Receiver<bool>) {
-    let mut batch = acceptor.batch(Protocol::LineUdp);
+pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, stop: watch::Receiver<bool>) {
+    serve_datagrams_behind(Arc::default(), acceptor, socket, stop).await;
+}
+
+/// The same for a listener that not all may send to.
+pub async fn serve_datagrams_behind(
+    door: Arc<Door>,
+    acceptor: Arc<Acceptor>,
+    socket: UdpSocket,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut batch = acceptor.batch(Protocol::LineUdp).restricted(door.gate.as_ref());
     let mut drain = Drain::new(acceptor.clock().clone(), stop.clone());
     let mut datagram = vec![0; DATAGRAM_BYTES];
     loop {
@@ -34,7 +47,7 @@ pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut sto
             }
         };
         loop {
-            match socket.try_recv(&mut datagram) {
+            match read(&socket, &door, &mut datagram) {
                 Ok(length) => carbon::parse_datagram(&datagram[..length], acceptor.now(), &mut batch),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // Errors of earlier sends by others to this port are reported here; they mean nothing to us.
@@ -54,4 +67,13 @@ pub async fn serve_datagrams(acceptor: Arc<Acceptor>, socket: UdpSocket, mut sto
             return;
         }
     }
+}
+
+/// A datagram; an empty one in place of one that is not allowed.
+fn read(socket: &UdpSocket, door: &Door, datagram: &mut [u8]) -> io::Result<usize> {
+    if door.allows.is_none() {
+        return socket.try_recv(datagram);
+    }
+    let (length, peer) = socket.try_recv_from(datagram)?;
+    Ok(if door.allows(peer) { length } else { 0 })
 }

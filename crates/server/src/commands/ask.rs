@@ -1,31 +1,65 @@
 //! Requests to a running server.
 
 use std::{
+    fmt,
     io::{Read, Write},
     net::TcpStream,
 };
 
 use anyhow::{Context, bail};
+use host::Disk;
 use serde_json::Value;
 
-use crate::settings::Settings;
+use crate::{certificates, settings::Settings};
 
 /// The environment variable with the token of requests, where the server asks for one.
 const TOKEN: &str = "PLUMBAGO_TOKEN";
 
-/// The address where the server that has these settings answers administration.
-pub(super) fn address(settings: &Settings, without: &'static str) -> anyhow::Result<String> {
-    let listens = settings.listen.admin.next_to(settings.listen.http.as_ref()).context(without)?;
-    // A server that listens on all addresses is reachable on the local one.
-    Ok(listens.as_str().replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:"))
+/// Where a server answers administration.
+#[derive(Clone)]
+pub(super) struct Server {
+    address: String,
+    /// The certificate that it shows, in PEM; `None` without TLS.
+    certificate: Option<Vec<u8>>,
 }
 
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.address)
+    }
+}
+
+/// The server that has these settings.
+pub(super) fn server(settings: &Settings, without: &'static str, disk: &dyn Disk) -> anyhow::Result<Server> {
+    let listens = settings.listen.admin.next_to(settings.listen.http.as_ref()).context(without)?;
+    // A server that listens on all addresses is reachable on the local one.
+    let address = listens.as_str().replace("0.0.0.0:", "127.0.0.1:").replace("[::]:", "[::1]:");
+    let certificate = settings.http.tls_certificate.as_ref().filter(|_| certificates::admin_has_tls(settings));
+    let certificate = certificate
+        .map(|path| disk.read(path).with_context(|| format!("cannot read {} (http.tls_certificate)", path.display())));
+    Ok(Server { address, certificate: certificate.transpose()? })
+}
+
+/// What is read and written of a request.
+trait Connection: Read + Write {}
+
+impl<T: Read + Write> Connection for T {}
+
 /// One request on its own connection, with a form, answered in JSON. Waits without a limit.
-pub(super) fn request(address: &str, method: &str, path: &str, form: &str) -> anyhow::Result<(u16, Value)> {
+pub(super) fn request(server: &Server, method: &str, path: &str, form: &str) -> anyhow::Result<(u16, Value)> {
+    let Server { address, certificate } = server;
     let cannot = || {
         format!("no server answers at {address}; is it running, and is that its address of administration (--admin)?")
     };
-    let mut stream = TcpStream::connect(address).with_context(cannot)?;
+    let stream = TcpStream::connect(address).with_context(cannot)?;
+    let mut stream: Box<dyn Connection> = match certificate {
+        Some(certificate) => Box::new(tls::request_stream(stream, certificate)?),
+        None => Box::new(stream),
+    };
+    let cannot_send = || match certificate {
+        Some(_) => format!("cannot send to {address}: does the server show the certificate of http.tls_certificate?"),
+        None => format!("cannot send to {address}"),
+    };
     let length = form.len();
     let token = std::env::var(TOKEN).ok().filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
@@ -33,7 +67,8 @@ pub(super) fn request(address: &str, method: &str, path: &str, form: &str) -> an
         stream,
         "{method} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/x-www-form-urlencoded\r\n\
          Content-Length: {length}\r\n{token}Connection: close\r\n\r\n{form}"
-    )?;
+    )
+    .with_context(cannot_send)?;
     let mut text = String::new();
     stream.take(1 << 20).read_to_string(&mut text).with_context(cannot)?;
     let (head, body) = text.split_once("\r\n\r\n").context("the server there does not speak HTTP")?;

@@ -8,7 +8,7 @@ use host::{Host, Open, utc};
 use serde_json::{Value, json};
 
 use super::{
-    ask::{address, reason, request},
+    ask::{reason, request, server},
     damage_text::{self, Names},
 };
 use crate::{
@@ -22,18 +22,18 @@ use crate::{
 pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let disk = &*host.disk;
     let settings = config::load(&options.config, options.overrides(), disk)?;
-    let address = address(&settings, "the server has no HTTP port (listen.http is off); set one to make backups")?;
+    let server = server(&settings, "the server has no HTTP port (listen.http is off); set one to make backups", disk)?;
     disk.create_dir_all(&options.dir).with_context(|| format!("cannot make {}", options.dir.display()))?;
     let dir = disk.canonicalize(&options.dir)?;
     let proof = format!("{PROOF}{:016x}", host.random.bits());
     disk.open(&dir.join(&proof), Open::CreateNew).with_context(|| format!("cannot write to {}", dir.display()))?;
     let mut form = form_urlencoded::Serializer::new(String::new());
     form.append_pair("dir", &dir.to_string_lossy()).append_pair("proof", &proof);
-    let asked = request(&address, "POST", "/admin/backup", &form.finish());
+    let asked = request(&server, "POST", "/admin/backup", &form.finish());
     let _ = disk.remove_file(&dir.join(&proof));
     let (status, body) = asked?;
     if status != 200 {
-        bail!("the server at {address} cannot make a backup: {}", reason(&body));
+        bail!("the server at {server} cannot make a backup: {}", reason(&body));
     }
     print(&if options.json { format!("{body:#}\n") } else { made_text(&body) });
     let is_damaged = !places(&body, "damage").is_empty() || !places(&body, "damage_before").is_empty();

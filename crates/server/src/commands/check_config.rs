@@ -2,10 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use host::Disk;
+use host::{Clock, Disk, SystemClock};
 
 use crate::{
+    carbon_doors,
     carbon_files::CarbonFiles,
+    certificates,
     cli::CheckOptions,
     config, exposure, limits,
     output::{print, with_causes},
@@ -21,6 +23,9 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
             problems.extend(limits::check(&settings).err());
             problems.extend(exposure::check(&settings).err());
             problems.extend(tokens::open(&settings, disk).err().as_ref().map(with_causes));
+            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+            problems.extend(certificates::of_http(&settings, disk, &clock).err().as_ref().map(with_causes));
+            problems.extend(carbon_doors::open(&settings, disk, &clock).err().as_ref().map(with_causes));
             settings.rules.conf_dir
         }
         Err(found) => {

@@ -11,7 +11,7 @@ use anyhow::bail;
 use host::Disk;
 use serde_json::Value;
 
-use super::ask::{address, reason, request};
+use super::ask::{Server, reason, request, server};
 use crate::{cli::DeleteOptions, config, output::print};
 
 const PATH: &str = "/admin/delete";
@@ -34,9 +34,10 @@ pub fn delete(options: &DeleteOptions, disk: &dyn Disk) -> anyhow::Result<ExitCo
              is an expression on the name"
         );
     }
-    let address = address(&settings, "the server has no HTTP port (listen.http is off); set one to delete metrics")?;
+    let server =
+        server(&settings, "the server has no HTTP port (listen.http is off); set one to delete metrics", disk)?;
     let form = form(options);
-    let counted = ask(&address, &format!("{form}&dry_run=1"))?;
+    let counted = ask(&server, &format!("{form}&dry_run=1"))?;
     let metrics = number(&counted, "metrics");
     if metrics == 0 && !options.dry_run {
         let asked: Vec<&str> = options.patterns.iter().chain(&options.tags).map(String::as_str).collect();
@@ -52,7 +53,7 @@ pub fn delete(options: &DeleteOptions, disk: &dyn Disk) -> anyhow::Result<ExitCo
             bail!("nothing was deleted");
         }
     }
-    let answer = delete_with_progress(&address, &form)?;
+    let answer = delete_with_progress(&server, &form)?;
     let deleted = number(&answer, "deleted");
     print(&if options.json { format!("{answer:#}\n") } else { format!("deleted {deleted} metrics\n") });
     Ok(ExitCode::SUCCESS)
@@ -65,23 +66,23 @@ fn form(options: &DeleteOptions) -> String {
     form.finish()
 }
 
-fn ask(address: &str, form: &str) -> anyhow::Result<Value> {
-    match request(address, "POST", PATH, form)? {
+fn ask(server: &Server, form: &str) -> anyhow::Result<Value> {
+    match request(server, "POST", PATH, form)? {
         (200, body) => Ok(body),
-        (_, body) => bail!("the server at {address} cannot delete metrics: {}", reason(&body)),
+        (_, body) => bail!("the server at {server} cannot delete metrics: {}", reason(&body)),
     }
 }
 
-fn delete_with_progress(address: &str, form: &str) -> anyhow::Result<Value> {
+fn delete_with_progress(server: &Server, form: &str) -> anyhow::Result<Value> {
     let (done, answer) = mpsc::channel();
-    let (asked, sent) = (address.to_owned(), form.to_owned());
+    let (asked, sent) = (server.clone(), form.to_owned());
     std::thread::spawn(move || done.send(ask(&asked, &sent)));
     let shows_progress = std::io::stderr().is_terminal();
     let answer = loop {
         match answer.recv_timeout(PROGRESS_EVERY) {
             Ok(answer) => break answer,
             Err(mpsc::RecvTimeoutError::Timeout) if shows_progress => {
-                if let Ok((200, body)) = request(address, "GET", PATH, "") {
+                if let Ok((200, body)) = request(server, "GET", PATH, "") {
                     eprint!("\r{} of {} metrics  ", number(&body, "metrics_done"), number(&body, "metrics"));
                 }
             }

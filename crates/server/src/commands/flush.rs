@@ -6,7 +6,7 @@ use anyhow::bail;
 use host::Disk;
 use serde_json::Value;
 
-use super::ask::{address, reason, request};
+use super::ask::{reason, request, server};
 use crate::{cli::FlushOptions, config, output::print};
 
 /// Interval between two reports of progress.
@@ -16,16 +16,16 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub fn flush(options: &FlushOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode> {
     let settings = config::load(&options.config, options.overrides(), disk)?;
     let without = "the server has no HTTP port (listen.http is off); set one, or stop the server to write its points";
-    let address = address(&settings, without)?;
+    let server = server(&settings, without, disk)?;
     let (done, answer) = mpsc::channel();
-    let asked = address.clone();
+    let asked = server.clone();
     std::thread::spawn(move || done.send(request(&asked, "POST", "/admin/flush", "")));
     let shows_progress = std::io::stderr().is_terminal();
     let (status, body) = loop {
         match answer.recv_timeout(PROGRESS_EVERY) {
             Ok(answer) => break answer?,
             Err(mpsc::RecvTimeoutError::Timeout) if shows_progress => {
-                if let Ok((200, body)) = request(&address, "GET", "/admin/status", "") {
+                if let Ok((200, body)) = request(&server, "GET", "/admin/status", "") {
                     let number = |key: &str| body.get(key).and_then(Value::as_u64).unwrap_or(0);
                     let is_failing = body.get("store_failing").and_then(Value::as_bool).unwrap_or(false);
                     let unsynced = if is_failing { number("unsynced_points") } else { 0 };
@@ -42,7 +42,7 @@ pub fn flush(options: &FlushOptions, disk: &dyn Disk) -> anyhow::Result<ExitCode
         eprint!("\r{:90}\r", "");
     }
     if status != 200 {
-        bail!("the server at {address} cannot write all points: {}", reason(&body));
+        bail!("the server at {server} cannot write all points: {}", reason(&body));
     }
     print("all points are in the store\n");
     Ok(ExitCode::SUCCESS)

@@ -46,15 +46,38 @@ pub(super) fn labelled(
     label: &str,
     values: Vec<(&str, f64)>,
 ) -> MetricFamily {
-    let metric = |(labelled, value): (&str, f64)| {
-        let mut pair = LabelPair::default();
-        pair.set_name(label.to_owned());
-        pair.set_value(labelled.to_owned());
+    by_labels(name, help, kind, [label], values.into_iter().map(|(labelled, value)| ([labelled], value)))
+}
+
+pub(super) fn labelled_twice(
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    labels: [&str; 2],
+    values: Vec<([&str; 2], f64)>,
+) -> MetricFamily {
+    by_labels(name, help, kind, labels, values.into_iter())
+}
+
+fn by_labels<'a, const N: usize>(
+    name: &str,
+    help: &str,
+    kind: MetricType,
+    labels: [&str; N],
+    values: impl Iterator<Item = ([&'a str; N], f64)>,
+) -> MetricFamily {
+    let metric = |(labelled, value): ([&str; N], f64)| {
+        let pairs = labels.iter().zip(labelled).map(|(label, labelled)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*label).to_owned());
+            pair.set_value(labelled.to_owned());
+            pair
+        });
         let mut metric = value_of(kind, value);
-        metric.set_label(vec![pair]);
+        metric.set_label(pairs.collect());
         metric
     };
-    family(name, help, kind, values.into_iter().map(metric).collect())
+    family(name, help, kind, values.map(metric).collect())
 }
 
 pub(super) fn histogram(name: &str, help: &str, durations: &Histogram) -> MetricFamily {

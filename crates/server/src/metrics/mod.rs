@@ -2,6 +2,8 @@
 //!
 //! Other crates count in atomics of their own; each scrape turns them into metric families.
 
+mod certificates;
+mod doors;
 mod families;
 mod files;
 mod http;
@@ -14,7 +16,7 @@ use std::sync::{
 
 use ::ingest::{
     Ingest, TaskHealth,
-    receivers::{Connections, ReceiveBudget},
+    receivers::{Connections, Door, ReceiveBudget},
 };
 use api::{Answered, Api, MemoryUse, Observer};
 use cluster::Connection;
@@ -26,6 +28,7 @@ use prometheus::{
 };
 use store::{DamageLog, PointStore};
 use store_embedded::EmbeddedDriver;
+use tls::Identity;
 
 use crate::{
     backups::{BackupCounters, ScrubCounters},
@@ -40,10 +43,12 @@ pub struct Metrics {
     /// For crates that count in the registry itself.
     pub registry: prometheus::Registry,
     http: HttpMetrics,
-    connections: Mutex<Vec<(&'static str, Arc<Connections>)>>,
+    connections: Mutex<Vec<(String, Arc<Connections>)>>,
     budget: OnceLock<ReceiveBudget>,
     scraped: OnceLock<Scraped>,
     api: OnceLock<Weak<Api>>,
+    certificates: OnceLock<Vec<Arc<Identity>>>,
+    doors: OnceLock<Vec<Arc<Door>>>,
     /// What the scrub has read.
     pub scrub: Arc<ScrubCounters>,
     pub backups: Arc<BackupCounters>,
@@ -78,6 +83,8 @@ impl Metrics {
             budget: OnceLock::new(),
             scraped: OnceLock::new(),
             api: OnceLock::new(),
+            certificates: OnceLock::new(),
+            doors: OnceLock::new(),
             scrub: Arc::default(),
             backups: Arc::default(),
             disk,
@@ -85,13 +92,23 @@ impl Metrics {
     }
 
     /// Adds the connections of a receiver.
-    pub fn count_connections(&self, receiver: &'static str, connections: Arc<Connections>) {
-        self.connections.lock().push((receiver, connections));
+    pub fn count_connections(&self, receiver: &str, connections: Arc<Connections>) {
+        self.connections.lock().push((receiver.to_owned(), connections));
     }
 
     /// Adds the memory that receivers share.
     pub fn count_budget(&self, budget: ReceiveBudget) {
         let _ = self.budget.set(budget);
+    }
+
+    /// Adds the certificates of listeners. The start calls this once.
+    pub fn count_certificates(&self, identities: Vec<Arc<Identity>>) {
+        let _ = self.certificates.set(identities);
+    }
+
+    /// Adds what each `[[listener]]` counts. The start calls this once.
+    pub fn count_doors(&self, doors: Vec<Arc<Door>>) {
+        let _ = self.doors.set(doors);
     }
 
     /// What each scrape asks from now on. The start calls this once.
@@ -139,6 +156,9 @@ impl Metrics {
             families.extend(query_memory_families(&api));
         }
         families.extend(self.connection_families());
+        families.extend(self.certificates.get().into_iter().flat_map(|all| certificates::certificate_families(all)));
+        let doors = self.doors.get().filter(|doors| !doors.is_empty());
+        families.extend(doors.into_iter().flat_map(|doors| doors::door_families(doors)));
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = Process::read(&*self.disk);
         families.extend(files::scrub_families(&self.scrub));
@@ -146,14 +166,16 @@ impl Metrics {
         families.push(counter("process_cpu_seconds_total", "CPU time used, user and system.", process.cpu_seconds));
         families.push(gauge("process_resident_memory_bytes", "Resident memory.", process.resident_bytes as f64));
         families.push(gauge("process_open_fds", "Open file descriptors.", process.open_files as f64));
+        // The encoder refuses a family without values, and all others with it.
+        families.retain(|family| !family.get_metric().is_empty());
         families.sort_by(|a, b| a.name().cmp(b.name()));
         TextEncoder::new().encode_to_string(&families).unwrap_or_default()
     }
 
     fn connection_families(&self) -> [MetricFamily; 4] {
         let connections = self.connections.lock();
-        let values = |value: fn(&Connections) -> u64| -> Vec<(&'static str, f64)> {
-            connections.iter().map(|(name, connections)| (*name, value(connections) as f64)).collect()
+        let values = |value: fn(&Connections) -> u64| -> Vec<(&str, f64)> {
+            connections.iter().map(|(name, connections)| (name.as_str(), value(connections) as f64)).collect()
         };
         let family = |name, help, kind, values| labelled(name, help, kind, "receiver", values);
         let (active, refused) = (values(Connections::active), values(Connections::refused));

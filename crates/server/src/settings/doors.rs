@@ -2,6 +2,7 @@
 
 use api::AllowedHosts;
 use hyper::header::HeaderName;
+use tls::Clients;
 
 use super::kinds::{Address, Kind, Optional, must_be};
 use crate::tokens::Proxies;
@@ -46,6 +47,30 @@ impl Kind for AdminAddress {
             AdminAddress::Auto => "auto".to_owned(),
             AdminAddress::At(address) => address.write(),
         }
+    }
+}
+
+/// Whether clients need a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TlsClients(pub Clients);
+
+impl Kind for TlsClients {
+    const TAKES: &'static str = "\"require\" or \"optional\"";
+
+    fn read(text: &str) -> Result<TlsClients, String> {
+        match text {
+            "require" => Ok(TlsClients(Clients::Require)),
+            "optional" => Ok(TlsClients(Clients::Optional)),
+            _ => Err(must_be::<TlsClients>(text)),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self.0 {
+            Clients::Require => "require",
+            Clients::Optional => "optional",
+        }
+        .to_owned()
     }
 }
 

@@ -4,7 +4,10 @@ use std::fmt;
 
 use toml::de::{DeTable, DeValue};
 
-use super::table::{Definition, Settings, definitions, sections};
+use super::{
+    listener::{LISTENER_KEYS, Listener},
+    table::{Definition, Settings, definitions, sections},
+};
 
 /// Variables of ours that are not settings.
 const OTHER_VARIABLES: [&str; 2] = ["PLUMBAGO_CONFIG", "PLUMBAGO_TOKEN"];
@@ -75,6 +78,10 @@ fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)>
     };
     for (section, value) in document.iter() {
         let name = section.get_ref().as_ref();
+        if name == "listener" {
+            load_listeners(settings, section.span().start, value.get_ref(), &mut problems);
+            continue;
+        }
         if !sections().any(|(known, _)| known == name) {
             problems.push((section.span().start, unknown_section(name)));
             continue;
@@ -99,6 +106,38 @@ fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)>
         }
     }
     problems
+}
+
+/// Adds each `[[listener]]`.
+fn load_listeners(settings: &mut Settings, start: usize, value: &DeValue<'_>, problems: &mut Vec<(usize, String)>) {
+    let DeValue::Array(all) = value else {
+        problems.push((start, "there may be several listeners: write [[listener]] and the keys below".to_owned()));
+        return;
+    };
+    for one in all.iter() {
+        let DeValue::Table(table) = one.get_ref() else {
+            problems.push((one.span().start, "write [[listener]] and the keys below".to_owned()));
+            continue;
+        };
+        let mut listener = Listener::default();
+        for (key, value) in table.iter() {
+            let name = key.get_ref().as_ref();
+            let Some(known) = LISTENER_KEYS.iter().find(|known| known.key == name) else {
+                let near = nearest(name, LISTENER_KEYS.iter().map(|known| known.key.to_owned()));
+                problems
+                    .push((key.span().start, format!("{name} is not a key of [[listener]]; the nearest is {near}")));
+                continue;
+            };
+            let done = match scalar(value.get_ref()) {
+                Some(text) => (known.set)(&mut listener, &text),
+                None => Err(format!("must be {}", known.takes)),
+            };
+            if let Err(message) = done {
+                problems.push((value.span().start, format!("{name} {message}")));
+            }
+        }
+        settings.listeners.push(listener);
+    }
 }
 
 /// A value as the text a setting is read from.
@@ -249,6 +288,25 @@ mod tests {
                 "p.toml:4: listen.http must be an address and a port such as \"127.0.0.1:2003\", or \"off\"",
             ]
         );
+    }
+
+    #[test]
+    fn each_listener_has_keys_of_its_own() {
+        let text = "[[listener]]\nname = 'a'\naddress = ':1'\n[[listener]]\nname = 'b'\nprotocol = 'pickle'\nmax_connections = 3\n";
+        let settings = from_file(text).unwrap();
+        let names: Vec<&str> = settings.listeners.iter().map(|listener| listener.name.0.as_str()).collect();
+        assert_eq!((names, settings.listeners[1].max_connections), (vec!["a", "b"], 3));
+        let problems = from_file("[[listener]]\nname = 'a b'\nprefx = 'x'\ntokens = 'hunter2'\n").unwrap_err();
+        assert_eq!(
+            problems,
+            [
+                "p.toml:2: name must be 1 to 64 letters, digits, '-' and '_', got 'a b'",
+                "p.toml:3: prefx is not a key of [[listener]]; the nearest is prefix",
+                "p.toml:4: tokens must be hashes such as \"sha256:…\" with 64 hexadecimal digits, separated by commas, or \"off\"",
+            ]
+        );
+        let problems = from_file("[listener]\nname = 'a'\n").unwrap_err();
+        assert_eq!(problems, ["p.toml:1: there may be several listeners: write [[listener]] and the keys below"]);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 mod cluster_kinds;
 mod doors;
+mod group;
 mod idle_after;
 mod kinds;
+mod listener;
 mod load;
 mod prefix_limits;
 mod show;
@@ -12,6 +14,7 @@ mod table;
 pub use cluster_kinds::Hosts;
 pub use idle_after::IdleAfter;
 pub use kinds::{Address, Bytes, Fsync, Kind, LogFormat, Reserve};
+pub use listener::{Listener, ListenerProtocol};
 pub use load::{Overrides, Problem, Sources, ignored_variables, load};
 pub use show::{documented_toml, markdown};
 #[cfg(test)]

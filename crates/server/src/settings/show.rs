@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use super::table::{Definition, Settings, definitions, sections};
+use super::{
+    listener::{LISTENER_DOC, LISTENER_KEYS, Listener},
+    table::{Definition, Settings, definitions, sections},
+};
 
 /// Every setting with its value and its documentation, as a file that `load` reads.
 pub fn documented_toml(settings: &Settings) -> String {
@@ -18,7 +21,29 @@ pub fn documented_toml(settings: &Settings) -> String {
             writeln!(out, "{} = {}", definition.key, toml_value(definition, settings)).expect("a string takes all");
         }
     }
+    show_listeners(&mut out, settings);
     out
+}
+
+/// Each `[[listener]]`; without one, its keys as comments.
+fn show_listeners(out: &mut String, settings: &Settings) {
+    out.push('\n');
+    comment(out, LISTENER_DOC);
+    for listener in &settings.listeners {
+        out.push_str("[[listener]]\n");
+        for key in LISTENER_KEYS {
+            let text = (key.show)(listener);
+            let value = if key.quoted { toml::Value::String(text).to_string() } else { text };
+            writeln!(out, "{} = {value}", key.key).expect("a string takes all");
+        }
+        out.push('\n');
+    }
+    if settings.listeners.is_empty() {
+        out.push_str("# [[listener]]\n");
+        for key in LISTENER_KEYS {
+            comment(out, &format!("{}: {}", key.key, key.doc));
+        }
+    }
 }
 
 /// The page docs/settings.md.
@@ -40,6 +65,14 @@ pub fn markdown() -> String {
             let row = format!("| `{}` | `{value}` | `{}` | {doc} |", definition.key, definition.variable());
             writeln!(out, "{row}").expect("a string takes all");
         }
+    }
+    write!(out, "\n## [[listener]]\n\n{LISTENER_DOC}\n\n| key | default | what it does |\n|---|---|---|\n")
+        .expect("a string takes all");
+    let defaults = Listener::default();
+    for key in LISTENER_KEYS {
+        let text = (key.show)(&defaults);
+        let value = if key.quoted { toml::Value::String(text).to_string() } else { text };
+        writeln!(out, "| `{}` | `{value}` | {} |", key.key, key.doc.trim()).expect("a string takes all");
     }
     out
 }

@@ -10,9 +10,11 @@ use store_cassandra::{Consistency, Indexes};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
-    doors::{AdminAddress, HeaderNameText, HostNames, Origins},
+    doors::{AdminAddress, HeaderNameText, HostNames, Origins, TlsClients},
+    group::group,
     idle_after::IdleAfter,
     kinds::{Address, Bytes, Fsync, Kind, LogFormat, LogLevel, Reserve, Zone},
+    listener::Listener,
     prefix_limits::PrefixLimits,
 };
 use crate::tokens::Proxies;
@@ -77,25 +79,6 @@ macro_rules! definitions {
     };
 }
 
-/// The struct of a group of keys.
-macro_rules! group {
-    ($Group:ident { $( $(#[doc = $doc:literal])+ $key:ident: $kind:ty = $default:literal; )+ }) => {
-        #[doc = concat!("The keys of `", stringify!($Group), "`.")]
-        #[derive(Debug, Clone)]
-        pub struct $Group {
-            $( $(#[doc = $doc])+ pub $key: $kind, )+
-        }
-
-        impl Default for $Group {
-            fn default() -> $Group {
-                $Group {
-                    $( $key: <$kind as Kind>::read($default).expect("a default is a valid value"), )+
-                }
-            }
-        }
-    };
-}
-
 /// Groups of keys. `a, b: Group { … }` gives two sections the same keys; `field in section` adds keys to a section of
 /// another name than the field.
 macro_rules! settings {
@@ -104,6 +87,8 @@ macro_rules! settings {
         #[derive(Debug, Clone, Default)]
         pub struct Settings {
             $($( $(#[doc = $section_doc])* pub $field: $Group, )+)+
+            /// Each `[[listener]]` of the file.
+            pub listeners: Vec<Listener>,
         }
 
         $( group! { $Group $keys } )+
@@ -333,6 +318,17 @@ settings! {
         proxy_header: HeaderNameText = "X-WEBAUTH-USER";
         /// Whether the parameter jsonp makes an answer a call of that function, which web pages of every origin can read.
         jsonp: bool = "false";
+        /// PEM file of the certificate of `listen.http`, and those between it and an authority. Turns TLS on, with HTTP/1.1 and
+        /// HTTP/2, there and at `listen.admin`, unless that is a loopback address of its own. Read again every
+        /// rules.reload_every and at SIGHUP.
+        tls_certificate: Option<PathBuf> = "off";
+        /// PEM file of its key.
+        tls_key: Option<PathBuf> = "off";
+        /// PEM file of the authorities that sign certificates of clients.
+        tls_client_ca: Option<PathBuf> = "off";
+        /// Whether clients need a certificate where there is a tls_client_ca: "require", or "optional", which refuses invalid
+        /// certificates alone.
+        tls_clients: TlsClients = "require";
     }
 
     /// Limits of one query. A query above a limit gets status 422 and a text that names the setting.
