@@ -7,6 +7,7 @@ const PART: usize = 1 << 16;
 
 /// The known values of a column, sorted.
 pub(crate) fn sorted_known(values: &[f64], scope: &Scope) -> Result<Vec<f64>, Error> {
+    scope.check_after(2 * values.len())?;
     let mut known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     for part in known.chunks_mut(PART) {
         scope.check_after(30 * part.len())?;

@@ -37,12 +37,14 @@ enum Size {
     Long,
     /// Many series with few points.
     Many,
+    /// Few series with many times and no value.
+    Nulls,
 }
 
 impl Size {
     fn points(self) -> i64 {
         match self {
-            Size::Long => 100_000 * SCALE as i64,
+            Size::Long | Size::Nulls => 100_000 * SCALE as i64,
             Size::Many => 50,
         }
     }
@@ -50,7 +52,7 @@ impl Size {
     fn series(self, path: &str) -> usize {
         match self {
             _ if !path.contains('*') => 1,
-            Size::Long => 2,
+            Size::Long | Size::Nulls => 2,
             Size::Many => 1500 * SCALE,
         }
     }
@@ -62,7 +64,11 @@ impl Size {
             chance ^= chance << 13;
             chance ^= chance >> 7;
             chance ^= chance << 17;
-            if chance.is_multiple_of(50) { f64::NAN } else { (chance % 100_000) as f64 / 1e3 }
+            if chance.is_multiple_of(50) || matches!(self, Size::Nulls) {
+                f64::NAN
+            } else {
+                (chance % 100_000) as f64 / 1e3
+            }
         };
         let mut one = |i: usize| {
             let name = format!("a.{}{i:06}.{}", ["one", "two"][i % 2], "long-component".repeat(10));
@@ -152,4 +158,12 @@ fn every_function_stops_soon_when_its_client_is_gone() {
         println!("{:32} {long:8.1} ms {many:8.1} ms", function.name);
     }
     assert!(late.is_empty(), "{}", late.join("\n"));
+}
+
+#[test]
+fn windows_without_values_are_counted() {
+    for target in ["ksTest2(a.one,a.two,5000)", "pearson(a.one,a.two,5000)", "movingWindow(a.*,'5000s','diff')"] {
+        let most = longest(target, Size::Nulls);
+        assert!(most <= BOUND, "{target} looks each {most:?}");
+    }
 }
