@@ -230,7 +230,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             report.files.push(Checked::missing(path, what, bytes, "is missing: a later file names it"));
         }
     }
-    if let Some((first, last)) = lost_names(disk, &data.join("store")) {
+    for (first, last) in lost_names(disk, &data.join("store")) {
         let how = "the end of the log is missing: rows of later metrics are stored, and nothing names them";
         let part = DamagedPart { metrics: Some((first, last)), ..DamagedPart::of_file("names record", 0, how) };
         report.add(PathBuf::from(LOGS[0].0), part);

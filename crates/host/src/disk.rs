@@ -64,6 +64,10 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Opens a file.
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>>;
+    /// From now on calls on paths in this directory may fail once another directory, or none, is at its path.
+    fn hold(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes a directory and those above it.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Takes all rights on a directory from everyone but its owner.

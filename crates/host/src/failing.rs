@@ -90,6 +90,10 @@ impl Disk for FailingDisk {
         Ok(Box::new(FailingFile { file, path: path.into(), disk: self.clone() }))
     }
 
+    fn hold(&self, path: &Path) -> io::Result<()> {
+        self.disk.hold(path)
+    }
+
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         self.check(Call::CreateDir, path)?;
         self.disk.create_dir_all(path)

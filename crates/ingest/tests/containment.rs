@@ -38,6 +38,8 @@ struct Picky {
     bad: Mutex<BTreeSet<String>>,
     /// While true, stage-0 slots cannot be read.
     is_damaged: AtomicBool,
+    /// While true, the disk returns no stage-0 slots of these names.
+    unreadable: Mutex<BTreeSet<String>>,
 }
 
 impl Picky {
@@ -72,10 +74,12 @@ impl PointStore for Picky {
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
             let is_finest: Vec<bool> = fetches.iter().map(|fetch| !fetch.table.aggregated).collect();
+            let unreadable = self.unreadable.lock().unwrap().clone();
+            let is_unreadable: Vec<bool> = fetches.iter().map(|fetch| unreadable.contains(&fetch.name)).collect();
             let mut cells = self.memory.fetch(fetches).await?;
-            for (cells, is_finest) in cells.iter_mut().zip(is_finest) {
-                if is_finest && self.is_damaged.load(SeqCst) {
-                    *cells = Cells { is_damaged: true, ..Cells::default() };
+            for ((cells, is_finest), is_unreadable) in cells.iter_mut().zip(is_finest).zip(is_unreadable) {
+                if is_finest && (is_unreadable || self.is_damaged.load(SeqCst)) {
+                    *cells = Cells { is_damaged: true, is_unreadable, ..Cells::default() };
                 }
             }
             Ok(cells)
@@ -231,6 +235,52 @@ fn a_metric_alone_waits_for_others_before_it_is_set_aside() {
         ingest.flush().await.unwrap();
         let counters = ingest.counters();
         assert_eq!((counters.points_aside, counters.held_slots, read(&ingest, "good", base).await), (1, 0, [1.0; 2]));
+    });
+}
+
+#[test]
+fn late_points_wait_for_stored_slots_that_cannot_be_read_and_all_others_are_stored() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    let all = || (0..20).map(|n| format!("m{n}"));
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        send(&ingest, all().flat_map(|name| (base..base + 10).map(move |time| (name.clone(), time, 1.0)))).await;
+        ingest.flush().await.unwrap();
+        *driver.unreadable.lock().unwrap() = ["m3".to_owned(), "m11".to_owned()].into();
+        send(&ingest, all().map(|name| (name, base + 3, 5.0))).await;
+        for _ in 0..2 {
+            let error = ingest.flush_patiently(Duration::from_secs(20)).await.unwrap_err().to_string();
+            assert!(error.contains("stored rows of 2 metrics cannot be read"), "{error}");
+            assert_eq!(ingest.counters().held_slots, 2, "all other points are stored");
+        }
+        assert_eq!(read(&ingest, "m4", base).await[1], 14.0);
+        driver.unreadable.lock().unwrap().clear();
+        ingest.flush().await.unwrap();
+        assert_eq!((ingest.counters().held_slots, ingest.counters().doubtful_slots), (0, 0));
+        for name in all() {
+            assert_eq!(read(&ingest, &name, base).await[1], 14.0, "{name}");
+        }
+        ingest.close().await.unwrap();
+    });
+}
+
+#[test]
+fn points_that_wait_for_a_read_are_in_the_journal_when_the_process_ends() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        send(&ingest, (base..base + 10).map(|time| ("m".to_owned(), time, 1.0))).await;
+        ingest.flush().await.unwrap();
+        driver.unreadable.lock().unwrap().insert("m".to_owned());
+        send(&ingest, [("m".to_owned(), base + 3, 5.0)]).await;
+        assert!(ingest.flush().await.is_err());
+        drop(ingest);
+        driver.unreadable.lock().unwrap().clear();
+        let ingest = open(dir.path(), &driver, &damage).await;
+        ingest.flush().await.unwrap();
+        assert_eq!(read(&ingest, "m", base).await[1], 14.0);
     });
 }
 

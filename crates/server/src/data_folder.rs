@@ -19,6 +19,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     host.disk.create_dir_all(data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
+    host.disk.hold(data).with_context(|| format!("cannot open the data folder {}", data.display()))?;
     if let Err(error) = host.disk.make_private(data) {
         tracing::warn!(%error, data = %data.display(),
             "cannot take the rights of others on the data folder; other users of this machine may read points in it");
@@ -39,6 +40,8 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         report_new(&*host.disk, data);
     }
     let driver = EmbeddedDriver::open(&data.join("store"), options)?;
+    // Also if the folder is emptied while it stays where it is.
+    host.disk.hold(&data.join("store")).with_context(|| format!("cannot open {}", data.join("store").display()))?;
     backup::remove_stage(&*host.disk, data);
     Ok(Arc::new(driver))
 }

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use api::{Api, ApiOptions, BrowserRules};
-use host::Host;
+use host::{HeldFolders, Host};
 use ingest::receivers::{Door, ReceiveBudget};
 use store::DamageLog;
 use tls::Identity;
@@ -51,7 +51,9 @@ pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
     exposure::check(&settings).map_err(anyhow::Error::msg)?;
     let files = CarbonFiles::read(&*host.disk, settings.rules.conf_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
-    let served = runtime.block_on(run(settings, files, host));
+    // The data folder may be moved away while it is used.
+    let host = Host { disk: Arc::new(HeldFolders::new(host.disk.clone())), ..host.clone() };
+    let served = runtime.block_on(run(settings, files, &host));
     // A query or a replay that is still running has no client any more.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served

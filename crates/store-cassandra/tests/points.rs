@@ -39,7 +39,7 @@ async fn read(driver: &CassandraDriver, aggregation: Aggregation, slots: Range<S
 
 fn cells(cells: &[(f64, u32)]) -> Cells {
     let (values, counts) = cells.iter().copied().unzip();
-    Cells { values, counts, is_damaged: false }
+    Cells { values, counts, ..Cells::default() }
 }
 
 #[tokio::test]

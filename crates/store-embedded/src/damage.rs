@@ -43,8 +43,7 @@ impl Reporter {
 
     /// Reports metrics that may have lost their names.
     pub(crate) fn names_lost(&self, folder: &Path, metrics: (MetricId, MetricId), how: &str) {
-        let file = folder.strip_prefix(&self.data).unwrap_or(folder).display().to_string();
-        let (found_at, how) = (self.host.clock.now(), how.to_owned());
+        let (file, found_at, how) = (self.shown(folder), self.host.clock.now(), how.to_owned());
         let damage =
             Damage { found_at, what: "names", file, how: how.clone(), metrics: Some(metrics), ..Damage::default() };
         if self.log.report(damage) {
@@ -52,8 +51,26 @@ impl Reporter {
         }
     }
 
+    /// Reports that the log of names has no record of these ids, though rows were stored for them.
+    pub(crate) fn missing_names(&self, path: &Path, first: MetricId, last: MetricId) {
+        let (file, found_at) = (self.shown(path), self.host.clock.now());
+        let how = format!(
+            "the records of metrics {first} to {last} are missing: the end of the log was lost, or an older log is in its \
+             place. Their rows stay and have no name; metrics that were deleted since may be back"
+        );
+        let metrics = Some((first, last));
+        let damage = Damage { found_at, what: "names record", file, how: how.clone(), metrics, ..Damage::default() };
+        if self.log.report(damage) {
+            tracing::error!(file = %path.display(), %how, "names are lost; put the right log back, or restore a backup");
+        }
+    }
+
+    fn shown(&self, path: &Path) -> String {
+        path.strip_prefix(&self.data).unwrap_or(path).display().to_string()
+    }
+
     fn report(&self, what: &'static str, path: &Path, how: String, bytes: u64, moved_to: Option<String>) {
-        let file = path.strip_prefix(&self.data).unwrap_or(path).display().to_string();
+        let file = self.shown(path);
         let kept = moved_to.clone().unwrap_or_default();
         let found_at = self.host.clock.now();
         let damage = Damage { found_at, what, file, how: how.clone(), bytes, moved_to, ..Damage::default() };

@@ -28,20 +28,27 @@ pub fn is_layout_1(disk: &dyn Disk, store: &Path) -> bool {
     disk.read(&store.join("spec")).is_ok_and(|text| text.starts_with(layout1::first_lines().as_bytes()))
 }
 
-/// First and last of the ids that rows were stored for and that the log of names says nothing of: neither a name nor a deletion,
-/// nor that they were given. So the end of the log is missing, or all of it. A start or a repair notes that they were given.
-pub fn lost_names(disk: &dyn Disk, store: &Path) -> Option<(MetricId, MetricId)> {
-    let manifest = Manifest::parse(&disk.read(&store.join(MANIFEST)).ok()?).ok()?;
+/// Runs of the ids that rows were stored for and whose records the log of names has lost, first and last: those behind its end,
+/// and those that a start found missing and noted.
+pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
+    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let Some(manifest) = manifest else { return Vec::new() };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
-    let mut noted = 0;
+    let (mut noted, mut missing) = (0, Vec::new());
     for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
         // One that cannot be read notes nothing.
         let _ = record_log::check_file(disk, &entry.path, "names record", Some(manifest.store), |kind, payload| {
             noted = noted.max(names::next_of(kind, payload).0);
+            missing.extend(names::missing_of(kind, payload));
         });
     }
-    (noted < stored).then(|| (MetricId(noted), MetricId(stored - 1)))
+    missing.sort_unstable();
+    missing.dedup();
+    let last = |first: MetricId, count: u32| MetricId(first.0.saturating_add(count.saturating_sub(1)));
+    let mut lost: Vec<_> = missing.into_iter().map(|(first, count)| (first, last(first, count))).collect();
+    lost.extend((noted < stored).then(|| (MetricId(noted), MetricId(stored - 1))));
+    lost
 }
 
 /// Rows that earlier damage cost, as the manifest remembers them until they expire.

@@ -157,7 +157,10 @@ impl Points {
             let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
             let is_aggregated = window.is_aggregated();
             if window.is_incomplete() {
-                of_window.iter().for_each(|wanted| answers[wanted.fetch].is_damaged = true);
+                for wanted in of_window {
+                    let cells = &mut answers[wanted.fetch];
+                    (cells.is_damaged, cells.is_unreadable) = (true, true);
+                }
             }
             for lost in window.lost().iter() {
                 let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
@@ -169,6 +172,7 @@ impl Points {
                 let (cells, fetch) = (&mut answers[wanted.fetch], fetches[wanted.fetch]);
                 match found {
                     Lookup::Damaged => cells.is_damaged = true,
+                    Lookup::Unreadable => (cells.is_damaged, cells.is_unreadable) = (true, true),
                     Lookup::Row(_) if is_cancelled() => {}
                     Lookup::Row(row) => {
                         let len = (fetch.end_slot - fetch.first_slot) as usize;
@@ -474,7 +478,7 @@ fn lay_over(
     let any = recoder.read(row, slots, &mut cells.values[places], counts)?;
     if is_first && !any {
         // Not cleared: a miss keeps no memory.
-        *cells = Cells { is_damaged: cells.is_damaged, ..Cells::default() };
+        (cells.values, cells.counts) = (Vec::new(), Vec::new());
     }
     Ok(())
 }

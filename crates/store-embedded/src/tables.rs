@@ -62,6 +62,11 @@ impl Tables {
             let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
             reporter.missing("names record", &dir.join("names"), how);
         }
+        note_missing_names(&names, &points);
+        for &(first, count) in &names.missing() {
+            let last = MetricId(first.0.saturating_add(count.saturating_sub(1)));
+            reporter.missing_names(&dir.join("names"), first, last);
+        }
         if let Err(error) = spec.raise() {
             // Reads need no room. Every sync tries again.
             tracing::error!(%error, "cannot note the row codec of this version in the store; stored points are served, and new ones stay in the journal until it can be written");
@@ -144,6 +149,19 @@ impl Tables {
             memory_bytes: points.memory_bytes + self.names.unsynced_bytes(),
             tables: points.tables,
         }
+    }
+}
+
+/// Notes that the log of names has lost its end, or is an older copy: names are on the disk before rows are. Later starts find
+/// the note, for the log continues behind it.
+fn note_missing_names(names: &Names, points: &Points) {
+    let Some(highest) = points.highest_metric().filter(|highest| names.next_id() <= *highest) else { return };
+    // What a later start may read is not missing.
+    if names.has_unread() {
+        return;
+    }
+    if let Err(error) = names.note_missing(MetricId(highest.0.saturating_add(1))) {
+        tracing::warn!(%error, "cannot note which names are missing; the next start looks again");
     }
 }
 

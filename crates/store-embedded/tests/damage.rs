@@ -11,7 +11,7 @@ use std::{
 
 use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy};
-use store::{MetricRecord, NameStore, PolicyChange, StoreError};
+use store::{MetricRecord, NameStore, PointStore, PolicyChange, Run, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 fn record(id: u32) -> MetricRecord {
@@ -174,4 +174,87 @@ fn a_missing_log_of_names_is_reported_and_its_ids_are_not_given_again() {
     assert_eq!(names(&driver), [""; 0]);
     assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
     assert_eq!(driver.next_id(), MetricId(3), "the openings of the spec know it");
+}
+
+#[test]
+fn an_older_log_of_names_than_the_rows_stays_reported() {
+    let dir = small();
+    let before = std::fs::read(dir.path().join("names/00000001.log")).unwrap();
+    let rows = |first: u32, end: u32| (first..end).map(run).collect::<Vec<Run>>();
+    let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    block_on(async {
+        driver.write(rows(0, 1)).await.unwrap();
+        driver.put_metrics((3..8).map(record).collect()).await.unwrap();
+        driver.sync_metrics().await.unwrap();
+        driver.write(rows(3, 6)).await.unwrap();
+        driver.sync().await.unwrap();
+    });
+    drop(driver);
+    let whole = std::fs::read(dir.path().join("names/00000001.log")).unwrap();
+    let options = EmbeddedOptions::default();
+    drop(EmbeddedDriver::open(dir.path(), options.clone()).unwrap());
+    assert_eq!(options.damage.totals().0, 0, "metrics 6 and 7 have no rows");
+
+    std::fs::write(dir.path().join("names/00000001.log"), before).unwrap();
+    assert_eq!(store_embedded::lost_names(&SystemDisk, dir.path()), [(MetricId(3), MetricId(5))]);
+    for _ in 0..2 {
+        let options = EmbeddedOptions::default();
+        let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+        assert_eq!((names(&driver), driver.next_id()), (vec!["a.m0".to_owned(), "a.m2".to_owned()], MetricId(6)));
+        let found = options.damage.examples();
+        assert_eq!((found.len(), found[0].metrics), (1, Some((MetricId(3), MetricId(5)))), "{found:?}");
+        block_on(driver.begin(MetricId(6))).unwrap();
+        drop(driver);
+        assert_eq!(store_embedded::lost_names(&SystemDisk, dir.path()), [(MetricId(3), MetricId(5))]);
+    }
+    std::fs::write(dir.path().join("names/00000001.log"), whole).unwrap();
+    let options = EmbeddedOptions::default();
+    let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+    assert_eq!((names(&driver).len(), options.damage.totals().0), (7, 0));
+}
+
+#[test]
+fn rows_that_the_disk_does_not_return_differ_from_damaged_ones() {
+    let dir = small();
+    let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    block_on(async {
+        driver.write(vec![run(0)]).await.unwrap();
+        driver.sync().await.unwrap();
+    });
+    drop(driver);
+    let fetch = |driver: &EmbeddedDriver| {
+        let Run { metric, name, table, first_slot, aggregation, .. } = run(0);
+        let fetch = store::Fetch { metric, name, table, first_slot, end_slot: first_slot + 2, aggregation };
+        block_on(driver.fetch(vec![fetch])).unwrap().remove(0)
+    };
+    let is_failing = Arc::new(AtomicI64::new(0));
+    let fault = {
+        let is_failing = is_failing.clone();
+        move |call: Call, path: &Path| {
+            let is_due = call == Call::Read && path.extension().is_some_and(|name| name == "rows");
+            (is_due && is_failing.load(Relaxed) == 1).then(|| io::Error::from_raw_os_error(5))
+        }
+    };
+    let disk = Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault));
+    let options = EmbeddedOptions { host: Host { disk, ..Host::system() }, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(dir.path(), options).unwrap();
+    is_failing.store(1, Relaxed);
+    let cells = fetch(&driver);
+    assert!(cells.is_damaged && cells.is_unreadable);
+    is_failing.store(0, Relaxed);
+    let cells = fetch(&driver);
+    assert!(!cells.is_damaged && !cells.is_unreadable && cells.values == [0.5, 1.5], "{cells:?}");
+}
+
+fn run(id: u32) -> Run {
+    let policy = Policy::default();
+    Run {
+        metric: MetricId(id),
+        name: format!("a.m{id}"),
+        table: policy.retention.table(0),
+        first_slot: 28_333_000,
+        values: vec![0.5, 1.5],
+        counts: Vec::new(),
+        aggregation: policy.aggregation,
+    }
 }

@@ -54,6 +54,8 @@ pub struct Cells {
     /// Whether stored slots of the fetch could not be read because their bytes are damaged. They are NaN here. The driver
     /// has reported the damage. Nothing may be derived from such cells and stored in place of what is stored.
     pub is_damaged: bool,
+    /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
+    pub is_unreadable: bool,
 }
 
 /// The size of a store, for metrics and for people.

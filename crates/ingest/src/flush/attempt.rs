@@ -1,6 +1,9 @@
 //! One attempt to write the rows of a group of jobs, in steps whose slots in memory are bounded.
 
-use std::{collections::HashMap, ops::Range};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
@@ -25,6 +28,8 @@ pub(super) struct Attempt<'a> {
     pub(super) registry: &'a Registry,
     pub(super) policies: &'a PolicyTable,
     pub(super) time: &'a JudgingTime,
+    /// Whether jobs wait for stored slots that cannot be read now. Otherwise what cannot be read counts as damaged.
+    pub(super) waits_for_reads: bool,
 }
 
 /// The result of a successful attempt.
@@ -33,29 +38,59 @@ pub(super) struct Written {
     pub(super) partials: Vec<Option<WriterPartials>>,
     /// Coarse slots that stay as they are stored, because slots under them are damaged.
     pub(super) doubtful: usize,
+    /// Metrics whose jobs wait: stored slots that their rows are derived from cannot be read now.
+    pub(super) waiting: HashSet<MetricId>,
 }
 
 impl Attempt<'_> {
     /// Writes rows of every stage of all jobs.
     pub(super) async fn write(&self, jobs: &[JobPoints<'_>]) -> Result<Written, StoreError> {
         let now = self.time.reached();
-        let mut written = Written { partials: Vec::with_capacity(jobs.len()), doubtful: 0 };
+        let mut partials = Vec::with_capacity(jobs.len());
+        let mut written = Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new() };
         let (mut step, mut cost) = (Vec::new(), 0);
         for job in jobs {
             for piece in job.pieces(self.coverage(job, now), STEP_SLOTS) {
                 if !step.is_empty() && STEP_SLOTS < cost + piece.cost {
-                    self.write_step(&std::mem::take(&mut step), &mut written).await?;
+                    partials.extend(self.write_step(std::mem::take(&mut step), &mut written).await?);
                     cost = 0;
                 }
                 cost += piece.cost;
                 step.push(piece);
             }
         }
-        self.write_step(&step, &mut written).await?;
+        partials.extend(self.write_step(step, &mut written).await?);
+        let mut partials = partials.into_iter();
+        let of_job = |job: &JobPoints<'_>| match written.waiting.contains(&job.job.metric) {
+            true => None,
+            false => partials.next().flatten(),
+        };
+        written.partials = jobs.iter().map(of_job).collect();
         Ok(written)
     }
 
-    async fn write_step(&self, pieces: &[Piece<'_>], written: &mut Written) -> Result<(), StoreError> {
+    /// Writes the pieces of jobs that need not wait. Returns this writer's partials of the jobs that end here.
+    async fn write_step(
+        &self,
+        mut pieces: Vec<Piece<'_>>,
+        written: &mut Written,
+    ) -> Result<Vec<Option<WriterPartials>>, StoreError> {
+        loop {
+            pieces.retain(|piece| !written.waiting.contains(&piece.of.job.metric));
+            let waited = written.waiting.len();
+            let partials = self.write_pieces(&pieces, written).await?;
+            if written.waiting.len() == waited {
+                return Ok(partials);
+            }
+        }
+    }
+
+    /// As [`Attempt::write_step`]. Writes nothing where it finds jobs that have to wait.
+    async fn write_pieces(
+        &self,
+        pieces: &[Piece<'_>],
+        written: &mut Written,
+    ) -> Result<Vec<Option<WriterPartials>>, StoreError> {
         let plans: Vec<FlushPlan<'_>> = pieces.iter().map(FlushPlan::of).collect();
         let (mut fetches, mut fetched) = (Vec::new(), Vec::<Range<usize>>::with_capacity(pieces.len()));
         {
@@ -72,6 +107,15 @@ impl Attempt<'_> {
         // Older jobs of these metrics are stored.
         let coming = ComingRows::default();
         let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
+        if self.waits_for_reads {
+            let is_unreadable = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_unreadable);
+            let waiting = pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range));
+            let before = written.waiting.len();
+            written.waiting.extend(waiting.map(|(piece, _)| piece.of.job.metric));
+            if before < written.waiting.len() {
+                return Ok(Vec::new());
+            }
+        }
         let mut group = GroupRows::default();
         {
             let names = self.registry.read();
@@ -113,8 +157,7 @@ impl Attempt<'_> {
             self.store.points.write(mirrored.of_others).await?;
         }
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
-        written.partials.extend(of_jobs.map(|(_, partials)| partials));
-        Ok(())
+        Ok(of_jobs.map(|(_, partials)| partials).collect())
     }
 
     /// What rows replace in the tables of older policies.

@@ -317,7 +317,7 @@ impl FlushCycle {
     async fn write_late(&self, mut late: Vec<MetricId>, may_take: MayTake) -> Result<(), StoreError> {
         let CycleParts { writer, journal, .. } = &self.with;
         loop {
-            while writer.doubtful() < self.with.memtable.lock().jobs() {
+            while writer.kept_back() < self.with.memtable.lock().jobs() {
                 // A panic of their writer costs nothing: they are written again.
                 let abandoned = self.with.memtable.lock().abandoned();
                 match abandoned.is_empty() {
@@ -326,6 +326,7 @@ impl FlushCycle {
                 }
             }
             writer.write_doubtful(journal.synced().await).await?;
+            writer.write_unread(journal.synced().await).await?;
             if late.is_empty() {
                 return Ok(());
             }

@@ -7,6 +7,7 @@ mod plan;
 mod read_back;
 mod row_writer;
 mod set_aside;
+mod unread;
 
 pub(crate) use cycle::{CycleParts, FlushCycle};
 pub use outcome::{FlushError, FlushProgress};

@@ -23,6 +23,7 @@ use super::{
     attempt::{Attempt, Written},
     plan::JobPoints,
     set_aside::Aside,
+    unread::Unread,
 };
 use crate::{
     back_pressure::{BackPressure, Held},
@@ -80,6 +81,8 @@ pub(crate) struct RowWriter {
     counters: FlushCounters,
     /// Jobs that alone fail for good, while it is not known whether the store takes others.
     doubtful: Mutex<Vec<DoubtfulJob>>,
+    /// Jobs that wait for stored slots.
+    unread: Unread,
 }
 
 struct DoubtfulJob {
@@ -91,9 +94,22 @@ struct DoubtfulJob {
 /// A job that cannot be stored, at its place in the group, and why.
 type Refused = (usize, Arc<CallError>);
 
+/// The jobs of a group that were not stored.
+#[derive(Default)]
+struct NotStored {
+    refused: Vec<Refused>,
+    /// Places of the jobs whose stored slots cannot be read now.
+    unread: Vec<usize>,
+}
+
 impl RowWriter {
     pub(crate) fn new(with: RowWriterParts) -> Arc<RowWriter> {
-        Arc::new(RowWriter { with, counters: FlushCounters::default(), doubtful: Mutex::default() })
+        Arc::new(RowWriter {
+            with,
+            counters: FlushCounters::default(),
+            doubtful: Mutex::default(),
+            unread: Unread::default(),
+        })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
@@ -110,9 +126,9 @@ impl RowWriter {
         self.with.aside.points()
     }
 
-    /// Jobs that alone fail for good, while the store takes no others.
-    pub(crate) fn doubtful(&self) -> usize {
-        self.doubtful.lock().len()
+    /// Jobs that alone fail for good while the store takes no others, and jobs that wait for stored slots.
+    pub(crate) fn kept_back(&self) -> usize {
+        self.doubtful.lock().len() + self.unread.len()
     }
 
     /// Stores the jobs, after an fsync of their points and of the names that were given by now, retrying until the driver
@@ -143,10 +159,30 @@ impl RowWriter {
         let jobs: Vec<Arc<FlushJob>> = doubtful.iter().map(|doubtful| doubtful.job.clone()).collect();
         let writer = self.clone();
         run_to_its_end(async move { writer.write_group(jobs, are_others_stored, names).await }).await;
-        match self.doubtful() {
+        match self.doubtful.lock().len() {
             0 => Ok(()),
             left => Err(StoreError::Unavailable(format!(
                 "the store rejects the points of {left} of {count} metrics and no other points came; they stay in the journal"
+            ))),
+        }
+    }
+
+    /// Writes the jobs again that wait for stored slots.
+    ///
+    /// # Errors
+    /// Some still wait: the journal must keep their points.
+    pub(crate) async fn write_unread(self: &Arc<RowWriter>, names: NamesOnDisk) -> Result<(), StoreError> {
+        let jobs = self.unread.take();
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let writer = self.clone();
+        run_to_its_end(async move { writer.write_until_stored(jobs, names).await }).await;
+        self.unread.ended();
+        match self.unread.len() {
+            0 => Ok(()),
+            left => Err(StoreError::Unavailable(format!(
+                "stored rows of {left} metrics cannot be read; late points of these metrics stay in memory and in the journal"
             ))),
         }
     }
@@ -194,10 +230,14 @@ impl RowWriter {
             let is_store_good = are_others_stored || stored_before < self.counters.metrics.load(Relaxed);
             let sorted: Vec<JobPoints<'_>> =
                 left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)])).collect();
-            let refused = self.write_parts(&sorted, &left).await;
-            let is_any_stored = refused.len() < left.len();
+            let NotStored { refused, unread } = self.write_parts(&sorted, &left).await;
+            let is_any_stored = refused.len() + unread.len() < left.len();
             if is_any_stored {
                 health.writes.worked(WORKED);
+            }
+            self.unread.add(unread.into_iter().map(|place| left[place].clone()), clock.instant());
+            if refused.is_empty() {
+                break;
             }
             if is_store_good {
                 for (place, error) in &refused {
@@ -206,7 +246,8 @@ impl RowWriter {
                 break;
             }
             if !is_any_stored && refused.len() <= FEW {
-                let doubtful = left.drain(..).map(|job| DoubtfulJob { job, stored_before });
+                let doubtful =
+                    refused.iter().map(|&(place, _)| DoubtfulJob { job: left[place].clone(), stored_before });
                 self.doubtful.lock().extend(doubtful);
                 break;
             }
@@ -227,24 +268,28 @@ impl RowWriter {
         self.release(std::slice::from_ref(job), &[None]);
     }
 
-    /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone.
-    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>]) -> Vec<Refused> {
+    /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone,
+    /// and those that wait.
+    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>]) -> NotStored {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..sorted.len()).collect();
-        let (mut refused, mut backoff) = (Vec::new(), store_backoff());
+        let (mut not_stored, mut backoff) = (NotStored::default(), store_backoff());
         let mut is_any_stored = false;
         while let Some(part) = parts.pop() {
             match self.write_or_spill(&sorted[part.clone()]).await {
                 Ok(written) => {
-                    is_any_stored = true;
+                    let before = not_stored.unread.len();
+                    let waits = |place: &usize| written.waiting.contains(&jobs[*place].metric);
+                    not_stored.unread.extend(part.clone().filter(waits));
+                    is_any_stored |= not_stored.unread.len() < before + part.len();
                     self.counters.doubtful.fetch_add(written.doubtful as u64, Relaxed);
                     self.stored(&sorted[part.clone()], &jobs[part], &written);
                 }
                 Err(error) if error.is_lasting() => {
                     self.counters.store_errors.fetch_add(1, Relaxed);
                     // Where nothing can be stored, the store need not be asked for each job.
-                    if part.len() == 1 || !is_any_stored && FEW < refused.len() {
+                    if part.len() == 1 || !is_any_stored && FEW < not_stored.refused.len() {
                         let error = Arc::new(error);
-                        refused.extend(part.map(|place| (place, error.clone())));
+                        not_stored.refused.extend(part.map(|place| (place, error.clone())));
                     } else {
                         let middle = part.start + part.len() / 2;
                         parts.extend([middle..part.end, part.start..middle]);
@@ -258,14 +303,22 @@ impl RowWriter {
                 }
             }
         }
-        refused
+        not_stored
     }
 
     fn stored(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], written: &Written) {
-        let points = sorted.iter().map(|job| job.points.of_stage(0).len() as u64).sum();
+        let is_stored = |job: &&JobPoints<'_>| !written.waiting.contains(&job.job.metric);
+        let points = sorted.iter().filter(is_stored).map(|job| job.points.of_stage(0).len() as u64).sum();
         self.counters.points.fetch_add(points, Relaxed);
-        self.counters.metrics.fetch_add(jobs.len() as u64, Relaxed);
-        self.release(jobs, &written.partials);
+        self.counters.metrics.fetch_add((jobs.len() - written.waiting.len()) as u64, Relaxed);
+        if written.waiting.is_empty() {
+            return self.release(jobs, &written.partials);
+        }
+        for (job, partials) in
+            jobs.iter().zip(&written.partials).filter(|(job, _)| !written.waiting.contains(&job.metric))
+        {
+            self.release(std::slice::from_ref(job), std::slice::from_ref(partials));
+        }
     }
 
     /// Lets go of jobs, after which this writer's partials are these.
@@ -283,7 +336,9 @@ impl RowWriter {
     async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Written, CallError> {
         let RowWriterParts { store, registry, time, .. } = &self.with;
         let policies = self.with.memtable.policies();
-        let once = Attempt { store, registry, policies: &policies, time };
+        let may_hold = !self.with.back_pressure.is_half_full();
+        let waits_for_reads = self.unread.may_wait(self.with.clock.instant(), may_hold);
+        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads };
         let mut attempt = pin!(NoPanic::new(once.write(jobs)));
         match tokio::time::timeout(SLOW, &mut attempt).await {
             Ok(answer) => answer,

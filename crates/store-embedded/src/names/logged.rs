@@ -10,8 +10,8 @@ use parking_lot::RwLock;
 use store::{Incarnation, StoreError};
 
 use super::record::{
-    DELETED, METRIC, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy, decode_seen, encode_deleted,
-    encode_opening, encode_policy, encode_seen, id_of,
+    DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy, decode_runs,
+    decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of,
 };
 use crate::{
     id_set::{IdSet, runs},
@@ -37,6 +37,8 @@ pub(super) struct Logged {
     last: HashMap<MetricId, Place>,
     pub(super) policies: HashMap<u16, Policy>,
     pub(super) openings: Vec<Incarnation>,
+    /// Runs of ids whose records were missing when a start looked: first and how many.
+    pub(super) missing: Vec<(MetricId, u32)>,
     pub(super) next: MetricId,
     /// Bytes of records that are obsolete, about.
     stale: u64,
@@ -49,9 +51,9 @@ impl Logged {
     pub(super) fn open(folder: LogFolder, deleted: &mut IdSet) -> Result<Logged, StoreError> {
         let mut read = Read::default();
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
-        let Read { known, last, policies, openings, next, stale } = read;
+        let Read { known, last, policies, openings, missing, next, stale } = read;
         let next = MetricId(next);
-        Ok(Logged { log, known, last, policies, openings, next, stale, rewrite_from: 0 })
+        Ok(Logged { log, known, last, policies, openings, missing, next, stale, rewrite_from: 0 })
     }
 
     /// Whether records of the log were lost. What cannot be read may be read by the next start.
@@ -137,8 +139,11 @@ impl Logged {
             for (id, policy) in &self.policies {
                 draft.put(POLICY, &encode_policy(*id, policy))?;
             }
+            for runs in self.missing.chunks(4096) {
+                draft.put(MISSING, &encode_runs(runs))?;
+            }
             for runs in deleted.chunks(4096) {
-                draft.put(DELETED, &encode_deleted(runs))?;
+                draft.put(DELETED, &encode_runs(runs))?;
             }
             let mut put = Ok(());
             let scanned = files.scan(|place, kind, payload| {
@@ -158,6 +163,11 @@ impl Logged {
         Ok(())
     }
 
+    /// Whether a part of the log cannot be read now.
+    pub(super) fn has_unread(&self) -> bool {
+        self.log.has_unread()
+    }
+
     pub(super) fn files(&self) -> LogFiles {
         self.log.files()
     }
@@ -174,6 +184,7 @@ struct Read {
     last: HashMap<MetricId, Place>,
     policies: HashMap<u16, Policy>,
     openings: Vec<Incarnation>,
+    missing: Vec<(MetricId, u32)>,
     next: u32,
     stale: u64,
 }
@@ -206,6 +217,13 @@ impl Read {
                 let opening = decode_opening(payload);
                 let is_new = |opening: &Incarnation| self.openings.iter().all(|known| known.id != opening.id);
                 self.openings.extend(opening.filter(is_new));
+            }
+            MISSING => {
+                for run in decode_runs(payload) {
+                    if !self.missing.contains(&run) {
+                        self.missing.push(run);
+                    }
+                }
             }
             SEEN => self.next = self.next.max(decode_seen(payload).map_or(0, |next| next.0)),
             _ => {}

@@ -17,8 +17,8 @@ use store::{Incarnation, MetricRecord, StoreError};
 use self::{
     logged::Logged,
     record::{
-        DELETED, METRIC, OPENING, POLICY, SEEN, decode_deleted, decode_metric, decode_opening, decode_seen,
-        encode_deleted, encode_metric, encode_opening, encode_policy, id_of,
+        DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
+        decode_seen, encode_metric, encode_opening, encode_policy, encode_runs, id_of,
     },
 };
 use crate::{
@@ -87,7 +87,7 @@ impl Pending {
         let deleted = std::mem::take(&mut self.deleted);
         let mut deletions = Records::default();
         for runs in deleted.runs().chunks(AT_ONCE) {
-            deletions.push(DELETED, &encode_deleted(runs));
+            deletions.push(DELETED, &encode_runs(runs));
         }
         let metrics = std::mem::take(&mut self.metrics);
         Unwritten { policies, last_policy: self.policies.len(), metrics, deleted, deletions }
@@ -134,6 +134,11 @@ pub(crate) fn ids_of(kind: u8, payload: &[u8], each: impl FnMut(MetricId)) {
         DELETED => decode_deleted(payload).for_each(each),
         _ => {}
     }
+}
+
+/// The runs of ids that a record says are missing: first and how many.
+pub(crate) fn missing_of(kind: u8, payload: &[u8]) -> Vec<(MetricId, u32)> {
+    if kind == MISSING { decode_runs(payload).collect() } else { Vec::new() }
 }
 
 /// Above every id that a record says was given.
@@ -237,6 +242,26 @@ impl Names {
     pub(crate) fn note_given(&self, next: MetricId) {
         let mut pending = self.pending.lock();
         pending.next = pending.next.max(next.0);
+    }
+
+    /// Whether a part of the log cannot be read now, and may be later.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.logged.lock().has_unread()
+    }
+
+    /// Runs of ids that rows were stored for, and whose records the log had lost when a start looked: first and how many.
+    pub(crate) fn missing(&self) -> Vec<(MetricId, u32)> {
+        self.logged.lock().missing.clone()
+    }
+
+    /// Notes durably that the records of all ids from the log's end up to `next` are missing.
+    pub(crate) fn note_missing(&self, next: MetricId) -> Result<(), StoreError> {
+        let mut logged = self.logged.lock();
+        let first = self.next_id();
+        let run = (first, next.0.saturating_sub(first.0));
+        logged.missing.push(run);
+        let payload = encode_runs(&[run]);
+        logged.write(std::iter::once((MISSING, &payload[..])))
     }
 
     /// Records an opening, with all policies once more: each then has copies in several places.

@@ -6,6 +6,7 @@
 //! kind 3, deleted    { first id u32 │ how many u32 } …
 //! kind 4, opening    id u64 │ first id u32
 //! kind 5, seen       next id u32
+//! kind 6, missing    { first id u32 │ how many u32 } …
 //! ```
 
 use metric::{MetricId, Policy, Timestamp};
@@ -16,6 +17,7 @@ pub(super) const METRIC: u8 = 2;
 pub(super) const DELETED: u8 = 3;
 pub(super) const OPENING: u8 = 4;
 pub(super) const SEEN: u8 = 5;
+pub(super) const MISSING: u8 = 6;
 
 /// The id of a record of kind [`METRIC`].
 pub(super) fn id_of(payload: &[u8]) -> Option<MetricId> {
@@ -73,14 +75,19 @@ pub(super) fn decode_metric(payload: &[u8], mut policy: impl FnMut(u16) -> Polic
     })
 }
 
-pub(super) fn encode_deleted(runs: &[(MetricId, u32)]) -> Vec<u8> {
+/// Of kinds [`DELETED`] and [`MISSING`].
+pub(super) fn encode_runs(runs: &[(MetricId, u32)]) -> Vec<u8> {
     runs.iter().flat_map(|(first, count)| [first.0.to_le_bytes(), count.to_le_bytes()]).flatten().collect()
 }
 
 pub(super) fn decode_deleted(payload: &[u8]) -> impl Iterator<Item = MetricId> + '_ {
+    decode_runs(payload).flat_map(|(first, count)| first.0..first.0.saturating_add(count)).map(MetricId)
+}
+
+/// The first id of each run, and how many it has.
+pub(super) fn decode_runs(payload: &[u8]) -> impl Iterator<Item = (MetricId, u32)> + '_ {
     let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-    let run = move |run: &[u8]| number(&run[..4])..number(&run[..4]).saturating_add(number(&run[4..]));
-    payload.chunks_exact(8).flat_map(run).map(MetricId)
+    payload.chunks_exact(8).map(move |run| (MetricId(number(&run[..4])), number(&run[4..])))
 }
 
 pub(super) fn encode_opening(opening: &Incarnation) -> Vec<u8> {

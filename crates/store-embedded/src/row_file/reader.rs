@@ -61,12 +61,25 @@ fn is_short_of_something(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EINTR | EAGAIN | ENOMEM | ENFILE | EMFILE))
 }
 
+/// Whether the same read may work later: the file is there.
+fn may_pass(error: &io::Error) -> bool {
+    error.kind() != io::ErrorKind::NotFound
+}
+
 /// What a file has for a key.
 pub(crate) enum Lookup<'a> {
     /// The row.
     Row(&'a [u8]),
-    /// The bytes that may have the row cannot be read.
+    /// The bytes that may have the row are not those that were written.
     Damaged,
+    /// The disk did not return the bytes that may have the row. It may later.
+    Unreadable,
+}
+
+impl Lookup<'_> {
+    fn failed(error: &io::Error) -> Lookup<'static> {
+        if may_pass(error) { Lookup::Unreadable } else { Lookup::Damaged }
+    }
 }
 
 /// A file of rows.
@@ -251,7 +264,7 @@ impl RowFile {
                 let maybe = |key: &RowKey| self.may_have(*key, *key);
                 let damaged = keys.iter().enumerate().filter(|(_, key)| maybe(key));
                 if !self.is_expired.load(Relaxed) {
-                    damaged.for_each(|(place, _)| each(place, Lookup::Damaged));
+                    damaged.for_each(|(place, _)| each(place, Lookup::failed(&error)));
                 }
                 return Ok(());
             }
@@ -288,13 +301,15 @@ impl RowFile {
             return Ok(());
         }
         let block = self.block(entry, from)?;
+        let may_pass = matches!(&block, Err(BlockError::Io(error)) if may_pass(error));
         let block = block.map_err(|error| self.report_block(index, number, &error));
         let is_read = block.is_ok_and(|block| block.find(keys, |i, row| each(place + i, Lookup::Row(row))));
         if !is_read && !self.is_expired.load(Relaxed) {
             // What is behind the last key of the file is in none of its rows.
             let last = index.last_key(number, self.summary.last).max(entry.first);
             let in_block = keys.partition_point(|key| *key <= last);
-            (0..in_block).for_each(|i| each(place + i, Lookup::Damaged));
+            let lookup = || if may_pass { Lookup::Unreadable } else { Lookup::Damaged };
+            (0..in_block).for_each(|i| each(place + i, lookup()));
         }
         Ok(())
     }

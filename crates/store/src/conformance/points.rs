@@ -169,8 +169,7 @@ async fn answers_are_in_the_order_of_the_fetches(store: &dyn PointStore, now: Ti
     // 77 has no divisor in common with 200: a walk through all of them, far from sorted, then twice the first.
     let order = || (0..200).map(|i| &metrics[i * 77 % 200]).chain([&metrics[0], &metrics[0]]);
     let answers = store.fetch(order().map(|m| m.fetch_of(0..1)).collect()).await.unwrap();
-    let wanted: Vec<Cells> =
-        order().map(|m| Cells { values: vec![f64::from(m.id)], counts: vec![], is_damaged: false }).collect();
+    let wanted: Vec<Cells> = order().map(|m| Cells { values: vec![f64::from(m.id)], ..Cells::default() }).collect();
     assert_eq!(answers, wanted);
     assert_eq!(store.fetch(vec![]).await.unwrap(), []);
 }
