@@ -90,8 +90,8 @@ impl Running<'_> {
                     held_points,
                     parked_points,
                     unsynced_points,
-                    "stopped while the store takes nothing to its disk; points that are not there are in the journal, and the next \
-                     start replays it"
+                    "stopped while the store accepts nothing, or gets nothing to its disk; points that it does not have are in the \
+                     journal, and the next start replays it"
                 );
                 return Ok(());
             }
