@@ -89,9 +89,11 @@ impl Coverage {
 
     /// The fold of a coarse slot's stage-0 points, if this writer's rows have none of them.
     pub(crate) fn unwritten(&self, stage: &CoarseStage, slot: Slot, points: &SortedPoints) -> Option<metric::Partial> {
-        let end = self.this_writer.end()?;
-        let (first, all) = points.fold(stage.points_of(slot)?, stage.method)?;
-        (end <= first).then_some(all)
+        let (end, slots) = (self.this_writer.end()?, stage.points_of(slot)?);
+        // From the horizon on this writer may have stored some of them.
+        let is_known = self.this_writer.is_known_through(slots.end.saturating_sub(1));
+        let (first, all) = points.fold(slots, stage.method)?;
+        (is_known && end <= first).then_some(all)
     }
 }
 

@@ -208,3 +208,22 @@ fn of_two_points_at_the_same_time_a_power_cut_may_leave_the_first() {
         run.perform(&[both, Step::Check, Step::PowerCut(cut)]).unwrap_or_else(|error| panic!("{cut}: {error}"));
     }
 }
+
+/// Seeds 23319 and 11643: what is stored after a late point was known up to the end of a partition of 60 s slots, and taken for
+/// known behind it, too. A point that replaced a stored one there counted twice until it was stored.
+#[test]
+fn a_point_that_replaces_a_stored_one_behind_a_partition_counts_once() {
+    let mut run = run();
+    run.perform(&[
+        // 1800000017; a partition begins at 1800000000.
+        Step::Pass(Duration::from_millis(17_779)),
+        send(&[("sum.a", 1), ("sum.a", 0)]),
+        Step::Flush,
+        Step::Restart,
+        send(&[("sum.a", 82)]),
+        Step::Flush,
+        send(&[("sum.a", 0)]),
+        Step::Check,
+    ])
+    .unwrap();
+}
