@@ -308,10 +308,17 @@ mod tests {
         let policy = policy("60*60s:48*3600s:60*86400s", Aggregation::Sum);
         let points = pending(&[(70, 10.0), (71, 20.0)]);
         let points = SortedPoints::of(&[&points]);
-        let through = |last| Stored::Through { last, horizon: Some(0) };
+        let through = |last, horizon| Stored::Through { last, horizon };
         let added = (1, 55.0, 12);
         let rolled_up = (1, 30.0, 2);
-        for (this_writer, hour) in [(through(69), added), (through(70), rolled_up), (Stored::Unknown, rolled_up)] {
+        for (this_writer, hour) in [
+            (through(69, None), added),
+            (through(69, Some(120)), added),
+            // This writer may have stored them.
+            (through(69, Some(119)), rolled_up),
+            (through(70, None), rolled_up),
+            (Stored::Unknown, rolled_up),
+        ] {
             let count = if hour == added { 10 } else { 1 };
             let coverage = Coverage { this_writer, ..coverage(Stored::Unknown, 4 * 3600) };
             let plan = ReadPlan::new(&policy, &points, coverage, 2);
