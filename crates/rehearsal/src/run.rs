@@ -285,7 +285,11 @@ impl Run {
         if is_started {
             self.send(&[points.to_vec()])?;
             self.perform_alive(&Step::Flush)?;
-            self.stop()?;
+            match self.stop() {
+                // Late points wait for rows that the start could not open. They stay in the journal.
+                Err(error) if error.contains("cannot be read; late points") => self.end_process(),
+                stopped => stopped?,
+            }
         }
         let wrong = |error| format!("after a start with {plan:?}: {error}");
         self.check(Fidelity::From(Floor::Acknowledged)).map_err(wrong).map(drop)
