@@ -107,6 +107,8 @@ impl Tables {
     pub(crate) fn write_again(&self) -> Result<(), StoreError> {
         // Ids whose names are lost stay given.
         self.names.note_given(self.next_id());
+        // Who repairs has read that their names are lost.
+        self.names.forget_missing();
         self.flush()?;
         self.names.rewrite()?;
         self.events.write_again()

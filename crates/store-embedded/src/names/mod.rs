@@ -254,6 +254,11 @@ impl Names {
         self.logged.lock().missing.clone()
     }
 
+    /// The next rewrite leaves out which ids are missing.
+    pub(crate) fn forget_missing(&self) {
+        self.logged.lock().missing.clear();
+    }
+
     /// Notes durably that the records of all ids from the log's end up to `next` are missing.
     pub(crate) fn note_missing(&self, next: MetricId) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
