@@ -3,21 +3,25 @@
 //!
 //! ```text
 //! damaged/store_names_00000001.log               a file that was moved here; ~1, ~2, … where the name is taken
-//! damaged/journal_00000001.journal~whole         a file that is read again when its disk returns all of it; a link
+//! damaged/journal_00000001.journal~whole         a file that its disk does not return whole now, or with many damaged places; a link
 //! damaged/store_names_00000001.log+8192@1a2b3c4d bytes that were copied from this offset of a file, and their CRC-32
 //! damaged/list                                   a line for each: when, name, bytes, why
 //! ```
 
 use std::{
+    collections::HashMap,
     io::{self, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use crate::{Clock, Disk, Host, Open, replace_file};
 
 /// Lines of `list` are not added beyond this size; the files still are.
 const LONGEST_LIST: u64 = 4 << 20;
+
+/// Places of one file that are copied. Each costs an fsync; with more, the whole file is kept, as a link.
+const MOST_PLACES: u32 = 64;
 
 /// Keeps what is damaged, in `damaged/` of the data folder. A clone is the same folder.
 #[derive(Debug, Clone)]
@@ -26,6 +30,8 @@ pub struct DamagedFolder {
     clock: Arc<dyn Clock>,
     data: PathBuf,
     dir: PathBuf,
+    /// Copies of places of each file, since the start.
+    copied: Arc<Mutex<HashMap<PathBuf, u32>>>,
 }
 
 impl DamagedFolder {
@@ -36,6 +42,7 @@ impl DamagedFolder {
             clock: host.clock.clone(),
             data: data.to_owned(),
             dir: data.join("damaged"),
+            copied: Arc::default(),
         }
     }
 
@@ -72,16 +79,31 @@ impl DamagedFolder {
     }
 
     /// Keeps a copy of the bytes at an offset of a file, durably. The same bytes are kept once, also when the next start
-    /// finds them again. Returns the name of the copy relative to the data folder.
+    /// finds them again. Of a file with very many such places the whole is kept instead, as a link. Returns the name of the
+    /// copy or link relative to the data folder.
     pub fn keep_bytes(&self, path: &Path, offset: u64, bytes: &[u8], why: &str) -> io::Result<String> {
         self.make()?;
         let name = format!("{}+{offset}@{:08x}", self.flat_name(path), crc32fast::hash(bytes));
         let kept = self.dir.join(&name);
-        if !self.disk.exists(&kept) {
-            replace_file(&*self.disk, &kept, bytes)?;
-            self.note(&name, Some(bytes.len()), why);
+        if self.disk.exists(&kept) {
+            return Ok(format!("damaged/{name}"));
         }
+        if self.has_many_places(path)
+            && let Ok(link) = self.keep_file(path, "many places of it are damaged; the whole file is kept")
+        {
+            return Ok(link);
+        }
+        replace_file(&*self.disk, &kept, bytes)?;
+        self.note(&name, Some(bytes.len()), why);
         Ok(format!("damaged/{name}"))
+    }
+
+    /// Counts a place of a file. Returns whether it has more than are copied, since this start or an earlier one.
+    fn has_many_places(&self, path: &Path) -> bool {
+        let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = copied.entry(path.to_owned()).or_default();
+        *places += 1;
+        MOST_PLACES < *places || self.disk.exists(&self.dir.join(format!("{}~whole", self.flat_name(path))))
     }
 
     /// Files and folders that are kept, and the bytes of the files.
@@ -166,5 +188,25 @@ mod tests {
         assert_eq!(folder.usage().unwrap(), (5, 16));
         let list = host.disk.read_to_string(&data.path().join("damaged/list")).unwrap();
         assert_eq!(list.lines().count(), 5, "{list}");
+    }
+
+    #[test]
+    fn a_file_with_many_damaged_places_is_kept_whole() {
+        let data = tempfile::tempdir().unwrap();
+        let host = Host::system();
+        let path = data.path().join("1.log");
+        replace_file(&*host.disk, &path, &[7; 4096]).unwrap();
+        for start in 0..2 {
+            let folder = DamagedFolder::new(&host, data.path());
+            let kept: Vec<_> =
+                (0..1000).map(|at| folder.keep_bytes(&path, at, &[7], "it is damaged").unwrap()).collect();
+            let whole = kept.iter().filter(|name| *name == "damaged/1.log~whole").count();
+            assert_eq!((whole, folder.usage().unwrap().0), (1000 - 64, 65), "start {start}");
+        }
+        assert_eq!(host.disk.read_to_string(&data.path().join("damaged/list")).unwrap().lines().count(), 65);
+        // A path without a file cannot be linked: its bytes are copied.
+        let folder = DamagedFolder::new(&host, data.path());
+        (0..100).for_each(|at| drop(folder.keep_bytes(&data.path().join("none"), at, &[7], "it is damaged").unwrap()));
+        assert_eq!(folder.usage().unwrap().0, 165);
     }
 }

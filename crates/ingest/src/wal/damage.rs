@@ -46,7 +46,8 @@ impl JournalDamage {
              accepted {when}",
             at.start, at.end,
         );
-        let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how)?;
+        let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how);
+        let kept = kept.map_err(|error| cannot_keep(segment, &error))?;
         self.report(Damage { moved_to: Some(kept), ..self.damage("journal record", &segment.path, how, bytes.len()) });
         Ok(())
     }
@@ -125,7 +126,8 @@ impl JournalDamage {
             metrics.0,
             metrics.1
         );
-        let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how)?;
+        let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how);
+        let kept = kept.map_err(|error| cannot_keep(first, &error))?;
         self.report(Damage {
             moved_to: Some(kept),
             metrics: Some(metrics),
@@ -154,4 +156,15 @@ fn ends<T: Ord + Copy>(all: impl Iterator<Item = T>) -> Option<(T, T)> {
         None => Some((one, one)),
         Some((low, high)) => Some((low.min(one), high.max(one))),
     })
+}
+
+/// Nothing is replayed without a copy of what is left out: the next flush removes the segment.
+fn cannot_keep(segment: &Segment, error: &io::Error) -> io::Error {
+    let path = segment.path.display();
+    io::Error::new(
+        error.kind(),
+        format!(
+            "{path} is damaged, and its damaged bytes cannot be copied to the folder damaged: {error}; make room on the disk, and start again"
+        ),
+    )
 }
