@@ -178,7 +178,7 @@ def test_a_data_folder_that_goes_away_stops_points(make_server):
         return ready(server)[0] == 503
 
     wait_until(is_noticed, 15, "points are accepted into a folder that is gone")
-    assert "is gone: it was deleted or moved away" in server.logs()
+    assert "was moved away or removed while the program uses it" in server.logs()
     (server.folder / "away").rename(server.data)
     wait_until(lambda: ready(server)[0] == 200, 30, "the server did not become ready again")
     more = send(server, "second.after", 10)
