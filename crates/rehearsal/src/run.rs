@@ -38,7 +38,7 @@ pub struct Run {
     /// What it should serve.
     pub model: Model,
     life: Option<Life>,
-    /// Whether metrics keep the policies that they have until the clock is no longer in doubt.
+    /// Whether metrics keep the policies that they have until the doubt about the clock ends.
     are_rules_waiting: bool,
     backups: Backups,
     /// Calls of the disks before this one.

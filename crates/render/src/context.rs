@@ -48,7 +48,7 @@ pub struct Budget<'a> {
     /// Whether the client is gone; then [`crate::Error::Cancelled`].
     pub cancelled: &'a (dyn Fn() -> bool + Sync),
     /// Reserves memory for the evaluation: bytes in all, without those of the data. Called before memory is taken, with
-    /// larger and larger numbers. False: there is no more, then [`crate::Error::Memory`].
+    /// larger and larger numbers. False: it gets none, then [`crate::Error::Memory`].
     pub memory: &'a (dyn Fn(usize) -> bool + Sync),
 }
 

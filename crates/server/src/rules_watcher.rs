@@ -88,7 +88,7 @@ impl RulesWatcher {
     fn log_no_change(&self) {
         match (&self.dir, self.is_rejected.load(Relaxed)) {
             (None, _) => tracing::info!(
-                "SIGHUP reads carbon's files again, and there is no conf-dir: nothing changed; settings are read by a restart"
+                "SIGHUP reads carbon's files again, but conf-dir is not set: nothing changed; settings are read by a restart"
             ),
             (Some(dir), false) => tracing::info!(
                 dir = %dir.display(),

@@ -77,7 +77,7 @@ impl NameLimits {
     }
 }
 
-/// Why there is no room for a new metric.
+/// Why a new metric has no room.
 #[derive(Debug, Clone)]
 pub(super) struct NoRoom {
     pub(super) reason: RejectReason,

@@ -46,7 +46,6 @@ impl Unread {
         if !waits {
             (state.since, state.gave_up_at) = (None, Some(now));
             tracing::error!(
-                metrics = state.jobs.len(),
                 "stored rows still cannot be read; points that came late are stored without them, and coarse slots around \
                  those points stay as they are; replace the disk, and see damage in /admin/status"
             );

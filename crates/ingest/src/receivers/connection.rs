@@ -178,7 +178,7 @@ impl<S: Socket> Connection<S> {
         }
     }
 
-    /// Decodes and accepts the complete messages, in pieces where there is no memory for all points at once.
+    /// Decodes and accepts the complete messages, in pieces where memory does not hold all points at once.
     async fn take(&mut self, decoder: &mut impl Decode) -> Result<(), OutOfMemory> {
         loop {
             let (consumed, progress) = self.decode(decoder);
