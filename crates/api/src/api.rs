@@ -251,7 +251,7 @@ impl Handle for Door {
         let (head, incoming) = request.into_parts();
         // Pages of other origins have no business with administration.
         let origin = backend.browsers.allowed_origin(&head.headers).filter(|_| self.paths != Paths::Administration);
-        let body = RequestBody::new(incoming, backend.limits.idle);
+        let (body, unread) = RequestBody::new(incoming, backend.limits.idle);
         // The connection drops this future when the client disconnects.
         let mut record = Record { observer: &*backend.observer, path: "other", answered: false };
         let mut reply: Reply = match backend.browsers.preflight(&head) {
@@ -267,6 +267,9 @@ impl Handle for Door {
         backend.browsers.protect(reply.response.headers_mut(), origin);
         if self.api.doorkeeper.asks() {
             reply.response.headers_mut().append(header::VARY, header::HeaderValue::from_static("Authorization"));
+        }
+        if !reply.response.status().is_success() {
+            unread.discard().await;
         }
         record.answered = true;
         backend.observer.answered(&Answered {

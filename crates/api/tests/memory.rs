@@ -4,13 +4,14 @@ mod support;
 
 use std::{
     future::Future,
+    io::{Read, Write},
     pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
-use support::{Metric, NOW, Server, Setup, send};
+use support::{Metric, NOW, Server, Setup, receive, send};
 
 const MIB: usize = 1 << 20;
 
@@ -134,6 +135,22 @@ fn a_request_has_a_bound_of_parameters_and_its_body_is_counted() {
     let answer = post(&long);
     assert_eq!(answer.status, 422);
     assert!(answer.text().contains("query.memory"), "{}", answer.text());
+}
+
+#[test]
+fn a_client_that_still_sends_reads_why_its_request_is_refused() {
+    let server = server(|setup| setup.limits.memory = 12 * MIB);
+    let long = vec![b'x'; 12 * MIB];
+    for path in ["/render", "/no/such/path"] {
+        let answer = server.request("POST", path, &[], &long);
+        assert!([404, 413].contains(&answer.status), "{} for {path}", answer.status);
+    }
+    // A body without an end is not waited for.
+    let mut stream = server.connect();
+    let head = format!("POST /no/such/path HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", 1_u64 << 40);
+    stream.write_all(head.as_bytes()).unwrap();
+    assert_eq!(receive(&mut stream, "POST").status, 404);
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the connection is closed");
 }
 
 #[test]

@@ -10,6 +10,13 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use tokio::sync::oneshot;
+
+/// Bounds of the rest of a body that is read and forgotten when its request is refused: bytes, time, and the longest pause of
+/// the client. A client that still sends when its connection is closed finds a broken connection in place of the answer.
+const DISCARDED_BYTES: usize = 16 << 20;
+const DISCARDED_WITHIN: Duration = Duration::from_secs(10);
+const DISCARDED_PAUSE: Duration = Duration::from_secs(1);
 
 /// The answer to a request.
 pub type Response = hyper::Response<Body>;
@@ -124,24 +131,60 @@ impl HttpBody for Body {
 
 /// The body of a request, not read yet.
 pub struct RequestBody {
-    incoming: Incoming,
+    /// Nothing once it is dropped.
+    incoming: Option<Incoming>,
     idle: Duration,
+    /// Takes what is not read.
+    rest: Option<oneshot::Sender<Incoming>>,
+}
+
+/// What nobody has read of a body when its [`RequestBody`] is dropped.
+pub(crate) struct UnreadBody(oneshot::Receiver<Incoming>);
+
+impl UnreadBody {
+    /// Reads and forgets up to 16 MiB, for 10 s at most.
+    pub(crate) async fn discard(mut self) {
+        let Ok(mut incoming) = self.0.try_recv() else { return };
+        let all = async {
+            let mut bytes = 0;
+            while bytes <= DISCARDED_BYTES
+                && let Ok(Some(Ok(frame))) = tokio::time::timeout(DISCARDED_PAUSE, incoming.frame()).await
+            {
+                bytes += frame.data_ref().map_or(0, Bytes::len);
+            }
+        };
+        // The connection of a client that sends more, or slowly, is closed.
+        _ = tokio::time::timeout(DISCARDED_WITHIN, all).await;
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if let (Some(incoming), Some(rest)) = (self.incoming.take(), self.rest.take())
+            && !incoming.is_end_stream()
+        {
+            _ = rest.send(incoming);
+        }
+    }
 }
 
 impl RequestBody {
-    pub(crate) fn new(incoming: Incoming, idle: Duration) -> RequestBody {
-        RequestBody { incoming, idle }
+    /// The body, and what will be left of it.
+    pub(crate) fn new(incoming: Incoming, idle: Duration) -> (RequestBody, UnreadBody) {
+        let (rest, unread) = oneshot::channel();
+        (RequestBody { incoming: Some(incoming), idle, rest: Some(rest) }, UnreadBody(unread))
     }
 
     /// Number of bytes that the headers announce.
     pub fn announced(&self) -> Option<u64> {
-        self.incoming.size_hint().exact()
+        self.incoming.as_ref()?.size_hint().exact()
     }
 
     /// The next bytes, or `None` at the end. Fails when the client sends nothing within the idle timeout.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
+        let Some(incoming) = &mut self.incoming else { return Ok(None) };
         loop {
-            let frame = tokio::time::timeout(self.idle, self.incoming.frame());
+            let frame = tokio::time::timeout(self.idle, incoming.frame());
             let Some(frame) = frame.await.map_err(|_| BodyError::TooSlow(self.idle))? else { return Ok(None) };
             let frame = frame.map_err(|error| BodyError::Broken(error.into()))?;
             // Trailers are ignored.
