@@ -138,7 +138,7 @@ pub struct RequestBody {
     rest: Option<oneshot::Sender<Incoming>>,
 }
 
-/// What nobody has read of a body when its [`RequestBody`] is dropped.
+/// What is unread of a body when its [`RequestBody`] is dropped.
 pub(crate) struct UnreadBody(oneshot::Receiver<Incoming>);
 
 impl UnreadBody {
