@@ -179,7 +179,7 @@ impl Api {
         if access.is_some() {
             *label = "extension";
             let Parts { method, uri, headers, .. } = head;
-            let request = ExtensionRequest { method, uri, headers, peer, body };
+            let request = ExtensionRequest { method, uri, headers, peer, sender: viewer.sender(), body };
             return Ok(self.extension.answer(request).await.into());
         }
         Err(no_route(&head.uri))

@@ -5,7 +5,7 @@ mod support;
 
 use std::{collections::HashMap, net::SocketAddr, sync::Arc};
 
-use api::{Doorkeeper, NameScope, Scope, Viewer};
+use api::{Doorkeeper, NameScope, Scope, SenderLimits, Viewer};
 use hyper::HeaderMap;
 use serde_json::Value;
 use support::{Answer, Metric, NOW, Server, Setup};
@@ -44,7 +44,7 @@ impl Doorkeeper for One {
 fn viewer() -> Viewer {
     let prefixes = ["blue.", "shared.web1", "gone.", "red.web.b"].map(str::to_owned).to_vec();
     let names = NameScope::new(prefixes, vec!["tenant=blue".to_owned()]).unwrap();
-    Viewer { name: "blue".to_owned(), scopes: vec![Scope::Read], names: Some(names) }
+    Viewer { name: "blue".to_owned(), scopes: vec![Scope::Read], names: Some(names), limits: SenderLimits::default() }
 }
 
 fn server(names: &[&str], viewer: Viewer) -> Server {

@@ -111,8 +111,10 @@ reasons! {
     WrongToken, "wrong_token", "the name does not begin with a token of this listener";
     /// A name outside the prefix of the listener it came by.
     OutsidePrefix, "outside_prefix", "the metric name is outside the prefix of this listener";
-    /// A point beyond the rate of the listener it came by.
-    TooManyPoints, "too_many_points", "more points a second arrive at this listener than it takes (points_per_second)";
+    /// A name that the token of its sender may not write.
+    OutsideToken, "outside_token", "the metric name is outside the prefixes and tags of the sender's token";
+    /// A point beyond the rate of the listener or the token it came by.
+    TooManyPoints, "too_many_points", "more points a second arrive by this listener or token than it takes (points_per_second)";
     /// A new metric beyond the limit on metrics, in all or of a prefix.
     TooManyMetrics, "too_many_metrics", "the metric is new, and there are as many metrics as the limits allow";
     /// A new metric beyond the limit on new metrics a minute, in all or of a prefix.

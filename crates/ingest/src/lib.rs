@@ -69,7 +69,7 @@ mod options;
 
 pub use accept::{
     Acceptor, BATCH_POINTS, Batch, ListenerGate, NameLimits, PrefixLimit, PrefixRule, RejectExample, Restrictions,
-    Sync, Tally, TokenHash,
+    Sync, Tally, TokenGate, TokenHash,
 };
 pub use counters::Histogram;
 pub use deletion::DeletionError;

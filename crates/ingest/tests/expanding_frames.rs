@@ -229,7 +229,7 @@ async fn hostile_bodies() {
                 for (format, body) in [(BodyFormat::Pickle, shared_items()), (BodyFormat::Pickle, values())] {
                     let mut share = budget.share();
                     share.raise(body.capacity()).await.expect("room comes");
-                    let taken = take_body(&ingest.acceptor(), format, body, share).await;
+                    let taken = take_body(&ingest.acceptor(), None, format, body, share).await;
                     assert_eq!(taken.refusal, None);
                 }
             });

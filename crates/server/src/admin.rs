@@ -22,6 +22,7 @@ use crate::{
     points_body,
     readiness::Readiness,
     status::StatusOf,
+    tokens::TokenGates,
 };
 
 /// Answers paths that are not Graphite's.
@@ -46,6 +47,8 @@ pub struct Admin {
     pub budget: ReceiveBudget,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
+    /// What tokens may write.
+    pub gates: Arc<TokenGates>,
 }
 
 /// How long a flush waits for a store that accepts nothing. While the store accepts points, a flush has no limit.
@@ -139,7 +142,11 @@ impl Extension for Admin {
                     json_answer(status, &answer)
                 })
             }
-            _ => Box::pin(take_points(self.ingest.clone(), self.budget.clone(), request, self.body_limit)),
+            _ => {
+                let (ingest, gates, budget, limit) =
+                    (self.ingest.clone(), self.gates.clone(), self.budget.clone(), self.body_limit);
+                Box::pin(async move { taken_answer(points_body::take(ingest, &gates, &budget, request, limit).await) })
+            }
         }
     }
 }
@@ -190,8 +197,8 @@ async fn flush(ingest: Arc<Ingest>, request: ExtensionRequest) -> Response {
 
 /// All taken: 200 with their number. Some rejected for their own fault: 200 with numbers, reasons and the first of them.
 /// Taken in part or not at all: 503, what was taken, and why not the rest.
-async fn take_points(ingest: Arc<Ingest>, budget: ReceiveBudget, request: ExtensionRequest, limit: usize) -> Response {
-    let TakenBody { tally, refusal } = match points_body::take(ingest, &budget, request, limit).await {
+fn taken_answer(taken: Result<TakenBody, points_body::Refused>) -> Response {
+    let TakenBody { tally, refusal } = match taken {
         Ok(taken) => taken,
         Err((status, error)) => return json_answer(status, &json!({"error": error})),
     };

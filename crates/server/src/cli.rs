@@ -328,12 +328,18 @@ pub struct TokenAddOptions {
     /// What it allows: read, write, events, admin; several with commas
     #[arg(long = "scope", value_name = "SCOPE,…", value_delimiter = ',', default_value = "read")]
     pub scopes: Vec<String>,
-    /// Shows metrics whose names begin like this alone, such as 'servers.web.'; may be given several times
+    /// Shows, and takes points for, metrics whose names begin like this alone, such as 'servers.web.'; may be given several times
     #[arg(long = "prefix", value_name = "PREFIX")]
     pub prefixes: Vec<String>,
-    /// Shows tagged metrics that have all of these tags, such as 'tenant=blue'; may be given several times
+    /// Shows, and takes points for, tagged metrics that have all of these tags, such as 'tenant=blue'; may be given several times
     #[arg(long = "tag", value_name = "TAG=VALUE")]
     pub tags: Vec<String>,
+    /// Points a second that it may send to /ingest
+    #[arg(long, value_name = "POINTS")]
+    pub points_per_second: Option<u32>,
+    /// New metrics a minute that it may make
+    #[arg(long, value_name = "METRICS")]
+    pub creations_per_minute: Option<u32>,
     /// Adds a user for a proxy (http.proxies), without a token
     #[arg(long)]
     pub user: bool,

@@ -16,6 +16,8 @@ use ingest::{
     receivers::{BodyFormat, BudgetShare, OutOfMemory, ReceiveBudget, TakenBody, take_body},
 };
 
+use crate::tokens::TokenGates;
+
 /// The setting that limits a body.
 const LIMIT: &str = "receive.max_body";
 
@@ -28,16 +30,18 @@ const GZIP_BYTES: usize = 64 << 10;
 /// Why a body was not taken: the status to answer with, and the reason.
 pub type Refused = (StatusCode, String);
 
-/// Accepts the points of a body of at most `limit` bytes, before and after gzip is undone.
+/// Accepts the points of a body of at most `limit` bytes, before and after gzip is undone, as far as its sender may write them.
 ///
 /// # Errors
 /// The body is too large or not readable, or there is no memory for it.
 pub async fn take(
     ingest: Arc<Ingest>,
+    gates: &TokenGates,
     budget: &ReceiveBudget,
     request: ExtensionRequest,
     limit: usize,
 ) -> Result<TakenBody, Refused> {
+    let sender = gates.of(&request.sender);
     let format = format_of(&request.headers);
     let is_gzip =
         request.headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
@@ -47,7 +51,7 @@ pub async fn take(
         body = unpack(body, &mut share, limit).await?;
     }
     share.lower(body.capacity());
-    Ok(take_body(&ingest.acceptor(), format, body, share).await)
+    Ok(take_body(&ingest.acceptor(), sender.as_ref(), format, body, share).await)
 }
 
 async fn read(mut request: ExtensionRequest, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {

@@ -200,6 +200,7 @@ async fn listen(
         damage: node.damage.clone(),
         budget: budget.clone(),
         body_limit: settings.receive.max_body.as_usize(),
+        gates: metrics.token_gates.clone(),
     };
     let api = Api::new(ApiOptions {
         registry: node.ingest.registry().clone(),

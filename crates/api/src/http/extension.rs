@@ -1,8 +1,9 @@
 //! Paths that the program adds to Graphite's.
 
-use std::{future::Future, net::SocketAddr, pin::Pin};
+use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
 
 use hyper::{HeaderMap, Method, Uri};
+use metadata::NameFilter;
 
 use super::body::{RequestBody, Response};
 
@@ -16,8 +17,30 @@ pub struct ExtensionRequest {
     pub headers: HeaderMap,
     /// Address of the client.
     pub peer: SocketAddr,
+    /// Who sends it, as the credential says.
+    pub sender: Sender,
     /// The body, not read yet.
     pub body: RequestBody,
+}
+
+/// The sender of a request, as its credential says.
+#[derive(Debug, Clone)]
+pub struct Sender {
+    /// The credential's name; empty where clients are not asked for one.
+    pub name: String,
+    /// The names that it sees and may write; all without this.
+    pub names: Option<Arc<dyn NameFilter>>,
+    /// How much it may send.
+    pub limits: SenderLimits,
+}
+
+/// How much the sender of a credential may send, over all its requests. The default limits nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SenderLimits {
+    /// Points a second, and at once.
+    pub points_per_second: Option<u64>,
+    /// New metrics a minute.
+    pub creations_per_minute: Option<u64>,
 }
 
 /// What a request touches.

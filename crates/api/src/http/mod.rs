@@ -22,7 +22,7 @@ mod server;
 
 pub use body::{Body, BodyError, RequestBody, Response};
 pub use browsers::{AllowedHosts, BrowserRules};
-pub use extension::{Access, Answer, Extension, ExtensionRequest};
+pub use extension::{Access, Answer, Extension, ExtensionRequest, Sender, SenderLimits};
 pub use limits::Limits;
 pub use memory::MemoryUse;
 pub use observation::{Answered, Observer};

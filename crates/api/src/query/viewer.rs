@@ -6,7 +6,7 @@ use hyper::{HeaderMap, Method};
 use metadata::{FindError, FindLimits, Finder, NameFilter, Registry};
 use metric::Policy;
 
-use crate::http::Access;
+use crate::http::{Access, Sender, SenderLimits};
 
 /// What a credential allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,10 @@ pub struct Viewer {
     pub name: String,
     /// What it may touch.
     pub scopes: Vec<Scope>,
-    /// The names that it sees; all without this.
+    /// The names that it sees and may write; all without this.
     pub names: Option<NameScope>,
+    /// How much it may send.
+    pub limits: SenderLimits,
 }
 
 /// Names that begin with a prefix, or that have all of some tags.
@@ -81,7 +83,7 @@ impl Doorkeeper for () {
 impl Viewer {
     /// A sender who may do everything.
     pub fn everyone() -> Viewer {
-        Viewer { name: String::new(), scopes: Scope::ALL.to_vec(), names: None }
+        Viewer { name: String::new(), scopes: Scope::ALL.to_vec(), names: None, limits: SenderLimits::default() }
     }
 
     /// The scope that a request lacks. Metrics of the server and events are not divided by names: a credential that sees
@@ -104,6 +106,11 @@ impl Viewer {
     /// Whether events are shown.
     pub(crate) fn sees_events(&self) -> bool {
         self.scopes.contains(&Scope::Events) || self.scopes.contains(&Scope::Read) && self.names.is_none()
+    }
+
+    /// The sender, for paths that are not Graphite's.
+    pub(crate) fn sender(&self) -> Sender {
+        Sender { name: self.name.clone(), names: self.metrics(), limits: self.limits }
     }
 
     /// The filter of metrics for a find.
@@ -230,6 +237,7 @@ mod tests {
             name: "a".to_owned(),
             scopes: scopes.to_vec(),
             names: scope(prefixes, &[]).ok(),
+            limits: SenderLimits::default(),
         };
         let check = |viewer: &Viewer, method: Method, allowed: &[Access]| {
             let all = [Access::Health, Access::Metrics, Access::Read, Access::Write, Access::Events, Access::Admin];

@@ -8,7 +8,7 @@ use metric::Timestamp;
 
 use super::{
     rejects::SAMPLE_BYTES,
-    restrictions::{Gate, ListenerGate},
+    restrictions::{Gate, ListenerGate, TokenGate},
     tally::Tally,
 };
 use crate::{protocol::Protocol, wal::ResolvedPoint};
@@ -102,6 +102,12 @@ impl Batch {
     pub(crate) fn restricted(mut self, listener: Option<&Arc<ListenerGate>>) -> Batch {
         self.gate = listener.map(|listener| Box::new(Gate::new(listener.clone())));
         self
+    }
+
+    /// Restricts the batch of a body whose sender has a token.
+    pub(crate) fn restrict_to(&mut self, sender: Option<&TokenGate>) {
+        self.gate = sender
+            .map(|TokenGate { limits, names }| Box::new(Gate { names: names.clone(), ..Gate::new(limits.clone()) }));
     }
 
     /// Gives a point the name that it has now, or that name behind a prefix; false if it is too long.

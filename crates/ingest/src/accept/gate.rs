@@ -28,7 +28,7 @@ pub(super) fn pass(gate: &mut Gate, batch: &mut Batch, now: Instant) {
     }
     let mut passed = Vec::with_capacity(batch.sent.len());
     for mut sent in std::mem::take(&mut batch.sent) {
-        match renamed(gate, batch, &mut sent) {
+        match renamed(gate, batch, &mut sent).and_then(|()| writable(gate, batch, &sent)) {
             Ok(()) => passed.push(sent),
             Err(RejectReason::WrongToken) => batch.reject_sample(RejectReason::WrongToken, HIDDEN),
             Err(reason) => {
@@ -70,6 +70,14 @@ fn renamed(gate: &mut Gate, batch: &mut Batch, sent: &mut Sent) -> Result<(), Re
         // A name that cannot be kept has its own reason, later.
         Ok(true) | Err(_) => Ok(()),
     }
+}
+
+/// Refuses a name that the sender's token does not have.
+fn writable(gate: &Gate, batch: &Batch, sent: &Sent) -> Result<(), RejectReason> {
+    let Some(names) = &gate.names else { return Ok(()) };
+    // A name that cannot be kept has its own reason, later.
+    let is_shown = canonical_name(batch.name(sent)).map_or(true, |name| names.shows_metric(&name));
+    is_shown.then_some(()).ok_or(RejectReason::OutsideToken)
 }
 
 /// Takes the first component from a name where the listener has tokens, and checks it. Returns whether it did.

@@ -19,5 +19,5 @@ pub use name_limits::{NameLimits, PrefixLimit};
 pub(crate) use new_metrics::NewMetrics;
 pub use rejects::RejectExample;
 pub(crate) use resolve::Resolver;
-pub use restrictions::{ListenerGate, PrefixRule, Restrictions, TokenHash};
+pub use restrictions::{ListenerGate, PrefixRule, Restrictions, TokenGate, TokenHash};
 pub use tally::Tally;

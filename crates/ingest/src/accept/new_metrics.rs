@@ -39,7 +39,7 @@ fn admit(
 ) -> Result<(), NoRoom> {
     let Some(listener) = listener else { return admission.admit(names, name) };
     if !listener.admits(now) {
-        let limit = "creations_per_minute of the [[listener]]".into();
+        let limit = "creations_per_minute of the [[listener]] or token".into();
         return Err(NoRoom { reason: RejectReason::TooManyNewMetrics, limit });
     }
     let admitted = admission.admit(names, name);

@@ -1,4 +1,4 @@
-//! The restrictions of a listener, and how much of them its senders have used.
+//! The restrictions of a listener or of a token, and how much of them its senders have used.
 
 use std::{
     sync::{
@@ -9,6 +9,7 @@ use std::{
 };
 
 use carbon::RejectReason;
+use metadata::NameFilter;
 use metric::Timestamp;
 use parking_lot::Mutex;
 
@@ -131,16 +132,27 @@ impl ListenerGate {
     }
 }
 
-/// The gate of one connection: that of its listener, and the token that it sent last.
+/// A sender over HTTP, as its token says.
+#[derive(Debug, Clone)]
+pub struct TokenGate {
+    /// The limits of the token, which all its requests share.
+    pub limits: Arc<ListenerGate>,
+    /// The names that it may write; all without this.
+    pub names: Option<Arc<dyn NameFilter>>,
+}
+
+/// The gate of one connection: that of its listener or of its sender's token, and the token that it sent last.
 pub(super) struct Gate {
     pub(super) listener: Arc<ListenerGate>,
+    /// The names that its sender may write; all without this.
+    pub(super) names: Option<Arc<dyn NameFilter>>,
     // So that a connection's token is hashed once. Never shown.
     pub(super) known_token: Option<Vec<u8>>,
 }
 
 impl Gate {
     pub(super) fn new(listener: Arc<ListenerGate>) -> Gate {
-        Gate { listener, known_token: None }
+        Gate { listener, names: None, known_token: None }
     }
 }
 

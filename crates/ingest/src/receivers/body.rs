@@ -10,7 +10,7 @@ use super::{
     intake::Intake,
     message::{FrameFormat, MessageDecoder},
 };
-use crate::{Acceptor, Batch, Protocol, Tally};
+use crate::{Acceptor, Batch, Protocol, Tally, TokenGate};
 
 /// How long a body waits for a full pipeline: its sender can send again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -39,9 +39,16 @@ pub struct TakenBody {
 }
 
 /// Decodes a body of points sent by HTTP POST, and accepts them; the share has the body's memory. While the pipeline takes
-/// nothing this waits ten seconds at most, one second for a journal that fails.
-pub async fn take_body(acceptor: &Acceptor, format: BodyFormat, body: Vec<u8>, share: BudgetShare) -> TakenBody {
+/// nothing this waits ten seconds at most, one second for a journal that fails. A sender with restrictions has a gate.
+pub async fn take_body(
+    acceptor: &Acceptor,
+    sender: Option<&TokenGate>,
+    format: BodyFormat,
+    body: Vec<u8>,
+    share: BudgetShare,
+) -> TakenBody {
     let mut batch = acceptor.batch(Protocol::Http);
+    batch.restrict_to(sender);
     batch.begin_tally();
     let mut taking = Taking { acceptor, intake: Intake::new(batch, share), held: body.capacity() };
     let taken = match format {

@@ -1,4 +1,4 @@
-//! Metrics of each `[[listener]]`.
+//! Metrics of each `[[listener]]`, and of tokens with restrictions.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use ::ingest::receivers::Door;
 use prometheus::proto::{MetricFamily, MetricType};
 
 use super::families::{labelled, labelled_twice};
+use crate::tokens::TokenGates;
 
 /// The families of all listeners. A reason without a count is left out.
 pub(super) fn door_families(doors: &[Arc<Door>]) -> [MetricFamily; 3] {
@@ -27,5 +28,22 @@ pub(super) fn door_families(doors: &[Arc<Door>]) -> [MetricFamily; 3] {
         labelled("plumbago_listener_points_total", "Points accepted, by [[listener]].", counter, "listener", points),
         labelled_twice("plumbago_listener_rejected_total", help_rejects, counter, labels, rejects.collect()),
         labelled_twice("plumbago_listener_refused_total", help_refused, counter, labels, refused.collect()),
+    ]
+}
+
+/// The families of tokens whose points go through a gate. A reason without a count is left out.
+pub(super) fn token_families(gates: &TokenGates) -> [MetricFamily; 2] {
+    let all = gates.all();
+    let points = all.iter().map(|(name, gate)| (name.as_str(), gate.points() as f64)).collect();
+    let rejects = all.iter().flat_map(|(name, gate)| {
+        let counted = gate.rejects().filter(|(_, count)| 0 < *count);
+        counted.map(move |(reason, count)| ([name.as_str(), reason.name()], count as f64))
+    });
+    let (counter, labels) = (MetricType::COUNTER, ["token", "reason"]);
+    let help_points = "Points accepted over HTTP, by token with restrictions.";
+    let help_rejects = "Inputs rejected over HTTP, by token with restrictions and reason.";
+    [
+        labelled("plumbago_token_points_total", help_points, counter, "token", points),
+        labelled_twice("plumbago_token_rejected_total", help_rejects, counter, labels, rejects.collect()),
     ]
 }

@@ -34,6 +34,7 @@ use crate::{
     backups::{BackupCounters, ScrubCounters},
     health::Health,
     process::Process,
+    tokens::TokenGates,
 };
 use families::{counter, flag, gauge, labelled};
 use http::HttpMetrics;
@@ -52,6 +53,8 @@ pub struct Metrics {
     /// What the scrub has read.
     pub scrub: Arc<ScrubCounters>,
     pub backups: Arc<BackupCounters>,
+    /// What tokens with restrictions have sent.
+    pub token_gates: Arc<TokenGates>,
     disk: Arc<dyn Disk>,
 }
 
@@ -87,6 +90,7 @@ impl Metrics {
             doors: OnceLock::new(),
             scrub: Arc::default(),
             backups: Arc::default(),
+            token_gates: Arc::default(),
             disk,
         })
     }
@@ -159,6 +163,7 @@ impl Metrics {
         families.extend(self.certificates.get().into_iter().flat_map(|all| certificates::certificate_families(all)));
         let doors = self.doors.get().filter(|doors| !doors.is_empty());
         families.extend(doors.into_iter().flat_map(|doors| doors::door_families(doors)));
+        families.extend(doors::token_families(&self.token_gates));
         families.extend(self.budget.get().into_iter().flat_map(budget_families));
         let process = Process::read(&*self.disk);
         families.extend(files::scrub_families(&self.scrub));

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc};
 
-use api::{NameScope, Scope, Viewer};
+use api::{NameScope, Scope, SenderLimits, Viewer};
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
@@ -13,7 +13,7 @@ const MAX_TOKENS: usize = 10_000;
 const MAX_NAMES: usize = 100;
 
 /// Keys of a section.
-const KEYS: [&str; 4] = ["hash", "scopes", "prefixes", "tags"];
+const KEYS: [&str; 6] = ["hash", "scopes", "prefixes", "tags", "points_per_second", "creations_per_minute"];
 
 /// A token or a user of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,12 +124,21 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
         true => Some(NameScope::new(prefixes, tags)?),
         false => None,
     };
-    if names.is_some() && scopes.iter().any(|scope| matches!(scope, Scope::Write | Scope::Admin)) {
-        return Err(
-            "prefixes and tags restrict reading alone: a token with the scope write or admin has neither".to_owned()
-        );
+    if names.is_some() && scopes.contains(&Scope::Admin) {
+        return Err("prefixes and tags restrict names: a token with the scope admin has neither".to_owned());
     }
-    Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names }) })
+    let limits = SenderLimits {
+        points_per_second: number(table, "points_per_second")?,
+        creations_per_minute: number(table, "creations_per_minute")?,
+    };
+    Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names, limits }) })
+}
+
+/// A limit; none without the key.
+fn number(table: &Table, key: &str) -> Result<Option<u64>, String> {
+    let Some(value) = table.get(key) else { return Ok(None) };
+    let number = value.as_integer().and_then(|number| u64::try_from(number).ok()).filter(|&number| 0 < number);
+    number.map(Some).ok_or_else(|| format!("{key} must be a whole number above 0"))
 }
 
 /// The scope of a name.
@@ -216,8 +225,9 @@ mod tests {
         check("[a]\nscopes = ['read']\nprefix = ['x']", "'prefix' is not a key");
         check("[a]\nscopes = ['read']\nprefixes = []", "neither prefixes nor tags");
         check("[a]\nscopes = ['read']\nprefixes = ['*']", "'*' is not the beginning");
-        check("[a]\nscopes = ['read', 'admin']\nprefixes = ['x.']", "restrict reading alone");
-        check("[a]\nscopes = ['write']\ntags = ['x=y']", "restrict reading alone");
+        check("[a]\nscopes = ['read', 'admin']\nprefixes = ['x.']", "a token with the scope admin has neither");
+        check("[a]\nscopes = ['write']\npoints_per_second = 0", "points_per_second must be");
+        check("[a]\nscopes = ['write']\ncreations_per_minute = '5'", "creations_per_minute must be");
         check(
             &format!("[a]\nhash = '{hash}'\nscopes = ['read']\n[b]\nhash = '{hash}'\nscopes = ['read']"),
             "has the hash of",

@@ -4,10 +4,12 @@
 
 mod bearers;
 mod file;
+mod gates;
 mod opening;
 mod proxies;
 mod watcher;
 
 pub use file::{Entry, TokenFile, hash, section, without};
+pub use gates::TokenGates;
 pub use opening::{Tokens, open};
 pub use proxies::Proxies;
