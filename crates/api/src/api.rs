@@ -3,14 +3,14 @@
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
 use host::{Clock, MinuteLog};
-use hyper::{Request, body::Incoming, header, http::request::Parts};
+use hyper::{Request, StatusCode, body::Incoming, header, http::request::Parts};
 use tls::Identity;
 use tokio::net::TcpListener;
 
 use crate::{
     http::{
-        Access, Answered, BrowserRules, Extension, ExtensionRequest, Handle, Limits, MemoryBudget, MemoryUse, Observer,
-        Rejection, RequestBody, Response, serve,
+        Access, Answered, BodyPace, BrowserRules, Extension, ExtensionRequest, Handle, Limits, MemoryBudget, MemoryUse,
+        Observer, Recording, Rejection, RequestBody, RequestRecord, Response, serve,
     },
     query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, Viewer},
     router::{Route, no_route},
@@ -150,14 +150,14 @@ impl Api {
         serve(listener, tls, &backend.limits, &*backend.observer, door, shutdown).await;
     }
 
-    /// Answers a request; the label is its kind.
+    /// Answers a request; the record gets its kind.
     async fn answer(
         &self,
         paths: Paths,
         head: Parts,
         body: RequestBody,
         peer: SocketAddr,
-        label: &mut &'static str,
+        record: &mut Record<'_>,
     ) -> Result<Reply, Rejection> {
         let route = Route::of(&head.method, &head.uri);
         let access = match &route {
@@ -165,19 +165,21 @@ impl Api {
             None => self.extension.access(&head.method, &head.uri),
         };
         let is_write = access.is_some_and(|access| access.is_write(&head.method));
+        record.note(|record| (record.access, record.is_write) = (access, is_write));
         self.backend.browsers.check(&head, is_write)?;
         paths.check(access, &head)?;
         if let Some(route) = &route {
-            *label = route.label;
+            record.path = route.label;
         }
-        let viewer = self.viewer(access, &head, peer)?;
+        let viewer = self.viewer(access, &head, peer, record)?;
         if let Some(route) = route {
             let limit = self.backend.limits.query;
-            let answer = tokio::time::timeout(limit, route.answer(&self.backend, viewer, head, body)).await;
+            let answer = route.answer(&self.backend, viewer, head, body, record.recording.as_mut());
+            let answer = tokio::time::timeout(limit, answer).await;
             return answer.unwrap_or_else(|_| Err(Rejection::TooSlow(limit.as_secs_f64())));
         }
         if access.is_some() {
-            *label = "extension";
+            record.path = "extension";
             let Parts { method, uri, headers, .. } = head;
             let request = ExtensionRequest { method, uri, headers, peer, sender: viewer.sender(), body };
             return Ok(self.extension.answer(request).await.into());
@@ -186,11 +188,18 @@ impl Api {
     }
 
     /// The sender of a request, who may do what it asks.
-    fn viewer(&self, access: Option<Access>, head: &Parts, peer: SocketAddr) -> Result<Arc<Viewer>, Rejection> {
+    fn viewer(
+        &self,
+        access: Option<Access>,
+        head: &Parts,
+        peer: SocketAddr,
+        record: &mut Record<'_>,
+    ) -> Result<Arc<Viewer>, Rejection> {
         if access == Some(Access::Health) {
             return Ok(Arc::new(Viewer::everyone()));
         }
         let viewer = self.doorkeeper.viewer(&head.headers, peer).ok_or(Rejection::NoCredential)?;
+        record.note(|record| record.who.clone_from(&viewer.name));
         match access.and_then(|access| viewer.lacks(access, &head.method)) {
             Some(scope) => Err(Rejection::NotAllowed { name: viewer.name.clone(), scope: scope.name() }),
             None => Ok(viewer),
@@ -251,15 +260,17 @@ impl Handle for Door {
         let (head, incoming) = request.into_parts();
         // Pages of other origins have no business with administration.
         let origin = backend.browsers.allowed_origin(&head.headers).filter(|_| self.paths != Paths::Administration);
-        let (body, unread) = RequestBody::new(incoming, backend.limits.idle);
+        let (body, unread) = RequestBody::new(incoming, BodyPace::new(&backend.limits));
         // The connection drops this future when the client disconnects.
-        let mut record = Record { observer: &*backend.observer, path: "other", answered: false };
+        let recording = Recording::begin(&backend.observer, &backend.clock, &head, peer);
+        let mut record = Record { observer: &*backend.observer, path: "other", answered: false, recording };
         let mut reply: Reply = match backend.browsers.preflight(&head) {
             Some(response) => response.into(),
             None => {
-                let answer = self.api.answer(self.paths, head, body, peer, &mut record.path).await;
+                let answer = self.api.answer(self.paths, head, body, peer, &mut record).await;
                 answer.unwrap_or_else(|rejection| {
                     self.api.log(&rejection, peer, record.path);
+                    record.note(|record| record.limit = rejection.limit());
                     rejection.response().into()
                 })
             }
@@ -268,7 +279,8 @@ impl Handle for Door {
         if self.api.doorkeeper.asks() {
             reply.response.headers_mut().append(header::VARY, header::HeaderValue::from_static("Authorization"));
         }
-        if !reply.response.status().is_success() {
+        // A client that has sent too slowly is not waited for again.
+        if !reply.response.status().is_success() && reply.response.status() != StatusCode::REQUEST_TIMEOUT {
             unread.discard().await;
         }
         record.answered = true;
@@ -279,7 +291,14 @@ impl Handle for Door {
             series: reply.series,
             points: reply.points,
         });
-        reply.response
+        record.note(|record| (record.series, record.points) = (reply.series, reply.points));
+        match record.recording.take() {
+            Some(mut recording) => {
+                recording.note(|recorded| recorded.kind = record.path);
+                recording.follow(reply.response)
+            }
+            None => reply.response,
+        }
     }
 }
 
@@ -304,6 +323,18 @@ impl Observer for Uncounted {
     fn made_room(&self) {
         self.0.made_room();
     }
+
+    fn refused(&self) {
+        self.0.refused();
+    }
+
+    fn wants_records(&self) -> bool {
+        self.0.wants_records()
+    }
+
+    fn recorded(&self, record: &RequestRecord) {
+        self.0.recorded(record);
+    }
 }
 
 /// Reports a request as cancelled when dropped before the answer.
@@ -311,12 +342,24 @@ struct Record<'a> {
     observer: &'a dyn Observer,
     path: &'static str,
     answered: bool,
+    /// For the program's logs of requests, if they are wanted.
+    recording: Option<Recording>,
+}
+
+impl Record<'_> {
+    fn note(&mut self, add: impl FnOnce(&mut RequestRecord)) {
+        if let Some(recording) = &mut self.recording {
+            recording.note(add);
+        }
+    }
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
         if !self.answered {
             self.observer.cancelled(self.path);
+            let kind = self.path;
+            self.note(|record| record.kind = kind);
         }
     }
 }

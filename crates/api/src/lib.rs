@@ -62,6 +62,6 @@ mod router;
 pub use api::{Api, ApiOptions, PROTOCOLS, Paths};
 pub use http::{
     Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
-    MemoryUse, Observer, RequestBody, Response, Sender, SenderLimits,
+    MemoryUse, Observer, RequestBody, RequestRecord, Response, Sender, SenderLimits, SlowBody, TakenPoints,
 };
 pub use query::{Activity, Doorkeeper, NameScope, Scope, Viewer};

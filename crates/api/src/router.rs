@@ -8,7 +8,7 @@ use hyper::{Method, Uri, http::request::Parts};
 
 use crate::{
     carbonapi, events, find, functions,
-    http::{Access, Rejection, RequestBody, read_counted},
+    http::{Access, Recording, Rejection, RequestBody, read_counted},
     page,
     query::{Backend, Protocol, Query, Reply, Viewer},
     render, tags,
@@ -77,6 +77,7 @@ impl Route {
         viewer: Arc<Viewer>,
         head: Parts,
         body: RequestBody,
+        recording: Option<&mut Recording>,
     ) -> Result<Reply, Rejection> {
         if !self.methods.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Rejection::Method { path: head.uri.path().to_owned(), allow: self.methods });
@@ -85,6 +86,9 @@ impl Route {
         let mut share = backend.memory.share();
         let body = read_counted(body, backend.limits.body_bytes, "http.max_body_bytes", &mut share).await?;
         let query = Query::parse(viewer, head, body).await?;
+        if let Some(recording) = recording {
+            recording.asks(["target", "query", "expr"].iter().flat_map(|name| query.parameters.all(name)));
+        }
         if let Some(callback) = query.callback() {
             backend.browsers.check_callback(&callback)?;
         }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use api::{Access, Answer, Body, Extension, ExtensionRequest, Response};
+use api::{Access, Answer, Body, Extension, ExtensionRequest, Response, TakenPoints};
 use carbon::RejectReason;
 use hyper::{Method, StatusCode, Uri, header::CONTENT_TYPE};
 use ingest::{
@@ -210,13 +210,15 @@ fn taken_answer(taken: Result<TakenBody, points_body::Refused>) -> Response {
         body["reasons"] = reasons.into();
         body["examples"] = tally.examples.iter().map(example).collect();
     }
-    match refusal {
+    let mut answer = match refusal {
         None => json_answer(StatusCode::OK, &body),
         Some(why) => {
             body["error"] = format!("{why}; send the rest again").into();
             json_answer(StatusCode::SERVICE_UNAVAILABLE, &body)
         }
-    }
+    };
+    answer.extensions_mut().insert(TakenPoints { points: tally.points, rejected: tally.rejected() });
+    answer
 }
 
 /// 200 with a text, or 503 with a reason.

@@ -82,6 +82,7 @@ async fn read(mut request: ExtensionRequest, share: &mut BudgetShare, limit: usi
 fn refused_body(error: BodyError) -> Refused {
     let status = match error {
         BodyError::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        BodyError::TooSlow(_) => StatusCode::REQUEST_TIMEOUT,
         _ => StatusCode::BAD_REQUEST,
     };
     (status, error.to_string())

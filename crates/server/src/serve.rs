@@ -33,6 +33,7 @@ use crate::{
     node::{Node, Opening},
     process,
     readiness::Readiness,
+    request_log::RequestLog,
     rules_watcher::RulesWatcher,
     self_metrics::SelfMetrics,
     settings::{Fsync, IdleAfter, Settings},
@@ -70,6 +71,9 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let certificate = certificates::of_http(&settings, &host.disk, &host.clock)?;
     let doors = carbon_doors::open(&settings, &host.disk, &host.clock)?;
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
+    if let Some(log) = RequestLog::open(&settings.log, host)? {
+        metrics.log_requests(log);
+    }
     let opening = Opening { settings: &settings, rules, metrics: &metrics.registry, host, damage: DamageLog::new() };
     let Some(node) = signals.interrupt(Node::open(opening)).await else { return stop_early() };
     let mut node = node?;
@@ -316,7 +320,11 @@ fn query_limits(settings: &Settings) -> api::Limits {
         connections: http.max_connections,
         header_bytes: http.max_header_bytes.as_usize(),
         body_bytes: http.max_body_bytes.as_usize(),
+        connections_per_address: http.connections_per_address,
         idle: http.idle_timeout,
+        head_time: http.head_timeout,
+        body_time: http.body_timeout,
+        min_rate: http.min_rate.map_or(0, |rate| rate.0),
         answer_memory: http.answer_memory.as_usize(),
         concurrent_queries: http.max_concurrent_queries,
         queued_queries: http.max_queued_queries,

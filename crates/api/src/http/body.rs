@@ -12,6 +12,8 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 
+use super::pace::{BodyPace, SlowBody};
+
 /// Bounds of the rest of a body that is read and forgotten when its request is refused: bytes, time, and the longest pause of
 /// the client. A client that still sends when its connection is closed finds a broken connection in place of the answer.
 const DISCARDED_BYTES: usize = 16 << 20;
@@ -35,9 +37,9 @@ pub enum BodyError {
         /// The setting that raises it.
         setting: &'static str,
     },
-    /// The client sent no byte within the idle timeout.
-    #[error("the client sent no byte of the body for {0:?}")]
-    TooSlow(Duration),
+    /// The client sends too slowly.
+    #[error(transparent)]
+    TooSlow(#[from] SlowBody),
     /// The connection broke, or the body does not match its headers.
     #[error("the body is incomplete: {0}")]
     Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -133,7 +135,7 @@ impl HttpBody for Body {
 pub struct RequestBody {
     /// Nothing once it is dropped.
     incoming: Option<Incoming>,
-    idle: Duration,
+    pace: BodyPace,
     /// Takes what is not read.
     rest: Option<oneshot::Sender<Incoming>>,
 }
@@ -170,9 +172,9 @@ impl Drop for RequestBody {
 
 impl RequestBody {
     /// The body, and what will be left of it.
-    pub(crate) fn new(incoming: Incoming, idle: Duration) -> (RequestBody, UnreadBody) {
+    pub(crate) fn new(incoming: Incoming, pace: BodyPace) -> (RequestBody, UnreadBody) {
         let (rest, unread) = oneshot::channel();
-        (RequestBody { incoming: Some(incoming), idle, rest: Some(rest) }, UnreadBody(unread))
+        (RequestBody { incoming: Some(incoming), pace, rest: Some(rest) }, UnreadBody(unread))
     }
 
     /// Number of bytes that the headers announce.
@@ -180,15 +182,20 @@ impl RequestBody {
         self.incoming.as_ref()?.size_hint().exact()
     }
 
-    /// The next bytes, or `None` at the end. Fails when the client sends nothing within the idle timeout.
+    /// The next bytes, or `None` at the end. Fails when the client sends nothing within the idle timeout, or too slowly.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
         loop {
-            let frame = tokio::time::timeout(self.idle, incoming.frame());
-            let Some(frame) = frame.await.map_err(|_| BodyError::TooSlow(self.idle))? else { return Ok(None) };
+            let began = tokio::time::Instant::now();
+            let Ok(frame) = tokio::time::timeout(self.pace.patience(), incoming.frame()).await else {
+                self.pace.waited(began.elapsed(), 0)?;
+                continue;
+            };
+            let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| BodyError::Broken(error.into()))?;
             // Trailers are ignored.
             if let Ok(bytes) = frame.into_data() {
+                self.pace.waited(began.elapsed(), bytes.len())?;
                 return Ok(Some(bytes));
             }
         }

@@ -1,6 +1,6 @@
 //! HTTP/1.1 over one connection, and what connections of both versions have in common.
 
-use std::{convert::Infallible, future::Future, net::SocketAddr, pin::Pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use host::{Clock, MinuteLog, SystemClock};
 use hyper::{Request, body::Incoming, server::conn::http1, service::service_fn};
@@ -9,9 +9,13 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::watch,
 };
-use tokio_io_timeout::TimeoutStream;
 
-use super::{body::Response, idle::Listed, limits::Limits};
+use super::{
+    body::Response,
+    idle::{Idleness, Listed},
+    limits::Limits,
+    paced_stream::PacedStream,
+};
 
 /// Time for a connection that is to make room and that a client has sent half a request on.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(10);
@@ -42,14 +46,13 @@ pub(super) struct Serving<H> {
     pub(super) listed: Listed,
 }
 
-/// Breaks the connection to a client that does not read what is sent.
-pub(super) fn with_write_timeout<S: AsyncRead + AsyncWrite>(
+/// Breaks the connection to a client that does not read what is sent, or too slowly.
+pub(super) fn paced<S: AsyncRead + AsyncWrite>(
     stream: S,
-    longest: Duration,
-) -> TokioIo<Pin<Box<TimeoutStream<S>>>> {
-    let mut stream = TimeoutStream::new(stream);
-    stream.set_write_timeout(Some(longest));
-    TokioIo::new(Box::pin(stream))
+    limits: &Limits,
+    idleness: &Arc<Idleness>,
+) -> TokioIo<PacedStream<S>> {
+    TokioIo::new(PacedStream::new(stream, limits, idleness.clone()))
 }
 
 /// Serves a connection until its client or the server ends it.
@@ -60,7 +63,7 @@ where
 {
     let Serving { peer, limits, handler, mut stopped, listed } = serving;
     // For reads, hyper limits headers, and `RequestBody` limits bodies.
-    let io = with_write_timeout(stream, limits.idle);
+    let io = paced(stream, &limits, &listed.idleness);
     let idleness = listed.idleness.clone();
     let service = service_fn(move |request| {
         let busy = idleness.busy();
@@ -77,6 +80,10 @@ where
         _ = stopped.changed() => {
             Pin::new(&mut connection).graceful_shutdown();
             (&mut connection).await
+        }
+        () = listed.idleness.head_overdue(limits.head_time) => {
+            tracing::debug!(%peer, "closed a connection with half a request (http.head_timeout)");
+            Ok(())
         }
         () = listed.idleness.asked_to_leave() => {
             Pin::new(&mut connection).graceful_shutdown();

@@ -24,7 +24,7 @@ use tokio::{
 
 use super::{
     body::{BodyError, Holding},
-    http1::{Handle, LEAVE_WITHIN, Serving, with_write_timeout},
+    http1::{Handle, LEAVE_WITHIN, Serving, paced},
     idle::{Busy, Idleness},
 };
 
@@ -48,7 +48,7 @@ where
     H: Handle,
 {
     let Serving { peer, limits, handler, mut stopped, listed } = serving;
-    let io = with_write_timeout(stream, limits.idle);
+    let io = paced(stream, &limits, &listed.idleness);
     let (idleness, offers) = (listed.idleness.clone(), Arc::new(Offers::default()));
     let service = service_fn({
         let (idleness, offers) = (idleness.clone(), offers.clone());

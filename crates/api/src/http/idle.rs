@@ -2,7 +2,12 @@
 //!
 //! Idle connections of pools would otherwise keep health checks and operators out for as long as the idle timeout.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
@@ -15,15 +20,17 @@ const SHORTEST_IDLE: Duration = Duration::from_millis(300);
 pub(super) struct OpenConnections {
     next: Mutex<u64>,
     // A scan at the limit costs microseconds; it happens only there.
-    open: Mutex<HashMap<u64, Arc<Idleness>>>,
+    open: Mutex<HashMap<u64, (IpAddr, Arc<Idleness>)>>,
 }
 
 /// Whether a connection is idle.
 pub(super) struct Idleness {
     // None while a request is under way.
     since: Mutex<Option<Instant>>,
-    /// Requests under way: several over HTTP/2. Locked before `since`.
+    /// Requests under way: several over HTTP/2. Locked before `since` and `head`.
     requests: Mutex<usize>,
+    /// When the first byte of a request came whose head is not whole.
+    head: Mutex<Option<Instant>>,
     leave: Notify,
 }
 
@@ -36,28 +43,54 @@ pub(super) struct Listed {
 
 impl OpenConnections {
     /// Adds a connection, which is idle until its first request.
-    pub fn add(self: &Arc<Self>) -> Listed {
+    pub fn add(self: &Arc<Self>, address: IpAddr) -> Listed {
         let since = Mutex::new(Some(tokio::time::Instant::now()));
-        let idleness = Arc::new(Idleness { since, requests: Mutex::new(0), leave: Notify::new() });
+        let idleness =
+            Arc::new(Idleness { since, requests: Mutex::new(0), head: Mutex::new(None), leave: Notify::new() });
         let mut next = self.next.lock();
         *next += 1;
-        self.open.lock().insert(*next, idleness.clone());
+        self.open.lock().insert(*next, (one_of(address), idleness.clone()));
         Listed { all: self.clone(), number: *next, idleness }
     }
 
     /// Asks the longest idle connection to close; false if none has been idle for long enough.
     pub fn close_longest_idle(&self) -> bool {
+        self.close_longest_idle_of(|_| true)
+    }
+
+    /// Whether an address may open a connection besides those that it has: up to `most`, or in place of its longest idle one.
+    /// Connections of loopback are not counted, because a proxy on this machine has those of all its clients.
+    pub fn takes(&self, address: IpAddr, most: usize) -> bool {
+        let address = one_of(address);
+        if address.is_loopback() {
+            return true;
+        }
+        let open = self.open.lock().values().filter(|(other, _)| *other == address).count();
+        open < most || self.close_longest_idle_of(|other| other == address)
+    }
+
+    fn close_longest_idle_of(&self, is_meant: impl Fn(IpAddr) -> bool) -> bool {
         let mut open = self.open.lock();
-        let idle = open.iter().filter_map(|(&number, connection)| Some(((*connection.since.lock())?, number)));
+        let meant = open.iter().filter(|(_, (address, _))| is_meant(*address));
+        let idle = meant.filter_map(|(&number, (_, connection))| Some(((*connection.since.lock())?, number)));
         let Some((since, number)) = idle.min() else { return false };
         if since.elapsed() < SHORTEST_IDLE {
             return false;
         }
         // Out of the list, so that another one is next.
-        if let Some(connection) = open.remove(&number) {
+        if let Some((_, connection)) = open.remove(&number) {
             connection.leave.notify_one();
         }
         true
+    }
+}
+
+/// The address by which connections are counted: one of IPv4, or the first half of one of IPv6, which has 2^64 addresses for
+/// each network.
+fn one_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
     }
 }
 
@@ -90,11 +123,32 @@ impl Idleness {
         }
     }
 
+    /// Bytes came: those of a head, if no request is under way.
+    pub fn receives(&self) {
+        let requests = self.requests.lock();
+        if *requests == 0 {
+            self.head.lock().get_or_insert_with(tokio::time::Instant::now);
+        }
+    }
+
+    /// Resolves when the head of a request has taken longer than this.
+    pub async fn head_overdue(&self, longest: Duration) {
+        loop {
+            let since = *self.head.lock();
+            match since {
+                Some(since) if longest <= since.elapsed() => return,
+                Some(since) => tokio::time::sleep_until(since + longest).await,
+                None => tokio::time::sleep(longest).await,
+            }
+        }
+    }
+
     /// A request is under way until the result is dropped.
     pub fn busy(self: &Arc<Self>) -> Busy {
         let mut requests = self.requests.lock();
         *requests += 1;
         *self.since.lock() = None;
+        *self.head.lock() = None;
         Busy(self.clone())
     }
 }
@@ -116,10 +170,30 @@ impl Drop for Busy {
 mod tests {
     use super::*;
 
+    const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn an_address_has_a_number_of_connections_and_loopback_any() {
+        let open = Arc::new(OpenConnections::default());
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let _local: Vec<Listed> = (0..5).map(|_| open.add(LOCAL)).collect();
+        assert!(open.takes(LOCAL, 2) && open.takes(address("::ffff:127.0.0.1"), 2));
+        let (one, network) = (address("10.0.0.1"), address("2001:db8::1"));
+        let all: Vec<Listed> = [one, one, network, network].map(|address| open.add(address)).into();
+        assert!(!open.takes(one, 2) && !open.takes(address("::ffff:10.0.0.1"), 2), "all are new");
+        assert!(!open.takes(address("2001:db8::2"), 2) && open.takes(address("2001:db8:0:1::1"), 2));
+        assert!(open.takes(address("10.0.0.2"), 2) && open.takes(one, 3));
+        *all[1].idleness.since.lock() = tokio::time::Instant::now().checked_sub(Duration::from_secs(9));
+        assert!(open.takes(one, 2), "in place of an idle one");
+        assert!(open.takes(one, 2), "which is gone");
+        drop(all);
+        assert_eq!(open.open.lock().len(), 5);
+    }
+
     #[test]
     fn the_longest_idle_connection_without_a_request_is_closed() {
         let open = Arc::new(OpenConnections::default());
-        let all: Vec<Listed> = (0..4).map(|_| open.add()).collect();
+        let all: Vec<Listed> = (0..4).map(|_| open.add(LOCAL)).collect();
         assert!(!open.close_longest_idle(), "all are new");
         let long_ago = |seconds| tokio::time::Instant::now().checked_sub(Duration::from_secs(seconds));
         for (listed, seconds) in all.iter().zip([9, 7, 8]) {

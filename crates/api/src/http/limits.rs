@@ -8,6 +8,9 @@ pub struct Limits {
     /// `http.max_connections`: open connections. At the limit the longest idle one is closed for a new client. Where all
     /// have a request under way, clients wait in the queue of the operating system.
     pub connections: usize,
+    /// `http.connections_per_address`: open connections of one address, or of one /64 of IPv6; loopback is exempt. At the
+    /// limit the longest idle one of the address is closed for a new one. Where none is idle, the new one is closed.
+    pub connections_per_address: usize,
     /// `http.max_header_bytes`: approximate bytes of a request line and its headers; one read may be twice as long.
     /// Beyond: 431.
     pub header_bytes: usize,
@@ -16,6 +19,14 @@ pub struct Limits {
     /// `http.idle_timeout`: longest pause of a client while it sends headers or a body, or reads the answer.
     /// Beyond: the server closes the connection.
     pub idle: Duration,
+    /// `http.head_timeout`: time from the first byte of a request to the end of its head. Beyond: the server closes the
+    /// connection.
+    pub head_time: Duration,
+    /// `http.body_timeout`: time in which a client sends a body. Beyond: 408.
+    pub body_time: Duration,
+    /// `http.min_rate`: bytes a second that a client must send of a body, or read of an answer that waits for it; 0 is any.
+    /// Beyond: 408, or the server closes the connection.
+    pub min_rate: u64,
     /// `http.answer_memory`: memory of answers that clients have not read yet. When it is spent, answers wait for it.
     pub answer_memory: usize,
     /// `http.max_concurrent_queries`: renders, finds and listings that run at one time.
@@ -47,9 +58,13 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections: 4096,
+            connections_per_address: 1024,
             header_bytes: 64 << 10,
             body_bytes: 8 << 20,
             idle: Duration::from_secs(75),
+            head_time: Duration::from_secs(10),
+            body_time: Duration::from_secs(600),
+            min_rate: 256,
             answer_memory: 128 << 20,
             concurrent_queries: 16,
             queued_queries: 256,

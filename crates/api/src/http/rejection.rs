@@ -164,6 +164,20 @@ impl Rejection {
         matches!(self, Rejection::NoMemory { .. })
     }
 
+    /// The setting of the limit that was met, if it was one.
+    pub fn limit(&self) -> Option<&'static str> {
+        match self {
+            Rejection::TooMuch { setting, .. }
+            | Rejection::NoMemory { setting, .. }
+            | Rejection::Body(BodyError::TooLarge { setting, .. }) => Some(setting),
+            Rejection::TooSlow(_) => Some("query.timeout"),
+            Rejection::Busy(_) => Some("http.max_queued_queries"),
+            Rejection::TooHard(_) => Some("the work of a query"),
+            Rejection::Body(BodyError::TooSlow(_)) => Some("http.min_rate"),
+            _ => None,
+        }
+    }
+
     /// Whether the store is at fault.
     pub fn is_store_failure(&self) -> bool {
         matches!(self, Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_))

@@ -1,11 +1,11 @@
 //! Connections: accepts them up to a limit, closes idle ones for new clients there, and lets them finish when the server stops.
 
-use std::{future::Future, io, pin::pin, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use host::Backoff;
+use host::{Backoff, Clock, MinuteLog, SystemClock};
 use tls::Identity;
 use tokio::{
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::Instant,
@@ -32,6 +32,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Interval between two lines of the log about connections at their limit.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 
+/// Addresses with as many connections as they may have.
+static REFUSED: MinuteLog = MinuteLog::new();
+
 /// Serves a listener, with TLS or without, until `shutdown` resolves. Then it stops accepting, closes idle connections, and gives unfinished
 /// answers ten seconds.
 pub(crate) async fn serve(
@@ -47,13 +50,14 @@ pub(crate) async fn serve(
         permits: Arc::new(Semaphore::new(limits.connections)),
         connections: Arc::default(),
         limit: limits.connections,
+        by_address: by_address(limits),
         logged: None,
     };
     let (stop, stopped) = watch::channel(());
     let mut open = JoinSet::new();
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     // Accepted, and waiting for room. Others wait in the queue of the operating system.
-    let mut waiting = None;
+    let mut waiting: Option<(TcpStream, SocketAddr)> = None;
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -64,7 +68,7 @@ pub(crate) async fn serve(
             accepted = listener.accept(), if waiting.is_none() => accepted,
             permit = room.permit(observer), if waiting.is_some() => {
                 let Some((stream, peer)) = waiting.take() else { continue };
-                let listed = room.connections.add();
+                let listed = room.connections.add(peer.ip());
                 let serving = Serving { peer, limits: limits.clone(), handler: handler.clone(), stopped: stopped.clone(), listed };
                 let connection = serve_connection(stream, tls.clone(), serving);
                 open.spawn(async move {
@@ -81,7 +85,9 @@ pub(crate) async fn serve(
                     tracing::info!("HTTP connections are accepted again");
                     backoff.reset();
                 }
-                waiting = Some(accepted);
+                if room.takes(accepted.1, observer) {
+                    waiting = Some(accepted);
+                }
             }
             Err(error) => {
                 observer.accept_failed();
@@ -109,11 +115,18 @@ pub(crate) async fn serve(
     observer.connections(0);
 }
 
+/// Connections that one address may have: a quarter of all is always for others.
+fn by_address(limits: &Limits) -> usize {
+    limits.connections_per_address.min((limits.connections - limits.connections / 4).max(1))
+}
+
 /// Room for connections.
 struct Room {
     permits: Arc<Semaphore>,
     connections: Arc<OpenConnections>,
     limit: usize,
+    /// Of one address.
+    by_address: usize,
     /// The last line of the log about the limit.
     logged: Option<Instant>,
 }
@@ -134,6 +147,20 @@ impl Room {
                 return permit.expect("the semaphore is never closed");
             }
         }
+    }
+
+    /// Whether the address of a new connection may have one more.
+    fn takes(&self, peer: SocketAddr, observer: &dyn Observer) -> bool {
+        if self.connections.takes(peer.ip(), self.by_address) {
+            return true;
+        }
+        observer.refused();
+        if let Some(suppressed) = REFUSED.is_due(SystemClock.instant()) {
+            tracing::warn!(%peer, suppressed, limit = self.by_address,
+                "an address has as many HTTP connections as http.connections_per_address allows, none of them idle; further \
+                 ones are closed; logging this once a minute");
+        }
+        false
     }
 
     fn log(&mut self) {

@@ -19,6 +19,7 @@ pub(super) struct HttpMetrics {
     open: IntGauge,
     accept_failures: AtomicU64,
     made_room: IntCounter,
+    refused: IntCounter,
 }
 
 impl HttpMetrics {
@@ -30,6 +31,7 @@ impl HttpMetrics {
         let cancelled = "HTTP requests whose client went away, by kind.";
         let withheld = "Empty lists sent to a graphite-web in place of an error, by kind; the log says why.";
         let made_room = "Idle HTTP connections closed for new clients, because http.max_connections were open.";
+        let refused = "HTTP connections closed at once, because their address had http.connections_per_address.";
         let seconds = HistogramOpts::new("plumbago_http_request_seconds", seconds).buckets(REQUEST_BUCKETS.to_vec());
         let metrics = HttpMetrics {
             requests: counters("plumbago_http_requests_total", requests, &["path", "status"])?,
@@ -41,8 +43,9 @@ impl HttpMetrics {
             open: IntGauge::new("plumbago_http_connections", "Open HTTP connections.")?,
             accept_failures: AtomicU64::new(0),
             made_room: IntCounter::new("plumbago_http_idle_closed_total", made_room)?,
+            refused: IntCounter::new("plumbago_http_connections_refused_total", refused)?,
         };
-        let all: [Box<dyn Collector>; 8] = [
+        let all: [Box<dyn Collector>; 9] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.request_seconds.clone()),
             Box::new(metrics.cancelled.clone()),
@@ -51,6 +54,7 @@ impl HttpMetrics {
             Box::new(metrics.points.clone()),
             Box::new(metrics.open.clone()),
             Box::new(metrics.made_room.clone()),
+            Box::new(metrics.refused.clone()),
         ];
         for collector in all {
             registry.register(collector)?;
@@ -81,6 +85,10 @@ impl HttpMetrics {
 
     pub(super) fn made_room(&self) {
         self.made_room.inc();
+    }
+
+    pub(super) fn refused(&self) {
+        self.refused.inc();
     }
 
     pub(super) fn answered(&self, answered: &Answered) {

@@ -18,7 +18,7 @@ use ::ingest::{
     Ingest, TaskHealth,
     receivers::{Connections, Door, ReceiveBudget},
 };
-use api::{Answered, Api, MemoryUse, Observer};
+use api::{Answered, Api, MemoryUse, Observer, RequestRecord};
 use cluster::Connection;
 use host::Disk;
 use parking_lot::Mutex;
@@ -34,6 +34,7 @@ use crate::{
     backups::{BackupCounters, ScrubCounters},
     health::Health,
     process::Process,
+    request_log::RequestLog,
     tokens::TokenGates,
 };
 use families::{counter, flag, gauge, labelled};
@@ -49,6 +50,7 @@ pub struct Metrics {
     scraped: OnceLock<Scraped>,
     api: OnceLock<Weak<Api>>,
     certificates: OnceLock<Vec<Arc<Identity>>>,
+    requests: OnceLock<RequestLog>,
     doors: OnceLock<Vec<Arc<Door>>>,
     /// What the scrub has read.
     pub scrub: Arc<ScrubCounters>,
@@ -87,6 +89,7 @@ impl Metrics {
             scraped: OnceLock::new(),
             api: OnceLock::new(),
             certificates: OnceLock::new(),
+            requests: OnceLock::new(),
             doors: OnceLock::new(),
             scrub: Arc::default(),
             backups: Arc::default(),
@@ -103,6 +106,11 @@ impl Metrics {
     /// Adds the memory that receivers share.
     pub fn count_budget(&self, budget: ReceiveBudget) {
         let _ = self.budget.set(budget);
+    }
+
+    /// Writes requests to these logs. The start calls this once.
+    pub fn log_requests(&self, log: RequestLog) {
+        let _ = self.requests.set(log);
     }
 
     /// Adds the certificates of listeners. The start calls this once.
@@ -326,5 +334,19 @@ impl Observer for Metrics {
 
     fn made_room(&self) {
         self.http.made_room();
+    }
+
+    fn refused(&self) {
+        self.http.refused();
+    }
+
+    fn wants_records(&self) -> bool {
+        self.requests.get().is_some()
+    }
+
+    fn recorded(&self, record: &RequestRecord) {
+        if let Some(log) = self.requests.get() {
+            log.add(record);
+        }
     }
 }

@@ -288,12 +288,23 @@ settings! {
         /// Concurrent connections. For a further one the longest idle one is closed; while all have a request under way, it waits
         /// in the system's queue.
         max_connections: usize = "4096";
+        /// Concurrent connections of one address, or of one /64 of IPv6, and three quarters of all at most. For a further one its longest
+        /// idle one is closed; while none is idle, the further one is closed and counted. Loopback addresses are exempt: a proxy there
+        /// has the connections of all its clients.
+        connections_per_address: usize = "1024";
         /// Size limit of a request line and its headers; a longer one gets status 431.
         max_header_bytes: Bytes = "64KiB";
         /// Size limit of a request body, except bodies of points; a longer one gets status 413.
         max_body_bytes: Bytes = "8MiB";
         /// Closes a connection that is silent, or slow to send or to read, for this long.
         idle_timeout: Duration = "75s";
+        /// Closes a connection whose request line and headers are not whole this long after their first byte, or up to twice as long.
+        head_timeout: Duration = "10s";
+        /// Time in which a client sends a body; a longer one gets status 408. While the server makes a client wait does not count.
+        body_timeout: Duration = "10min";
+        /// Bytes a second that a client must send of a body, or read of an answer that waits for it, over 30 seconds, or over
+        /// idle_timeout if that is shorter. "off" allows any rate.
+        min_rate: Option<Bytes> = "256B";
         /// Memory for answers that clients have not read yet. When it is spent, answers wait query.memory_wait for it, then
         /// get status 503. Answers up to 16 KiB are not counted.
         answer_memory: Bytes = "128MiB";
@@ -370,6 +381,16 @@ settings! {
         format: LogFormat = "auto";
         /// "error", "warn", "info", "debug" or "trace", or a filter by crate such as "info,ingest=debug".
         level: LogLevel = "info";
+        /// File with a line of JSON for each query: when, who, from where, what, how long, series, points, bytes, the limit that was
+        /// met, dashboard and panel of Grafana. Lines are added at its end; another program may rename or empty it at any time.
+        queries: Option<PathBuf> = "off";
+        /// File with the same lines of queries that take longer than slow_after.
+        slow_queries: Option<PathBuf> = "off";
+        /// From a query to the end of its answer.
+        slow_after: Duration = "5s";
+        /// File with such a line for each request that stores points or events or administers the server, and for each client that is
+        /// refused (status 401, 403 or 421): at most ten of these a second, which count the others.
+        audit: Option<PathBuf> = "off";
     }
 
     /// How the program stops.
