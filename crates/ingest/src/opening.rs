@@ -53,7 +53,7 @@ impl Ingest {
         let damage = options.damaged();
         let mut recovered = memory.recover(&options, &rules, &damage)?;
         let identity = memory.begin().await?;
-        let journal = memory.open_journal(&options, identity.clone())?;
+        let journal = memory.open_journal(&options, identity.clone(), &damage)?;
         recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity);
         let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
@@ -134,7 +134,12 @@ impl Memory {
     }
 
     /// Opens the journal behind the existing segments.
-    fn open_journal(&self, options: &IngestOptions, identity: Identity) -> Result<Arc<Journal>, IngestError> {
+    fn open_journal(
+        &self,
+        options: &IngestOptions,
+        identity: Identity,
+        damage: &JournalDamage,
+    ) -> Result<Arc<Journal>, IngestError> {
         let registry = self.registry.clone();
         let next_id = Box::new(move || registry.read().end());
         let journal = JournalOptions {
@@ -142,6 +147,7 @@ impl Memory {
             memory_limit: options.memory_limit_bytes,
             mark: self.store.names.journal_mark(),
             size: self.journal_size.clone(),
+            damage: damage.clone(),
         };
         let journal = Journal::open(options.host.clone(), &options.journal_dir, journal);
         journal.map(Arc::new).map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })

@@ -21,8 +21,8 @@ pub(crate) fn recover(parts: ReplayParts<'_>, mark: Option<JournalMark>) -> Resu
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
-    let planned = wal::leave_out_stored(folder, damage, planned, mark, identity)
-        .map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
+    let planned = wal::leave_out_stored(folder, damage, planned, mark, identity);
+    damage.move_renamed(folder).map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
     let known_changes = KnownChanges::find(folder, &planned, registry, policies);
     Replay::new(parts, &planned, known_changes).run()
 }

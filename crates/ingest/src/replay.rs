@@ -104,7 +104,7 @@ impl<'a> Replay<'a> {
             folder.sync_entries().map_err(io)?;
         }
         self.end_changes();
-        self.keep_nameless().map_err(io)?;
+        self.keep_nameless();
         let Replay { mut recovered, jobs, ids, left_ids, .. } = self;
         recovered.jobs = jobs.into_jobs().collect();
         recovered.policies = left_ids.unwrap_or(recovered.policies);
@@ -139,7 +139,7 @@ impl<'a> Replay<'a> {
         self.progress.end_segment(segment.bytes);
         self.recovered.restored.segments += 1;
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
-        planned.keep_damage(self.with.damage, &read, &records)?;
+        planned.keep_damage(self.with.damage, &read, &records);
         self.with.folder.sync(segment)
     }
 
@@ -439,8 +439,8 @@ impl<'a> Replay<'a> {
 
     /// Keeps the points whose metrics nothing named. Those of a metric that another writer deleted are not lost: the store
     /// has deleted its name, and the journal named it before what is left of it begins.
-    fn keep_nameless(&mut self) -> io::Result<()> {
-        let Some(first) = self.planned.first() else { return Ok(()) };
+    fn keep_nameless(&mut self) {
+        let segments: Vec<&Segment> = self.planned.iter().map(|planned| &planned.segment).collect();
         let mut by_writer: HashMap<Writer, Vec<(Now, ResolvedPoint)>> = HashMap::new();
         for ((writer, metric), points) in self.early.drain().chain(self.left_early.drain()) {
             let id = self.ids.of(writer).resolve(metric);
@@ -451,9 +451,8 @@ impl<'a> Replay<'a> {
         for (writer, mut points) in by_writer {
             points.sort_by_key(|&(now, point)| (now.low(), now.high(), point.metric, point.time));
             self.recovered.restored.nameless_points += points.len() as u64;
-            self.with.damage.keep_nameless(&first.segment, self.ids.header(writer), &points)?;
+            self.with.damage.keep_nameless(&segments, self.ids.header(writer), &points);
         }
-        Ok(())
     }
 }
 

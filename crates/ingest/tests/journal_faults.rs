@@ -44,6 +44,7 @@ impl Fault {
 const EIO: i32 = 5;
 const EMFILE: i32 = 24;
 const ENOSPC: i32 = 28;
+const EROFS: i32 = 30;
 
 #[test]
 fn calls_that_fail_at_a_start_lose_no_point_and_give_none_back_its_older_value() {
@@ -271,4 +272,86 @@ fn a_journal_that_often_could_not_be_written_keeps_every_acknowledged_point_in_f
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
     assert_eq!(folder.values(&names), [Some(1.0), Some(2.0), Some(3.0)]);
     assert_eq!(folder.damage.totals().0, 0, "{:?}", folder.damage.examples());
+}
+
+/// A host whose folder `damaged` takes nothing.
+fn without_room_for_damage(error: i32) -> Host {
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
+        let is_damaged = path.components().any(|part| part.as_os_str() == "damaged");
+        let changes = !matches!(call, Call::Read | Call::ReadDir);
+        (is_damaged && changes).then(|| io::Error::from_raw_os_error(error))
+    });
+    Host { disk: Arc::new(disk), ..Host::system() }
+}
+
+/// A life on a host that reads these values, sends a point, and flushes.
+fn flushed_on(folder: &DataFolder, host: Host) {
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open_on(host).await.unwrap();
+        send(&ingest, "later", 9.0).await;
+        ingest.flush().await.unwrap();
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+}
+
+/// Starts and flushes where damaged bytes cannot be copied keep the file that has them, and put it aside later.
+fn check_kept_without_room(folder: &DataFolder, damaged: &Path, values: &[Option<f64>]) {
+    let bytes = fs::read(damaged).unwrap();
+    for error in [ENOSPC, EIO, EROFS] {
+        let host = without_room_for_damage(error);
+        assert_eq!(folder.values_on(host, &["a", "b"]).unwrap(), values, "{error}");
+    }
+    let found = folder.damage.examples();
+    assert!(found.iter().any(|found| found.how.contains("the file stays")), "{found:?}");
+    flushed_on(folder, without_room_for_damage(ENOSPC));
+    let aside = damaged.with_extension("damaged");
+    assert!(!damaged.exists(), "its points are stored");
+    assert_eq!(fs::read(&aside).unwrap(), bytes);
+    assert_eq!(folder.values_on(without_room_for_damage(EIO), &["later"]).unwrap(), [Some(9.0)]);
+    assert_eq!(fs::read(&aside).unwrap(), bytes);
+    // There is room.
+    assert_eq!(folder.values(&["later"]), [Some(9.0)]);
+    assert!(!aside.exists());
+    let name = aside.file_name().unwrap().to_str().unwrap();
+    assert_eq!(fs::read(folder.dir.path().join("damaged").join(format!("journal_{name}"))).unwrap(), bytes);
+}
+
+#[test]
+fn damage_of_the_journal_without_room_for_its_bytes_refuses_no_start() {
+    let folder = DataFolder::new();
+    let files = two_unstored(&folder);
+    let mut bytes = fs::read(&files[1]).unwrap();
+    let last = bytes.len() - 3;
+    bytes[last] ^= 1;
+    fs::write(&files[1], &bytes).unwrap();
+    check_kept_without_room(&folder, &files[1], &[Some(2.0), Some(1.0)]);
+}
+
+#[test]
+fn points_without_a_name_and_without_room_for_them_refuse_no_start() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0)], true);
+    folder.live(&[("b", 1.0)], false);
+    let file = folder.segments().pop().unwrap();
+    let bytes = fs::read(&file).unwrap();
+    // The record that names b; the store has not got it either.
+    let name = bytes.windows(3).position(|bytes| bytes == [1, 0, b'b']).unwrap();
+    let mut bytes = bytes;
+    bytes[name + 2] ^= 1;
+    fs::write(&file, &bytes).unwrap();
+    fs::remove_dir_all(folder.store().join("names")).ok();
+    check_kept_without_room(&folder, &file, &[None, None]);
+}
+
+#[test]
+fn a_stale_segment_without_room_to_move_it_refuses_no_start() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0), ("b", 1.0)], false);
+    let old = folder.segments().remove(0);
+    let bytes = fs::read(&old).unwrap();
+    folder.live(&[("a", 2.0)], true);
+    folder.live(&[("b", 4.0)], true);
+    fs::write(&old, &bytes).unwrap();
+    check_kept_without_room(&folder, &old, &[Some(2.0), Some(4.0)]);
 }

@@ -147,7 +147,7 @@ impl ReadBack {
                 Ok(Some(Loaded { planned, read, skip: skip.map_or(0, |(_, offset)| offset), writer }))
             }
             Err(error) if wal::is_damage(&error) => {
-                self.with.damage.move_segment(&planned.segment, &error)?;
+                self.with.damage.move_segment(&planned.segment, &error);
                 Ok(None)
             }
             Err(error) => Err(error),
@@ -185,7 +185,7 @@ impl ReadBack {
         drop(records);
         if has_news {
             let this = self.clone();
-            self.with.journal.elsewhere(move |_| this.keep_damage(&loaded)).await??;
+            self.with.journal.elsewhere(move |_| this.keep_damage(&loaded)).await?;
         }
         Ok(())
     }
@@ -205,12 +205,12 @@ impl ReadBack {
     }
 
     /// Keeps what is damaged of a segment that no recovery has read.
-    fn keep_damage(&self, loaded: &Loaded) -> io::Result<()> {
+    fn keep_damage(&self, loaded: &Loaded) {
         let Loaded { planned, read, .. } = loaded;
         let mut records = planned.records(&read.bytes);
         records.by_ref().for_each(drop);
         self.with.journal.counters().damaged_bytes.fetch_add(records.replayed.damaged_bytes, SeqCst);
-        planned.keep_damage(&self.with.damage, read, &records)
+        planned.keep_damage(&self.with.damage, read, &records);
     }
 
     /// Waits until there is room in memory.
@@ -247,7 +247,7 @@ impl ReadBack {
                 spill.read_back(points.len() as u64, place.len() as u64);
             }
         }
-        self.keep_damage(&loaded)?;
+        self.keep_damage(&loaded);
         spill.end(&exclusive);
         Ok(true)
     }

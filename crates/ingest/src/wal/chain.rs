@@ -50,13 +50,13 @@ pub(crate) fn leave_out_stored(
     mut planned: Vec<Planned>,
     mark: Option<JournalMark>,
     ours: &Identity,
-) -> io::Result<Vec<Planned>> {
+) -> Vec<Planned> {
     let found = compare(&planned, mark, ours);
     for &(first, last) in &found.missing {
         damage.report_missing(&folder.path_of(first), &folder.path_of(last));
     }
     for stale in planned.extract_if(.., |planned| found.stale.contains(&planned.segment.number)) {
-        damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below))?;
+        damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below));
     }
     for emptied in planned.extract_if(.., |planned| found.emptied.contains(&planned.segment.number)) {
         damage.report_emptied(&emptied.segment);
@@ -69,7 +69,7 @@ pub(crate) fn leave_out_stored(
             "the store has this segment of the journal already; a kill left it there, or a copy brought it back; it is not replayed"
         );
     }
-    Ok(planned)
+    planned
 }
 
 /// Compares the segments of a plan.

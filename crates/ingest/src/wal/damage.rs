@@ -1,15 +1,21 @@
 //! Bytes of the journal that cannot be used, kept for an operator and reported.
+//!
+//! They go to the folder `damaged`. While that takes nothing, the file of their segment stays: once its points are stored,
+//! as `NUMBER.damaged` in the journal's folder, which needs no room. The next start tries to move it.
 
-use std::{io, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeSet, io, ops::Range, path::Path, sync::Arc};
 
+#[cfg(test)]
+use host::Host;
 use host::{Clock, DamagedFolder, Now, utc};
 use metric::Timestamp;
+use parking_lot::Mutex;
 use store::{Damage, DamageLog};
 
 use super::{
     header::SegmentHeader,
     record::{ResolvedPoint, push_points, segment_start},
-    segment::Segment,
+    segment::{Folder, Segment, renamed},
     segment_bytes::SegmentBytes,
 };
 
@@ -19,11 +25,68 @@ pub(crate) struct JournalDamage {
     folder: DamagedFolder,
     clock: Arc<dyn Clock>,
     log: DamageLog,
+    /// Segments whose damaged bytes are nowhere else. At most as many as a start finds.
+    only_copies: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl JournalDamage {
     pub(crate) fn new(folder: DamagedFolder, clock: Arc<dyn Clock>, log: DamageLog) -> JournalDamage {
-        JournalDamage { folder, clock, log }
+        JournalDamage { folder, clock, log, only_copies: Arc::default() }
+    }
+
+    /// Of a journal alone, in a test.
+    #[cfg(test)]
+    pub(super) fn in_folder(host: &Host, dir: &Path) -> JournalDamage {
+        JournalDamage::new(DamagedFolder::new(host, dir), host.clock.clone(), DamageLog::new())
+    }
+
+    /// Removes a segment whose points are stored, for good. A file with the only copy of damaged bytes goes to the folder
+    /// for what is damaged, or is renamed.
+    pub(super) fn remove(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
+        if !self.only_copies.lock().contains(&segment.number) {
+            return folder.remove(segment);
+        }
+        match self.folder.keep_file(&segment.path, "it has damaged bytes that could not be copied at the start") {
+            Ok(_) => folder.remove(segment)?,
+            Err(error) => {
+                let kept = folder.put_aside(segment)?;
+                tracing::warn!(
+                    file = %segment.path.display(), kept = %kept.display(), %error,
+                    "cannot put a damaged segment of the journal into the folder damaged; renamed it; the next start tries again"
+                );
+            }
+        }
+        self.only_copies.lock().remove(&segment.number);
+        Ok(())
+    }
+
+    /// Moves the files here for which there was no room before.
+    pub(crate) fn move_renamed(&self, folder: &Folder) -> io::Result<()> {
+        for file in folder.put_aside_before()? {
+            let why = "it was damaged, and there was no room for its bytes before";
+            let kept = self.folder.move_in(&file, why);
+            let how = match &kept {
+                Ok(_) => why.to_owned(),
+                Err(error) => format!("{why}; there is none now: {error}"),
+            };
+            self.report(Damage { moved_to: kept.ok(), ..self.damage("journal segment", &file, how, 0) });
+        }
+        Ok(())
+    }
+
+    /// Where damaged bytes are. If they could not be put there, the files of their segments stay, and `how` says so.
+    fn or_stays(&self, segments: &[&Segment], kept: io::Result<String>, how: &mut String) -> Option<String> {
+        let error = match kept {
+            Ok(kept) => return Some(kept),
+            Err(error) => error,
+        };
+        self.only_copies.lock().extend(segments.iter().map(|segment| segment.number));
+        let name = segments.first().map(|first| renamed(&first.path).display().to_string()).unwrap_or_default();
+        how.push_str(&format!(
+            "; the bytes cannot be put into the folder damaged ({error}): the file stays, and is renamed to {name} when its \
+             points are stored; make room on the disk"
+        ));
+        None
     }
 
     /// Copies a part of a segment that is not a record. `accepted` is when the points of the records around it were
@@ -34,46 +97,45 @@ impl JournalDamage {
         bytes: &[u8],
         at: &Range<usize>,
         accepted: (Option<Timestamp>, Option<Timestamp>),
-    ) -> io::Result<()> {
+    ) {
         let when = match accepted {
             (Some(after), Some(before)) => format!("between {} and {}", utc(after), utc(before)),
             (Some(after), None) => format!("at {} or later", utc(after)),
             (None, Some(before)) => format!("at {} or earlier", utc(before)),
             (None, None) => "at a time that no other record of the segment tells".to_owned(),
         };
-        let how = format!(
+        let mut how = format!(
             "no whole record in the bytes from {} to {}; their points, of any metric, are lost unless they are stored; they were \
              accepted {when}",
             at.start, at.end,
         );
         let kept = self.folder.keep_bytes(&segment.path, at.start as u64, bytes, &how);
-        let kept = kept.map_err(|error| cannot_keep(segment, &error))?;
-        self.report(Damage { moved_to: Some(kept), ..self.damage("journal record", &segment.path, how, bytes.len()) });
-        Ok(())
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        self.report(Damage { moved_to, ..self.damage("journal record", &segment.path, how, bytes.len()) });
     }
 
     /// Keeps a segment whose disk does not return all of it, as a link to the whole file.
-    pub(crate) fn keep_unread(&self, segment: &Segment, read: &SegmentBytes) -> io::Result<()> {
-        let Some((first, last)) = read.unread.first().zip(read.unread.last()) else { return Ok(()) };
+    pub(crate) fn keep_unread(&self, segment: &Segment, read: &SegmentBytes) {
+        let Some((first, last)) = read.unread.first().zip(read.unread.last()) else { return };
         let bytes: u64 = read.unread.iter().map(|part| part.end - part.start).sum();
-        let how = format!(
+        let mut how = format!(
             "{bytes} of the bytes from {} to {} cannot be read; the points in them are missing, the others are replayed",
             first.start, last.end
         );
-        let kept = self.folder.keep_file(&segment.path, &how)?;
-        let damage = self.damage("journal segment", &segment.path, how, bytes as usize);
-        self.report(Damage { moved_to: Some(kept), ..damage });
-        Ok(())
+        let kept = self.folder.keep_file(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        self.report(Damage { moved_to, ..self.damage("journal segment", &segment.path, how, bytes as usize) });
     }
 
     /// Moves a segment here that the store has had for long: it came from a copy, and its values may have been
     /// overwritten since.
-    pub(crate) fn move_stale(&self, segment: &Segment, stored_below: u64) -> io::Result<()> {
-        let how = format!("the store has all segments below {stored_below}; this one came back, and is not replayed");
-        let kept = self.folder.move_in(&segment.path, &how)?;
+    pub(crate) fn move_stale(&self, segment: &Segment, stored_below: u64) {
+        let mut how =
+            format!("the store has all segments below {stored_below}; this one came back, and is not replayed");
+        let kept = self.folder.move_in(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
         let damage = self.damage("stale journal segment", &segment.path, how, segment.bytes as usize);
-        self.report(Damage { moved_to: Some(kept), ..damage });
-        Ok(())
+        self.report(Damage { moved_to, ..damage });
     }
 
     /// Reports segments that should be there. `first` and `last` are paths that they would have.
@@ -93,23 +155,24 @@ impl JournalDamage {
     }
 
     /// Moves a segment here that cannot be read.
-    pub(crate) fn move_segment(&self, segment: &Segment, why: &io::Error) -> io::Result<()> {
-        let how = format!("it cannot be read: {why}");
-        let kept = self.folder.move_in(&segment.path, &how)?;
+    pub(crate) fn move_segment(&self, segment: &Segment, why: &io::Error) {
+        let mut how = format!("it cannot be read: {why}");
+        let kept = self.folder.move_in(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
         let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
-        self.report(Damage { moved_to: Some(kept), ..damage });
-        Ok(())
+        self.report(Damage { moved_to, ..damage });
     }
 
     /// Keeps points that no metric is known for, as a segment of their own. Each comes with the time at which it was
-    /// accepted; `first` is the first segment of those that they are in.
+    /// accepted; they are in some of these segments.
     pub(crate) fn keep_nameless(
         &self,
-        first: &Segment,
+        segments: &[&Segment],
         header: Option<&SegmentHeader>,
         points: &[(Now, ResolvedPoint)],
-    ) -> io::Result<()> {
-        let Some(metrics) = ends(points.iter().map(|(_, point)| point.metric)) else { return Ok(()) };
+    ) {
+        let metrics = ends(points.iter().map(|(_, point)| point.metric));
+        let (Some(metrics), Some(first)) = (metrics, segments.first()) else { return };
         let mut bytes = header.map_or_else(Vec::new, segment_start);
         for batch in points.chunk_by(|(a, _), (b, _)| a == b) {
             let now = batch[0].0;
@@ -118,7 +181,7 @@ impl JournalDamage {
         }
         let times = ends(points.iter().map(|(_, point)| i64::from(point.time)));
         let (from, last) = times.unwrap_or_default();
-        let how = format!(
+        let mut how = format!(
             "{} points from {} to {} of metrics that nothing names (ids {} to {}): no answer has them",
             points.len(),
             utc(from),
@@ -127,14 +190,13 @@ impl JournalDamage {
             metrics.1
         );
         let kept = self.folder.keep_bytes(&first.path.with_extension("nameless"), 0, &bytes, &how);
-        let kept = kept.map_err(|error| cannot_keep(first, &error))?;
+        let moved_to = self.or_stays(segments, kept, &mut how);
         self.report(Damage {
-            moved_to: Some(kept),
+            moved_to,
             metrics: Some(metrics),
             span: times.map(|(from, last)| (from, last + 1)),
             ..self.damage("points without a name", &first.path, how, bytes.len())
         });
-        Ok(())
     }
 
     fn damage(&self, what: &'static str, file: &Path, how: String, bytes: usize) -> Damage {
@@ -156,15 +218,4 @@ fn ends<T: Ord + Copy>(all: impl Iterator<Item = T>) -> Option<(T, T)> {
         None => Some((one, one)),
         Some((low, high)) => Some((low.min(one), high.max(one))),
     })
-}
-
-/// Nothing is replayed without a copy of what is left out: the next flush removes the segment.
-fn cannot_keep(segment: &Segment, error: &io::Error) -> io::Error {
-    let path = segment.path.display();
-    io::Error::new(
-        error.kind(),
-        format!(
-            "{path} is damaged, and its damaged bytes cannot be copied to the folder damaged: {error}; make room on the disk, and start again"
-        ),
-    )
 }

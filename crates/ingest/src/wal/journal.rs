@@ -19,6 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use store::JournalMark;
 
 use super::{
+    damage::JournalDamage,
     journalled::{Accepted, Journalled},
     names::UnwrittenNames,
     positions::Positions,
@@ -43,6 +44,7 @@ const LEAST_BYTES: u64 = 1 << 20;
 /// The open journal.
 pub(crate) struct Journal {
     folder: Folder,
+    damage: JournalDamage,
     host: Host,
     /// Locked from an append until its points are in memory, and to begin a segment. Once a segment is closed, every
     /// point in it is therefore in memory, stored or spilled, and the order of records is the order in memory.
@@ -99,6 +101,8 @@ pub(crate) struct JournalOptions {
     pub(crate) mark: Option<JournalMark>,
     /// Kept up to date.
     pub(crate) size: Arc<JournalSize>,
+    /// Keeps the files whose damaged bytes are nowhere else.
+    pub(crate) damage: JournalDamage,
 }
 
 /// Records that were appended now. No segment begins, no other record is appended, and nothing else that asks for
@@ -180,7 +184,7 @@ impl Journal {
     /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed and
     /// which the caller has synced.
     pub(crate) fn open(host: Host, dir: &Path, options: JournalOptions) -> io::Result<Journal> {
-        let JournalOptions { identity, memory_limit, mark, size } = options;
+        let JournalOptions { identity, memory_limit, mark, size, damage } = options;
         let folder = Folder::new(host.disk.clone(), dir);
         folder.make()?;
         let old = folder.segments()?;
@@ -204,6 +208,7 @@ impl Journal {
         let few = (memory_limit / 4).max(LEAST_BYTES);
         Ok(Journal {
             folder,
+            damage,
             positions: Positions::new(host.clock.clone(), writer.segment(), writer.length()),
             host,
             writer: Mutex::new(writer),
@@ -331,7 +336,7 @@ impl Journal {
     fn trim_now(&self, segment: u64) -> io::Result<()> {
         let is_behind = |old: &Segment| old.number < segment;
         for old in self.folder.segments()?.into_iter().filter(is_behind) {
-            self.folder.remove(&old)?;
+            self.damage.remove(&self.folder, &old)?;
             let closed = &self.size.closed;
             closed.fetch_sub(old.bytes.min(closed.load(Relaxed)), Relaxed);
         }

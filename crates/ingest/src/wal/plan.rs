@@ -49,16 +49,11 @@ impl Planned {
 impl Planned {
     /// Copies and reports what was found damaged in its bytes. The end of a record that was not written whole is not
     /// damage: a process or a machine that stops leaves such.
-    pub(crate) fn keep_damage(
-        &self,
-        damaged: &JournalDamage,
-        segment: &SegmentBytes,
-        read: &Records<'_>,
-    ) -> io::Result<()> {
-        damaged.keep_unread(&self.segment, segment)?;
+    pub(crate) fn keep_damage(&self, damaged: &JournalDamage, segment: &SegmentBytes, read: &Records<'_>) {
+        damaged.keep_unread(&self.segment, segment);
         let (bytes, found) = (&segment.bytes, read.replayed);
         if found.damaged_bytes == 0 {
-            return Ok(());
+            return;
         }
         tracing::warn!(
             file = %self.segment.path.display(), bytes = found.damaged_bytes, whole_records = found.records,
@@ -79,9 +74,8 @@ impl Planned {
             let next = times.partition_point(|&(start, _)| start < damage.start);
             let accepted = |place: usize| times.get(place).map(|&(_, now)| now);
             let around = (next.checked_sub(1).and_then(accepted), accepted(next));
-            damaged.keep_damage(&self.segment, &bytes[damage.clone()], damage, around)?;
+            damaged.keep_damage(&self.segment, &bytes[damage.clone()], damage, around);
         }
-        Ok(())
     }
 }
 
@@ -258,7 +252,8 @@ mod tests {
         let identity = Identity { store: 7, chain: vec![] };
         let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)) };
         let host = Host { disk: Arc::new(disk), ..Host::system() };
-        let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default() };
+        let damage = JournalDamage::in_folder(&host, dir);
+        let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };
         let journal = Journal::open(host, dir, options).unwrap();
         journal.name_policy(0, &Policy::default());
         journal.name_metric(MetricId(1), 0, "a.b", 7);

@@ -23,6 +23,9 @@ const NUMBERS: u64 = 1000;
 /// A longer segment has records.
 const EMPTY_BYTES: u64 = 2048;
 
+/// The ending of a segment that is stored and stays for its damaged bytes.
+const DAMAGED: &str = "damaged";
+
 /// A segment on disk.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
@@ -154,6 +157,26 @@ impl Folder {
         uninterrupted(|| self.disk.sync_dir(&self.dir))
     }
 
+    /// Gives a segment with damaged bytes a name under which it is not one. Returns its path. That needs no room.
+    pub(super) fn put_aside(&self, segment: &Segment) -> io::Result<PathBuf> {
+        let aside = renamed(&segment.path);
+        uninterrupted(|| self.disk.rename(&segment.path, &aside))?;
+        self.sync_entries()?;
+        Ok(aside)
+    }
+
+    /// What [`Folder::put_aside`] has left.
+    pub(super) fn put_aside_before(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = match uninterrupted(|| self.disk.read_dir(&self.dir)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            entries => entries?,
+        };
+        let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path).collect();
+        files.retain(|path| path.extension().is_some_and(|end| end == DAMAGED));
+        files.sort();
+        Ok(files)
+    }
+
     pub(super) fn remove_number(&self, number: u64) -> io::Result<()> {
         self.disk.remove_file(&self.path_of(number))
     }
@@ -186,6 +209,11 @@ impl Folder {
     pub(crate) fn sync_entries(&self) -> io::Result<()> {
         uninterrupted(|| self.disk.sync_dir(&self.dir))
     }
+}
+
+/// The path of a segment that stays for its damaged bytes.
+pub(super) fn renamed(segment: &Path) -> PathBuf {
+    segment.with_extension(DAMAGED)
 }
 
 /// A segment that was begun.

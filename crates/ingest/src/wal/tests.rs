@@ -17,6 +17,7 @@ use store::{Identity, Incarnation};
 
 use super::{
     Accepted, Folder, Journal, JournalOptions, Record, Replayed, ResolvedPoint, SegmentHeader, WriterIdentity,
+    damage::JournalDamage,
     record::{HEADER, POINT, push_points, segment_start},
     records, replay,
 };
@@ -31,8 +32,9 @@ fn identity() -> Identity {
 
 fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
     let identity = WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)) };
-    let journal =
-        Journal::open(host, dir, JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default() })?;
+    let damage = JournalDamage::in_folder(&host, dir);
+    let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };
+    let journal = Journal::open(host, dir, options)?;
     journal.name_policy(0, &Policy::default());
     Ok(journal)
 }
