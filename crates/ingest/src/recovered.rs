@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
 use metadata::Registry;
@@ -23,6 +24,9 @@ use crate::{
 
 /// Jobs written together.
 const GROUP: usize = 512;
+
+/// Interval of attempts to write jobs that wait for stored slots.
+const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// The result of replaying the journal at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -138,6 +142,11 @@ pub(crate) async fn write_jobs(
     memtable: Arc<Memtable>,
 ) {
     loop {
+        // The next job of the same metric may have newer values for the same slots.
+        while writer.all_read().is_err() {
+            tokio::time::sleep(UNREAD_RETRY).await;
+            let _ = writer.write_unread(journal.synced().await).await;
+        }
         // Of a group whose writing panicked.
         let mut group = memtable.lock().abandoned_aside();
         if group.is_empty() {

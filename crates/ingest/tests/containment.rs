@@ -130,9 +130,13 @@ impl NameStore for Picky {
 }
 
 async fn open(dir: &Path, driver: &Arc<Picky>, damage: &DamageLog) -> Arc<Ingest> {
+    open_with(dir, driver, damage, "1s:1h,10s:6h").await
+}
+
+async fn open_with(dir: &Path, driver: &Arc<Picky>, damage: &DamageLog, retentions: &str) -> Arc<Ingest> {
     let options = IngestOptions { damage: damage.clone(), ..options(&dir.join("journal"), Duration::from_millis(20)) };
     let registry = registry_of(&**driver).await;
-    Ingest::open(options, Store::of(driver.clone()), registry, rules("1s:1h,10s:6h")).await.unwrap()
+    Ingest::open(options, Store::of(driver.clone()), registry, rules(retentions)).await.unwrap()
 }
 
 async fn send(ingest: &Ingest, points: impl IntoIterator<Item = (String, Timestamp, f64)>) {
@@ -282,6 +286,41 @@ fn points_that_wait_for_a_read_are_in_the_journal_when_the_process_ends() {
         ingest.flush().await.unwrap();
         assert_eq!(read(&ingest, "m", base).await[1], 14.0);
     });
+}
+
+#[test]
+fn points_of_an_earlier_policy_that_wait_for_a_read_do_not_replace_later_ones() {
+    for flushes in [0, 1, 2] {
+        let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+        let base = (now() - 1000) / 10 * 10;
+        let later = "1s:1h,10s:12h";
+        runtime(2).block_on(async {
+            let ingest = open(dir.path(), &driver, &damage).await;
+            send(&ingest, (base..base + 10).map(|time| ("m".to_owned(), time, 1.0))).await;
+            ingest.flush().await.unwrap();
+            driver.unreadable.lock().unwrap().insert("m".to_owned());
+            send(&ingest, [("m".to_owned(), base + 3, 5.0)]).await;
+            ingest.set_rules(rules(later)).await;
+            send(&ingest, [("m".to_owned(), base + 3, 7.0)]).await;
+            drop(ingest);
+            // The replay sets the first of the two aside, because it came under the policy before.
+            let ingest = open_with(dir.path(), &driver, &damage, later).await;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            for _ in 0..flushes {
+                let error = ingest.flush_patiently(Duration::from_secs(20)).await.unwrap_err().to_string();
+                assert!(error.contains("cannot be read"), "{error}");
+            }
+            driver.unreadable.lock().unwrap().clear();
+            while ingest.flush().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(read(&ingest, "m", base + 3).await, [7.0, 16.0], "{flushes}");
+            drop(ingest);
+            let ingest = open_with(dir.path(), &driver, &damage, later).await;
+            assert_eq!(read(&ingest, "m", base + 3).await, [7.0, 16.0], "{flushes}");
+            assert_eq!(ingest.counters().doubtful_slots, 0);
+        });
+    }
 }
 
 #[test]

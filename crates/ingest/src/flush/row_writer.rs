@@ -179,6 +179,14 @@ impl RowWriter {
         let writer = self.clone();
         run_to_its_end(async move { writer.write_until_stored(jobs, names).await }).await;
         self.unread.ended();
+        self.all_read()
+    }
+
+    /// Whether no job waits for stored slots.
+    ///
+    /// # Errors
+    /// What such jobs wait for.
+    pub(crate) fn all_read(&self) -> Result<(), StoreError> {
         match self.unread.len() {
             0 => Ok(()),
             left => Err(StoreError::Unavailable(format!(
