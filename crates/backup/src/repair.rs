@@ -3,7 +3,7 @@
 //! The folder is locked from the beginning to the end.
 //!
 //! 1. Everything is read, as by verifying: what cannot be read is not kept.
-//! 2. Damaged bytes of the journal are cut out. A damaged clock and damaged saved names go to `damaged/`.
+//! 2. Damaged bytes of the journal are cut out, and the segments behind them say how long it is now. A damaged clock and damaged saved names go to `damaged/`.
 //! 3. The store is repaired, and everything is read again.
 //! 4. In a copy of a backup, `backup.json` is written again: it has the checksums of what is there.
 //!
@@ -12,6 +12,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use host::{DamagedFolder, Disk, Host, replace_file};
+use ingest::wal::{note_lengths, without_damage};
 use metric::MetricId;
 use store_embedded::EmbeddedOptions;
 
@@ -72,6 +73,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         };
         done.map_err(BackupError::io("repairing", &path))?;
     }
+    let journal = data.join("journal");
+    note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
     store_embedded::repair(&store, &options, &*in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
     if let Some(manifest) = backup {
@@ -98,7 +101,7 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<(
 /// Cuts the damaged bytes out of a segment of the journal, and keeps them.
 fn cut(host: &Host, damaged: &DamagedFolder, path: &Path) -> std::io::Result<()> {
     let bytes = host.disk.read(path)?;
-    let (kept, cut) = ingest::wal::without_damage(&bytes);
+    let (kept, cut) = without_damage(&bytes);
     for part in cut {
         damaged.keep_bytes(
             path,

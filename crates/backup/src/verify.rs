@@ -40,6 +40,9 @@ pub fn costs(part: &DamagedPart) -> bool {
 /// A segment of the journal that is missing, or has lost its contents.
 pub(crate) const SEGMENT: &str = "journal segment";
 
+/// A segment that has lost its end.
+pub(crate) const CUT_SEGMENT: &str = "journal records";
+
 /// A segment whose points are stored, and may have been overwritten since.
 pub(crate) const STALE_SEGMENT: &str = "stale journal segment";
 
@@ -415,6 +418,10 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
             format!("is missing, and so may be all others up to {}", segment(last).display())
         };
         report.add(segment(first), DamagedPart::of_file(SEGMENT, 0, how));
+    }
+    for cut in found.cut {
+        let how = cut.how(disk, &data.join("journal"));
+        report.add(segment(cut.segment), DamagedPart::of_file(CUT_SEGMENT, cut.missing(), how));
     }
     for number in found.emptied {
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, "it has lost its contents"));

@@ -14,6 +14,7 @@ use std::{
 
 use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, IngestError};
+use store::Damage;
 use support::{
     data_folder::{DataFolder, copy, send},
     runtime,
@@ -102,7 +103,16 @@ fn a_segment_with_a_page_that_cannot_be_read_is_kept_whole() {
     let (folder, names, expected) = many_points();
     let names: Vec<&str> = names.iter().map(|name| &**name).collect();
     let whole = fs::read(&folder.segments()[0]).unwrap();
-    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("00000001.journal", 9000..9001);
+    // A page that ends in a record of points: their name is in it, or before it.
+    let ends_in_points = |page: &usize| {
+        let mut records = ingest::wal::records(&whole);
+        let last = records.find(|(place, _)| place.contains(&(4096 * (page + 1))));
+        last.is_some_and(|(place, record)| {
+            place.start < 4096 * (page + 1) && matches!(record, ingest::wal::Record::Points { .. })
+        })
+    };
+    let page = 4096 * (1..).find(ends_in_points).unwrap() as u64;
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("00000001.journal", page..page + 1);
     let host = Host { disk: Arc::new(disk), ..Host::system() };
     for _ in 0..2 {
         let values = folder.values_on(host.clone(), &names).unwrap();
@@ -161,6 +171,31 @@ fn a_segment_that_is_missing_is_reported() {
     assert_eq!(folder.values(&["a"]), [Some(1.0)]);
     let found = folder.damage.examples();
     assert!(found.len() == 1 && found[0].file.ends_with("00000002.journal"), "{found:?}");
+}
+
+#[test]
+fn a_closed_segment_that_has_lost_its_end_is_reported() {
+    let folder = DataFolder::new();
+    let files = two_unstored(&folder);
+    let whole = fs::read(&files[0]).unwrap();
+    let ends: Vec<usize> = ingest::wal::records(&whole).map(|(place, _)| place.end).collect();
+    let (last, before) = (ends[ends.len() - 1], ends[ends.len() - 2]);
+    assert_eq!(last, whole.len());
+    // Exactly behind a record, and within one.
+    for end in [before, before + 7, last - 1] {
+        fs::write(&files[0], &whole[..end]).unwrap();
+        let found = |folder: &DataFolder| -> Vec<Damage> {
+            let found = folder.damage.examples().into_iter();
+            found.filter(|found| found.how.contains(&format!("it has {end} bytes, and {last} were"))).collect()
+        };
+        assert_eq!(folder.values(&["a", "b"]), [Some(1.0), Some(3.0)]);
+        let reported = found(&folder);
+        assert!(reported.len() == 1 && reported[0].what == "journal records", "{:?}", folder.damage.examples());
+        assert!(reported[0].how.contains("they were accepted"), "{reported:?}");
+    }
+    fs::write(&files[0], &whole).unwrap();
+    let found = folder.damage.totals();
+    assert_eq!((folder.values(&["a", "b"]), folder.damage.totals()), (vec![Some(2.0), Some(3.0)], found));
 }
 
 #[test]

@@ -150,6 +150,36 @@ fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
 }
 
 #[test]
+fn a_segment_without_its_end_is_found_until_a_repair() {
+    let (disk, whole) = filled(&new_disk());
+    let journal = file(&disk, |path| path.ends_with(".journal"));
+    // A start begins a segment behind it, which is killed too.
+    assert_eq!(served(&disk).unwrap(), whole);
+    let found = |disk: &SimulatedDisk| {
+        let report = verify(disk, Path::new(DATA)).unwrap();
+        report.faults().map(|(_, part)| (part.what, part.bytes, costs(part))).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&disk), []);
+    let bytes = disk.read(&journal).unwrap();
+    let (last, _) = ingest::wal::records(&bytes).last().unwrap();
+    assert_eq!(last.end, bytes.len());
+    disk.rot(&journal, |bytes| bytes.truncate(last.start)).unwrap();
+    assert_eq!(found(&disk), [("journal records", last.len() as u64, true)]);
+    let probe = disk.kill();
+    let (calls, _) = calls_of(&probe, || repair_on(&probe).unwrap());
+    for at in 0..calls {
+        let again = disk.kill();
+        let (interrupted, _) = run(&again, super::What::Kill, at, || repair_on(&again));
+        assert!(matches!(&*found(&interrupted), [] | [("journal records", ..)]), "call {at}");
+    }
+    assert!(repair_on(&disk).unwrap().after.unwrap().is_good());
+    assert_eq!(found(&disk), []);
+    let left = served(&disk).unwrap();
+    assert!(is_within(&left, &whole) && left != whole);
+    assert_eq!(found(&disk), []);
+}
+
+#[test]
 fn a_repair_keeps_the_folder_locked_from_its_beginning_to_its_end() {
     let (disk, ..) = damaged();
     let (seen, inner) = (Arc::new(Mutex::new(Vec::new())), disk.clone());

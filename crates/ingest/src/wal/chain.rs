@@ -10,6 +10,7 @@ use host::{Disk, Open};
 use store::{Identity, JournalMark};
 
 use super::{
+    cut_end::{CutEnd, cut_ends},
     damage::JournalDamage,
     header::SegmentHeader,
     plan::Planned,
@@ -31,6 +32,8 @@ pub struct Compared {
     pub missing: Vec<(u64, u64)>,
     /// Numbers of files that have lost their contents.
     pub emptied: Vec<u64>,
+    /// Segments that have lost their end.
+    pub cut: Vec<CutEnd>,
     /// Numbers of files of another store, with that store. A start refuses them.
     pub foreign: Vec<(u64, u128)>,
 }
@@ -52,6 +55,9 @@ pub(crate) fn leave_out_stored(
     ours: &Identity,
 ) -> Vec<Planned> {
     let found = compare(&planned, mark, ours);
+    for cut in &found.cut {
+        damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
+    }
     for &(first, last) in &found.missing {
         damage.report_missing(&folder.path_of(first), &folder.path_of(last));
     }
@@ -151,6 +157,7 @@ fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -
             known.insert(mark.newest);
         }
     }
+    found.cut = cut_ends(&kin, |number| seen.iter().find(|one| one.number == number).map(|one| one.bytes), below);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
             Some(one) if one.header.is_none() && one.bytes < LEAST_BYTES => found.emptied.push(number),

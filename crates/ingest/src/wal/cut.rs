@@ -77,7 +77,14 @@ mod tests {
         let chain = vec![Incarnation { id: 3, first_id: MetricId(2) }];
         let identity = Identity { store: 7, chain };
         let repeats = Some(Repeats { segment: 4, offset: 100, bytes: 42 });
-        let header = SegmentHeader { identity, segment: 5, next_id: MetricId(9), previous: Some(4), repeats };
+        let header = SegmentHeader {
+            identity,
+            segment: 5,
+            next_id: MetricId(9),
+            previous: Some(4),
+            previous_bytes: 1234,
+            repeats,
+        };
         let mut bytes = segment_start(&header);
         let behind_header = bytes.len();
         let mut writer = RecordWriter::default();

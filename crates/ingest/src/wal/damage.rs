@@ -98,12 +98,7 @@ impl JournalDamage {
         at: &Range<usize>,
         accepted: (Option<Timestamp>, Option<Timestamp>),
     ) {
-        let when = match accepted {
-            (Some(after), Some(before)) => format!("between {} and {}", utc(after), utc(before)),
-            (Some(after), None) => format!("at {} or later", utc(after)),
-            (None, Some(before)) => format!("at {} or earlier", utc(before)),
-            (None, None) => "at a time that no other record of the segment tells".to_owned(),
-        };
+        let when = accepted_when(accepted);
         let mut how = format!(
             "no whole record in the bytes from {} to {}; their points, of any metric, are lost unless they are stored; they were \
              accepted {when}",
@@ -146,6 +141,11 @@ impl JournalDamage {
              time: restore both of one time"
         );
         self.report(self.damage("journal segment", first, how, 0));
+    }
+
+    /// Reports a closed segment that has lost its end.
+    pub(super) fn report_cut(&self, file: &Path, missing: u64, how: String) {
+        self.report(self.damage(MISSING_RECORDS, file, how, missing as usize));
     }
 
     /// Reports a segment that should have records, or at least a header.
@@ -209,6 +209,19 @@ impl JournalDamage {
         if self.log.report(damage) {
             tracing::error!(file, bytes, kept = moved_to, "damage in the journal: {what}: {how}");
         }
+    }
+}
+
+/// What a segment that has lost its end has lost.
+const MISSING_RECORDS: &str = "journal records";
+
+/// When records between others were accepted, in words.
+pub(super) fn accepted_when(around: (Option<Timestamp>, Option<Timestamp>)) -> String {
+    match around {
+        (Some(after), Some(before)) => format!("between {} and {}", utc(after), utc(before)),
+        (Some(after), None) => format!("at {} or later", utc(after)),
+        (None, Some(before)) => format!("at {} or earlier", utc(before)),
+        (None, None) => "at a time that no other record of the segment tells".to_owned(),
     }
 }
 

@@ -20,6 +20,8 @@ pub struct SegmentHeader {
     /// The segment before it that has records, or the last one that was stored; 0 for the first. Segments of earlier
     /// programs do not say.
     pub previous: Option<u64>,
+    /// Bytes of the previous segment that were known to be on the disk when this one was begun; 0 where that was not known.
+    pub previous_bytes: u64,
     /// Where the segment begins with records of others.
     pub repeats: Option<Repeats>,
 }
@@ -38,11 +40,18 @@ pub struct Repeats {
 impl SegmentHeader {
     /// Of a segment that does not say.
     fn unknown() -> SegmentHeader {
-        SegmentHeader { identity: Identity::default(), segment: 0, next_id: MetricId(0), previous: None, repeats: None }
+        SegmentHeader {
+            identity: Identity::default(),
+            segment: 0,
+            next_id: MetricId(0),
+            previous: None,
+            previous_bytes: 0,
+            repeats: None,
+        }
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let SegmentHeader { identity, segment, next_id, previous, repeats } = self;
+        let SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats } = self;
         let repeats = repeats.unwrap_or(Repeats { segment: 0, offset: 0, bytes: 0 });
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&identity.store.to_le_bytes());
@@ -59,6 +68,7 @@ impl SegmentHeader {
         }
         if let Some(previous) = previous {
             bytes.extend_from_slice(&previous.to_le_bytes());
+            bytes.extend_from_slice(&previous_bytes.to_le_bytes());
         }
     }
 
@@ -81,7 +91,9 @@ impl SegmentHeader {
             chain.push(Incarnation { id, first_id: MetricId(u32::from_le_bytes(take(&mut rest)?)) });
         }
         let previous = take(&mut rest).map(u64::from_le_bytes);
-        Some((version, SegmentHeader { identity: Identity { store, chain }, segment, next_id, previous, repeats }))
+        let previous_bytes = take(&mut rest).map_or(0, u64::from_le_bytes);
+        let identity = Identity { store, chain };
+        Some((version, SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats }))
     }
 }
 

@@ -25,7 +25,7 @@ use super::{
     positions::Positions,
     record::points_record_bytes,
     segment::{Folder, Segment},
-    writer::{Writer, WriterIdentity},
+    writer::{Before, Writer, WriterIdentity},
 };
 use crate::{
     backoff::JOURNAL_RETRY,
@@ -198,7 +198,9 @@ impl Journal {
         old.extend(empty.extract_if(.., |segment| named.contains(&segment.number)));
         // First, so that a segment that the store knows is never missing without a later one that explains it.
         let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
-        let previous = old.iter().map(|old| old.number).fold(stored, u64::max);
+        let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
+        let previous =
+            last.map_or(Before { number: stored, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
         let writer = Writer::new(folder.clone(), identity, segment, previous)?;
         for empty in empty {
             folder.remove(&empty)?;
@@ -303,7 +305,12 @@ impl Journal {
     /// Closes the current segment and begins another. Returns the new one's number: once everything in memory at this
     /// moment is stored, the segments before it may be trimmed.
     pub(crate) async fn begin_segment(self: &Arc<Journal>) -> io::Result<u64> {
-        let begun = self.elsewhere(|journal| journal.exclusive().begin_segment()).await?;
+        let begin = |journal: &Journal| {
+            // The next header says how much of this segment is on the disk. A failure is counted there.
+            let _ = journal.sync();
+            journal.exclusive().begin_segment()
+        };
+        let begun = self.elsewhere(begin).await?;
         begun.map_err(|error| self.naming("beginning a segment of", &error))
     }
 

@@ -10,6 +10,7 @@
 //!         └ positions  how far it is written, and how far it is on the disk
 //! plan       the parts of segments that a replay reads; their reader finds records and damage in them
 //! chain      which segments the store has, and which are missing
+//! cut_end    which closed segments have lost their end
 //! damage     what cannot be read or attributed, kept for an operator
 //! ```
 //!
@@ -17,6 +18,7 @@
 
 mod chain;
 mod cut;
+mod cut_end;
 mod damage;
 mod header;
 mod journal;
@@ -39,6 +41,7 @@ mod tests;
 pub(crate) use chain::leave_out_stored;
 pub use chain::{Compared, check_chain};
 pub use cut::without_damage;
+pub use cut_end::{CutEnd, note_lengths};
 pub(crate) use damage::JournalDamage;
 pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};

@@ -144,7 +144,7 @@ impl Folder {
 
     /// Where a segment of this number is.
     pub(crate) fn path_of(&self, number: u64) -> PathBuf {
-        self.dir.join(format!("{number:08}.journal"))
+        path_of(&self.dir, number)
     }
 
     /// Removes a segment, for good: after a power failure no segment that was removed is there again while a later one
@@ -209,6 +209,11 @@ impl Folder {
     pub(crate) fn sync_entries(&self) -> io::Result<()> {
         uninterrupted(|| self.disk.sync_dir(&self.dir))
     }
+}
+
+/// Where a segment of this number is, in a folder.
+pub(super) fn path_of(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:08}.journal"))
 }
 
 /// The path of a segment that stays for its damaged bytes.

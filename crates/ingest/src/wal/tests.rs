@@ -116,8 +116,14 @@ fn the_schema_page_shows_the_bytes_that_are_written() {
         page.split("```hex").nth(n).unwrap().split("```").next().unwrap().split_whitespace().collect()
     };
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let header =
-        SegmentHeader { identity: identity(), segment: 5, next_id: MetricId(9), previous: Some(4), repeats: None };
+    let header = SegmentHeader {
+        identity: identity(),
+        segment: 5,
+        next_id: MetricId(9),
+        previous: Some(4),
+        previous_bytes: 1234,
+        repeats: None,
+    };
     assert_eq!(hex(&segment_start(&header)), shown(1));
     let mut record = Vec::new();
     push_points(
@@ -249,6 +255,43 @@ fn a_power_cut_brings_no_trimmed_segment_back() {
         let left: Vec<u64> = folder.segments().unwrap().iter().map(|segment| segment.number).collect();
         assert_eq!(left, [4], "seed {seed}");
     }
+}
+
+#[test]
+fn a_segment_says_how_much_of_the_one_before_is_on_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = fails.clone();
+    let journal = open_on(
+        failing(move |call, path| {
+            let is_segment = path.extension().is_some_and(|end| end == "journal");
+            call == Call::Sync && is_segment && is_failing.swap(false, Relaxed)
+        }),
+        dir.path(),
+    );
+    let journal = journal.unwrap();
+    append(&journal, 1, 5).unwrap();
+    journal.sync().unwrap();
+    let synced = journal.current().1;
+    append(&journal, 1, 6).unwrap();
+    // The fsync of what came last has not begun, and then it fails.
+    journal.exclusive().begin_segment().unwrap();
+    append(&journal, 1, 7).unwrap();
+    fails.store(true, Relaxed);
+    journal.sync().unwrap();
+    let third = journal.current().1;
+    journal.exclusive().begin_segment().unwrap();
+    journal.exclusive().close_segment().unwrap();
+    let noted: Vec<_> = folder(dir.path())
+        .plan()
+        .unwrap()
+        .into_iter()
+        .map(|planned| planned.header.map(|header| (header.segment, header.previous, header.previous_bytes)))
+        .collect();
+    // The third repeats what the first and second may have lost. One without a record is passed over.
+    let expected = [(1, 0, 0), (2, 1, synced), (3, 2, 0), (4, 3, third), (5, 3, third)];
+    assert_eq!(noted, expected.map(|(number, previous, bytes)| Some((number, Some(previous), bytes))));
+    assert!(0 < synced && 0 < third);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! What an fsync does not cover yet is kept in memory. When an fsync fails, the segment gets no further record; a later
 //! segment repeats what may be lost, and goes on.
 
-use std::{io, sync::Arc};
+use std::{cmp::Ordering, io, sync::Arc};
 
 use host::DiskFile;
 use metric::MetricId;
@@ -53,8 +53,7 @@ pub(super) struct Writer {
 struct Current {
     file: Arc<dyn DiskFile>,
     number: u64,
-    /// The segment before it that has records, or the last one that was stored.
-    previous: u64,
+    previous: Before,
     /// Bytes of the header.
     start: u64,
     length: u64,
@@ -62,15 +61,24 @@ struct Current {
     named: usize,
 }
 
+/// The segment before another that has records, or the last one that was stored.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Before {
+    pub(super) number: u64,
+    /// Its length when it was closed; 0 where that is not known.
+    pub(super) bytes: u64,
+}
+
 impl Current {
-    fn of(new: NewSegment, previous: u64) -> Current {
+    fn of(new: NewSegment, previous: Before) -> Current {
         let NewSegment { number, file, length } = new;
         Current { file, number, previous, start: length, length, named: 0 }
     }
 
     /// The last segment that has records, up to this one.
-    fn last_with_records(&self) -> u64 {
-        if self.start < self.length { self.number } else { self.previous }
+    fn last_with_records(&self) -> Before {
+        let this = Before { number: self.number, bytes: self.length };
+        if self.start < self.length { this } else { self.previous }
     }
 }
 
@@ -92,7 +100,7 @@ pub(super) struct ToSync {
 
 impl Writer {
     /// Begins a segment behind the `previous` one that has records.
-    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64, previous: u64) -> io::Result<Writer> {
+    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64, previous: Before) -> io::Result<Writer> {
         let current = Current::of(begin(&folder, &identity, number, previous, None)?, previous);
         Ok(Writer {
             folder,
@@ -210,12 +218,24 @@ impl Writer {
 
     fn begin_next(&mut self) -> io::Result<()> {
         let previous = self.current.last_with_records();
-        let new = begin(&self.folder, &self.identity, self.current.number + 1, previous, None)?;
+        let known = self.known_of(previous);
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, known, None)?;
         self.go_on_in(new, previous);
         Ok(())
     }
 
-    fn go_on_in(&mut self, new: NewSegment, previous: u64) {
+    /// With as many bytes as an fsync has covered. After a power failure a segment may have no more.
+    fn known_of(&self, previous: Before) -> Before {
+        let (segment, offset) = self.unsynced_from;
+        let bytes = match previous.number.cmp(&segment) {
+            Ordering::Less => previous.bytes,
+            Ordering::Equal => previous.bytes.min(offset),
+            Ordering::Greater => 0,
+        };
+        Before { bytes, ..previous }
+    }
+
+    fn go_on_in(&mut self, new: NewSegment, previous: Before) {
         let before = std::mem::replace(&mut self.current, Current::of(new, previous));
         self.closed_bytes += before.length;
         self.closed.push(before.file);
@@ -258,7 +278,8 @@ impl Writer {
         let (segment, offset) = self.unsynced_from;
         let repeats = Repeats { segment, offset, bytes: policies.len() as u64 + self.unsynced.bytes() };
         let previous = self.current.last_with_records();
-        let new = begin(&self.folder, &self.identity, self.current.number + 1, previous, Some(repeats))?;
+        let known = self.known_of(previous);
+        let new = begin(&self.folder, &self.identity, self.current.number + 1, known, Some(repeats))?;
         let pieces = std::iter::once(&policies[..]).chain(self.unsynced.pieces());
         let written = pieces.filter(|piece| !piece.is_empty()).try_for_each(|piece| new.file.write_shared(piece));
         if let Err(error) = written.and_then(|()| new.file.sync_data()) {
@@ -282,10 +303,12 @@ fn begin(
     folder: &Folder,
     identity: &WriterIdentity,
     number: u64,
-    previous: u64,
+    previous: Before,
     repeats: Option<Repeats>,
 ) -> io::Result<NewSegment> {
     let WriterIdentity { identity, next_id } = identity;
-    let (identity, next_id, previous) = (identity.clone(), next_id(), Some(previous));
-    folder.create(SegmentHeader { identity, segment: number, next_id, previous, repeats })
+    let (identity, next_id) = (identity.clone(), next_id());
+    let Before { number: previous, bytes: previous_bytes } = previous;
+    let previous = Some(previous);
+    folder.create(SegmentHeader { identity, segment: number, next_id, previous, previous_bytes, repeats })
 }

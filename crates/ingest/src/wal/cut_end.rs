@@ -1,0 +1,111 @@
+//! Closed segments that have lost their end, exactly behind a record or within one, and the note of it in the next segment.
+//!
+//! The header of the next segment says how many bytes of the one before were on the disk when it was begun. A segment may
+//! be longer: nothing says that what no fsync covered is lost.
+
+use std::{io, path::Path, sync::Arc};
+
+use host::{Disk, replace_file};
+use metric::Timestamp;
+
+use super::{
+    damage::accepted_when,
+    header::SegmentHeader,
+    reader::{Start, records, start},
+    record::{MAGIC_BYTES, Record, segment_start},
+    segment::{Folder, path_of},
+};
+
+/// A closed segment that is shorter than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CutEnd {
+    /// Its number.
+    pub segment: u64,
+    /// Its bytes.
+    pub there: u64,
+    /// Its bytes that were on the disk.
+    pub synced: u64,
+    /// The number of the segment that says so.
+    pub next: u64,
+}
+
+impl CutEnd {
+    /// Bytes that are missing, or more.
+    pub fn missing(&self) -> u64 {
+        self.synced - self.there
+    }
+
+    /// What is missing, with the times at which the records around it were accepted.
+    pub fn how(&self, disk: &dyn Disk, journal: &Path) -> String {
+        let times = |number: u64| accepted(disk, &path_of(journal, number));
+        let after = times(self.segment).and_then(|times| times.last().copied());
+        let before = times(self.next).and_then(|times| times.first().copied());
+        format!(
+            "its end is missing: it has {} bytes, and {} were on the disk; the points in them, of any metric, are lost unless \
+             they are stored; they were accepted {}",
+            self.there,
+            self.synced,
+            accepted_when((after, before))
+        )
+    }
+}
+
+/// The segments at or above `below` that are shorter than a later one of the same writers says. `bytes` is the length of a
+/// file, if there is one.
+pub(super) fn cut_ends(
+    headers: &[(u64, &SegmentHeader)],
+    bytes: impl Fn(u64) -> Option<u64>,
+    below: u64,
+) -> Vec<CutEnd> {
+    let cut = |&(next, header): &(u64, &SegmentHeader)| {
+        let (segment, synced) = (header.previous.filter(|&previous| below <= previous)?, header.previous_bytes);
+        let (_, before) = headers.iter().find(|&&(number, _)| number == segment)?;
+        // Another copy of the store may have gone on with the same number.
+        let writer = before.identity.chain.last()?;
+        let is_of_writer = header.identity.chain.iter().any(|opening| opening.id == writer.id);
+        let there = bytes(segment).filter(|&there| is_of_writer && there < synced)?;
+        Some(CutEnd { segment, there, synced, next })
+    };
+    headers.iter().filter_map(cut).collect()
+}
+
+/// Lets the headers of segments say no more of the ones before than there is, once a repair has dealt with what is missing:
+/// otherwise each start would report it again.
+///
+/// # Errors
+/// Whatever the disk says. The same call may be made again.
+pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
+    let segments = Folder::new(disk.clone(), journal).segments()?;
+    for segment in &segments {
+        let bytes = disk.read(&segment.path)?;
+        let Start::Known(header) = start(&bytes) else { continue };
+        let before = segments.iter().find(|before| Some(before.number) == header.previous);
+        let Some(before) = before.filter(|before| before.bytes < header.previous_bytes) else { continue };
+        let noted = SegmentHeader { previous_bytes: before.bytes, ..*header };
+        replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
+    }
+    Ok(())
+}
+
+/// A segment with another header of the same length in the place of both copies.
+fn with_header(bytes: &[u8], header: &SegmentHeader) -> Vec<u8> {
+    let new = segment_start(header);
+    let copy = (new.len() - MAGIC_BYTES) / 2;
+    let mut changed = bytes.to_vec();
+    for (place, record) in records(bytes).take_while(|(place, _)| place.start < new.len()) {
+        if matches!(record, Record::Segment { .. }) && place.len() == copy {
+            changed[place].copy_from_slice(&new[MAGIC_BYTES..MAGIC_BYTES + copy]);
+        }
+    }
+    changed
+}
+
+/// The times at which the points of a segment were accepted.
+fn accepted(disk: &dyn Disk, path: &Path) -> Option<Vec<Timestamp>> {
+    let bytes = disk.read(path).ok()?;
+    let now = |record: Record<'_>| match record {
+        Record::Points { now, .. } => Some(now.low()),
+        _ => None,
+    };
+    Some(records(&bytes).filter_map(|(_, record)| now(record)).collect())
+}
