@@ -5,7 +5,10 @@ use std::{
     io::{self, Read, Seek, SeekFrom, Write},
     ops::Range,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use crate::{DirEntry, Disk, DiskFile, Open};
@@ -43,7 +46,7 @@ type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
 pub struct FailingDisk {
     disk: Arc<dyn Disk>,
     fault: Arc<Fault>,
-    bad_sector: Option<(&'static str, Range<u64>)>,
+    bad_sector: Option<(&'static str, Range<u64>, Arc<AtomicBool>)>,
     change: Option<Arc<Change>>,
 }
 
@@ -63,7 +66,12 @@ impl FailingDisk {
 
     /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
     pub fn with_bad_sector(self, path: &'static str, bytes: Range<u64>) -> FailingDisk {
-        FailingDisk { bad_sector: Some((path, bytes)), ..self }
+        self.with_sector_bad_while(path, bytes, Arc::new(AtomicBool::new(true)))
+    }
+
+    /// As [`FailingDisk::with_bad_sector`], while `is_bad`.
+    pub fn with_sector_bad_while(self, path: &'static str, bytes: Range<u64>, is_bad: Arc<AtomicBool>) -> FailingDisk {
+        FailingDisk { bad_sector: Some((path, bytes, is_bad)), ..self }
     }
 
     fn check(&self, call: Call, path: &Path) -> io::Result<()> {
@@ -160,7 +168,12 @@ struct FailingFile {
 impl FailingFile {
     fn check_sector(&self, offset: u64, bytes: usize) -> io::Result<()> {
         match &self.disk.bad_sector {
-            Some((path, bad)) if self.path.ends_with(path) && offset < bad.end && bad.start < offset + bytes as u64 => {
+            Some((path, bad, is_bad))
+                if is_bad.load(Relaxed)
+                    && self.path.ends_with(path)
+                    && offset < bad.end
+                    && bad.start < offset + bytes as u64 =>
+            {
                 Err(io::Error::other("a bad sector"))
             }
             _ => Ok(()),

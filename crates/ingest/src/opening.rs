@@ -275,8 +275,9 @@ impl Owners {
     }
 
     fn read_back(&self, from: ReadFrom, damage: JournalDamage) -> ReadBack {
-        let Memory { registry, policies, back_pressure, memtable, .. } = &self.memory;
+        let Memory { registry, policies, back_pressure, memtable, clock, .. } = &self.memory;
         let parts = ReadBackParts {
+            clock: clock.clone(),
             registry: registry.clone(),
             policies: policies.clone(),
             journal: self.journal.clone(),

@@ -6,11 +6,15 @@ mod support;
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
 use carbon::Sink as _;
+use host::{FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Timestamp, Window};
@@ -29,10 +33,21 @@ async fn open_with(
     retentions: &str,
     journal_limit_bytes: u64,
 ) -> Arc<Ingest> {
+    open_on(Host::system(), dir, driver, retentions, journal_limit_bytes).await
+}
+
+async fn open_on(
+    host: Host,
+    dir: &Path,
+    driver: &Arc<ScriptedDriver>,
+    retentions: &str,
+    journal_limit_bytes: u64,
+) -> Arc<Ingest> {
     let registry = registry_of(&**driver).await;
     let options = IngestOptions {
         memory_limit_bytes: 8 * MEMORY_SLOTS,
         journal_limit_bytes,
+        host,
         ..options(dir, Duration::from_millis(20))
     };
     Ingest::open(options, driver.store(), registry, rules(retentions)).await.unwrap()
@@ -106,6 +121,36 @@ async fn fill_and_spill(ingest: &Ingest, driver: &ScriptedDriver, model: &mut Mo
     until("the store is known to be down", || ingest.counters().store_failing).await;
     assert_eq!(ingest.counters().parked_points, 0);
     base + 21
+}
+
+#[test]
+fn spilled_points_wait_for_pages_that_cannot_be_read_for_a_while() {
+    // A page, and all of the segment.
+    for bad in [8192..8193, 0..1 << 30] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let is_bad = Arc::new(AtomicBool::new(false));
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_sector_bad_while(
+            "00000002.journal",
+            bad.clone(),
+            is_bad.clone(),
+        );
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        runtime(2).block_on(async {
+            let (ingest, mut model) = (open_on(host, dir.path(), &driver, THREE_STAGES, 1 << 30).await, Model::new());
+            let next = fill_and_spill(&ingest, &driver, &mut model).await;
+            in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+            is_bad.store(true, SeqCst);
+            driver.is_down.store(false, SeqCst);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(0 < ingest.counters().parked_points, "{bad:?}");
+            is_bad.store(false, SeqCst);
+            in_time(ingest.flush()).await.unwrap();
+            check(&ingest, &model, "afterwards").await;
+            drop(ingest);
+            check(&open(dir.path(), &driver).await, &model, "after a restart").await;
+        });
+    }
 }
 
 #[test]

@@ -7,10 +7,10 @@ use std::{
     io,
     ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use host::Now;
+use host::{Clock, Now};
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
@@ -39,6 +39,9 @@ const GROUP: usize = 4096;
 /// Poll interval for free memory.
 const POLL: Duration = Duration::from_millis(10);
 
+/// How long pages that cannot be read are tried again. After that, the points in them are missing.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// The owners between which points are moved.
 pub(crate) struct ReadBackParts {
     pub(crate) registry: Arc<Registry>,
@@ -50,6 +53,7 @@ pub(crate) struct ReadBackParts {
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) registration: Arc<Registration>,
     pub(crate) damage: JournalDamage,
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 /// Where reading goes on after a recovery.
@@ -68,6 +72,8 @@ pub(crate) struct ReadFrom {
 pub(crate) struct ReadBack {
     with: ReadBackParts,
     from: Mutex<ReadFrom>,
+    /// When a read failed first, of those that fail since.
+    failing_since: Mutex<Option<Instant>>,
 }
 
 /// A segment in memory.
@@ -81,7 +87,7 @@ struct Loaded {
 
 impl ReadBack {
     pub(crate) fn new(with: ReadBackParts, from: ReadFrom) -> ReadBack {
-        ReadBack { with, from: Mutex::new(from) }
+        ReadBack { with, from: Mutex::new(from), failing_since: Mutex::default() }
     }
 
     /// Reads points back whenever some are spilled, until the task is aborted.
@@ -137,9 +143,18 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Reads a segment. One that the disk lost is moved aside: the points behind it must not wait for it.
+    /// Reads a segment, again for a while where the disk does not return all of it. After that, pages that are lost are
+    /// left out, and a segment that is lost is moved aside: the points behind it must not wait for it.
     fn load(&self, planned: Planned) -> io::Result<Option<Loaded>> {
-        match self.with.journal.folder().read_parts(&planned.segment) {
+        let read = self.with.journal.folder().read_parts(&planned.segment);
+        let is_whole = read.as_ref().is_ok_and(|read| read.unread.is_empty());
+        if self.may_wait(is_whole) {
+            let file = planned.segment.path.display();
+            let why =
+                read.err().map_or_else(|| "some pages of it cannot be read".to_owned(), |error| error.to_string());
+            return Err(io::Error::other(format!("{file}: {why}")));
+        }
+        match read {
             Ok(read) => {
                 let mut from = self.from.lock();
                 let skip = from.left.filter(|&(segment, _)| segment == planned.segment.number);
@@ -152,6 +167,16 @@ impl ReadBack {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a segment that was not read whole is to be read again.
+    fn may_wait(&self, is_whole: bool) -> bool {
+        let (now, mut since) = (self.with.clock.instant(), self.failing_since.lock());
+        if is_whole {
+            *since = None;
+            return false;
+        }
+        now.saturating_duration_since(*since.get_or_insert(now)) < PATIENCE
     }
 
     /// Puts the points of a segment into memory, as there is room.
