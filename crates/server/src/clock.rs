@@ -24,8 +24,10 @@ pub async fn watch(time: Arc<JudgingTime>) {
     for look in 0_u32.. {
         let doubt = time.doubt();
         log_change(before.as_ref(), doubt.as_ref());
+        // A process that is killed right after the end of a doubt must not begin with it again.
+        let has_ended = before.is_some() && doubt.is_none();
         before = doubt;
-        if look.is_multiple_of(SAVE_EVERY) {
+        if look.is_multiple_of(SAVE_EVERY) || has_ended {
             save(&time, &mut is_failing).await;
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -107,7 +109,7 @@ pub fn status(time: &JudgingTime) -> Value {
 }
 
 /// `POST /admin/clock?trust=clock` or `trust=before`. The error says what the query must be.
-pub fn settle(time: &JudgingTime, query: Option<&str>) -> Result<Value, String> {
+pub fn settle(time: &Arc<JudgingTime>, query: Option<&str>) -> Result<Value, String> {
     let candidate = match query {
         Some("trust=clock") => Candidate::Clock,
         Some("trust=before") => Candidate::Before,
@@ -115,6 +117,11 @@ pub fn settle(time: &JudgingTime, query: Option<&str>) -> Result<Value, String> 
     };
     let was_doubtful = time.trust(candidate);
     tracing::warn!(?candidate, was_doubtful, "an operator settled which time is right");
+    if was_doubtful && let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        let time = time.clone();
+        // A failure is logged by the next regular write.
+        drop(runtime.spawn_blocking(move || time.save()));
+    }
     Ok(json!({"was_in_doubt": was_doubtful, "clock_in_doubt": status(time)}))
 }
 
@@ -129,7 +136,7 @@ mod tests {
     #[test]
     fn an_operator_reads_what_happened_and_what_to_do() {
         let clock = Arc::new(ManualClock::at(1_795_000_000));
-        let time = JudgingTime::of(clock.clone());
+        let time = Arc::new(JudgingTime::of(clock.clone()));
         assert_eq!(status(&time), Value::Null);
         clock.set(0);
         let why = status(&time)["why"].as_str().unwrap().to_owned();

@@ -109,6 +109,9 @@ pub struct JudgingTime {
     offset: AtomicI64,
     /// The latest low end so far.
     reached: AtomicI64,
+    /// The mark that the start found, where `reached` began beyond it: [`MARK_AGE`] is not a part of the mark, or each start
+    /// would add it again.
+    found: Option<i64>,
     is_doubtful: AtomicBool,
     doubt: Mutex<Option<Doubt>>,
     jumps: AtomicU64,
@@ -142,6 +145,7 @@ impl JudgingTime {
             origin,
             offset: AtomicI64::new(now),
             reached: AtomicI64::new(now),
+            found: None,
             is_doubtful: AtomicBool::new(false),
             doubt: Mutex::default(),
             jumps: AtomicU64::new(0),
@@ -185,10 +189,14 @@ impl JudgingTime {
             None if clock < EARLIEST => EARLIEST,
             None => return,
         };
-        self.reached = AtomicI64::new(if clock < known { known.saturating_add(MARK_AGE) } else { known });
-        if (clock - known).abs() > TOLERANCE {
-            self.offset = AtomicI64::new(known);
+        let is_jump = (clock - known).abs() > TOLERANCE;
+        self.reached = AtomicI64::new(known);
+        if clock < known || is_jump {
             self.reached = AtomicI64::new(known.saturating_add(MARK_AGE));
+            self.found = Some(known);
+        }
+        if is_jump {
+            self.offset = AtomicI64::new(known);
             *self.lock() = Some(Doubt::new(self.origin, true, clock));
             self.is_doubtful = AtomicBool::new(true);
             self.jumps = AtomicU64::new(1);
@@ -336,7 +344,10 @@ impl JudgingTime {
     /// Keeps the mark. Writes and syncs a file: not for threads that must not wait.
     pub fn save(&self) -> io::Result<()> {
         let Some(file) = &self.file else { return Ok(()) };
-        Mark { reached: self.reached() }.write(&*file.disk, &file.path)
+        let reached = self.reached();
+        let low = self.now().low;
+        let is_as_found = |&found: &i64| low < reached && found.saturating_add(MARK_AGE) == reached;
+        Mark { reached: self.found.filter(is_as_found).unwrap_or(reached) }.write(&*file.disk, &file.path)
     }
 
     fn stopwatch(&self) -> i64 {

@@ -245,6 +245,21 @@ fn a_damaged_mark_is_moved_aside_and_a_newer_one_is_refused() {
 }
 
 #[test]
+fn starts_while_the_clock_is_behind_do_not_move_the_mark() {
+    for behind in [10, 60, TOLERANCE, DAY] {
+        let data = used();
+        for _ in 0..3 {
+            let clock = clock(TODAY - behind);
+            let time = open(&clock, data.path());
+            assert_eq!(time.reached(), TODAY + MARK_AGE, "{behind}");
+            time.save().unwrap();
+            let found = Mark::read(&SystemDisk, &data.path().join("clock")).unwrap();
+            assert!(matches!(found, Found::Mark(Mark { reached: TODAY })), "{behind}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn a_mark_that_cannot_be_read_is_moved_aside() {
     let dir = used();
     let disk = FailingDisk::new(Arc::new(SystemDisk), |call, path| {
