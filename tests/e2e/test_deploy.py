@@ -23,8 +23,24 @@ def check_config(path, conf_dir):
     )
 
 
+def installed(path, folder):
+    """The settings with the files of /etc/plumbago made in a folder."""
+    authority = Authority(folder / "authority")
+    authority.issue("server")
+    for name in ["server.pem", "server.key"]:
+        shutil.copy(authority.folder / name, folder / name)
+    shutil.copy(authority.ca, folder / "blue-ca.pem")
+    shutil.copy(DEPLOY / "examples/storage-quotas.conf", folder)
+    assert run("token", "add", "grafana", "--file", folder / "tokens.toml").returncode == 0
+    settings = folder / path.name
+    settings.write_text(path.read_text().replace("/etc/plumbago/", f"{folder}/"))
+    return settings
+
+
 @pytest.mark.parametrize("path", SETTINGS, ids=lambda path: path.name)
-def test_every_settings_file_is_accepted(path):
+def test_every_settings_file_is_accepted(path, tmp_path):
+    if "/etc/plumbago/" in path.read_text():
+        path = installed(path, tmp_path)
     done = check_config(path, DEPLOY / "examples/carbon")
     assert done.returncode == 0, done.stdout + done.stderr
 

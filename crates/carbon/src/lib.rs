@@ -32,7 +32,10 @@ pub mod protobuf;
 pub mod config;
 pub mod encode;
 
-pub use config::{ConfigError, Decision, Explanation, Place, PolicyIndex, RuleFiles, RuleSource, Rules, Warning};
+pub use config::{
+    ConfigError, Decision, Explanation, Place, PolicyIndex, QuotaRule, RuleFiles, RuleSource, Rules, Warning,
+    read_quotas,
+};
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
 pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};
 pub use sink::{Progress, RejectReason, Sink};

@@ -119,6 +119,8 @@ reasons! {
     TooManyMetrics, "too_many_metrics", "the metric is new, and there are as many metrics as the limits allow";
     /// A new metric beyond the limit on new metrics a minute, in all or of a prefix.
     TooManyNewMetrics, "too_many_new_metrics", "the metric is new, and as many were created in this minute as the limits allow";
+    /// A point beyond the quota of its branch for this minute.
+    OverQuota, "over_quota", "more points a minute come for this branch of names than its quota takes (limits.quotas)";
     /// A new metric beyond the memory for names.
     NamesFull, "names_full", "the metric is new, and the memory for names is full (ingest.names_limit)";
 }

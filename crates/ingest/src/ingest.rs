@@ -11,7 +11,7 @@ use store::{MetricRecord, SeriesSource};
 use tokio::task::JoinHandle;
 
 use crate::{
-    accept::{Acceptor, Batch, RejectExample},
+    accept::{Acceptor, Batch, BranchUse, RejectExample},
     deletion::{Condition, DeletionError},
     flush::{FlushError, FlushProgress},
     policy_changes::PolicyChanges,
@@ -105,6 +105,11 @@ impl Ingest {
     /// The last rejected inputs, newest first.
     pub fn rejects(&self) -> Vec<RejectExample> {
         self.stats.acceptor.rejects()
+    }
+
+    /// The use of quotas of branches and of limits by prefix.
+    pub fn quotas(&self) -> Vec<BranchUse> {
+        self.stats.new_metrics.quotas_used()
     }
 
     /// The result of replaying the journal at the start.

@@ -68,8 +68,8 @@ mod opening;
 mod options;
 
 pub use accept::{
-    Acceptor, BATCH_POINTS, Batch, ListenerGate, NameLimits, PrefixLimit, PrefixRule, RejectExample, Restrictions,
-    Sync, Tally, TokenGate, TokenHash,
+    Acceptor, BATCH_POINTS, Batch, BranchUse, ListenerGate, NameLimits, PrefixLimit, PrefixRule, RejectExample,
+    Restrictions, Sync, Tally, TokenGate, TokenHash,
 };
 pub use counters::Histogram;
 pub use deletion::DeletionError;

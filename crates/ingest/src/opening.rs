@@ -233,6 +233,7 @@ impl Owners {
         });
         let acceptor = Acceptor::new(AcceptorParts {
             queue: Arc::new(queue),
+            quotas: new_metrics.quotas().clone(),
             resolver: Resolver::new(registry.clone(), self.rules.clone(), new_metrics.clone()),
             journal: self.journal.clone(),
             back_pressure: back_pressure.clone(),

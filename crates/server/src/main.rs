@@ -26,6 +26,7 @@ mod node;
 mod output;
 mod points_body;
 mod process;
+mod quotas;
 mod readiness;
 mod request_log;
 mod rules_watcher;

@@ -16,6 +16,7 @@ use tokio::runtime::Handle;
 use crate::{
     carbon_doors, cassandra_options,
     data_folder::{open_registry, open_store, open_time},
+    quotas,
     settings::{Fsync, Settings},
     timed::{RunningCalls, timed},
     trash,
@@ -145,7 +146,7 @@ impl Opening<'_> {
         let (store, calls) = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
         // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
-        let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage) };
+        let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage)? };
         let replay = tokio::spawn(Ingest::open(options, store.clone(), registry.clone(), rules));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
@@ -161,8 +162,8 @@ impl Opening<'_> {
     }
 }
 
-fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> IngestOptions {
-    IngestOptions {
+fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> anyhow::Result<IngestOptions> {
+    Ok(IngestOptions {
         host: host.clone(),
         time: None,
         journal_dir: settings.data.dir.join("journal"),
@@ -181,8 +182,9 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> Ingest
                 let limits = settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0);
                 limits.into_iter().chain(carbon_doors::prefix_limits(settings)).collect()
             },
+            quotas: quotas::read(settings, &*host.disk)?,
         },
         damage,
         data_dir: Some(settings.data.dir.clone()),
-    }
+    })
 }

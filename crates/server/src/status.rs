@@ -13,6 +13,7 @@ use crate::{
     clock,
     health::Health,
     metric_names::metric_names,
+    quotas,
 };
 
 /// The parts that the status is read from.
@@ -37,6 +38,7 @@ impl StatusOf {
         status["store"] = store_status(&*self.points, &self.embedded.status());
         status["scrub"] = scrub_status(&self.scrub);
         status["backups"] = backup_status(&self.backups);
+        status["quotas"] = quotas::table(self.ingest.quotas());
         let receive = self.budget.usage();
         status["receive"] = json!({
             "bytes": receive.used,

@@ -1,4 +1,4 @@
-//! The least that clients must send and read: bytes a second over a window, beside pauses and total times.
+//! The least that clients must send and read: bytes a second over a window. Pauses and total times have limits of their own.
 //!
 //! Only time in which a client could have done something counts: not while the server waits for its own memory.
 

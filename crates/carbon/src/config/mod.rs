@@ -17,9 +17,11 @@
 mod error;
 mod ini;
 mod pattern;
+mod quotas;
 mod retention;
 mod rules;
 mod sections;
 
 pub use error::{ConfigError, Place, Warning};
+pub use quotas::{QuotaRule, read_quotas};
 pub use rules::{Decision, Explanation, PolicyIndex, RuleFiles, RuleSource, Rules};

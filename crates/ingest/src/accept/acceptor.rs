@@ -24,6 +24,7 @@ use super::{
     append_queue::{AppendQueue, Taken, place_before},
     batch::{Batch, Example, TIMELESS},
     gate::pass,
+    quotas::Quotas,
     rejects::{RejectExample, Rejects},
     resolve::Resolver,
 };
@@ -76,6 +77,7 @@ pub(crate) struct Refusal {
 /// The owners that an acceptor hands points to.
 pub(crate) struct AcceptorParts {
     pub(crate) resolver: Resolver,
+    pub(crate) quotas: Arc<Quotas>,
     pub(crate) queue: Arc<AppendQueue>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) back_pressure: Arc<BackPressure>,
@@ -134,6 +136,7 @@ impl Acceptor {
             pass(&mut gate, batch, self.to.clock.instant());
             batch.gate = Some(gate);
         }
+        self.to.quotas.pass(batch, self.to.clock.now());
         self.report_rejects(batch);
         if batch.is_empty() {
             return;

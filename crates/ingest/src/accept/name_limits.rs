@@ -2,9 +2,11 @@
 
 use std::{str::FromStr, sync::Arc};
 
-use carbon::RejectReason;
+use carbon::{QuotaRule, RejectReason};
 use metadata::{NamesMut, Registry};
 use metric::Timestamp;
+
+use super::quotas::{BranchUse, Quotas};
 
 /// Memory of a metric besides its name and the index of its name: its record, its places in tables, and its slots.
 const BYTES_BESIDES: u64 = 128 + SLOTS_BYTES;
@@ -51,18 +53,26 @@ pub struct NameLimits {
     pub names_bytes: u64,
     /// Further limits by prefix; all that match hold.
     pub prefixes: Vec<PrefixLimit>,
+    /// Quotas of branches.
+    pub quotas: Vec<QuotaRule>,
 }
 
 impl Default for NameLimits {
     fn default() -> NameLimits {
-        NameLimits { metrics: 10_000_000, creations_per_minute: 10_000_000, names_bytes: 4 << 30, prefixes: Vec::new() }
+        NameLimits {
+            metrics: 10_000_000,
+            creations_per_minute: 10_000_000,
+            names_bytes: 4 << 30,
+            prefixes: Vec::new(),
+            quotas: Vec::new(),
+        }
     }
 }
 
 impl NameLimits {
     /// As an operator finds them in the settings.
     fn named(&self) -> Vec<Named> {
-        let NameLimits { metrics, creations_per_minute, names_bytes, prefixes } = self;
+        let NameLimits { metrics, creations_per_minute, names_bytes, prefixes, quotas: _ } = self;
         let mut texts = vec![
             format!("limits.metrics = {metrics}"),
             format!("limits.creations_per_minute = {creations_per_minute}"),
@@ -72,9 +82,15 @@ impl NameLimits {
             let PrefixLimit { prefix, metrics, creations_per_minute } = limit;
             format!("limits.prefixes = {prefix}={metrics}/{creations_per_minute}")
         }));
+        texts.push("limits.quotas".to_owned());
         let named = |text: String| Named { limit: text.into(), logged: Timestamp::MIN, suppressed: 0 };
         texts.into_iter().map(named).collect()
     }
+}
+
+/// Bytes of a new metric: the name in the arena, the same in the index, and what is there besides.
+fn memory_of(name: &str) -> u64 {
+    2 * name.len() as u64 + BYTES_BESIDES
 }
 
 /// Why a new metric has no room.
@@ -120,19 +136,21 @@ pub(super) struct Admission {
     /// Bytes left for names, as of the beginning of a batch.
     bytes_left: u64,
     named: Vec<Named>,
+    quotas: Arc<Quotas>,
 }
 
 impl Admission {
-    pub(super) fn new(limits: NameLimits, registry: &Registry) -> Admission {
+    pub(super) fn new(limits: NameLimits, quotas: Arc<Quotas>, registry: &Registry) -> Admission {
         let prefixes = vec![Used::default(); limits.prefixes.len()];
         let named = limits.named();
-        let mut admission = Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, named };
+        let mut admission = Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, named, quotas };
         admission.count_prefixes(registry);
         admission
     }
 
     /// Counts the metrics of each prefix, which takes as long as reading all names. Untagged names only.
     pub(super) fn count_prefixes(&mut self, registry: &Registry) {
+        self.quotas.count(registry);
         if self.limits.prefixes.is_empty() {
             return;
         }
@@ -159,16 +177,27 @@ impl Admission {
 
     /// Counts one more metric, unless a limit forbids it.
     pub(super) fn admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), NoRoom> {
-        self.try_admit(names, name).map_err(|(reason, place)| {
-            self.named[place].suppressed += 1;
-            NoRoom { reason, limit: self.named[place].limit.clone() }
-        })
+        let room = self.room_for(names, name);
+        let admitted =
+            room.map_err(|(reason, place)| (reason, place, self.named[place].limit.clone())).and_then(|()| {
+                let quotas = PREFIXES + self.limits.prefixes.len();
+                self.quotas.admit(name).map_err(|limit| (RejectReason::TooManyMetrics, quotas, limit.into()))
+            });
+        match admitted {
+            Ok(()) => {
+                self.count(name);
+                Ok(())
+            }
+            Err((reason, place, limit)) => {
+                self.named[place].suppressed += 1;
+                Err(NoRoom { reason, limit })
+            }
+        }
     }
 
     /// The error has the place of the limit in `named`.
-    fn try_admit(&mut self, names: &NamesMut<'_>, name: &str) -> Result<(), (RejectReason, usize)> {
-        // The name in the arena, the same in the index.
-        let bytes = 2 * name.len() as u64 + BYTES_BESIDES;
+    fn room_for(&self, names: &NamesMut<'_>, name: &str) -> Result<(), (RejectReason, usize)> {
+        let bytes = memory_of(name);
         if names.count() as u64 >= self.limits.metrics || names.end().0 >= u32::MAX - 1 {
             return Err((RejectReason::TooManyMetrics, METRICS));
         }
@@ -178,7 +207,6 @@ impl Admission {
         if self.created >= self.limits.creations_per_minute {
             return Err((RejectReason::TooManyNewMetrics, CREATIONS));
         }
-        let of_prefix = |(limit, _): &(&PrefixLimit, &mut Used)| name.starts_with(&limit.prefix);
         for (place, (limit, used)) in self.limits.prefixes.iter().zip(&self.prefixes).enumerate() {
             if !name.starts_with(&limit.prefix) {
                 continue;
@@ -190,13 +218,30 @@ impl Admission {
                 return Err((RejectReason::TooManyNewMetrics, PREFIXES + place));
             }
         }
+        Ok(())
+    }
+
+    /// Counts a metric for which there is room.
+    fn count(&mut self, name: &str) {
+        let of_prefix = |(limit, _): &(&PrefixLimit, &mut Used)| name.starts_with(&limit.prefix);
         for (_, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
             used.metrics += 1;
             used.created += 1;
         }
         self.created += 1;
-        self.bytes_left -= bytes;
-        Ok(())
+        self.bytes_left -= memory_of(name);
+    }
+
+    /// The use of each limit by prefix.
+    pub(super) fn used(&self) -> Vec<BranchUse> {
+        let used = |(limit, used): (&PrefixLimit, &Used)| BranchUse {
+            branch: limit.prefix.clone(),
+            pattern: "limits.prefixes".to_owned(),
+            metrics: used.metrics,
+            metrics_limit: (limit.metrics < u64::MAX).then_some(limit.metrics),
+            ..BranchUse::default()
+        };
+        self.limits.prefixes.iter().zip(&self.prefixes).map(used).collect()
     }
 
     /// Logs that names were rejected, once a minute for each limit.

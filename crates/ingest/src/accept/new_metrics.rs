@@ -18,6 +18,7 @@ use store::MetricRecord;
 
 use super::{
     name_limits::{Admission, NameLimits, NoRoom},
+    quotas::{BranchUse, Quotas},
     restrictions::ListenerGate,
 };
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
@@ -58,6 +59,7 @@ pub(crate) struct NewMetrics {
     registration: Arc<Registration>,
     // Locked before the memtable.
     admission: Mutex<Admission>,
+    quotas: Arc<Quotas>,
     created: AtomicU64,
 }
 
@@ -70,8 +72,21 @@ impl NewMetrics {
         registration: Arc<Registration>,
         limits: NameLimits,
     ) -> NewMetrics {
-        let admission = Mutex::new(Admission::new(limits, &registry));
-        NewMetrics { registry, rules, journal, memtable, registration, admission, created: AtomicU64::new(0) }
+        let quotas = Arc::new(Quotas::new(limits.quotas.clone(), &registry));
+        let admission = Mutex::new(Admission::new(limits, quotas.clone(), &registry));
+        NewMetrics { registry, rules, journal, memtable, registration, admission, quotas, created: AtomicU64::new(0) }
+    }
+
+    /// The quotas of branches.
+    pub(crate) fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
+    }
+
+    /// The use of all quotas and limits by prefix.
+    pub(crate) fn quotas_used(&self) -> Vec<BranchUse> {
+        let mut used = self.admission.lock().used();
+        used.extend(self.quotas.used());
+        used
     }
 
     /// Metrics were deleted: counts again what limits by prefix need.

@@ -11,7 +11,7 @@ use crate::{
     cli::CheckOptions,
     config, exposure, limits,
     output::{print, with_causes},
-    tokens,
+    quotas, tokens,
 };
 
 /// Prints every problem; fails if there is any.
@@ -26,6 +26,7 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
             let clock: Arc<dyn Clock> = Arc::new(SystemClock);
             problems.extend(certificates::of_http(&settings, disk, &clock).err().as_ref().map(with_causes));
             problems.extend(carbon_doors::open(&settings, disk, &clock).err().as_ref().map(with_causes));
+            problems.extend(quotas::read(&settings, &**disk).err().as_ref().map(with_causes));
             settings.rules.conf_dir
         }
         Err(found) => {

@@ -8,6 +8,7 @@ mod families;
 mod files;
 mod http;
 mod ingest;
+mod quotas;
 
 use std::sync::{
     Arc, OnceLock, Weak,
@@ -34,6 +35,7 @@ use crate::{
     backups::{BackupCounters, ScrubCounters},
     health::Health,
     process::Process,
+    quotas::shown,
     request_log::RequestLog,
     tokens::TokenGates,
 };
@@ -159,6 +161,7 @@ impl Metrics {
             families.extend(scraped.families());
             families.extend(files::file_families(&scraped.embedded.status()));
             families.extend(health_families(&scraped.health));
+            families.extend(quotas::quota_families(&shown(scraped.ingest.quotas())));
             families.push(panics(&scraped.ingest.supervisor().health()));
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {

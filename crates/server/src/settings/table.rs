@@ -200,6 +200,10 @@ settings! {
         /// Further limits by the beginning of untagged names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
         /// thousand new ones a minute.
         prefixes: Option<PrefixLimits> = "off";
+        /// File of quotas as go-carbon's storage-quotas.conf, read at a start: a section is a pattern such as [sys.app.*], and each branch
+        /// that it matches may have `metrics` and take `throughput` points a minute. `dropping-policy = none` counts what is beyond and
+        /// rejects nothing. [/] is all names. Its other keys have no effect.
+        quotas: Option<PathBuf> = "off";
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
         /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
         /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt. Metrics
