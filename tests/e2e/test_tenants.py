@@ -4,6 +4,7 @@ that has only these names, and a hidden name answers as an absent one. What such
 
 import json
 import re
+import time
 
 import pytest
 import requests
@@ -276,5 +277,42 @@ def test_a_token_has_limits_of_its_own(tmp_path):
         many = post("limited", "second.new0 1 -1\n" * 100)
         assert many["points"] <= 11 and many["reasons"]["too_many_points"] >= 89
         assert post("admin", "second.new0 1 -1\n" * 100)["points"] == 100
+    finally:
+        server.stop()
+
+
+def test_a_token_has_a_number_of_queries_at_once_and_of_events_a_minute(tmp_path):
+    tokens = Tokens(tmp_path)
+    tokens.add("admin", "--scope", "read,write,events,admin")
+    tokens.add("limited", "--scope", "read,events", "--queries", "2", "--events-per-minute", "3")
+    server = Plumbago(tmp_path / "server", settings=QUIET + f'[http]\ntokens = "{tokens.file}"\n[limits]\nevents_per_minute = 8\n')
+    server.http.headers["Authorization"] = f"Bearer {tokens['admin']}"
+    server.start()
+    try:
+        def headers(who):
+            return {"Authorization": f"Bearer {tokens[who]}"}
+
+        def events(who, count):
+            url = server.url("/events/")
+            return [requests.post(url, data='{"what": "x"}', headers=headers(who), timeout=20).status_code for _ in range(count)]
+
+        # A minute may end in between.
+        if time.time() % 60 > 50:
+            time.sleep(61 - time.time() % 60)
+        assert events("limited", 5) == [200] * 3 + [429] * 2
+        assert events("admin", 7) == [200] * 5 + [429] * 2
+        # Bodies that are not whole keep two queries under way.
+        open_ones = []
+        for _ in range(2):
+            connection = server.connect("http")
+            head = f"POST /render HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tokens['limited']}\r\nContent-Length: 100\r\n\r\nx"
+            connection.sendall(head.encode())
+            open_ones.append(connection)
+        wait_until(lambda: requests.get(server.url("/version"), headers=headers("limited"), timeout=20).status_code == 429, 10)
+        refused = requests.get(server.url("/version"), headers=headers("limited"), timeout=20)
+        assert "limited has 2 queries under way" in refused.text and refused.headers["Retry-After"] == "1"
+        assert server.get("/version").status_code == 200
+        open_ones.pop().close()
+        wait_until(lambda: requests.get(server.url("/version"), headers=headers("limited"), timeout=20).status_code == 200, 10)
     finally:
         server.stop()

@@ -12,7 +12,7 @@ use crate::{
         Access, Answered, BodyPace, BrowserRules, Extension, ExtensionRequest, Handle, Limits, MemoryBudget, MemoryUse,
         Observer, Recording, Rejection, RequestBody, RequestRecord, Response, serve,
     },
-    query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, Viewer},
+    query::{Activity, Backend, Doorkeeper, QueryTurns, Reply, SenderUse, Viewer},
     router::{Route, no_route},
 };
 
@@ -75,6 +75,7 @@ impl Api {
     pub fn new(options: ApiOptions) -> Arc<Api> {
         let backend = Backend {
             turns: QueryTurns::new(&options.limits),
+            senders: SenderUse::default(),
             memory: query_memory(&options.limits),
             answers: answer_memory(&options.limits),
             registry: options.registry,
@@ -174,7 +175,8 @@ impl Api {
         let viewer = self.viewer(access, &head, peer, record)?;
         if let Some(route) = route {
             let limit = self.backend.limits.query;
-            let answer = route.answer(&self.backend, viewer, head, body, record.recording.as_mut());
+            let _query = self.backend.senders.begin_query(&viewer)?;
+            let answer = route.answer(&self.backend, viewer.clone(), head, body, record.recording.as_mut());
             let answer = tokio::time::timeout(limit, answer).await;
             return answer.unwrap_or_else(|_| Err(Rejection::TooSlow(limit.as_secs_f64())));
         }

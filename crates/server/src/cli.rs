@@ -337,6 +337,12 @@ pub struct TokenAddOptions {
     /// Points a second that it may send to /ingest
     #[arg(long, value_name = "POINTS")]
     pub points_per_second: Option<u32>,
+    /// Queries that it may have under way at once
+    #[arg(long, value_name = "QUERIES")]
+    pub queries: Option<u32>,
+    /// Events a minute that it may store
+    #[arg(long, value_name = "EVENTS")]
+    pub events_per_minute: Option<u32>,
     /// New metrics a minute that it may make
     #[arg(long, value_name = "METRICS")]
     pub creations_per_minute: Option<u32>,

@@ -331,6 +331,7 @@ fn query_limits(settings: &Settings) -> api::Limits {
         query: query.timeout,
         memory: query.memory.as_usize(),
         memory_wait: query.memory_wait,
+        events_per_minute: settings.limits.events_per_minute,
         target_bytes: query.max_target_bytes.as_usize(),
         series: query.max_series,
         points: query.max_points,

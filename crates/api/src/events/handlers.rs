@@ -28,6 +28,13 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
         Ok(event) => event,
         Err(message) => return Ok(error(StatusCode::BAD_REQUEST, &message)),
     };
+    if let Err((limit, setting)) =
+        backend.senders.count_event(&query.viewer, backend.limits.events_per_minute, backend.now())
+    {
+        let message =
+            format!("{limit} events were stored in this minute, as many as {setting} allows; try again later");
+        return Ok(error(StatusCode::TOO_MANY_REQUESTS, &message));
+    }
     backend.events.put_event(event).await?;
     Ok(Response::new(Body::empty()).into())
 }

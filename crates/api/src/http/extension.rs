@@ -41,6 +41,10 @@ pub struct SenderLimits {
     pub points_per_second: Option<u64>,
     /// New metrics a minute.
     pub creations_per_minute: Option<u64>,
+    /// Queries at once.
+    pub queries: Option<usize>,
+    /// Events a minute.
+    pub events_per_minute: Option<usize>,
 }
 
 /// What a request touches.

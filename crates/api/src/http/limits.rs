@@ -42,6 +42,8 @@ pub struct Limits {
     pub memory_wait: Duration,
     /// `query.max_target_bytes`: bytes of all targets of a render, or of the patterns of a find. Beyond: 422.
     pub target_bytes: usize,
+    /// `limits.events_per_minute`: events that are stored in a minute. Beyond: 429.
+    pub events_per_minute: usize,
     /// `query.max_series`: series a render reads, over all its targets. Beyond: 422.
     pub series: usize,
     /// `query.max_points`: points a render reads, over all its series. The reader tries coarser stages first.
@@ -72,6 +74,7 @@ impl Default for Limits {
             memory: 384 << 20,
             memory_wait: Duration::from_secs(5),
             target_bytes: 1 << 20,
+            events_per_minute: 6000,
             series: 100_000,
             points: 50_000_000,
             response_bytes: 1 << 30,

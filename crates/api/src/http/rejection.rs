@@ -44,6 +44,14 @@ pub(crate) enum Rejection {
          http.max_queued_queries"
     )]
     Busy(usize),
+    /// A credential has as many queries under way as it may have.
+    #[error("{name} has {limit} queries under way, as many as it may have; try again when one is done")]
+    TooManyQueries {
+        /// The credential's name.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
     /// The memory for queries or for answers is spent.
     #[error(
         "the server's memory for this was spent for {seconds} seconds; try again, ask for less, or raise {setting}"
@@ -172,6 +180,7 @@ impl Rejection {
             | Rejection::Body(BodyError::TooLarge { setting, .. }) => Some(setting),
             Rejection::TooSlow(_) => Some("query.timeout"),
             Rejection::Busy(_) => Some("http.max_queued_queries"),
+            Rejection::TooManyQueries { .. } => Some("queries of the token"),
             Rejection::TooHard(_) => Some("the work of a query"),
             Rejection::Body(BodyError::TooSlow(_)) => Some("http.min_rate"),
             _ => None,
@@ -196,7 +205,7 @@ impl Rejection {
             Rejection::TooMuch { .. } | Rejection::TooHard(_) | Rejection::TooSlow(_) => {
                 StatusCode::UNPROCESSABLE_ENTITY
             }
-            Rejection::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+            Rejection::Busy(_) | Rejection::TooManyQueries { .. } => StatusCode::TOO_MANY_REQUESTS,
             Rejection::Body(BodyError::TooLarge { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
             Rejection::Body(BodyError::TooSlow(_)) => StatusCode::REQUEST_TIMEOUT,
             Rejection::Body(BodyError::Broken(_)) => StatusCode::BAD_REQUEST,
@@ -237,7 +246,7 @@ impl Rejection {
                 let challenge = header::HeaderValue::from_static("Basic realm=\"plumbago\", charset=\"UTF-8\"");
                 headers.insert(header::WWW_AUTHENTICATE, challenge);
             }
-            Rejection::Busy(_) | Rejection::NoMemory { .. } => {
+            Rejection::Busy(_) | Rejection::TooManyQueries { .. } | Rejection::NoMemory { .. } => {
                 headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
             }
             // The unread rest of a body must not count as the next request.

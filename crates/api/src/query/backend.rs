@@ -7,7 +7,7 @@ use metadata::{Finder, Registry};
 use metric::Timestamp;
 use store::{Events, SeriesSource};
 
-use super::turns::QueryTurns;
+use super::{sender_limits::SenderUse, turns::QueryTurns};
 use crate::http::{BrowserRules, Limits, MemoryBudget, Observer, Rejection};
 
 /// The sources of every answer. One for the life of the server, shared by all requests.
@@ -34,6 +34,8 @@ pub(crate) struct Backend {
     pub observer: Arc<dyn Observer>,
     /// Turns for heavy work.
     pub turns: QueryTurns,
+    /// What credentials use of their limits.
+    pub senders: SenderUse,
     /// Memory of queries.
     pub memory: MemoryBudget,
     /// Memory of answers.

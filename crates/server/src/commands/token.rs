@@ -25,7 +25,7 @@ pub fn token(options: &TokenOptions, host: &Host) -> anyhow::Result<ExitCode> {
 }
 
 fn add(file: &Path, options: &TokenAddOptions, host: &Host) -> anyhow::Result<()> {
-    let TokenAddOptions { name, scopes, prefixes, tags, user, points_per_second, creations_per_minute } = options;
+    let TokenAddOptions { name, scopes, prefixes, tags, user, .. } = options;
     let text = if host.disk.exists(file) { read(file, &*host.disk)? } else { String::new() };
     let known = parse(file, &text)?;
     if known.has(name) {
@@ -36,7 +36,12 @@ fn add(file: &Path, options: &TokenAddOptions, host: &Host) -> anyhow::Result<()
     let given = if *user { None } else { Some(hash(&token)) };
     let begin = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let section = section(name, given.as_deref(), scopes, prefixes, tags);
-    let limits = [("points_per_second", points_per_second), ("creations_per_minute", creations_per_minute)];
+    let limits = [
+        ("points_per_second", options.points_per_second),
+        ("creations_per_minute", options.creations_per_minute),
+        ("queries", options.queries),
+        ("events_per_minute", options.events_per_minute),
+    ];
     let limits = limits.iter().filter_map(|(key, limit)| Some(format!("{key} = {}\n", limit.as_ref()?)));
     let text = format!("{text}{begin}{section}{}", limits.collect::<String>());
     parse(file, &text).context("nothing was written")?;

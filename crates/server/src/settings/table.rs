@@ -204,6 +204,8 @@ settings! {
         /// that it matches may have `metrics` and take `throughput` points a minute. `dropping-policy = none` counts what is beyond and
         /// rejects nothing. [/] is all names. Its other keys have no effect.
         quotas: Option<PathBuf> = "off";
+        /// Events that are stored in a minute; a further one gets status 429.
+        events_per_minute: usize = "6000";
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
         /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
         /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt. Metrics

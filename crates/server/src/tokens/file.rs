@@ -13,7 +13,8 @@ const MAX_TOKENS: usize = 10_000;
 const MAX_NAMES: usize = 100;
 
 /// Keys of a section.
-const KEYS: [&str; 6] = ["hash", "scopes", "prefixes", "tags", "points_per_second", "creations_per_minute"];
+const KEYS: [&str; 8] =
+    ["hash", "scopes", "prefixes", "tags", "points_per_second", "creations_per_minute", "queries", "events_per_minute"];
 
 /// A token or a user of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -130,14 +131,16 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
     let limits = SenderLimits {
         points_per_second: number(table, "points_per_second")?,
         creations_per_minute: number(table, "creations_per_minute")?,
+        queries: number(table, "queries")?,
+        events_per_minute: number(table, "events_per_minute")?,
     };
     Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names, limits }) })
 }
 
 /// A limit; none without the key.
-fn number(table: &Table, key: &str) -> Result<Option<u64>, String> {
+fn number<T: TryFrom<i64>>(table: &Table, key: &str) -> Result<Option<T>, String> {
     let Some(value) = table.get(key) else { return Ok(None) };
-    let number = value.as_integer().and_then(|number| u64::try_from(number).ok()).filter(|&number| 0 < number);
+    let number = value.as_integer().filter(|&number| 0 < number).and_then(|number| T::try_from(number).ok());
     number.map(Some).ok_or_else(|| format!("{key} must be a whole number above 0"))
 }
 
