@@ -11,7 +11,7 @@ use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store_embedded::{
     DamagedPart, FileReport, IdSet, check_file, check_log, check_spec, identity_of, is_layout_1, lost_names, lost_rows,
-    missing_logs, other_store, read_journal_mark, read_manifest, without_name,
+    missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest, without_name,
 };
 
 use crate::{
@@ -223,6 +223,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         None => {
             let compared = compare_with_journal(disk, data, &mut report);
             compared.map_err(BackupError::io("reading", &data.join("journal")))?;
+            find_other_timelines(disk, data, &mut report).map_err(BackupError::io("reading", &data.join("store")))?;
         }
     }
     for (log, what) in LOGS {
@@ -244,6 +245,16 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
     Ok(report)
+}
+
+/// Looks for files of a timeline of the store that was given up: the ids in them are of other metrics.
+fn find_other_timelines(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
+    for (path, how) in of_other_timeline(disk, &data.join("store"))? {
+        let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
+        let what = if path.starts_with(LOGS[0].0) { "log of names" } else { "file of rows" };
+        report.add(path, DamagedPart::of_file(what, 0, how));
+    }
+    Ok(())
 }
 
 /// Looks for what earlier damage cost: rows that the manifest says are lost, and rows whose metric has no name any more.

@@ -44,6 +44,15 @@ impl IdSet {
         self.chunks.get(&chunk).is_some_and(|words| words[word] & bit != 0)
     }
 
+    /// The highest id.
+    pub(crate) fn highest(&self) -> Option<MetricId> {
+        // A chunk may have lost all of its ids.
+        self.chunks.iter().rev().find_map(|(chunk, words)| {
+            let word = words.iter().rposition(|word| *word != 0)?;
+            Some(MetricId(chunk * CHUNK + word as u32 * 64 + words[word].ilog2()))
+        })
+    }
+
     /// The ids, rising.
     pub fn iter(&self) -> impl Iterator<Item = MetricId> + '_ {
         self.chunks.iter().flat_map(|(chunk, words)| {

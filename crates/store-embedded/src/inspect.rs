@@ -10,7 +10,15 @@ use host::Disk;
 use metric::{MetricId, Timestamp};
 use store::Identity;
 
-use crate::{commits::MANIFEST, id_set::IdSet, layout1, manifest::Manifest, names, record_log, spec, window_key};
+use crate::{
+    commits::MANIFEST,
+    id_set::IdSet,
+    layout1,
+    manifest::{Manifest, table_of},
+    names,
+    newer::list,
+    record_log, row_file, spec, status, timeline, window_key,
+};
 
 pub use crate::record_log::LogReport;
 
@@ -130,4 +138,42 @@ pub fn names_of(disk: &dyn Disk, store: &Path) -> BTreeMap<MetricId, String> {
         }
     }
     known
+}
+
+/// Files that belong to another timeline of the store, as from before a restore, and how that is known: files of rows, and the
+/// log of names. Nothing where the spec cannot be read.
+///
+/// # Errors
+/// Whatever the disk says to a list of a folder.
+pub fn of_other_timeline(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let Some(mut identity) = identity_of(disk, store) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let names = store.join("names");
+    let (mut openings, mut highest, mut is_whole) = (Vec::new(), None, true);
+    for path in list(disk, &names)? {
+        let read = record_log::check_file(disk, &path, "names record", Some(identity.store), |kind, payload| {
+            openings.extend(names::opening_of(kind, payload));
+            names::ids_of(kind, payload, |metric| highest = highest.max(Some(metric)));
+        });
+        is_whole &= read.is_ok_and(|report| report.damaged.is_empty());
+    }
+    identity.chain = timeline::with_names(identity.chain, &openings);
+    let in_use = identity.first_id().max(status::metrics_below(disk, store));
+    let refused = timeline::fault_of_names(&identity, &openings, is_whole, highest, in_use);
+    found.extend(refused.map(|how| (names, how)));
+    for of_table in list(disk, store)? {
+        if of_table.file_name().and_then(|name| name.to_str()).is_none_or(|name| table_of(name).is_none()) {
+            continue;
+        }
+        for of_window in list(disk, &of_table)? {
+            for path in
+                list(disk, &of_window)?.into_iter().filter(|path| path.extension().is_some_and(|is| is == "rows"))
+            {
+                let fault = row_file::written_by(disk, &path)
+                    .and_then(|(opening, highest)| timeline::fault_of_rows(&identity.chain, Some(opening), highest));
+                found.extend(fault.map(|how| (path, how)));
+            }
+        }
+    }
+    Ok(found)
 }

@@ -68,6 +68,7 @@ mod names;
 mod record_log;
 mod spec;
 mod survey;
+mod timeline;
 
 mod inspect;
 mod newer;
@@ -81,7 +82,7 @@ pub use folder::open as lock;
 pub use id_set::IdSet;
 pub use inspect::{
     LogReport, LostRows, check_log, check_spec, identity_of, is_layout_1, log_file, lost_names, lost_rows,
-    missing_logs, names_of, without_name,
+    missing_logs, names_of, of_other_timeline, without_name,
 };
 pub use newer::{NewerFile, newer_file};
 pub use options::EmbeddedOptions;

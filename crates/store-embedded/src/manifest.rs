@@ -1,18 +1,19 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 2
+//! plumbago rows 3
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
 //! journal 3 5 6
-//! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777
+//! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777 83ab0f1577c29d04
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! end 5ab3f1c0
 //! ```
 //!
-//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. A file has its bytes, the checksum of its index, its rows, its first and last metric and its newest slot. `end` has
+//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
+//! opening of the store that wrote it, where that is known (version 3). `end` has
 //! the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
@@ -28,9 +29,9 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read. One without lost rows and without a mark of the journal is written as version 1, which earlier
-/// programs read, too.
-pub(crate) const VERSION: u32 = 2;
+/// The version that is read. One whose files do not say who wrote them is written as version 2, and one without lost rows
+/// and a mark of the journal, too, as version 1: earlier programs read these.
+pub(crate) const VERSION: u32 = 3;
 
 /// Bytes that are read of a manifest: those of two million files.
 pub(crate) const LONGEST: u64 = 256 << 20;
@@ -46,6 +47,8 @@ pub(crate) struct ManifestFile {
     pub(crate) rows: u64,
     pub(crate) metrics: (MetricId, MetricId),
     pub(crate) newest: Slot,
+    /// The number of the opening that wrote it; 0 where it is not known.
+    pub(crate) opening: u64,
 }
 
 impl ManifestFile {
@@ -59,6 +62,7 @@ impl ManifestFile {
             rows: summary.rows,
             metrics: summary.metrics,
             newest: summary.newest,
+            opening: file.opening().map_or(0, |opening| opening.id),
         }
     }
 
@@ -106,7 +110,11 @@ pub(crate) enum ManifestError {
 
 impl Manifest {
     pub(crate) fn encode(&self) -> String {
-        let version = if self.lost.is_empty() && self.journal.is_none() { 1 } else { VERSION };
+        let version = match () {
+            () if self.files.iter().any(|file| file.opening != 0) => VERSION,
+            () if self.lost.is_empty() && self.journal.is_none() => 1,
+            () => 2,
+        };
         let mut text = format!(
             "{FIRST_LINE}{version}\nstore {:032x}\nnext {}\nmetrics {}\n",
             self.store, self.next_flush, self.metrics_below
@@ -115,9 +123,10 @@ impl Manifest {
             let _ = writeln!(text, "journal {removed_below} {stored_below} {newest}");
         }
         for file in &self.files {
-            let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, .. } = file;
+            let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, opening, .. } = file;
             let path = file.path();
-            let _ = writeln!(text, "file {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
+            let _ = write!(text, "file {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
+            let _ = if *opening == 0 { writeln!(text) } else { writeln!(text, " {opening:016x}") };
         }
         for window in &self.expired {
             let _ = writeln!(text, "expired {}", folder(*window).display());
@@ -190,7 +199,7 @@ fn mark_of(line: &str) -> Option<JournalMark> {
 fn file_of(line: &str) -> Option<ManifestFile> {
     let mut words = line.split(' ');
     let path = Path::new(words.next()?);
-    let file = ManifestFile {
+    let mut file = ManifestFile {
         window: window_of(path.parent()?)?,
         flushes: Flushes::of_file_name(path.file_name()?.to_str()?)?,
         bytes: words.next()?.parse().ok()?,
@@ -198,7 +207,11 @@ fn file_of(line: &str) -> Option<ManifestFile> {
         rows: words.next()?.parse().ok()?,
         metrics: (MetricId(words.next()?.parse().ok()?), MetricId(words.next()?.parse().ok()?)),
         newest: words.next()?.parse().ok()?,
+        opening: 0,
     };
+    if let Some(opening) = words.next() {
+        file.opening = u64::from_str_radix(opening, 16).ok()?;
+    }
     words.next().is_none().then_some(file)
 }
 
@@ -242,6 +255,7 @@ mod tests {
             rows: 1000,
             metrics: (MetricId(0), MetricId(999)),
             newest: 28_333_777,
+            opening: 0x83ab,
         };
         let expired = BTreeSet::from([(window.0, 7041)]);
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };

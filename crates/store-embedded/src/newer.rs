@@ -63,7 +63,7 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
 }
 
 /// What a folder has, sorted; nothing where there is none.
-fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
+pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
     match disk.read_dir(dir) {
         Ok(mut entries) => {
             entries.sort_by(|a, b| a.name.cmp(&b.name));

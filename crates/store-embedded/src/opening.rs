@@ -15,7 +15,7 @@ use std::{
 
 use host::{DirEntry, read_file_checked, retried};
 use metric::Stage;
-use store::{Damage, StoreError};
+use store::{Damage, Identity, Incarnation, StoreError};
 
 use crate::{
     cache::Shared,
@@ -23,6 +23,7 @@ use crate::{
     lost::Lost,
     manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
     row_file::{self, Flushes, Header, OpenError, RowFile},
+    timeline,
     window::Window,
     window_key::{WindowKey, folder, window_slots},
 };
@@ -31,6 +32,8 @@ use crate::{
 pub(crate) struct Found {
     pub(crate) windows: BTreeMap<WindowKey, Arc<Window>>,
     pub(crate) commits: Commits,
+    /// The openings that wrote the files, where those of the store are not known.
+    pub(crate) openings: Vec<Incarnation>,
 }
 
 impl Found {
@@ -41,11 +44,12 @@ impl Found {
 }
 
 /// Finds the windows of the store in `dir`.
-pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Found, StoreError> {
-    let opening = Opening { shared, dir, store, is_again: false };
+pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, ours: &Identity) -> Result<Found, StoreError> {
+    let opening = Opening { shared, dir, ours, is_again: false };
     let manifest = opening.manifest()?;
     let known = manifest.clone().unwrap_or_default();
-    let mut found = Found { windows: BTreeMap::new(), commits: Commits::of(dir, store, &known) };
+    let commits = Commits::of(dir, ours.store, &known);
+    let mut found = Found { windows: BTreeMap::new(), commits, openings: Vec::new() };
     opening.finish_expiry(&mut found.commits);
     let mut files_of: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
     for file in &known.files {
@@ -81,6 +85,13 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, store: u128) -> Result<Foun
     if manifest.is_none() {
         found.commits.set_behind();
     }
+    if ours.chain.is_empty() {
+        let openings = found
+            .windows
+            .values()
+            .flat_map(|window| window.files().iter().filter_map(|file| file.opening()).collect::<Vec<_>>());
+        found.openings = openings.collect();
+    }
     Ok(found)
 }
 
@@ -102,12 +113,12 @@ pub(crate) fn may_open(shared: &Arc<Shared>, window: &Window) -> bool {
 pub(crate) fn find_again(
     shared: &Arc<Shared>,
     dir: &Path,
-    store: u128,
+    ours: &Identity,
     window: &Window,
     known: Vec<ManifestFile>,
     commits: &mut Commits,
 ) -> Result<(), StoreError> {
-    let opening = Opening { shared, dir, store, is_again: true };
+    let opening = Opening { shared, dir, ours, is_again: true };
     opening.list(&window.dir)?;
     let before = std::mem::take(&mut commits.unreadable);
     let (of_window, others) = before.into_iter().partition::<Vec<_>, _>(|file| file.window == window.key);
@@ -133,7 +144,8 @@ pub(crate) fn find_again(
 struct Opening<'a> {
     shared: &'a Arc<Shared>,
     dir: &'a Path,
-    store: u128,
+    /// The store, and its openings.
+    ours: &'a Identity,
     /// Whether a start found the files before: what it reported is not reported again.
     is_again: bool,
 }
@@ -173,13 +185,13 @@ impl Opening<'_> {
         let is_right = |bytes: &[u8]| Manifest::parse(bytes).is_ok();
         let (how, bytes) = match read_file_checked(&*self.shared.disk, &path, manifest::LONGEST, is_right) {
             Ok(bytes) => match Manifest::parse(&bytes) {
-                Ok(manifest) if manifest.store == self.store => return Ok(Some(manifest)),
+                Ok(manifest) if manifest.store == self.ours.store => return Ok(Some(manifest)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
                 Err(ManifestError::Damaged(how)) => (how, bytes),
                 Err(ManifestError::Version(version)) => {
                     return Err(StoreError::Spec {
                         found: format!("in {}: version {version} of the manifest", path.display()),
-                        expected: "versions 1 and 2; start the later program that wrote it".to_owned(),
+                        expected: format!("versions 1 to {}; start the later program that wrote it", manifest::VERSION),
                     });
                 }
             },
@@ -287,7 +299,10 @@ impl Opening<'_> {
             if is_new || !known.iter().any(|known| known.flushes == flushes) {
                 commits.set_behind();
             }
-            if !is_known && !is_new {
+            // A crash leaves only files of the last opening that the manifest does not have.
+            let is_of_last =
+                file.opening().is_none_or(|opening| self.ours.chain.last().is_none_or(|last| last.id == opening.id));
+            if !(is_known || is_new && is_of_last) {
                 self.report_stray(file);
             }
         }
@@ -326,7 +341,7 @@ impl Opening<'_> {
         commits: &mut Commits,
     ) -> Result<Option<Result<RowFile, Waits>>, StoreError> {
         let (table, number) = window.key;
-        let expected = Header { store: self.store, table, window: number, flushes };
+        let expected = Header { store: self.ours.store, table, window: number, flushes };
         let report = |how: String, moved_to: Option<String>| {
             self.shared.report(Damage {
                 what: "file of rows",
@@ -342,6 +357,13 @@ impl Opening<'_> {
         match RowFile::open(self.shared, &entry.path, expected, &window.is_expired) {
             Ok(file) if *file.header() != expected => {
                 report(format!("it says that it is {:?}; it is not used", file.header()), None);
+                Ok(None)
+            }
+            Ok(file) if let Some(how) = self.timeline_fault(&file, known) => {
+                drop(file);
+                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
+                report(how, moved_to.ok());
+                commits.set_behind();
                 Ok(None)
             }
             Ok(file) => {
@@ -371,6 +393,20 @@ impl Opening<'_> {
                 expected: format!("files of versions 1 to {}; start the later program", row_file::VERSION),
             }),
         }
+    }
+
+    /// Why a file is not of this timeline; `known` is what the manifest says of it.
+    fn timeline_fault(&self, file: &RowFile, known: Option<&ManifestFile>) -> Option<String> {
+        let is_another = |known: &&ManifestFile| {
+            file.opening().is_some_and(|opening| known.opening != 0 && known.opening != opening.id)
+        };
+        let fault = timeline::fault_of(&self.ours.chain, file).or_else(|| {
+            let known = known.filter(is_another)?;
+            Some(format!("it is not the file that the manifest has, which the opening {:016x} wrote", known.opening))
+        })?;
+        Some(format!(
+            "{fault}; it is not used: put the file of this folder in its place, if there is one, or restore a backup"
+        ))
     }
 
     fn report_unlisted(&self, window: &Window, known: &[ManifestFile], error: &StoreError) {

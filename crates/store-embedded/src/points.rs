@@ -12,7 +12,7 @@ use std::{
 
 use metric::{MetricId, Slot, Table, Timestamp};
 use parking_lot::{Mutex, RwLock};
-use store::{Cells, Damage, Fetch, JournalMark, Run, StoreError, Usage};
+use store::{Cells, Damage, Fetch, Identity, Incarnation, JournalMark, Run, StoreError, Usage};
 
 use crate::{
     buffer::Buffer,
@@ -25,6 +25,7 @@ use crate::{
     row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
+    timeline,
     window::Window,
     window_key::{WindowKey, expires_at, window_slots},
 };
@@ -33,7 +34,8 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Points {
     dir: PathBuf,
-    store: u128,
+    /// The store, and its openings.
+    identity: RwLock<Identity>,
     pub(crate) shared: Arc<Shared>,
     windows: RwLock<BTreeMap<WindowKey, Arc<Window>>>,
     /// Bytes of rows in memory, of all windows.
@@ -59,12 +61,14 @@ struct Wanted {
 }
 
 impl Points {
-    /// Finds what is in the folder, and writes the manifest if it has to say something else.
-    pub(crate) fn open(dir: &Path, shared: Arc<Shared>, store: u128) -> Result<Points, StoreError> {
-        let Found { windows, commits } = opening::find(&shared, dir, store)?;
+    /// Finds what is in the folder, and writes the manifest if it has to say something else. The openings of an identity that
+    /// has none are those of the files.
+    pub(crate) fn open(dir: &Path, shared: Arc<Shared>, mut identity: Identity) -> Result<Points, StoreError> {
+        let Found { windows, commits, openings } = opening::find(&shared, dir, &identity)?;
+        timeline::with_rows(&mut identity.chain, openings);
         let points = Points {
             dir: dir.to_owned(),
-            store,
+            identity: RwLock::new(identity),
             shared,
             windows: RwLock::new(windows),
             unsynced: AtomicI64::new(0),
@@ -81,6 +85,16 @@ impl Points {
         }
         drop(commits);
         Ok(points)
+    }
+
+    /// The openings of the store, oldest first.
+    pub(crate) fn openings(&self) -> Vec<Incarnation> {
+        self.identity.read().chain.clone()
+    }
+
+    /// The store was opened: files from now on are written by this opening.
+    pub(crate) fn set_identity(&self, identity: Identity) {
+        *self.identity.write() = identity;
     }
 
     /// All windows, in the order of their tables and times.
@@ -243,9 +257,13 @@ impl Points {
     /// Begins a file of a window.
     pub(crate) fn writer(&self, window: &Window, flushes: Flushes) -> std::io::Result<RowsWriter<'_>> {
         let (table, number) = window.key;
-        let header = Header { store: self.store, table, window: number, flushes };
+        let (store, opening) = {
+            let identity = self.identity.read();
+            (identity.store, identity.chain.last().copied())
+        };
+        let header = Header { store, table, window: number, flushes };
         let draft = self.drafts.fetch_add(1, Relaxed);
-        RowsWriter::create(&*self.shared.disk, &window.dir, header, draft)
+        RowsWriter::create(&*self.shared.disk, &window.dir, (header, opening), draft)
     }
 
     fn commit(&self, commits: &mut Commits) -> Result<(), StoreError> {
@@ -350,7 +368,8 @@ impl Points {
             if !window.is_expired() {
                 let known = commits.manifest(&self.windows()).files;
                 let known = known.into_iter().filter(|file| file.window == window.key).collect();
-                opening::find_again(&self.shared, &self.dir, self.store, &window, known, &mut commits)?;
+                let identity = self.identity.read().clone();
+                opening::find_again(&self.shared, &self.dir, &identity, &window, known, &mut commits)?;
                 self.commit(&mut commits)?;
             }
         }

@@ -139,7 +139,7 @@ impl RowRepair<'_> {
     ) -> io::Result<(Option<ManifestFile>, Vec<Lost>)> {
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
-        let mut writer = RowsWriter::create(disk, dir, header, self.attempt)?;
+        let mut writer = RowsWriter::create(disk, dir, (header, file.opening()), self.attempt)?;
         let merging = Merging {
             shared: self.shared,
             is_aggregated: header.table.aggregated,

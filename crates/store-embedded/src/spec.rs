@@ -201,12 +201,10 @@ impl Spec {
         if self.is_earlier.load(Relaxed) { self.write(&self.identity.lock()) } else { Ok(()) }
     }
 
-    /// Takes the openings that the log of names knows, where a spec that was damaged lost them.
-    pub(crate) fn restore_chain(&self, openings: &[Incarnation]) {
-        let mut identity = self.identity.lock();
-        if identity.chain.is_empty() {
-            identity.chain = openings.to_vec();
-        }
+    /// Takes the openings that the other files know, where a spec was damaged or is an older one. The next opening writes
+    /// them.
+    pub(crate) fn restore_chain(&self, openings: Vec<Incarnation>) {
+        self.identity.lock().chain = openings;
     }
 
     pub(crate) fn identity(&self) -> Identity {

@@ -8,6 +8,7 @@ use std::{
 };
 
 use host::{Disk, read_file_checked};
+use metric::MetricId;
 use store::JournalMark;
 
 use crate::{
@@ -53,6 +54,17 @@ pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, S
 /// How much of the journal the manifest of a store says is stored, without opening it. `None` where it does not say.
 pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
     Manifest::parse(&read_bytes(disk, store).ok()?).ok()?.journal
+}
+
+/// Above every metric that the manifest of a store knows rows of; above all where it cannot be read.
+pub(crate) fn metrics_below(disk: &dyn Disk, store: &Path) -> MetricId {
+    let manifest = match read_bytes(disk, store) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return MetricId(0),
+        bytes => bytes.ok().and_then(|bytes| Manifest::parse(&bytes).ok()),
+    };
+    let Some(manifest) = manifest else { return MetricId::NONE };
+    let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
+    MetricId(manifest.metrics_below.max(of_files.unwrap_or(0)))
 }
 
 fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {

@@ -21,6 +21,8 @@ use crate::{
     points::Points,
     record_log::LogFolder,
     spec::{self, Spec},
+    status::metrics_below,
+    timeline,
 };
 
 /// The tables of a store.
@@ -52,11 +54,11 @@ impl Tables {
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let trash = Arc::new(trash);
         let reporter = Reporter::new(host, &options.damage, data);
-        let open = |dir: &Path, identity: &Identity| open_in(dir, identity, &options, &trash, &reporter);
+        let open = |dir: &Path, identity: &Identity| open_in(dir, identity.clone(), &options, &trash, &reporter);
         Layout1 { host, dir, reporter: &reporter, trash: &trash }.convert(open)?;
         let spec = Spec::open(host, dir, &reporter)?;
         let NewTables { names, events, points } = open(dir, &spec.identity())?;
-        spec.restore_chain(&names.openings());
+        spec.restore_chain(points.openings());
         let was_used = points.highest_metric().is_some() || !spec.identity().chain.is_empty();
         if was_used && names.disk_bytes() == 0 {
             let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
@@ -83,6 +85,7 @@ impl Tables {
     /// Records an opening, durably. The log of names has it too, so that the chain outlives a damaged spec.
     pub(crate) fn begin(&self, first_id: MetricId) -> Result<Identity, StoreError> {
         let identity = self.spec.begin(first_id)?;
+        self.points.set_identity(identity.clone());
         if let Some(opening) = identity.chain.last()
             && let Err(error) = self.names.begin(*opening)
         {
@@ -170,7 +173,7 @@ fn note_missing_names(names: &Names, points: &Points) {
 /// Opens the tables of a folder.
 fn open_in(
     dir: &Path,
-    identity: &Identity,
+    mut identity: Identity,
     options: &EmbeddedOptions,
     trash: &Arc<Trash>,
     reporter: &Reporter,
@@ -186,9 +189,11 @@ fn open_in(
         is_required: table == *b"name",
     };
     let names = Names::open(folder("names", *b"name", "names record"))?;
+    identity.chain = timeline::with_names(identity.chain, &names.openings());
+    timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
     let events = EventsLog::open(folder("events", *b"evnt", "event"))?;
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
-    let points = Points::open(dir, Arc::new(shared), identity.store)?;
+    let points = Points::open(dir, Arc::new(shared), identity)?;
     Ok(NewTables { names, events, points })
 }

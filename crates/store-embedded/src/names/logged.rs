@@ -15,7 +15,7 @@ use super::record::{
 };
 use crate::{
     id_set::{IdSet, runs},
-    record_log::{LogFiles, LogFolder, Place, RecordLog},
+    record_log::{LogFiles, LogFolder, Place, RecordLog, Records},
 };
 
 /// A smaller log is not rewritten for what is obsolete in it.
@@ -37,6 +37,8 @@ pub(super) struct Logged {
     last: HashMap<MetricId, Place>,
     pub(super) policies: HashMap<u16, Policy>,
     pub(super) openings: Vec<Incarnation>,
+    /// The last opening, where the log does not have it yet.
+    owed: Option<Incarnation>,
     /// Runs of ids whose records were missing when a start looked: first and how many.
     pub(super) missing: Vec<(MetricId, u32)>,
     pub(super) next: MetricId,
@@ -53,7 +55,7 @@ impl Logged {
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
         let Read { known, last, policies, openings, missing, next, stale } = read;
         let next = MetricId(next);
-        Ok(Logged { log, known, last, policies, openings, missing, next, stale, rewrite_from: 0 })
+        Ok(Logged { log, known, last, policies, openings, owed: None, missing, next, stale, rewrite_from: 0 })
     }
 
     /// Whether records of the log were lost. What cannot be read may be read by the next start.
@@ -83,12 +85,31 @@ impl Logged {
         }
     }
 
+    /// The highest id that has a record and is not deleted.
+    pub(super) fn highest(&self) -> Option<MetricId> {
+        self.known.highest()
+    }
+
+    /// Writes the records of an opening. After an error the next write records it first.
+    pub(super) fn begin(&mut self, opening: Incarnation, mut records: Records) -> Result<(), StoreError> {
+        records.push(OPENING, &encode_opening(&opening));
+        self.openings.push(opening);
+        let written = self.write(records.iter());
+        self.owed = written.is_err().then_some(opening);
+        written
+    }
+
     /// Writes records, durably.
     pub(super) fn write<'r>(
         &mut self,
         records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
     ) -> Result<(), StoreError> {
-        let Logged { log, known, last, stale, .. } = self;
+        let Logged { log, known, last, stale, owed, .. } = self;
+        if let Some(opening) = owed {
+            let payload = encode_opening(opening);
+            log.write(std::iter::once((OPENING, &payload[..])), |_, _, _| {})?;
+            *owed = None;
+        }
         log.write(records, |place, kind, payload| match kind {
             METRIC => {
                 if let Some(id) = id_of(payload)
@@ -159,7 +180,7 @@ impl Logged {
             // What could be read when the log was opened is not given up for a read that fails now.
             if had_unread { put } else { put.and(scanned) }
         })?;
-        self.last = HashMap::new();
+        (self.last, self.owed) = (HashMap::new(), None);
         Ok(())
     }
 
@@ -170,6 +191,10 @@ impl Logged {
 
     pub(super) fn files(&self) -> LogFiles {
         self.log.files()
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.log.dir()
     }
 
     pub(super) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {

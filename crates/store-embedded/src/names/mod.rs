@@ -18,7 +18,7 @@ use self::{
     logged::Logged,
     record::{
         DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
-        decode_seen, encode_metric, encode_opening, encode_policy, encode_runs, id_of,
+        decode_seen, encode_metric, encode_policy, encode_runs, id_of,
     },
 };
 use crate::{
@@ -141,6 +141,11 @@ pub(crate) fn missing_of(kind: u8, payload: &[u8]) -> Vec<(MetricId, u32)> {
     if kind == MISSING { decode_runs(payload).collect() } else { Vec::new() }
 }
 
+/// The opening that a record is of.
+pub(crate) fn opening_of(kind: u8, payload: &[u8]) -> Option<Incarnation> {
+    (kind == OPENING).then(|| decode_opening(payload)).flatten()
+}
+
 /// Above every id that a record says was given.
 pub(crate) fn next_of(kind: u8, payload: &[u8]) -> MetricId {
     let above = |id: MetricId| MetricId(id.0.saturating_add(1));
@@ -198,6 +203,22 @@ impl Names {
     /// The openings that the log knows, oldest first.
     pub(crate) fn openings(&self) -> Vec<Incarnation> {
         self.logged.lock().openings.clone()
+    }
+
+    /// Whether the log has lost no record.
+    pub(crate) fn is_whole(&self) -> bool {
+        let logged = self.logged.lock();
+        !logged.has_damage() && !logged.has_unread()
+    }
+
+    /// The highest metric that the log names, or says is deleted.
+    pub(crate) fn highest_given(&self) -> Option<MetricId> {
+        self.logged.lock().highest().max(self.deleted.read().highest())
+    }
+
+    /// The folder of the log.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.logged.lock().folder().to_owned()
     }
 
     /// Whether a metric was deleted: its rows are obsolete.
@@ -269,17 +290,15 @@ impl Names {
         logged.write(std::iter::once((MISSING, &payload[..])))
     }
 
-    /// Records an opening, with all policies once more: each then has copies in several places.
+    /// Records an opening, with all policies once more: each then has copies in several places. After an error the next
+    /// write records it first, so that the log has no name that an opening gave without the opening.
     pub(crate) fn begin(&self, opening: Incarnation) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
         let mut records = Records::default();
-        records.push(OPENING, &encode_opening(&opening));
         for (id, policy) in self.pending.lock().policies.iter().enumerate() {
             records.push(POLICY, &encode_policy(id as u16, policy));
         }
-        logged.write(records.iter())?;
-        logged.openings.push(opening);
-        Ok(())
+        logged.begin(opening, records)
     }
 
     /// Writes what is pending, durably. After an error it is pending still.

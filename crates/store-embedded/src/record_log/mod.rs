@@ -147,6 +147,11 @@ impl RecordLog {
         self.files.clone()
     }
 
+    /// The folder.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.folder.dir
+    }
+
     /// Copies the files into a folder, each up to the length that is on the disk, and syncs them. The folder must be there.
     pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
         let files: Vec<(u64, LogFile)> = self.files.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();

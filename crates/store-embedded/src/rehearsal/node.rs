@@ -4,7 +4,7 @@ use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
 use host::{Host, ManualClock, SeededRandom, SimulatedDisk, Trash};
 use metric::{Aggregation, MetricId, Slot, Stage, Table};
-use store::{Cells, DamageLog, Fetch, Run, StoreError};
+use store::{Cells, DamageLog, Fetch, Identity, Run, StoreError};
 
 use crate::{
     cache::Shared,
@@ -84,7 +84,8 @@ impl Node {
         let data = Path::new(DATA);
         let trash = Trash::open(&host, data).map_err(|source| StoreError::Io { what: "trash".to_owned(), source })?;
         let shared = Shared::new(&host, data, self.damage.clone(), Arc::new(trash), self.cache_bytes);
-        self.points = Some(Points::open(Path::new(STORE), Arc::new(shared), 42)?);
+        self.points =
+            Some(Points::open(Path::new(STORE), Arc::new(shared), Identity { store: 42, chain: Vec::new() })?);
         self.merges = Merges::default();
         Ok(())
     }

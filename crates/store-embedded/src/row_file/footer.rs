@@ -1,6 +1,7 @@
 //! The footer of a file of rows: where its index is, and what its rows are of.
 
 use metric::{MetricId, Slot};
+use store::Incarnation;
 
 use super::{
     bytes::{Bad, Bytes},
@@ -12,6 +13,9 @@ const MAGIC: [u8; 8] = *b"PLBGEND.";
 
 /// Bytes of a footer.
 pub(super) const LEN: usize = file_header::LEN + 80;
+
+/// Of a file that does not say.
+const NO_OPENING: Incarnation = Incarnation { id: 0, first_id: MetricId(0) };
 
 /// What a file says of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +61,14 @@ pub(super) struct Footer {
     pub(super) index_len: u64,
     pub(super) index_crc: u32,
     pub(super) summary: Summary,
+    /// The opening of the store that wrote the file. Earlier programs wrote zeros.
+    pub(super) opening: Option<Incarnation>,
 }
 
 impl Footer {
     /// As this program writes it.
     pub(super) fn encode(&self) -> [u8; LEN] {
-        let Footer { header, index_offset, index_len, index_crc, summary, .. } = self;
+        let Footer { header, index_offset, index_len, index_crc, summary, opening, .. } = self;
         let mut out = Vec::with_capacity(LEN);
         out.extend_from_slice(&header.encode());
         out.extend_from_slice(&index_offset.to_le_bytes());
@@ -73,7 +79,9 @@ impl Footer {
         for number in [summary.metrics.0.0, summary.metrics.1.0, summary.newest, *index_crc] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.extend_from_slice(&[0; 12]);
+        let Incarnation { id, first_id } = opening.unwrap_or(NO_OPENING);
+        out.extend_from_slice(&id.to_le_bytes());
+        out.extend_from_slice(&first_id.0.to_le_bytes());
         out.extend_from_slice(&MAGIC);
         out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
         out.try_into().expect("the parts add up to the length of a footer")
@@ -94,8 +102,10 @@ impl Footer {
         let metrics = (MetricId(parts.u32()?), MetricId(parts.u32()?));
         let newest = parts.u32()?;
         let index_crc = parts.u32()?;
+        let opening = Incarnation { id: parts.u64()?, first_id: MetricId(parts.u32()?) };
+        let opening = (opening != NO_OPENING).then_some(opening);
         let summary = Summary { rows, first, last, metrics, newest };
-        Ok(Footer { header, seal, index_offset, index_len, index_crc, summary })
+        Ok(Footer { header, seal, index_offset, index_len, index_crc, summary, opening })
     }
 }
 
@@ -114,7 +124,9 @@ mod tests {
             index_len: 32,
             index_crc: 0xABCD,
             summary,
+            opening: Some(Incarnation { id: 0x83ab << 48, first_id: MetricId(2) }),
         };
+        assert_eq!(Footer::parse(&Footer { opening: None, ..footer }.encode()).unwrap().opening, None);
         let bytes = footer.encode();
         assert_eq!(Footer::parse(&bytes), Ok(footer));
         for bit in 0..LEN * 8 {

@@ -7,7 +7,8 @@
 use std::{io, path::Path};
 
 use host::{Disk, DiskFile, Open, read_checked, retried};
-use metric::Slot;
+use metric::{MetricId, Slot};
+use store::Incarnation;
 
 use super::{
     file_header::{self, Header, HeaderError, Sealed},
@@ -44,6 +45,8 @@ pub(super) struct Opened {
     pub(super) seal: u32,
     pub(super) index_at: Option<IndexAt>,
     pub(super) summary: Summary,
+    /// The opening of the store that wrote it; `None` where it does not say, or its footer is damaged.
+    pub(super) opening: Option<Incarnation>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -95,6 +98,13 @@ pub(crate) fn may_open(disk: &dyn Disk, path: &Path) -> bool {
     !matches!(open(disk, path, None), Err(OpenError::Io(_)))
 }
 
+/// The opening of the store that wrote a file, and the file's highest metric. `None` where the file does not say, or has no
+/// row.
+pub(crate) fn written_by(disk: &dyn Disk, path: &Path) -> Option<(Incarnation, MetricId)> {
+    let Opened { opening, summary, .. } = open(disk, path, None).ok()?;
+    opening.filter(|_| 0 < summary.rows).map(|opening| (opening, summary.metrics.1))
+}
+
 /// Opens a file. `expected` is its header by its path, where that is known.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
     open_file(retried(|| disk.open(path, Open::Read)).map_err(OpenError::Io)?, expected)
@@ -123,8 +133,8 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
         problem("header of a file of rows", 0, file_header::LEN as u64, "it is of another file".to_owned());
     }
     let index_at = IndexAt { offset: footer.index_offset, len: footer.index_len, crc: footer.index_crc };
-    let Footer { header, seal, summary, .. } = footer;
-    Ok(Opened { file, len, header, seal, index_at: Some(index_at), summary, problems })
+    let Footer { header, seal, summary, opening, .. } = footer;
+    Ok(Opened { file, len, header, seal, index_at: Some(index_at), summary, opening, problems })
 }
 
 fn fits(footer: &Footer, len: u64) -> bool {
@@ -155,7 +165,7 @@ fn open_by_walk(
         if 0 < summary.rows {
             // Damaged blocks may have had any key.
             (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
-            return Ok(Opened { file, len, header, seal, index_at: None, summary, problems });
+            return Ok(Opened { file, len, header, seal, index_at: None, summary, opening: None, problems });
         }
     }
     Err(OpenError::Unreadable(why))

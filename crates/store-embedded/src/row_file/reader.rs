@@ -10,7 +10,7 @@ use std::{
 };
 
 use host::DiskFile;
-use store::Damage;
+use store::{Damage, Incarnation};
 
 use super::{
     file_header::Header,
@@ -94,6 +94,7 @@ pub(crate) struct RowFile {
     len: u64,
     index_at: Option<IndexAt>,
     summary: Summary,
+    opening: Option<Incarnation>,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
     is_obsolete: AtomicBool,
     /// Set when the window of the file expires: its folder has moved, and what cannot be read is not damage.
@@ -109,8 +110,8 @@ impl RowFile {
         is_expired: &Arc<AtomicBool>,
     ) -> Result<RowFile, OpenError> {
         let opened = open(&*shared.disk, path, Some(expected))?;
-        let Opened { len, header, seal, index_at, summary, problems, .. } = opened;
-        let found = Written { path: path.to_owned(), header, seal, len, index_at, summary };
+        let Opened { len, header, seal, index_at, summary, opening, problems, .. } = opened;
+        let found = Written { path: path.to_owned(), header, seal, len, index_at, summary, opening };
         let file = RowFile::of_written(shared, found, is_expired);
         problems.iter().for_each(|problem| file.report_problem(problem));
         Ok(file)
@@ -118,7 +119,7 @@ impl RowFile {
 
     /// A file that was written.
     pub(crate) fn of_written(shared: &Arc<Shared>, written: Written, is_expired: &Arc<AtomicBool>) -> RowFile {
-        let Written { path, header, seal, len, index_at, summary } = written;
+        let Written { path, header, seal, len, index_at, summary, opening } = written;
         RowFile {
             number: FILES.fetch_add(1, Relaxed),
             path,
@@ -128,6 +129,7 @@ impl RowFile {
             len,
             index_at,
             summary,
+            opening,
             is_obsolete: AtomicBool::new(false),
             is_expired: is_expired.clone(),
         }
@@ -143,6 +145,11 @@ impl RowFile {
 
     pub(crate) fn summary(&self) -> &Summary {
         &self.summary
+    }
+
+    /// The opening of the store that wrote it; `None` where it does not say, or its footer is damaged.
+    pub(crate) fn opening(&self) -> Option<Incarnation> {
+        self.opening
     }
 
     /// Bytes.

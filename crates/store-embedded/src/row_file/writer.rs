@@ -9,6 +9,7 @@ use std::{
 };
 
 use host::{Disk, DiskFile, Open};
+use store::Incarnation;
 
 use super::{
     file_header::Header,
@@ -32,6 +33,7 @@ pub(crate) struct Written {
     /// `None` where the footer is damaged.
     pub(super) index_at: Option<IndexAt>,
     pub(crate) summary: Summary,
+    pub(crate) opening: Option<Incarnation>,
 }
 
 /// A file that is being written. Dropping it removes it.
@@ -40,6 +42,7 @@ pub(crate) struct RowsWriter<'a> {
     draft: PathBuf,
     file: Option<Box<dyn DiskFile>>,
     header: Header,
+    opening: Option<Incarnation>,
     seal: u32,
     block: BlockBuilder,
     index: Index,
@@ -52,8 +55,13 @@ pub(crate) struct RowsWriter<'a> {
 }
 
 impl<'a> RowsWriter<'a> {
-    /// Begins a file in `dir`; `attempt` is a number that no draft in it has.
-    pub(crate) fn create(disk: &'a dyn Disk, dir: &Path, header: Header, attempt: u64) -> io::Result<RowsWriter<'a>> {
+    /// Begins a file in `dir` that an opening of the store writes; `attempt` is a number that no draft in it has.
+    pub(crate) fn create(
+        disk: &'a dyn Disk,
+        dir: &Path,
+        (header, opening): (Header, Option<Incarnation>),
+        attempt: u64,
+    ) -> io::Result<RowsWriter<'a>> {
         let draft = dir.join(format!("{}.{attempt}.draft", header.flushes.file_name()));
         let file = disk.open(&draft, Open::CreateNew)?;
         Ok(RowsWriter {
@@ -61,6 +69,7 @@ impl<'a> RowsWriter<'a> {
             draft,
             file: Some(file),
             header,
+            opening,
             seal: header.seal(),
             block: BlockBuilder::new(),
             index: Index::default(),
@@ -123,6 +132,7 @@ impl<'a> RowsWriter<'a> {
             index_len: at.len,
             index_crc: at.crc,
             summary: self.summary,
+            opening: self.opening,
         };
         self.buffer.extend_from_slice(&index);
         self.buffer.extend_from_slice(&footer.encode());
@@ -145,8 +155,8 @@ impl<'a> RowsWriter<'a> {
             remove(self.disk, &path);
             return Err(error);
         }
-        let RowsWriter { header, seal, written: len, index_at, summary, .. } = self;
-        Ok(Written { path, header, seal, len, index_at, summary })
+        let RowsWriter { header, seal, written: len, index_at, summary, opening, .. } = self;
+        Ok(Written { path, header, seal, len, index_at, summary, opening })
     }
 }
 
