@@ -141,7 +141,10 @@ impl ReadPlan<'_> {
                 // What is stored is right, and so are points that no row counts yet.
                 unwritten.filter(|_| known.count > 0).map(|points| with_points(stage.method, *known, points))
             } else {
-                let coverage = if is_complete { SlotCoverage::Complete } else { SlotCoverage::Expiring(*known) };
+                let coverage = match is_complete {
+                    true => SlotCoverage::Complete,
+                    false => SlotCoverage::expiring(*known, self.coverage.is_alone),
+                };
                 rollup(&stage, children.iter().copied(), pending, coverage)
             };
             match row {

@@ -52,36 +52,66 @@ pub(crate) enum SlotCoverage {
     Complete,
     /// Some children may have expired; this is the stored row.
     Expiring(Partial),
+    /// The same, where the count of the stored row stands for any larger one, as those of its children may.
+    ExpiringSaturated(Partial),
+}
+
+impl SlotCoverage {
+    /// Some children may have expired. `is_alone` says that the tables keep counts of any size.
+    pub(crate) fn expiring(row: Partial, is_alone: bool) -> SlotCoverage {
+        match row.count {
+            SATURATED_COUNT if !is_alone => SlotCoverage::ExpiringSaturated(row),
+            _ => SlotCoverage::Expiring(row),
+        }
+    }
 }
 
 /// The row of one coarse slot; `None` leaves the stored row as it is. `children` are in the order of time.
 #[inline]
-pub(crate) fn rollup(
+pub(crate) fn rollup<I: Iterator<Item = Partial>>(
     stage: &CoarseStage,
-    children: impl Iterator<Item = Partial>,
+    children: I,
     pending: PendingSlot,
     coverage: SlotCoverage,
 ) -> Option<Partial> {
     if let Some(value) = pending.direct {
         return Some(stage.method.whole(value, stage.points));
     }
-    let fold = |earlier| children.fold(earlier, |all, child| stage.method.merge(all, child));
+    let fold = |earlier, children: I| children.fold(earlier, |all, child| stage.method.merge(all, child));
     match coverage {
-        SlotCoverage::After(earlier) => Some(fold(earlier)),
-        SlotCoverage::Complete => Some(fold(Partial::NONE)),
+        SlotCoverage::After(earlier) => Some(fold(earlier, children)),
+        SlotCoverage::Complete => Some(fold(Partial::NONE, children)),
         SlotCoverage::Expiring(row) => match pending.unwritten {
             // The row and the points have no slot in common: no child is needed to tell them apart. Where all children
             // are there, their fold has the bits that a flush stores.
             Some(points) => {
-                let all = fold(Partial::NONE);
+                let all = fold(Partial::NONE, children);
                 let is_all = row.count.saturating_add(points.count) <= all.count;
                 Some(if is_all { all } else { with_points(stage.method, row, points) })
             }
             // A row that counts more than its children has more points: the children have expired, or a point was
             // written to the slot directly. (In a complete slot, several writers counted one child.)
-            None => Some(fold(Partial::NONE)).filter(|all| row.count <= all.count),
+            None => Some(fold(Partial::NONE, children)).filter(|all| row.count <= all.count),
         },
+        SlotCoverage::ExpiringSaturated(row) => rollup_saturated(stage, children, pending.unwritten, row),
     }
+}
+
+/// As [`rollup`], where it is not known what the stored row counts: only where all children are full, none has expired.
+fn rollup_saturated(
+    stage: &CoarseStage,
+    children: impl Iterator<Item = Partial>,
+    unwritten: Option<Partial>,
+    row: Partial,
+) -> Option<Partial> {
+    let most_of_child = (stage.points / stage.children).min(SATURATED_COUNT);
+    let mut counted = 0;
+    let all = children.fold(Partial::NONE, |all, child| {
+        counted += u64::from(child.count.min(most_of_child));
+        stage.method.merge(all, child)
+    });
+    let is_all = counted == u64::from(most_of_child) * u64::from(stage.children);
+    if is_all { Some(all) } else { unwritten.map(|points| with_points(stage.method, row, points)) }
 }
 
 /// A stored row with later points that it does not count. A count that stands for more than itself goes on doing so, and a
@@ -125,6 +155,26 @@ mod tests {
         assert_eq!(of(&children, PendingSlot::default(), SlotCoverage::Complete), Some(children[0]));
         let pending = PendingSlot { unwritten: Some(children[0]), ..PendingSlot::default() };
         assert_eq!(of(&children, pending, SlotCoverage::Expiring(row)), Some(partial(10.0, 4)));
+    }
+
+    #[test]
+    fn a_saturated_row_stays_unless_all_children_are_full() {
+        let stage = CoarseStage { method: Aggregation::Sum, children: 2, points: 86_400 };
+        let row = partial(50_000.0, SATURATED_COUNT);
+        let of = |children: [Partial; 2], pending| {
+            rollup(&stage, children.into_iter(), pending, SlotCoverage::expiring(row, false))
+        };
+        let full = partial(43_200.0, 43_200);
+        let saturated = partial(43_200.0, SATURATED_COUNT);
+        let rest = partial(5.0, 5);
+        assert_eq!(of([full, rest], PendingSlot::default()), None, "of 50,000 points 6,795 have expired");
+        assert_eq!(of([full, full], PendingSlot::default()), Some(partial(86_400.0, 86_400)));
+        assert_eq!(of([saturated, full], PendingSlot::default()).map(|all| all.value), Some(86_400.0));
+        let pending = PendingSlot { unwritten: Some(rest), ..PendingSlot::default() };
+        assert_eq!(of([full, rest], pending), Some(partial(50_005.0, SATURATED_COUNT)));
+        // Tables that keep counts of any size have counted so many.
+        let exact = rollup(&stage, [full, rest].into_iter(), PendingSlot::default(), SlotCoverage::expiring(row, true));
+        assert_eq!(exact, Some(partial(43_205.0, 43_205)));
     }
 
     #[test]

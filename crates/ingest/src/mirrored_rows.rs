@@ -4,7 +4,7 @@
 //! 1. Where an older table has a slot that new rows touch, it gets what the rows' policy shows for that slot.
 //! 2. A coarser point that was shown at its own time until then is first stored there, among the finer ones.
 
-use metric::{Slot, Table};
+use metric::{Policy, Slot, Table, Timestamp};
 use store::{Cells, Fetch, PointStore, Run, StoreError};
 
 use crate::{
@@ -46,12 +46,12 @@ impl Touched<'_> {
 
 /// The rows that follow from rows of flushes, which `coming` has: for each metric its other policies and its rows.
 /// `is_alone` says that no other process writes the store; which part of another table's coarse row is this writer's is
-/// not known otherwise.
+/// not known otherwise; `now` is how far the store has come.
 pub(crate) async fn mirrored_rows(
     store: &dyn PointStore,
     metrics: &[(&OlderPolicies, Vec<&Run>)],
     coming: &ComingRows,
-    is_alone: bool,
+    (is_alone, now): (bool, Timestamp),
 ) -> Result<MirroredRows, StoreError> {
     let seen: Vec<(usize, OlderPolicies)> = metrics
         .iter()
@@ -61,7 +61,7 @@ pub(crate) async fn mirrored_rows(
     let mut all = Vec::new();
     for (place, seen) in &seen {
         let (older, rows) = &metrics[*place];
-        all.extend(touched(*place, seen, rows, older, is_alone));
+        all.extend(touched(*place, seen, rows, older, (is_alone, now)));
     }
     let (mut all, mut mirrored) = (all.into_iter().peekable(), MirroredRows::default());
     while all.peek().is_some() {
@@ -81,7 +81,7 @@ fn touched<'a>(
     seen: &'a OlderPolicies,
     rows: &[&Run],
     by: &OlderPolicies,
-    is_alone: bool,
+    (is_alone, now): (bool, Timestamp),
 ) -> Vec<Touched<'a>> {
     let retention = &seen.policy().retention;
     let tables = (0..retention.stages().len()).map(|stage| retention.table(stage));
@@ -103,6 +103,11 @@ fn touched<'a>(
             let times = with_value.map(|(i, _)| row.table.stage.time(row.first_slot + i as u32));
             slots.extend(times.filter_map(|time| table.stage.slot(time)));
         }
+        if table.aggregated && !is_as_coarse {
+            // Of what has expired meanwhile no row of the rows' policy tells: such a slot stays as it is stored.
+            let kept_from = finer_kept_from(by.policy(), step, now);
+            slots.retain(|&slot| kept_from <= table.stage.time(slot));
+        }
         slots.sort_unstable();
         slots.dedup();
         let together = slots.chunk_by(|one, next| next - one < JOIN);
@@ -110,6 +115,12 @@ fn touched<'a>(
         all.extend(together.map(|slots| Touched { metric, seen, table, slots: slots.to_vec(), reach }));
     }
     all
+}
+
+/// From when on a policy has all the finer slots of a slot of this step.
+fn finer_kept_from(policy: &Policy, step: u32, now: Timestamp) -> Timestamp {
+    let mut finer = policy.retention.stages().iter().filter(|stage| stage.resolution() <= step);
+    finer.next_back().map_or(Timestamp::MIN, |stage| now - stage.duration())
 }
 
 async fn mirror_step(

@@ -96,8 +96,9 @@ impl Memory {
             journal_size.clone(),
             clock.clone(),
         ));
-        let policies = Arc::new(Policies::new(registry.clone()));
-        let memtable = Memtable::new(registry.clone(), policies.clone(), back_pressure.clone(), store.shared.is_none());
+        let is_alone = store.shared.is_none();
+        let policies = Arc::new(Policies::new(registry.clone(), is_alone));
+        let memtable = Memtable::new(registry.clone(), policies.clone(), back_pressure.clone(), is_alone);
         Memory { clock, time, store, registry, policies, journal_size, back_pressure, memtable: Arc::new(memtable) }
     }
 

@@ -178,14 +178,18 @@ impl PolicyChanges {
                     continue;
                 }
                 memtable.set_policy(metric, policy);
-                // Under the lock, so that it is in the journal before any point that comes under it.
-                self.journal.name_metric(metric, policy, names.name(metric), now);
                 changed.push((metric, policy));
             }
             drop(names);
-            // Under the lock, too: a query reads points by the policy that they came under.
+            // Under the lock, so that it is in the journal before any point that comes under it, and a query reads points by
+            // the policy that they came under.
             for &(metric, policy) in &changed {
-                self.registry.set_policy(metric, policy, now);
+                // At the time that the history gets, which a clock that went back does not set back: a replay tells by it
+                // which of the changes the store has.
+                let since = self.registry.policies(metric).and_then(|history| Some(history.last()?.since.max(now)));
+                let since = since.unwrap_or(now);
+                self.journal.name_metric(metric, policy, self.registry.read().name(metric), since);
+                self.registry.set_policy(metric, policy, since);
             }
         }
         let is_any_named = !changed.is_empty();

@@ -37,18 +37,21 @@ impl PointBounds {
 pub(crate) struct PolicyTable {
     pub(crate) all: Vec<Arc<Policy>>,
     pub(crate) bounds: Vec<PointBounds>,
+    /// Whether no other process writes the store.
+    pub(crate) is_alone: bool,
 }
 
 /// The current table; replaced as a whole when a policy is added, so that readers keep theirs for a batch.
 pub(crate) struct Policies {
     registry: Arc<Registry>,
+    is_alone: bool,
     table: RwLock<Arc<PolicyTable>>,
 }
 
 impl Policies {
-    /// The policies that the registry knows.
-    pub(crate) fn new(registry: Arc<Registry>) -> Policies {
-        let policies = Policies { registry, table: RwLock::default() };
+    /// The policies that the registry knows. `is_alone` says that no other process writes the store.
+    pub(crate) fn new(registry: Arc<Registry>, is_alone: bool) -> Policies {
+        let policies = Policies { registry, is_alone, table: RwLock::default() };
         policies.refresh();
         policies
     }
@@ -71,6 +74,6 @@ impl Policies {
         let count = self.registry.policy_count();
         let all: Vec<Arc<Policy>> = (0..count).map(|id| self.registry.policy(id as PolicyId)).collect();
         let bounds = all.iter().map(|policy| PointBounds::of(policy)).collect();
-        *table = Arc::new(PolicyTable { all, bounds });
+        *table = Arc::new(PolicyTable { all, bounds, is_alone: self.is_alone });
     }
 }

@@ -2,6 +2,14 @@
 //!
 //! Such a row has the terms (the first step and the method) of the policy in force when its slot began, also where a later
 //! policy writes it, so that every policy can read it. A change of policy changes no stored row.
+//!
+//! Points of another first step than the terms' cannot be counted in them. Where this node is the only writer, such a row
+//! says so: its count begins behind the most that the slot can have in its terms, and each further first step has numbers
+//! of its own behind those before it.
+//!
+//! ```text
+//! a minute that began under 10 s: 1..=6 points of 10 s, 7..=66: 1 to 60 points of 1 s
+//! ```
 
 use std::sync::Arc;
 
@@ -13,16 +21,24 @@ use crate::policy_table::PolicyTable;
 
 /// Which policy's terms the rows of a metric have.
 pub(crate) struct SharedRows {
-    /// Every policy and since when it was in force, the oldest first.
-    spans: Vec<(Timestamp, Arc<Policy>)>,
     /// Coarse tables of policies with different terms.
-    tables: Vec<Table>,
+    tables: Vec<(Table, Vec<Terms>)>,
+}
+
+/// How rows of a table are stored whose slots begin after a change of policy.
+struct Terms {
+    /// Of the change.
+    since: Timestamp,
+    policy: Arc<Policy>,
+    /// The first steps of the policies after that one, as they first came. None where readers add up the counts of several
+    /// writers.
+    later_steps: Vec<u32>,
 }
 
 impl SharedRows {
     /// The terms of a metric with this history.
-    pub(crate) fn of(history: &PolicyHistory, table: &PolicyTable) -> SharedRows {
-        let policy = |id: metadata::PolicyId| table.all.get(usize::from(id)).cloned();
+    pub(crate) fn of(history: &PolicyHistory, policies: &PolicyTable) -> SharedRows {
+        let policy = |id: metadata::PolicyId| policies.all.get(usize::from(id)).cloned();
         let spans: Vec<(Timestamp, Arc<Policy>)> =
             history.iter().filter_map(|span| Some((span.since, policy(span.policy)?))).collect();
         let mut tables = Vec::new();
@@ -34,47 +50,94 @@ impl SharedRows {
         }
         tables.sort_unstable();
         tables.dedup();
-        SharedRows { spans, tables }
+        let terms = |table| (table, terms_of(table, &spans, policies.is_alone));
+        SharedRows { tables: tables.into_iter().map(terms).collect() }
     }
 
     /// Turns stored rows into partials of a policy that has this table.
     pub(crate) fn read(&self, table: Table, first_slot: Slot, cells: &mut Cells, to: &Policy) {
-        if !self.tables.contains(&table) {
-            return;
-        }
+        let Some(all) = self.terms_of(table) else { return };
         for (i, (value, count)) in cells.values.iter_mut().zip(&mut cells.counts).enumerate() {
             if value.is_nan() {
                 continue;
             }
-            let from = self.terms(table, table.stage.time(first_slot + i as u32), to);
-            let partial = converted(Partial { value: *value, count: *count }, from, to, table.stage);
+            let from = terms_at(all, table.stage.time(first_slot + i as u32));
+            let partial = from.read(Partial { value: *value, count: *count }, to, table.stage);
             (*value, *count) = (partial.value, partial.count);
         }
     }
 
     /// Turns partials of a policy into rows as they are stored. Returns whether any changed.
     pub(crate) fn write(&self, run: &mut Run, of: &Policy) -> bool {
-        if !self.tables.contains(&run.table) {
-            return false;
-        }
+        let Some(all) = self.terms_of(run.table) else { return false };
         let mut is_any = false;
         for (i, (value, count)) in run.values.iter_mut().zip(&mut run.counts).enumerate() {
-            let to = self.terms(run.table, run.table.stage.time(run.first_slot + i as u32), of);
-            if value.is_nan() || has_same_terms(of, to) {
+            let to = terms_at(all, run.table.stage.time(run.first_slot + i as u32));
+            if value.is_nan() || has_same_terms(of, &to.policy) {
                 continue;
             }
-            let stored = converted(Partial { value: *value, count: *count }, of, to, run.table.stage);
+            let stored = to.stored(Partial { value: *value, count: *count }, of, run.table.stage);
             (*value, *count) = (stored.value, stored.count);
             is_any = true;
         }
         is_any
     }
 
-    /// The policy whose terms the row of the slot at this time has.
-    fn terms<'a>(&'a self, table: Table, time: Timestamp, otherwise: &'a Policy) -> &'a Policy {
-        let mut with_table = self.spans.iter().filter(|(_, policy)| has_table(policy, table));
-        let first = with_table.next().map_or(otherwise, |(_, policy)| policy);
-        with_table.take_while(|(since, _)| *since < time).last().map_or(first, |(_, policy)| policy)
+    fn terms_of(&self, table: Table) -> Option<&[Terms]> {
+        let (_, terms) = self.tables.iter().find(|(shared, _)| *shared == table)?;
+        (!terms.is_empty()).then_some(terms)
+    }
+}
+
+/// The terms of the rows of a table, the oldest first.
+fn terms_of(table: Table, spans: &[(Timestamp, Arc<Policy>)], is_alone: bool) -> Vec<Terms> {
+    let mut all: Vec<Terms> = Vec::new();
+    for (since, policy) in spans.iter().filter(|(_, policy)| has_table(policy, table)) {
+        let step = finest(policy);
+        for earlier in all.iter_mut().filter(|_| is_alone) {
+            if step != finest(&earlier.policy) && !earlier.later_steps.contains(&step) {
+                earlier.later_steps.push(step);
+            }
+        }
+        all.push(Terms { since: *since, policy: policy.clone(), later_steps: Vec::new() });
+    }
+    all
+}
+
+/// The terms of the row of the slot at this time.
+fn terms_at(all: &[Terms], time: Timestamp) -> &Terms {
+    &all[all.partition_point(|terms| terms.since < time).max(1) - 1]
+}
+
+impl Terms {
+    /// A stored row as a partial of a policy.
+    fn read(&self, row: Partial, to: &Policy, stage: Stage) -> Partial {
+        let mut below = expected(&self.policy, stage);
+        for &step in &self.later_steps {
+            let most = points_in(stage, step);
+            if below < row.count && row.count <= below + most {
+                let shown = self.policy.aggregation.finish(row, expected(&self.policy, stage), 0.0);
+                return partial_of(shown, row.count - below, step, to, stage);
+            }
+            below += most;
+        }
+        converted(row, &self.policy, to, stage)
+    }
+
+    /// A partial of a policy as it is stored.
+    fn stored(&self, partial: Partial, of: &Policy, stage: Stage) -> Partial {
+        let own = expected(&self.policy, stage);
+        let mut below = own;
+        for &step in &self.later_steps {
+            let most = points_in(stage, step);
+            if step == finest(of) && 0 < partial.count {
+                let shown = of.aggregation.finish(partial, expected(of, stage), 0.0);
+                let count = below + partial.count.min(most);
+                return Partial { value: value_showing(shown, count, own, self.policy.aggregation), count };
+            }
+            below += most;
+        }
+        converted(partial, of, &self.policy, stage)
     }
 }
 
@@ -112,27 +175,125 @@ pub(crate) fn converted(partial: Partial, from: &Policy, to: &Policy, stage: Sta
     if is_finest {
         return Partial { value: shown, count: partial.count };
     }
-    // As few as there can be, so that no row seems to have more points than the finer slots under it.
-    let fitting = (u64::from(partial.count) * u64::from(finest(from))).div_ceil(u64::from(finest(to)));
-    // A point of a coarser step is one point, and a saturated count stands for all of the slot.
-    let is_whole = partial.count == SATURATED_COUNT || finest(from) > finest(to);
-    let count = if is_whole { partial.count } else { fitting as u32 };
-    shown_by(shown, count, to, stage)
+    if partial.count == SATURATED_COUNT {
+        // It stands for all of the slot.
+        return shown_by(shown, partial.count, to, stage);
+    }
+    partial_of(shown, partial.count, finest(from), to, stage)
+}
+
+/// A slot that shows this value, of so many points of this step, as a policy counts it.
+fn partial_of(shown: f64, count: u32, step: u32, to: &Policy, stage: Stage) -> Partial {
+    if stage.resolution() <= finest(to) {
+        return Partial { value: shown, count };
+    }
+    // As few as there can be, so that no row seems to have more points than the finer slots under it. A point of a coarser
+    // step is one point.
+    let fitting = (u64::from(count) * u64::from(step)).div_ceil(u64::from(finest(to))) as u32;
+    shown_by(shown, if finest(to) < step { count } else { fitting }, to, stage)
 }
 
 /// Stage-0 slots in a slot.
 fn expected(policy: &Policy, stage: Stage) -> u32 {
-    (stage.resolution() / finest(policy)).max(1)
+    points_in(stage, finest(policy))
+}
+
+/// Slots of this step in a slot.
+fn points_in(stage: Stage, step: u32) -> u32 {
+    (stage.resolution() / step).max(1)
 }
 
 /// The partial by which a policy shows this value.
 fn shown_by(shown: f64, count: u32, policy: &Policy, stage: Stage) -> Partial {
     let expected = expected(policy, stage);
     let count = count.clamp(1, expected);
-    let value = match policy.aggregation {
+    Partial { value: value_showing(shown, count, expected, policy.aggregation), count }
+}
+
+/// The value with which a partial shows this one.
+fn value_showing(shown: f64, count: u32, expected: u32, method: Aggregation) -> f64 {
+    match method {
         Aggregation::Average => shown * f64::from(count),
         Aggregation::AvgZero => shown * f64::from(expected),
         _ => shown,
-    };
-    Partial { value, count }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metadata::Registry;
+    use metric::{MetricId, ROW_POINTS};
+    use store::{MetricRecord, PolicyChange};
+
+    use super::*;
+    use crate::policy_table::Policies;
+
+    const MINUTE: &str = "1440*60s";
+
+    /// The terms of a metric's rows after changes of first steps at seconds 0, 1000, 2000…, and the policies.
+    fn rows(steps: &[u32], method: Aggregation, is_alone: bool) -> (SharedRows, Vec<Arc<Policy>>) {
+        let registry = Arc::new(Registry::new());
+        let policy = |step: &u32| {
+            let retention = format!("{}*{step}s:{MINUTE}", 7200 / step).parse().unwrap();
+            Policy { retention, aggregation: method, x_files_factor: 0.0 }
+        };
+        let all: Vec<Policy> = steps.iter().map(policy).collect();
+        let policies = (0..)
+            .step_by(1000)
+            .zip(&all)
+            .map(|(since, policy)| PolicyChange { since, policy: policy.clone() })
+            .collect();
+        registry.restore(vec![MetricRecord { id: MetricId(0), name: "m".to_owned(), created_on: 0, policies }]);
+        let ids: Vec<_> = all.iter().map(|policy| registry.intern(policy)).collect();
+        let table = Policies::new(registry.clone(), is_alone).table();
+        let rows = SharedRows::of(&registry.policies(MetricId(0)).unwrap(), &table);
+        (rows, ids.iter().map(|id| table.all[usize::from(*id)].clone()).collect())
+    }
+
+    /// Value and count of a minute that a policy writes and another one reads.
+    fn through(rows: &SharedRows, first_slot: Slot, (of, partial): (&Policy, Partial), to: &Policy) -> (f64, u32) {
+        let (table, name) = (of.retention.table(1), String::new());
+        let (values, counts) = (vec![partial.value], vec![partial.count]);
+        let aggregation = of.aggregation;
+        let mut run = Run { metric: MetricId(0), name, table, first_slot, values, counts, aggregation };
+        assert!(first_slot < ROW_POINTS);
+        rows.write(&mut run, of);
+        let mut cells = Cells { values: run.values, counts: run.counts, ..Cells::default() };
+        rows.read(table, first_slot, &mut cells, to);
+        (cells.values[0], cells.counts[0])
+    }
+
+    #[test]
+    fn a_row_says_how_many_points_of_each_first_step_it_has() {
+        for method in Aggregation::ALL {
+            let (rows, policies) = rows(&[10, 1, 5, 1, 10], method, true);
+            let policies = [&policies[0], &policies[1], &policies[2]];
+            let mean =
+                |value: f64, count: u32| if method == Aggregation::Average { value * f64::from(count) } else { value };
+            for policy in policies {
+                let most = expected(policy, policy.retention.stages()[1]);
+                for count in 1..=most {
+                    let partial = Partial { value: mean(2.5, count), count };
+                    // Slots that began under the first policy and under later ones.
+                    for slot in [3, 20, 40] {
+                        let (value, counted) = through(&rows, slot, (policy, partial), policy);
+                        assert_eq!(counted, count, "{method}, slot {slot}");
+                        assert!((value - partial.value).abs() < 1e-9, "{method}, slot {slot}: {value}");
+                    }
+                }
+            }
+            // As few points of ten seconds as there can be, and points of ten seconds as they are.
+            let sixty = Partial { value: mean(2.5, 60), count: 60 };
+            assert_eq!(through(&rows, 3, (policies[1], sixty), policies[0]).1, 6);
+            let six = Partial { value: mean(2.5, 6), count: 6 };
+            assert_eq!(through(&rows, 20, (policies[0], six), policies[1]).1, 6);
+        }
+    }
+
+    #[test]
+    fn counts_of_several_writers_can_be_added_up() {
+        let (rows, policies) = rows(&[10, 1], Aggregation::Sum, false);
+        let sixty = Partial { value: 2.5, count: 60 };
+        assert_eq!(through(&rows, 3, (&policies[1], sixty), &policies[1]).1, 6);
+    }
 }

@@ -13,7 +13,7 @@ use carbon::Sink as _;
 use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, Protocol};
 use metric::{Timestamp, Window};
-use store::{ScriptedDriver, SeriesRequest};
+use store::{PointStore as _, ScriptedDriver, SeriesRequest};
 use support::{options, registry_of, rules, runtime};
 
 /// A whole hour of a day in 2026.
@@ -216,5 +216,106 @@ fn existing_metrics_keep_their_policies_while_the_clock_is_in_doubt() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         panic!("the metric does not get its policy");
+    });
+}
+
+/// The history of policies is in the order of its changes, also where their times are not.
+#[test]
+fn points_between_changes_of_rules_keep_their_policy_while_the_clock_goes_back() {
+    const FINE: &str = "1s:1h,60s:2d";
+    const COARSE: &str = "60s:2d";
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    let before = runtime(2);
+    before.block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.ingest.set_rules(rules("60s:4d")).await;
+        node.send(TODAY - 600, 1.0).await;
+        node.ingest.set_rules(rules(COARSE)).await;
+        clock.set(TODAY - 50);
+        for retentions in ["1s:2h,60s:2d", "10s:1h,60s:2d", FINE] {
+            node.ingest.set_rules(rules(retentions)).await;
+        }
+        node.ingest.flush().await.unwrap();
+        // Nothing of what follows is stored but the change.
+        driver.writes.close();
+        for age in 100..110 {
+            node.send(TODAY - age, age as f64).await;
+        }
+        let registry = node.ingest.registry();
+        let metric = registry.read().find(registry.hash(b"a"), b"a").expect("the metric is known");
+        let changing = node.ingest.clone();
+        tokio::spawn(async move { changing.set_rules(rules(COARSE)).await });
+        while registry.policies(metric).unwrap().len() < 6 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let is_registered = || async {
+            let stored = registry_of(&*driver).await;
+            stored.policies(metric).is_some_and(|history| history.len() == 6)
+        };
+        while !is_registered().await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    drop(before);
+    driver.writes.open();
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.ingest.flush().await.unwrap();
+        node.ingest.set_rules(rules(FINE)).await;
+        let values = node.values(TODAY - 110, TODAY - 100, TODAY).await;
+        let sent: Vec<f64> = (100..110).rev().map(f64::from).collect();
+        assert_eq!(values, Some(sent));
+    });
+}
+
+/// A policy without a step of ten seconds cannot know what ten seconds had that it keeps only in part.
+#[test]
+fn a_late_point_leaves_slots_of_an_older_step_whose_points_have_expired() {
+    const TENS: &str = "1s:1h,10s:6h,60s:2d";
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.ingest.set_rules(rules(TENS)).await;
+        for second in 0..30 {
+            node.send(TODAY - 60 + second, 1.0).await;
+        }
+        node.ingest.flush().await.unwrap();
+        node.ingest.set_rules(rules(RETENTIONS)).await;
+        // Five of the first ten seconds expire.
+        clock.advance(Duration::from_secs(3545));
+        let now = TODAY - 60 + 3605;
+        driver.expire(now).await.unwrap();
+        node.send(TODAY - 60 + 8, 3.0).await;
+        node.send(TODAY - 60 + 28, 3.0).await;
+        node.ingest.flush().await.unwrap();
+        node.ingest.set_rules(rules(TENS)).await;
+        let read = |slot: i64| node.read(TODAY - 60 + slot, now, 5 * 3600);
+        assert_eq!(read(0).await, (10, 10.0), "all ten, without the late one");
+        assert_eq!((read(10).await, read(20).await), ((10, 10.0), (10, 12.0)));
+    });
+}
+
+#[test]
+fn the_last_second_that_has_a_slot_is_kept_and_the_one_after_it_refused() {
+    const END: Timestamp = u32::MAX as Timestamp;
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(END - 100));
+    let driver = &driver;
+    runtime(2).block_on(async {
+        let node = open(dir.path(), driver, &clock).await;
+        assert_eq!(node.send(END - 1, 1.0).await, 0);
+        assert_eq!(node.send(END, 2.0).await, 1);
+        for _ in 0..2 {
+            let now = END - 1;
+            let minute = END / 60 * 60;
+            assert_eq!(node.read(END - 1, now, 600).await, (1, 1.0));
+            assert_eq!(node.read(minute, now, 20 * 3600).await, (60, 1.0));
+            assert_eq!(node.send(END - 3, 1.0).await, 1);
+            assert_eq!(node.read(minute, now, 20 * 3600).await, (60, 2.0));
+            node.ingest.flush().await.unwrap();
+            assert_eq!(node.send(END - 3, 0.0).await, 1);
+        }
     });
 }

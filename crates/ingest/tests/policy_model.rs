@@ -52,6 +52,20 @@ const SHARING: [[&str; 2]; 4] = [
     ["10s:3h,300s:1d", "1s:2h,300s:1d"],
 ];
 
+/// Retentions of three finest steps that share coarse tables, the finer ones too.
+const OF_THREE_STEPS: [&[&str]; 4] = [
+    &["1s:2h,60s:1d,300s:2d", "10s:3h,60s:1d,300s:2d", "60s:6h,300s:2d"],
+    &["1s:2h,30s:6h,300s:1d", "10s:3h,30s:6h,300s:1d", "60s:6h,300s:1d", "30s:4h,300s:1d"],
+    &["1s:2h,60s:1d,300s:2d", "10s:3h,60s:1d,300s:2d", "30s:4h,60s:1d,300s:2d"],
+    &[
+        "1s:2h,10s:6h,60s:1d,300s:2d",
+        "10s:6h,60s:1d,300s:2d",
+        "60s:6h,300s:2d",
+        "10s:3h,60s:1d",
+        "1s:2h,60s:1d,300s:2d",
+    ],
+];
+
 /// The seconds that have points.
 const SPAN: i64 = 900;
 
@@ -292,7 +306,11 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
                 life.run.block_on(life.ingest.flush()).unwrap();
             }
             _ => {
-                log.push("kill".to_owned());
+                let is_clean = any(2) == 0;
+                log.push(if is_clean { "stop" } else { "kill" }.to_owned());
+                if is_clean {
+                    life.run.block_on(life.ingest.close_patiently(Duration::from_secs(60))).unwrap();
+                }
                 drop(life);
                 life = Life::begin(dir.path(), &driver, history.last().unwrap());
             }
@@ -340,4 +358,9 @@ fn retentions_of_several_finest_steps_agree_with_a_naive_model() {
 #[test]
 fn retentions_that_share_a_coarse_table_agree_with_a_naive_model() {
     runs(3, &SHARING.each_ref().map(|pair| &pair[..]));
+}
+
+#[test]
+fn retentions_of_three_finest_steps_that_share_coarse_tables_agree_with_a_naive_model() {
+    runs(4, &OF_THREE_STEPS);
 }

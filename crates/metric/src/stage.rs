@@ -67,9 +67,9 @@ impl Stage {
         i64::from(self.resolution) * i64::from(self.points)
     }
 
-    /// The slot around `time`, or `None` before 1970 and after the last slot that a `u32` can number.
+    /// The slot around `time`, or `None` before 1970 and after the last slot whose end a `u32` can number.
     pub fn slot(self, time: Timestamp) -> Option<Slot> {
-        u32::try_from(time.div_euclid(i64::from(self.resolution))).ok()
+        u32::try_from(time.div_euclid(i64::from(self.resolution))).ok().filter(|slot| *slot < Slot::MAX)
     }
 
     /// The second at which a slot begins.
@@ -120,6 +120,13 @@ mod tests {
         assert_eq!(stage.slot(-1), None);
         assert_eq!(stage.slot(119), Some(1));
         assert_eq!(stage.time(2), 120);
+    }
+
+    #[test]
+    fn a_slot_has_an_end() {
+        let stage = Stage::new(1, 10).unwrap();
+        assert_eq!(stage.slot(i64::from(u32::MAX) - 1), Some(Slot::MAX - 1));
+        assert_eq!(stage.slot(i64::from(u32::MAX)), None);
     }
 
     #[test]

@@ -244,7 +244,8 @@ fn doubled<T>(items: &Vec<T>, needed: usize) -> usize {
 impl Sink for Batch {
     #[inline]
     fn point(&mut self, name: &[u8], time: Timestamp, value: f64) {
-        let Ok(seconds) = u32::try_from(time) else {
+        // The last second has no slot: see `Stage::slot`.
+        let Some(seconds) = u32::try_from(time).ok().filter(|&seconds| seconds < u32::MAX) else {
             return self.odd_point(name, time, value);
         };
         let Ok(name_len) = u16::try_from(name.len()) else {

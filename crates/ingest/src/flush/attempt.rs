@@ -182,7 +182,8 @@ impl Attempt<'_> {
             return Ok(MirroredRows::default());
         }
         let metrics: Vec<_> = metrics.into_values().collect();
-        mirrored_rows(&*self.store.points, &metrics, &coming, self.store.shared.is_none()).await
+        let (is_alone, now) = (self.store.shared.is_none(), self.time.reached());
+        mirrored_rows(&*self.store.points, &metrics, &coming, (is_alone, now)).await
     }
 
     /// The policies that a piece's metric had before, where its rows are derived.

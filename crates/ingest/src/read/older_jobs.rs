@@ -111,7 +111,7 @@ impl OlderJobs<'_> {
                 jobs.iter().zip(&rows).filter(|(of, rows)| of.coverage.is_alone == is_alone && !rows.is_empty());
             let metrics: Vec<(&OlderPolicies, Vec<&Run>)> =
                 of_jobs.filter_map(|(of, rows)| Some((of.older.as_ref()?, rows.iter().collect()))).collect();
-            let mirrored = mirrored_rows(self.store, &metrics, coming, is_alone).await?;
+            let mirrored = mirrored_rows(self.store, &metrics, coming, (is_alone, self.reached)).await?;
             coming.add(mirrored.own.into_iter().chain(mirrored.of_others));
         }
         Ok(())
