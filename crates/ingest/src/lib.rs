@@ -45,6 +45,7 @@ mod replay_progress;
 mod deletion;
 mod flush;
 mod policy_changes;
+mod read_patience;
 mod recovered;
 mod recovery;
 mod replay;

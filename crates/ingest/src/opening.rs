@@ -26,6 +26,7 @@ use crate::{
     policy_changes::PolicyChanges,
     policy_table::Policies,
     read::Reader,
+    read_patience::ReadPatience,
     recovered::{self, Recovered},
     recovery,
     registration::Registration,
@@ -120,6 +121,7 @@ impl Memory {
             policies: &self.policies,
             memtable: &self.memtable,
             memory_limit: options.memory_limit_bytes,
+            patience: ReadPatience { clock: self.clock.clone(), patience: options.read_patience },
         };
         recovery::recover(parts, self.store.names.journal_mark())
     }

@@ -32,6 +32,9 @@ pub struct IngestOptions {
     /// The data folder, in whose `damaged/` bytes of the journal are kept that cannot be used; without one, the journal's
     /// folder.
     pub data_dir: Option<PathBuf>,
+    /// How long a start reads a segment of the journal again whose disk does not return all of it. After that, it goes on
+    /// without these pages.
+    pub read_patience: Duration,
 }
 
 impl Default for IngestOptions {
@@ -47,6 +50,7 @@ impl Default for IngestOptions {
             name_limits: NameLimits::default(),
             damage: DamageLog::new(),
             data_dir: None,
+            read_patience: Duration::ZERO,
         }
     }
 }

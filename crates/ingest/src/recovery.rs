@@ -14,8 +14,9 @@ use crate::{
 /// Reads the segments, oldest first, into the memtable until that is full, and metrics that the registry does not have
 /// into the registry. Returns what was found and what is left to be done. Every segment is on the disk then.
 pub(crate) fn recover(parts: ReplayParts<'_>, mark: Option<JournalMark>) -> Result<Recovered, IngestError> {
-    let ReplayParts { folder, damage, identity, registry, policies, .. } = &parts;
-    let planned = plan(folder, identity)?;
+    let ReplayParts { folder, damage, identity, registry, policies, patience, .. } = &parts;
+    let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::is_damage(source));
+    let planned = patience.read(|| plan(folder, identity), is_unreadable)?;
     let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
     if let Some(highest) = ids_given.chain(ids_opened).max() {

@@ -16,9 +16,10 @@ use crate::{
     memtable::{LockedMemtable, Memtable},
     options::IngestError,
     policy_table::{JournalPolicyIds, Policies},
+    read_patience::ReadPatience,
     recovered::{JobsAside, Recovered},
     replay_progress::ReplayProgress,
-    wal::{self, Folder, JournalDamage, Journalled, Planned, Points, Record, ResolvedPoint, Segment},
+    wal::{self, Folder, JournalDamage, Journalled, Planned, Points, Record, ResolvedPoint, Segment, SegmentBytes},
 };
 
 /// Where a replay reads from, and what it fills.
@@ -34,6 +35,8 @@ pub(crate) struct ReplayParts<'a> {
     pub(crate) memtable: &'a Memtable,
     /// Bytes of points in memory at which the rest is left.
     pub(crate) memory_limit: u64,
+    /// For segments whose disk does not return all of them.
+    pub(crate) patience: ReadPatience,
 }
 
 /// The journal being read.
@@ -116,7 +119,7 @@ impl<'a> Replay<'a> {
     fn read_segment(&mut self, planned: &Planned) -> io::Result<()> {
         let segment = &planned.segment;
         self.progress.begin_segment();
-        let read = match self.with.folder.read_parts(segment) {
+        let read = match self.read_again(segment) {
             Ok(read) => read,
             Err(error) => return Err(self.fail(segment, error)),
         };
@@ -141,6 +144,15 @@ impl<'a> Replay<'a> {
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
         planned.keep_damage(self.with.damage, &read, &records);
         self.with.folder.sync(segment)
+    }
+
+    /// Reads a segment, and again for a while where its disk does not return all of it.
+    fn read_again(&self, segment: &Segment) -> io::Result<SegmentBytes> {
+        let is_failing = |read: &io::Result<SegmentBytes>| match read {
+            Ok(read) => !read.unread.is_empty(),
+            Err(error) => wal::is_damage(error),
+        };
+        self.with.patience.read(|| self.with.folder.read_parts(segment), is_failing)
     }
 
     /// A segment that cannot be read ends the start: going on could lose points, or give them to other metrics.

@@ -14,7 +14,7 @@ use std::{
 
 use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, IngestError};
-use store::Damage;
+use store::{Damage, DamageLog};
 use support::{
     data_folder::{DataFolder, copy, send},
     runtime,
@@ -125,6 +125,77 @@ fn a_segment_with_a_page_that_cannot_be_read_is_kept_whole() {
     let kept = folder.dir.path().join(found[0].moved_to.as_ref().unwrap());
     assert!(!folder.journal().join("00000001.journal").exists());
     assert!(fs::read(kept).unwrap() == whole, "with the page that was not read");
+}
+
+#[test]
+fn a_start_waits_for_pages_that_cannot_be_read_for_a_while() {
+    let (mut folder, names, expected) = many_points();
+    folder.read_patience = Duration::from_secs(60);
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    // A page, and all of it.
+    for bad in [9000..9001, 0..1 << 30] {
+        let is_bad = Arc::new(AtomicBool::new(true));
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None);
+        let disk = disk.with_sector_bad_while("00000001.journal", bad.clone(), is_bad.clone());
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        let mending = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1500));
+            is_bad.store(false, Relaxed);
+        });
+        assert_eq!(folder.values_on(host, &names).unwrap(), expected, "{bad:?}");
+        mending.join().unwrap();
+        assert_eq!(folder.damage.totals().0, 0, "{:?}", folder.damage.examples());
+    }
+}
+
+#[test]
+fn records_that_are_repeated_and_cannot_be_read_for_a_while_are_not_left_out_silently() {
+    let folder = DataFolder::new();
+    let fails = Arc::new(AtomicBool::new(false));
+    let is_failing = fails.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
+        let is_segment = path.extension().is_some_and(|end| end == "journal");
+        (call == Call::Sync && is_segment && is_failing.swap(false, Relaxed)).then(|| io::Error::from_raw_os_error(EIO))
+    });
+    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open_on(Host { disk: Arc::new(disk), ..Host::system() }).await.unwrap();
+        for (i, name) in (0..).zip(&names) {
+            send(&ingest, name, f64::from(i)).await;
+            if i == 5 {
+                fails.store(true, Relaxed);
+                while folder.segments().len() < 2 {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            }
+        }
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    let expected: Vec<Option<f64>> = (0..300).map(|i| Some(f64::from(i))).collect();
+    assert_eq!(folder.values(&names), expected);
+    let mut folder = folder;
+    let mut started = 0;
+    // The first page, for some reads of the segment: attempts to read all of it, and then pages.
+    for (times, skipped) in (3..24).flat_map(|times| (0..4).map(move |skipped| (times, skipped))) {
+        folder.damage = DamageLog::new();
+        let (reads, is_bad) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
+        let bad = is_bad.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
+            if call == Call::Read && path.ends_with("00000002.journal") {
+                bad.store((skipped..skipped + times).contains(&reads.fetch_add(1, Relaxed)), Relaxed);
+            }
+            None
+        });
+        let disk = disk.with_sector_bad_while("00000002.journal", 0..1, is_bad);
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        let Ok(values) = folder.values_on(host, &names) else { continue };
+        started += 1;
+        let is_reported = 0 < folder.damage.totals().0;
+        assert!(values == expected || is_reported, "{times} reads after {skipped}");
+    }
+    assert!(20 < started, "{started}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A node, opened: its store, names and points. Alone it keeps points in the embedded store of its data folder; clustered,
 //! in Cassandra's tables.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
 use cluster::{Cluster, Connection, IndexReadiness};
@@ -162,6 +162,9 @@ impl Opening<'_> {
     }
 }
 
+/// How long a start waits for parts of the journal that cannot be read: what passes, passes sooner.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
+
 fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> anyhow::Result<IngestOptions> {
     Ok(IngestOptions {
         host: host.clone(),
@@ -174,6 +177,7 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> anyhow
         journal_limit_bytes: settings.ingest.journal_limit.0,
         memory_limit_bytes: settings.ingest.memory_limit.0,
         flush_after: settings.ingest.flush_after,
+        read_patience: READ_PATIENCE,
         name_limits: NameLimits {
             metrics: settings.limits.metrics as u64,
             creations_per_minute: settings.limits.creations_per_minute as u64,

@@ -39,7 +39,7 @@ const GROUP: usize = 4096;
 /// Poll interval for free memory.
 const POLL: Duration = Duration::from_millis(10);
 
-/// How long pages that cannot be read are tried again. After that, the points in them are missing.
+/// How long pages that cannot be read are read again. After that, the points in them are missing.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The owners between which points are moved.

@@ -25,6 +25,8 @@ pub(crate) struct Planned {
     pub(crate) header: Option<SegmentHeader>,
     /// Whether the segment should have a header.
     pub(crate) is_header_lost: bool,
+    /// The end of the header, where there is one.
+    header_end: Option<usize>,
     /// What is behind this byte is repeated in a later segment.
     until: Option<u64>,
     /// Bytes that repeat records of earlier segments and are damaged, while the earlier ones are whole and are read.
@@ -113,7 +115,8 @@ impl Folder {
                 Start::Damaged => (None, true),
                 Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
             };
-            planned.push(Planned { segment, header, is_header_lost, until: None, read_earlier: None });
+            let header_end = header_end(&first);
+            planned.push(Planned { segment, header, is_header_lost, header_end, until: None, read_earlier: None });
         }
         self.leave_out_repeated(&mut planned)?;
         Ok(planned)
@@ -136,7 +139,7 @@ impl Folder {
             let Some(repeats) = planned[place].header.as_ref().and_then(|header| header.repeats) else { continue };
             let (earlier, this) = (&planned[..place], &planned[place]);
             let unreadable = |source| PlanError::Unreadable { segment: this.segment.clone(), source };
-            match self.repetition(&this.segment, repeats, earlier).map_err(unreadable)? {
+            match self.repetition(this, repeats, earlier).map_err(unreadable)? {
                 // The process ended while it was written, and nothing relies on it.
                 Repetition::Unfinished => _ = until.insert(this.segment.number, 0),
                 Repetition::Better => {
@@ -157,10 +160,11 @@ impl Folder {
         Ok(())
     }
 
-    /// Compares what a segment repeats with what is repeated.
-    fn repetition(&self, segment: &Segment, repeats: Repeats, earlier: &[Planned]) -> io::Result<Repetition> {
-        let bytes = self.read_patiently(segment)?;
-        let Some(start) = header_end(&bytes) else { return Ok(Repetition::Unfinished) };
+    /// Compares what a segment repeats with what is repeated. Pages that cannot be read are damage here: they say nothing of
+    /// how far the segment was written.
+    fn repetition(&self, this: &Planned, repeats: Repeats, earlier: &[Planned]) -> io::Result<Repetition> {
+        let bytes = self.read_patiently(&this.segment)?;
+        let Some(start) = this.header_end else { return Ok(Repetition::Unfinished) };
         let end = start.saturating_add(repeats.bytes as usize);
         let Some(until_end) = bytes.get(..end) else { return Ok(Repetition::Unfinished) };
         let mut found = records(until_end);
@@ -195,7 +199,7 @@ impl Folder {
                 continue;
             }
             let bytes = self.read_patiently(&one.segment)?;
-            let from = if is_first { Some(repeats.offset as usize) } else { header_end(&bytes) };
+            let from = if is_first { Some(repeats.offset as usize) } else { one.header_end };
             repeated.extend_from_slice(from.and_then(|from| bytes.get(from..)).unwrap_or_default());
         }
         Ok(repeated)

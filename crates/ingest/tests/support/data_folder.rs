@@ -20,11 +20,13 @@ use super::{now, options, registry_of, rules, runtime};
 pub struct DataFolder {
     pub dir: tempfile::TempDir,
     pub damage: DamageLog,
+    /// How long a start waits for pages of the journal.
+    pub read_patience: Duration,
 }
 
 impl DataFolder {
     pub fn new() -> DataFolder {
-        DataFolder { dir: tempfile::tempdir().unwrap(), damage: DamageLog::new() }
+        DataFolder { dir: tempfile::tempdir().unwrap(), damage: DamageLog::new(), read_patience: Duration::ZERO }
     }
 
     /// A folder with copies of the store of one and the journal of another.
@@ -62,6 +64,7 @@ impl DataFolder {
             host,
             damage: self.damage.clone(),
             data_dir: Some(self.dir.path().to_owned()),
+            read_patience: self.read_patience,
             ..options(&self.journal(), Duration::from_millis(20))
         };
         Ingest::open(options, Store::of(driver), registry, rules("1s:1h")).await
