@@ -4,7 +4,6 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
-    time::Duration,
 };
 
 use metadata::Registry;
@@ -24,9 +23,6 @@ use crate::{
 
 /// Jobs written together.
 const GROUP: usize = 512;
-
-/// Interval of attempts to write jobs that wait for stored slots.
-const UNREAD_RETRY: Duration = Duration::from_secs(1);
 
 /// The result of replaying the journal at the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -133,8 +129,8 @@ pub(crate) fn count(restored: &Restored, journal: &Journal) {
     journal.counters().nameless_points.store(restored.nameless_points, Relaxed);
 }
 
-/// Stores the jobs in their order: those of one metric one after the other. Others may be taken afterwards. After a panic it
-/// goes on where it was when it is called again.
+/// Stores the jobs in their order: those of one metric one after the other, and none behind one that is kept back. Others may be
+/// taken afterwards. After a panic it goes on where it was when it is called again.
 pub(crate) async fn write_jobs(
     jobs: Arc<Mutex<VecDeque<Arc<FlushJob>>>>,
     writer: Arc<RowWriter>,
@@ -142,11 +138,6 @@ pub(crate) async fn write_jobs(
     memtable: Arc<Memtable>,
 ) {
     loop {
-        // The next job of the same metric may have newer values for the same slots.
-        while writer.all_read().is_err() {
-            tokio::time::sleep(UNREAD_RETRY).await;
-            let _ = writer.write_unread(journal.synced().await).await;
-        }
         // Of a group whose writing panicked.
         let mut group = memtable.lock().abandoned_aside();
         if group.is_empty() {
@@ -155,9 +146,9 @@ pub(crate) async fn write_jobs(
         if group.is_empty() {
             break;
         }
-        writer.write_after_names(group, &journal).await;
+        writer.write_in_turn(group, &journal).await;
     }
-    memtable.jobs_aside_are_stored();
+    memtable.jobs_aside_were_written();
 }
 
 /// The next jobs, of different metrics.

@@ -324,6 +324,48 @@ fn points_of_an_earlier_policy_that_wait_for_a_read_do_not_replace_later_ones() 
 }
 
 #[test]
+fn newer_points_wait_behind_older_ones_that_came_under_other_rules_and_wait_for_a_read() {
+    let (dir, damage) = (tempfile::tempdir().unwrap(), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    let all = || (0..5).map(|n| format!("m{n}"));
+    let each = |time, value| all().map(move |name| (name, time, value));
+    let retentions_after = "1s:1h,10s:7h";
+    for may_flush_meanwhile in [false, true] {
+        let (dir, driver) = (dir.path().join(may_flush_meanwhile.to_string()), Arc::new(Picky::default()));
+        runtime(2).block_on(async {
+            let ingest = open(&dir, &driver, &damage).await;
+            send(&ingest, (base..base + 10).flat_map(|time| each(time, 1.0))).await;
+            ingest.flush().await.unwrap();
+            // A change of rules makes the points before it a job of its own in a replay.
+            send(&ingest, each(base + 3, 6.0)).await;
+            send(&ingest, each(base + 4, 6.0)).await;
+            driver.unreadable.lock().unwrap().extend(all());
+            ingest.set_rules(rules(retentions_after)).await;
+            send(&ingest, each(base + 4, 7.0)).await;
+            drop(ingest);
+        });
+        runtime(2).block_on(async {
+            let ingest = open_with(&dir, &driver, &damage, retentions_after).await;
+            if may_flush_meanwhile {
+                let error = ingest.flush_patiently(Duration::from_secs(20)).await.unwrap_err().to_string();
+                assert!(error.contains("cannot be read"), "{error}");
+            } else {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            driver.unreadable.lock().unwrap().clear();
+            ingest.flush().await.unwrap();
+            for name in all() {
+                assert_eq!(read(&ingest, &name, base + 3).await[0], 6.0, "{name}");
+                assert_eq!(read(&ingest, &name, base + 4).await[0], 7.0, "{name}");
+                assert_eq!(read(&ingest, &name, base).await[1], 8.0 + 6.0 + 7.0, "{name}");
+            }
+            assert_eq!(ingest.counters().held_slots, 0);
+            ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn coarse_slots_over_damaged_ones_stay_as_they_are_and_points_in_memory_answer_null() {
     let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
     let base = (now() - 1000) / 10 * 10;

@@ -18,7 +18,7 @@ use metric::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, NewEvent, StoreError};
 
-use crate::record_log::{LONGEST_PAYLOAD, LogFiles, LogFolder, Place, RecordLog};
+use crate::record_log::{LONGEST_PAYLOAD, LogFiles, LogFolder, Place, RecordLog, rotted};
 
 const EVENT: u8 = 1;
 const DELETED: u8 = 2;
@@ -189,9 +189,8 @@ impl EventsLog {
         log.rewrite(|draft| {
             draft.put(SEEN, &last_id.to_le_bytes())?;
             for (key, place) in old {
-                if let Some((kind, payload)) = self.files.read(place)? {
-                    places.insert(key, draft.put(kind, &payload)?);
-                }
+                let (kind, payload) = self.files.read(place)?.ok_or_else(rotted)?;
+                places.insert(key, draft.put(kind, &payload)?);
             }
             Ok(())
         })?;

@@ -15,7 +15,7 @@ MINUTES = float(os.environ.get("MINUTES", 5))
 
 def test_a_node_that_does_not_answer_for_a_minute(make_server, node, monkeypatch):  # noqa: F811
     monkeypatch.setattr(test_cassandra_faults, "PAUSE_SECONDS", 60)
-    test_cassandra_faults.test_a_node_that_says_nothing_for_a_while_costs_latency_alone(make_server, node)
+    test_cassandra_faults.test_a_node_that_does_not_answer_for_a_while_costs_only_latency(make_server, node)
 
 
 @pytest.mark.parametrize("flush_after", ["1s", "5s"])

@@ -256,7 +256,7 @@ impl FlushCycle {
     /// A cycle; the caller has the turn.
     async fn cycle_alone(&self, pace: Pace) -> io::Result<()> {
         let CycleParts { journal, memtable, spill, .. } = &self.with;
-        let may_take = self.may_take().await.map_err(io::Error::other)?;
+        let may_take = memtable.may_take().await;
         let segment = journal.begin_segment().await?;
         let trim_to = spill.trim_limit(segment);
         let count = memtable.lock().end().0;
@@ -280,19 +280,6 @@ impl FlushCycle {
         self.with.back_pressure.trimmed();
         self.cycles.fetch_add(1, SeqCst);
         Ok(())
-    }
-
-    /// Waits for the points that a recovery set aside.
-    ///
-    /// # Errors
-    /// They wait for stored slots.
-    async fn may_take(&self) -> Result<MayTake, StoreError> {
-        loop {
-            match tokio::time::timeout(POLL_SPILLED, self.with.memtable.may_take()).await {
-                Ok(may_take) => return Ok(may_take),
-                Err(_) => self.with.writer.all_read()?,
-            }
-        }
     }
 
     /// Gets everything that was written to the store's disk, and how much of the journal that is.
@@ -335,7 +322,7 @@ impl FlushCycle {
                 let abandoned = self.with.memtable.lock().abandoned();
                 match abandoned.is_empty() {
                     true => tokio::time::sleep(POLL_JOBS).await,
-                    false => writer.write_after_names(abandoned, journal).await,
+                    false => writer.write_in_turn(abandoned, journal).await,
                 }
             }
             writer.write_doubtful(journal.synced().await).await?;

@@ -5,6 +5,7 @@
 //! that it is not the store as a whole that fails, the points of these jobs are set aside (`set_aside.rs`).
 
 use std::{
+    collections::HashSet,
     ops::Range,
     pin::pin,
     sync::{
@@ -16,6 +17,7 @@ use std::{
 
 use host::{Clock, JudgingTime};
 use metadata::Registry;
+use metric::MetricId;
 use parking_lot::Mutex;
 use store::{JournalMark, Store, StoreError};
 
@@ -144,6 +146,30 @@ impl RowWriter {
         .await;
     }
 
+    /// As [`RowWriter::write_after_names`], where a metric may have several jobs: each is stored behind the one before it,
+    /// and is kept back behind one that is.
+    pub(crate) async fn write_in_turn(self: &Arc<RowWriter>, jobs: Vec<Arc<FlushJob>>, journal: &Arc<Journal>) {
+        let (writer, journal) = (self.clone(), journal.clone());
+        run_to_its_end(async move {
+            let names = journal.synced().await;
+            writer.write_one_by_one(jobs, names).await;
+        })
+        .await;
+    }
+
+    async fn write_one_by_one(&self, mut jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {
+        while !jobs.is_empty() {
+            let mut is_taken: HashSet<MetricId> = self.unread.metrics().into_iter().collect();
+            is_taken.extend(self.doubtful.lock().iter().map(|doubtful| doubtful.job.metric));
+            let (behind, free): (Vec<_>, Vec<_>) = jobs.into_iter().partition(|job| is_taken.contains(&job.metric));
+            behind.into_iter().for_each(|job| self.unread.add_behind(job));
+            is_taken.clear();
+            let (group, later) = free.into_iter().partition(|job| is_taken.insert(job.metric));
+            self.write_until_stored(group, names).await;
+            jobs = later;
+        }
+    }
+
     /// Writes the jobs again that failed for good while no others were stored. Where others are stored by now, those
     /// that still fail are set aside.
     ///
@@ -177,16 +203,8 @@ impl RowWriter {
             return Ok(());
         }
         let writer = self.clone();
-        run_to_its_end(async move { writer.write_until_stored(jobs, names).await }).await;
+        run_to_its_end(async move { writer.write_one_by_one(jobs, names).await }).await;
         self.unread.ended();
-        self.all_read()
-    }
-
-    /// Whether no job waits for stored slots.
-    ///
-    /// # Errors
-    /// What such jobs wait for.
-    pub(crate) fn all_read(&self) -> Result<(), StoreError> {
         match self.unread.len() {
             0 => Ok(()),
             left => Err(StoreError::Unavailable(format!(

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use metric::MetricId;
 use parking_lot::Mutex;
 
 use crate::memtable::FlushJob;
@@ -51,6 +52,16 @@ impl Unread {
             );
         }
         waits
+    }
+
+    /// The metrics of the jobs that wait.
+    pub(super) fn metrics(&self) -> Vec<MetricId> {
+        self.state.lock().jobs.iter().map(|job| job.metric).collect()
+    }
+
+    /// Lets a job wait behind another one of its metric.
+    pub(super) fn add_behind(&self, job: Arc<FlushJob>) {
+        self.state.lock().jobs.push(job);
     }
 
     /// Lets jobs wait.

@@ -38,11 +38,12 @@ pub(crate) struct Memtable {
     policies: Arc<Policies>,
     back_pressure: Arc<BackPressure>,
     slots: Mutex<Slots>,
-    /// Whether every job that a recovery set aside is stored.
+    /// Whether every job that a recovery set aside was written once.
     is_recovered: watch::Sender<bool>,
 }
 
-/// Proof that every job that a recovery set aside is stored. Nothing else is taken out of memory before: it came later.
+/// Proof that every job that a recovery set aside was written once. Nothing else is taken out of memory before: it came later.
+/// Where such a job is kept back, what came later for its metric is not taken out, either.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MayTake(());
 
@@ -114,13 +115,13 @@ impl Memtable {
         self.back_pressure.added(self.slots.lock().held() + set_aside);
     }
 
-    /// A recovery has set jobs aside; until they are stored, no flush may take others.
+    /// A recovery has set jobs aside; until each was written once, no flush may take others.
     pub(crate) fn set_jobs_aside(&self) {
         self.is_recovered.send_replace(false);
     }
 
-    /// The jobs that were set aside are stored.
-    pub(crate) fn jobs_aside_are_stored(&self) {
+    /// The jobs that were set aside are stored, or are kept back.
+    pub(crate) fn jobs_aside_were_written(&self) {
         self.is_recovered.send_replace(true);
     }
 

@@ -136,12 +136,12 @@ impl Slots {
     }
 
     pub(super) fn jobs(&self) -> usize {
-        self.jobs.len()
+        self.jobs.len() + self.jobs_aside.values().map(Vec::len).sum::<usize>()
     }
 
     /// Whether points of a metric are on their way to the store.
     pub(super) fn has_job(&self, metric: MetricId) -> bool {
-        self.jobs.contains_key(&metric)
+        self.jobs.contains_key(&metric) || self.jobs_aside.contains_key(&metric)
     }
 
     /// Notes from now on, or no longer, which metrics' jobs are stored.
@@ -275,7 +275,7 @@ impl Slots {
     /// Takes out the points of a metric, to be stored, unless an earlier job of it is not stored yet.
     pub(super) fn take(&mut self, metric: MetricId, table: &PolicyTable) -> Option<Arc<FlushJob>> {
         let slots = self.metrics.get_mut(metric)?;
-        if slots.pending.is_empty() || self.jobs.contains_key(&metric) {
+        if slots.pending.is_empty() || self.jobs.contains_key(&metric) || self.jobs_aside.contains_key(&metric) {
             return None;
         }
         if !slots.is_received {
@@ -303,10 +303,11 @@ impl Slots {
         Some(job)
     }
 
-    /// Jobs that no task writes any more: their writer panicked. Who writes a job holds it, and so does the list of
-    /// doubtful ones.
+    /// Jobs that no task writes any more: their writer panicked. Who writes a job holds it, and so do the lists of those
+    /// that are kept back.
     pub(super) fn abandoned(&self) -> Vec<Arc<FlushJob>> {
-        self.jobs.values().filter(|job| Arc::strong_count(job) == 1).cloned().collect()
+        let aside = self.jobs_aside.values().flatten();
+        aside.chain(self.jobs.values()).filter(|job| Arc::strong_count(job) == 1).cloned().collect()
     }
 
     /// As [`Slots::abandoned`], of jobs that a recovery took.

@@ -15,7 +15,7 @@ use super::record::{
 };
 use crate::{
     id_set::{IdSet, runs},
-    record_log::{LogFiles, LogFolder, Place, RecordLog, Records},
+    record_log::{LogFiles, LogFolder, Place, RecordLog, Records, rotted},
 };
 
 /// A smaller log is not rewritten for what is obsolete in it.
@@ -166,7 +166,7 @@ impl Logged {
             for runs in deleted.chunks(4096) {
                 draft.put(DELETED, &encode_runs(runs))?;
             }
-            let mut put = Ok(());
+            let (mut put, mut missing) = (Ok(()), self.known.iter().count());
             let scanned = files.scan(|place, kind, payload| {
                 if kind == METRIC
                     && let Some(id) = id_of(payload)
@@ -175,10 +175,15 @@ impl Logged {
                     && put.is_ok()
                 {
                     put = draft.put(kind, payload).map(|_| ());
+                    missing -= 1;
                 }
             });
-            // What could be read when the log was opened is not given up for a read that fails now.
-            if had_unread { put } else { put.and(scanned) }
+            // What could be read when the log was opened is not given up for a read that fails now, or for damage since.
+            put?;
+            if !had_unread {
+                scanned?;
+            }
+            if missing == 0 { Ok(()) } else { Err(rotted()) }
         })?;
         (self.last, self.owed) = (HashMap::new(), None);
         Ok(())

@@ -19,7 +19,11 @@ fn open(data: &Path) -> Names {
 
 fn open_on(data: &Path, disk: Arc<dyn Disk>) -> Names {
     let host = Host { disk, ..Host::system() };
-    let reporter = Reporter::new(&host, &DamageLog::new(), data);
+    open_with(data, host, &DamageLog::new())
+}
+
+fn open_with(data: &Path, host: Host, damage: &DamageLog) -> Names {
+    let reporter = Reporter::new(&host, damage, data);
     let dir = data.join("names");
     Names::open(LogFolder { dir, table: *b"name", what: "names record", store: 7, reporter, host, is_required: true })
         .unwrap()
@@ -110,4 +114,32 @@ fn a_rewrite_whose_reads_fail_is_given_up() {
     assert_eq!(scan(&names).len(), 100);
     drop(names);
     assert_eq!(scan(&open(data.path())).len(), 100);
+}
+
+#[test]
+fn a_rewrite_over_records_that_were_damaged_since_the_start_is_given_up_and_reported() {
+    let data = tempfile::tempdir().unwrap();
+    let damage = DamageLog::new();
+    let names = open_with(data.path(), Host::system(), &damage);
+    names.put(&(0..100).map(|id| record(id, 1)).collect::<Vec<_>>());
+    names.sync().unwrap();
+    let path = data.path().join("names/00000001.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = bytes.windows(4).position(|window| window == b"m50.").unwrap();
+    bytes[name] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+
+    for _ in 0..2 {
+        assert!(names.rewrite().unwrap_err().to_string().contains("names"));
+        assert!(path.exists(), "the file stays");
+        assert_eq!(damage.totals().0, 1);
+    }
+    // Names that come after it are kept, and the next start says what is lost.
+    names.put(&[record(100, 1)]);
+    names.sync().unwrap();
+    drop(names);
+    let damage = DamageLog::new();
+    let names = open_with(data.path(), Host::system(), &damage);
+    assert_eq!(scan(&names).len(), 100);
+    assert!(0 < damage.totals().0);
 }

@@ -50,6 +50,20 @@ const PIECE: usize = 256 << 10;
 /// Bytes that are copied at once.
 const COPY_BYTES: usize = 1 << 20;
 
+const NOT_A_RECORD: &str = "the bytes are not a record";
+
+fn cut_off(offset: u64) -> String {
+    format!("the record at byte {offset} is cut off")
+}
+
+/// Why [`RecordLog::rewrite`] is given up when a record that counts is not there any more.
+pub(crate) fn rotted() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        "records were damaged since the start; they are in damage of /admin/status",
+    )
+}
+
 /// A file that can be read, and the length up to which it counts.
 #[derive(Debug, Clone)]
 struct LogFile {
@@ -72,7 +86,7 @@ impl LogFiles {
         Ok(read_checked(&*file, &mut bytes, place.offset, open)?.ok())
     }
 
-    /// Calls `each` with every record, in order. Damage was reported when the log was opened.
+    /// Calls `each` with every record, in order. Damage is passed over: the caller knows how many records count.
     ///
     /// # Errors
     /// That some bytes could not be read, after `each` had the records of the others.
@@ -112,6 +126,8 @@ pub(crate) struct RecordLog {
     has_unread: bool,
     /// Whether records were lost before the log was opened.
     has_damage: bool,
+    /// Whether a rewrite has found records damaged that were whole when the log was opened.
+    has_rotted: bool,
 }
 
 impl RecordLog {
@@ -129,6 +145,7 @@ impl RecordLog {
             wants_rewrite: false,
             has_unread: false,
             has_damage: false,
+            has_rotted: false,
             folder,
         };
         let numbers: Vec<u64> = headers.keys().copied().collect();
@@ -227,13 +244,13 @@ impl RecordLog {
                 unread += bytes;
             }
             Part::Damaged(offset, bytes) => {
-                reporter.bytes(what, &path, offset, bytes, "the bytes are not a record");
+                reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
                 good_until = offset + bytes.len() as u64;
                 is_damaged = true;
             }
             Part::Torn(offset) => {
                 if end.is_some() {
-                    reporter.missing(what, &path, &format!("the record at byte {offset} is cut off"));
+                    reporter.missing(what, &path, &cut_off(offset));
                     is_damaged = true;
                 } else {
                     tracing::info!(file = %path.display(), offset, "the last write of the file was cut off before it was complete");
@@ -328,10 +345,21 @@ impl RecordLog {
     }
 
     /// Writes a file that replaces all others. `fill` puts everything that counts into it. After an error the others
-    /// still count.
+    /// still count. With [`rotted`] it says that a record is damaged that was whole when the log was opened: that is
+    /// reported, and the log is not written again before the next start, which reads what is left.
     pub(crate) fn rewrite(&mut self, fill: impl FnOnce(&mut Draft) -> io::Result<()>) -> Result<(), StoreError> {
+        if self.has_rotted {
+            return Err(io_error(format!("writing {} again", self.folder.dir.display()))(rotted()));
+        }
         let replaces = self.next_number - 1;
-        let number = self.add_file(replaces, (0, 0), fill)?;
+        let number = self.add_file(replaces, (0, 0), fill).inspect_err(|error| {
+            if let StoreError::Io { source, .. } = error
+                && source.kind() == io::ErrorKind::InvalidData
+            {
+                self.has_rotted = true;
+                self.report_damage();
+            }
+        })?;
         let old: Vec<(u64, u64)> = self.files.0.read().range(..number).map(|(n, file)| (*n, file.len)).collect();
         self.files.0.write().retain(|known, _| *known == number);
         if self.has_unread {
@@ -343,6 +371,20 @@ impl RecordLog {
         }
         (self.wants_rewrite, self.has_unread) = (false, false);
         Ok(())
+    }
+
+    /// Keeps and reports what is damaged now. What was reported at the start is not reported again.
+    fn report_damage(&self) {
+        for (number, LogFile { file, seal, len }) in &*self.files.0.read() {
+            let path = self.folder.path(*number);
+            walk(&**file, *len, seal, |part| match part {
+                Part::Damaged(offset, bytes) => {
+                    self.folder.reporter.bytes(self.folder.what, &path, offset, bytes, NOT_A_RECORD);
+                }
+                Part::Torn(offset) => self.folder.reporter.missing(self.folder.what, &path, &cut_off(offset)),
+                Part::Record(..) | Part::Unread(..) => {}
+            });
+        }
     }
 
     fn add_file(
