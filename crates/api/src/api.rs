@@ -262,7 +262,7 @@ impl Handle for Door {
         let (head, incoming) = request.into_parts();
         // Pages of other origins have no business with administration.
         let origin = backend.browsers.allowed_origin(&head.headers).filter(|_| self.paths != Paths::Administration);
-        let (body, unread) = RequestBody::new(incoming, BodyPace::new(&backend.limits));
+        let (body, unread) = RequestBody::new(incoming, BodyPace::new(&backend.limits), &head);
         // The connection drops this future when the client disconnects.
         let recording = Recording::begin(&backend.observer, &backend.clock, &head, peer);
         let mut record = Record { observer: &*backend.observer, path: "other", answered: false, recording };

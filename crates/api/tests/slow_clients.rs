@@ -72,10 +72,37 @@ fn a_body_that_comes_too_slowly_or_for_too_long_is_refused() {
 }
 
 #[test]
+fn clients_that_keep_requests_waiting_make_room_for_others() {
+    let server = server(2000, |limits| limits.connections = 4);
+    let mut kept: Vec<TcpStream> = (0..2).map(|_| server.connect()).collect();
+    for stream in &mut kept {
+        stream.write_all(b"POST /render HTTP/1.1\r\nHost: t\r\nContent-Length: 1000000\r\n\r\n").unwrap();
+    }
+    let targets = "target=many.*&".repeat(6);
+    for _ in 0..2 {
+        let mut stream = server.connect();
+        send(&mut stream, "POST", "/render", &[], format!("{targets}from=-1h&format=json").as_bytes());
+        kept.push(stream);
+    }
+    // The bodies trickle, the answers are read a byte at a time.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(2500) {
+        kept[..2].iter_mut().for_each(|stream| stream.write_all(b"x").unwrap());
+        kept[2..].iter_mut().for_each(|stream| assert_eq!(stream.read(&mut [0]).unwrap(), 1));
+        std::thread::sleep(PAUSE);
+    }
+    for _ in 0..4 {
+        let begun = Instant::now();
+        assert_eq!(server.get("/version").status, 200);
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+#[test]
 fn an_answer_that_is_read_too_slowly_is_cut() {
-    let read = |rate: u64| {
+    let read = |window: u64, rate: u64| {
         let server = server(2000, |limits| {
-            (limits.idle, limits.min_rate) = (Duration::from_secs(2), rate);
+            (limits.idle, limits.min_rate) = (Duration::from_secs(window), rate);
         });
         let mut stream = server.connect();
         // About 15 MB, more than the buffers of the operating system.
@@ -92,6 +119,6 @@ fn an_answer_that_is_read_too_slowly_is_cut() {
         }
         last.ends_with(b"0\r\n\r\n")
     };
-    assert!(read(1000), "a slow reader above the rate gets all of it");
-    assert!(!read(1 << 30), "one below the rate does not");
+    assert!(read(30, 1000), "a slow reader above the rate gets all of it");
+    assert!(!read(1, 1 << 30), "one below the rate does not");
 }

@@ -3,16 +3,23 @@
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::{
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
+    http::request::Parts,
+};
 use tokio::sync::oneshot;
 
-use super::pace::{BodyPace, SlowBody};
+use super::{
+    idle::{BodyWait, Idleness},
+    pace::{BodyPace, SlowBody},
+};
 
 /// Bounds of the rest of a body that is read and forgotten when its request is refused: bytes, time, and the longest pause of
 /// the client. A client that still sends when its connection is closed finds a broken connection in place of the answer.
@@ -138,6 +145,9 @@ pub struct RequestBody {
     pace: BodyPace,
     /// Takes what is not read.
     rest: Option<oneshot::Sender<Incoming>>,
+    /// The connection, which has to know that a request waits for its client.
+    connection: Option<Arc<Idleness>>,
+    wait: Option<BodyWait>,
 }
 
 /// What is unread of a body when its [`RequestBody`] is dropped.
@@ -172,9 +182,10 @@ impl Drop for RequestBody {
 
 impl RequestBody {
     /// The body, and what will be left of it.
-    pub(crate) fn new(incoming: Incoming, pace: BodyPace) -> (RequestBody, UnreadBody) {
+    pub(crate) fn new(incoming: Incoming, pace: BodyPace, head: &Parts) -> (RequestBody, UnreadBody) {
         let (rest, unread) = oneshot::channel();
-        (RequestBody { incoming: Some(incoming), pace, rest: Some(rest) }, UnreadBody(unread))
+        let (connection, wait) = (head.extensions.get().cloned(), None);
+        (RequestBody { incoming: Some(incoming), pace, rest: Some(rest), connection, wait }, UnreadBody(unread))
     }
 
     /// Number of bytes that the headers announce.
@@ -185,13 +196,20 @@ impl RequestBody {
     /// The next bytes, or `None` at the end. Fails when the client sends nothing within the idle timeout, or too slowly.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
+        if self.wait.is_none() {
+            self.wait = self.connection.as_ref().map(Idleness::waits_for_body);
+        }
         loop {
             let began = tokio::time::Instant::now();
             let Ok(frame) = tokio::time::timeout(self.pace.patience(), incoming.frame()).await else {
                 self.pace.waited(began.elapsed(), 0)?;
                 continue;
             };
-            let Some(frame) = frame else { return Ok(None) };
+            let Some(frame) = frame else {
+                // The server's turn.
+                (self.connection, self.wait) = (None, None);
+                return Ok(None);
+            };
             let frame = frame.map_err(|error| BodyError::Broken(error.into()))?;
             // Trailers are ignored.
             if let Ok(bytes) = frame.into_data() {

@@ -65,8 +65,9 @@ where
     // For reads, hyper limits headers, and `RequestBody` limits bodies.
     let io = paced(stream, &limits, &listed.idleness);
     let idleness = listed.idleness.clone();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let busy = idleness.busy();
+        request.extensions_mut().insert(idleness.clone());
         let answer = handler.clone().handle(request, peer);
         async move { Ok::<_, Infallible>(answer.await.map(|body| body.holding(busy))) }
     });
@@ -83,6 +84,10 @@ where
         }
         () = listed.idleness.head_overdue(limits.head_time) => {
             tracing::debug!(%peer, "closed a connection with half a request (http.head_timeout)");
+            Ok(())
+        }
+        () = listed.idleness.evicted() => {
+            tracing::debug!(%peer, "closed a connection whose client kept a request waiting, for a new client");
             Ok(())
         }
         () = listed.idleness.asked_to_leave() => {

@@ -11,7 +11,8 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{
-    body::{Body as HttpBody, Frame, SizeHint},
+    Request,
+    body::{Body as HttpBody, Frame, Incoming, SizeHint},
     server::conn::http2,
     service::service_fn,
 };
@@ -52,8 +53,9 @@ where
     let (idleness, offers) = (listed.idleness.clone(), Arc::new(Offers::default()));
     let service = service_fn({
         let (idleness, offers) = (idleness.clone(), offers.clone());
-        move |request| {
+        move |mut request: Request<Incoming>| {
             let (busy, offer) = (idleness.busy(), offers.add());
+            request.extensions_mut().insert(idleness.clone());
             let answer = handler.clone().handle(request, peer);
             async move { Ok::<_, Infallible>(answer.await.map(|body| Offered { body: body.holding(busy), offer })) }
         }
@@ -77,6 +79,10 @@ where
         }
         () = offers.untaken(limits.idle) => {
             tracing::debug!(%peer, "closed a connection whose client does not read an answer");
+            Ok(())
+        }
+        () = idleness.evicted() => {
+            tracing::debug!(%peer, "closed a connection whose client kept a request waiting, for a new client");
             Ok(())
         }
         () = leaves(&idleness, limits.idle) => {

@@ -1,6 +1,8 @@
-//! Open connections without a request under way. At the limit the longest idle one makes room for a new client.
+//! Open connections without a request under way, or with one that its client keeps waiting. At the limit the longest idle one makes
+//! room for a new client; without an idle one, the one whose client has kept a request waiting for the longest time.
 //!
-//! Idle connections of pools would otherwise keep health checks and operators out for as long as the idle timeout.
+//! Idle connections of pools would otherwise keep health checks and operators out for as long as the idle timeout, and clients
+//! that trickle for as long as a window of the least rate.
 
 use std::{
     collections::HashMap,
@@ -14,6 +16,9 @@ use tokio::{sync::Notify, time::Instant};
 
 /// A client that has just connected, or has read an answer, may be about to send.
 const SHORTEST_IDLE: Duration = Duration::from_millis(300);
+
+/// A client that keeps a request waiting for less than this may be sending a body, or reading an answer, as fast as it can.
+const SHORTEST_KEPT: Duration = Duration::from_secs(2);
 
 /// The open connections of a listener.
 #[derive(Default)]
@@ -32,6 +37,18 @@ pub(super) struct Idleness {
     /// When the first byte of a request came whose head is not whole.
     head: Mutex<Option<Instant>>,
     leave: Notify,
+    /// Since when a request waits for its client, for bytes of its body or for room for its answer.
+    kept: Mutex<Option<Instant>>,
+    evicted: Notify,
+}
+
+/// A request waits for the body that its client sends, until this is dropped.
+pub(super) struct BodyWait(Arc<Idleness>);
+
+impl Drop for BodyWait {
+    fn drop(&mut self) {
+        *self.0.kept.lock() = None;
+    }
 }
 
 /// A connection in the list, until it is dropped.
@@ -45,8 +62,14 @@ impl OpenConnections {
     /// Adds a connection, which is idle until its first request.
     pub fn add(self: &Arc<Self>, address: IpAddr) -> Listed {
         let since = Mutex::new(Some(tokio::time::Instant::now()));
-        let idleness =
-            Arc::new(Idleness { since, requests: Mutex::new(0), head: Mutex::new(None), leave: Notify::new() });
+        let idleness = Arc::new(Idleness {
+            since,
+            requests: Mutex::new(0),
+            head: Mutex::new(None),
+            leave: Notify::new(),
+            kept: Mutex::new(None),
+            evicted: Notify::new(),
+        });
         let mut next = self.next.lock();
         *next += 1;
         self.open.lock().insert(*next, (one_of(address), idleness.clone()));
@@ -67,6 +90,20 @@ impl OpenConnections {
         }
         let open = self.open.lock().values().filter(|(other, _)| *other == address).count();
         open < most || self.close_longest_idle_of(|other| other == address)
+    }
+
+    /// Closes the connection whose client has kept a request waiting for the longest time; false if no client has for long enough.
+    pub fn close_longest_kept(&self) -> bool {
+        let mut open = self.open.lock();
+        let kept = open.iter().filter_map(|(&number, (_, connection))| Some(((*connection.kept.lock())?, number)));
+        let Some((since, number)) = kept.min() else { return false };
+        if since.elapsed() < SHORTEST_KEPT {
+            return false;
+        }
+        if let Some((_, connection)) = open.remove(&number) {
+            connection.evicted.notify_one();
+        }
+        true
     }
 
     fn close_longest_idle_of(&self, is_meant: impl Fn(IpAddr) -> bool) -> bool {
@@ -104,6 +141,22 @@ impl Idleness {
     /// Resolves when the connection is to close.
     pub async fn asked_to_leave(&self) {
         self.leave.notified().await;
+    }
+
+    /// Resolves when the connection is to be closed with the request that its client keeps waiting.
+    pub async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// A request waits for its client: until its answer is sent, or until a body is whole.
+    pub fn keeps_waiting(&self) {
+        self.kept.lock().get_or_insert_with(tokio::time::Instant::now);
+    }
+
+    /// As [`Idleness::keeps_waiting`], until the result is dropped.
+    pub fn waits_for_body(self: &Arc<Self>) -> BodyWait {
+        self.keeps_waiting();
+        BodyWait(self.clone())
     }
 
     /// Whether no request is under way.
@@ -161,6 +214,7 @@ impl Drop for Busy {
         let mut requests = self.0.requests.lock();
         *requests -= 1;
         if *requests == 0 {
+            *self.0.kept.lock() = None;
             *self.0.since.lock() = Some(tokio::time::Instant::now());
         }
     }
@@ -171,6 +225,24 @@ mod tests {
     use super::*;
 
     const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn the_client_that_keeps_a_request_waiting_the_longest_is_closed() {
+        let open = Arc::new(OpenConnections::default());
+        let all: Vec<Listed> = (0..3).map(|_| open.add(LOCAL)).collect();
+        let _busy: Vec<Busy> = all.iter().map(|listed| listed.idleness.busy()).collect();
+        let body = all[0].idleness.waits_for_body();
+        all[1].idleness.keeps_waiting();
+        assert!(!open.close_longest_kept(), "not for long");
+        let long_ago = |seconds| tokio::time::Instant::now().checked_sub(Duration::from_secs(seconds));
+        for (listed, seconds) in all.iter().zip([9, 7]) {
+            *listed.idleness.kept.lock() = long_ago(seconds);
+        }
+        drop(body);
+        assert!(open.close_longest_kept(), "the second");
+        assert!(!open.close_longest_kept(), "the body of the first is whole, the third waits for the server");
+        assert_eq!(open.open.lock().len(), 2);
+    }
 
     #[test]
     fn an_address_has_a_number_of_connections_and_loopback_any() {

@@ -51,6 +51,7 @@ impl<S: AsyncRead + AsyncWrite> PacedStream<S> {
                 Poll::Ready(written)
             }
             Poll::Pending => {
+                self.idleness.keeps_waiting();
                 self.wait(cx)?;
                 Poll::Pending
             }

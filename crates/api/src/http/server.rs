@@ -132,14 +132,15 @@ struct Room {
 }
 
 impl Room {
-    /// A permit for one more connection. At the limit the longest idle connection is closed for it.
+    /// A permit for one more connection. At the limit the longest idle connection is closed for it, or one whose client keeps a
+    /// request waiting.
     async fn permit(&mut self, observer: &dyn Observer) -> OwnedSemaphorePermit {
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             return permit;
         }
         self.log();
         loop {
-            if self.connections.close_longest_idle() {
+            if self.connections.close_longest_idle() || self.connections.close_longest_kept() {
                 observer.made_room();
             }
             let permit = self.permits.clone().acquire_owned();
