@@ -103,6 +103,8 @@ impl Recording {
     /// The answer, whose bytes are counted until it is sent or its client goes away.
     pub(crate) fn follow(mut self, response: Response) -> Response {
         let answered_in = self.clock.instant().saturating_duration_since(self.began);
+        // Nothing of its body is sent.
+        let is_over = self.record.as_ref().is_some_and(|record| record.method == "HEAD");
         let taken = response.extensions().get::<TakenPoints>().copied();
         self.note(|record| {
             record.status = Some(response.status().as_u16());
@@ -111,7 +113,7 @@ impl Recording {
                 (record.points, record.rejected) = (points, rejected);
             }
         });
-        response.map(|body| Body::stream(FollowedBody { body, bytes: 0, is_over: false, recording: self }))
+        response.map(|body| Body::stream(FollowedBody { body, bytes: 0, is_over, recording: self }))
     }
 }
 
