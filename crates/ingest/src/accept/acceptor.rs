@@ -136,7 +136,9 @@ impl Acceptor {
             pass(&mut gate, batch, self.to.clock.instant());
             batch.gate = Some(gate);
         }
-        self.to.quotas.pass(batch, self.to.clock.now());
+        if self.to.quotas.count_points() {
+            self.to.quotas.pass(batch, self.to.clock.now());
+        }
         self.report_rejects(batch);
         if batch.is_empty() {
             return;
