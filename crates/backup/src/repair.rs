@@ -76,7 +76,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let journal = data.join("journal");
     note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
-    store_embedded::repair(&store, &options, &*in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
+    store_embedded::repair(&store, &options, &in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
     if let Some(manifest) = backup {
         seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
     }

@@ -6,12 +6,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{Disk, DiskFile};
+use host::Disk;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store_embedded::{
-    DamagedPart, FileReport, IdSet, check_file, check_log, check_spec, identity_of, is_layout_1, lost_names, lost_rows,
-    missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest, without_name,
+    DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, identity_of, is_layout_1,
+    lost_names, lost_rows, missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest,
+    without_name,
 };
 
 use crate::{
@@ -175,7 +176,7 @@ fn kind(path: &Path) -> &'static str {
 ///
 /// # Errors
 /// Another process uses it, or there is no store.
-pub fn lock(disk: &dyn Disk, data: &Path) -> Result<Box<dyn DiskFile>, BackupError> {
+pub fn lock(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
     let store = data.join("store");
     // A folder without permission to read it is not a folder without a store.
     disk.read_dir(data).map_err(BackupError::io("reading", data))?;
@@ -436,6 +437,11 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
     }
     for number in found.emptied {
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, "it has lost its contents"));
+    }
+    for number in found.other {
+        let how = "it is of another timeline of this store, as from before a restore; a start takes its points by the names that it \
+                   gives";
+        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
     }
     for (number, theirs) in found.foreign {
         let how = format!(

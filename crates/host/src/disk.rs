@@ -6,7 +6,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Seek, Write},
     num::NonZeroU64,
-    os::unix::fs::{FileExt, PermissionsExt},
+    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -55,6 +55,10 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
     /// Whether the file has no bytes.
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)
+    }
+    /// Whether this file is still what is at a path. A file system that cannot tell says yes.
+    fn is_at(&self, _path: &Path) -> io::Result<bool> {
+        Ok(true)
     }
     /// Takes the file's exclusive lock; false where another process has it. Closing the file gives it back.
     fn try_lock(&self) -> io::Result<bool>;
@@ -168,6 +172,15 @@ impl DiskFile for File {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let ours = self.metadata()?;
+        match fs::metadata(path) {
+            Ok(found) => Ok((found.dev(), found.ino()) == (ours.dev(), ours.ino())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn try_lock(&self) -> io::Result<bool> {
@@ -285,6 +298,18 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         SystemDisk.make_private(dir.path()).unwrap();
         assert_eq!(mode(), 0o700);
+    }
+
+    #[test]
+    fn a_file_knows_whether_another_took_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("a"), dir.path().join("b"));
+        let file = SystemDisk.open(&path, Open::ReadWrite).unwrap();
+        assert!(file.is_at(&path).unwrap());
+        fs::rename(&path, &other).unwrap();
+        assert!(!file.is_at(&path).unwrap() && file.is_at(&other).unwrap());
+        fs::write(&path, "").unwrap();
+        assert!(!file.is_at(&path).unwrap());
     }
 
     #[test]

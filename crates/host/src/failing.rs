@@ -246,6 +246,10 @@ impl DiskFile for FailingFile {
         self.file.len()
     }
 
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.file.is_at(path)
+    }
+
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
     }

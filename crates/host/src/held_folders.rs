@@ -194,6 +194,10 @@ impl DiskFile for HeldFile {
         self.file.len()
     }
 
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.file.is_at(path)
+    }
+
     fn try_lock(&self) -> io::Result<bool> {
         self.file.try_lock()
     }

@@ -40,6 +40,27 @@ fn todays_store_next_to_yesterdays_journal_keeps_its_names() {
 }
 
 #[test]
+fn the_journal_of_a_timeline_that_was_given_up_is_reported_and_so_is_our_own_that_is_missing() {
+    for gives_ids in [false, true] {
+        let old = DataFolder::new();
+        old.live(&[("a", 1.0)], true);
+        let new = DataFolder::of(&old, &old);
+        old.live(&[("a", 2.0), (if gives_ids { "x" } else { "a" }, 3.0)], true);
+        old.live(&[("a", 4.0)], false);
+        new.live(&[("a", 5.0), ("y", 6.0)], true);
+        new.live(&[("y", 7.0)], false);
+        let whole = DataFolder::of(&new, &new);
+        assert_eq!((whole.values(&["y"]), whole.damage.examples()), (vec![Some(7.0)], vec![]));
+        let mixed = DataFolder::of(&new, &old);
+        let values = mixed.values(&["y"]);
+        assert!(values == [Some(6.0)] || values == [Some(7.0)], "{values:?}");
+        let found = mixed.damage.examples();
+        assert!(found.iter().any(|damage| damage.how.contains("another timeline")), "{found:?}");
+        assert!(found.iter().any(|damage| damage.how.starts_with("it is missing")), "{found:?}");
+    }
+}
+
+#[test]
 fn the_journal_of_another_store_is_refused_and_stays_as_it_is() {
     let (one, other) = (DataFolder::new(), DataFolder::new());
     one.live(&[("a", 1.0)], false);

@@ -9,21 +9,33 @@ pub(crate) fn io_error(what: String) -> impl FnOnce(io::Error) -> StoreError {
     move |source| StoreError::Io { what, source }
 }
 
-/// Creates the folder if it is missing, and locks it. The lock lasts as long as the file; the system
-/// releases it when the process dies, however it dies.
-pub fn open(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskFile>, StoreError> {
+/// The lock of a folder: as long as it lasts no other process uses the folder. The system releases it when the process dies,
+/// however it dies.
+#[derive(Debug)]
+pub struct FolderLock {
+    _file: Box<dyn DiskFile>,
+    /// The folder itself: the file may be removed while the process runs. `None` where the system cannot lock folders.
+    _folder: Option<Box<dyn DiskFile>>,
+}
+
+/// Creates the folder if it is missing, and locks it: the file `lock`, and the folder.
+pub fn open(disk: &dyn Disk, dir: &Path) -> Result<FolderLock, StoreError> {
     disk.create_dir_all(dir).map_err(io_error(format!("making the folder {}", dir.display())))?;
     // Without this a power cut loses the folder with everything in it.
     if let Some(above) = dir.parent() {
         disk.sync_dir(above).map_err(io_error(format!("syncing the folder {}", above.display())))?;
     }
     let path = dir.join("lock");
-    let lock = disk.open(&path, Open::ReadWrite).map_err(io_error(format!("opening {}", path.display())))?;
-    if !lock.try_lock().map_err(io_error(format!("locking {}", path.display())))? {
-        return Err(StoreError::Unavailable(format!(
+    let file = disk.open(&path, Open::ReadWrite).map_err(io_error(format!("opening {}", path.display())))?;
+    let is_free = file.try_lock().map_err(io_error(format!("locking {}", path.display())))?;
+    // Earlier programs lock the file alone.
+    let folder = disk.open(dir, Open::Read).and_then(|folder| Ok((folder.try_lock()?, folder)));
+    match folder {
+        Ok((true, folder)) if is_free => Ok(FolderLock { _file: file, _folder: Some(folder) }),
+        Err(_) if is_free => Ok(FolderLock { _file: file, _folder: None }),
+        _ => Err(StoreError::Unavailable(format!(
             "another process uses the folder {}; stop it, or choose another data folder",
             dir.display()
-        )));
+        ))),
     }
-    Ok(lock)
 }

@@ -78,7 +78,7 @@ mod repair;
 mod rehearsal;
 
 pub use driver::EmbeddedDriver;
-pub use folder::open as lock;
+pub use folder::{FolderLock, open as lock};
 pub use id_set::IdSet;
 pub use inspect::{
     LogReport, LostRows, check_log, check_spec, identity_of, is_layout_1, log_file, lost_names, lost_rows,

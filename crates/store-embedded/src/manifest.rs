@@ -5,7 +5,7 @@
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
-//! journal 3 5 6
+//! journal 3 5 6 83ab0f1577c29d04
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777 83ab0f1577c29d04
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
-//! opening of the store that wrote it, where that is known (version 3). `end` has
+//! opening of the store that wrote it, where that is known (version 3; of the mark, too). `end` has
 //! the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
@@ -112,6 +112,7 @@ impl Manifest {
     pub(crate) fn encode(&self) -> String {
         let version = match () {
             () if self.files.iter().any(|file| file.opening != 0) => VERSION,
+            () if self.journal.is_some_and(|mark| mark.opening != 0) => VERSION,
             () if self.lost.is_empty() && self.journal.is_none() => 1,
             () => 2,
         };
@@ -119,14 +120,15 @@ impl Manifest {
             "{FIRST_LINE}{version}\nstore {:032x}\nnext {}\nmetrics {}\n",
             self.store, self.next_flush, self.metrics_below
         );
-        if let Some(JournalMark { removed_below, stored_below, newest }) = self.journal {
-            let _ = writeln!(text, "journal {removed_below} {stored_below} {newest}");
+        if let Some(JournalMark { removed_below, stored_below, newest, opening }) = self.journal {
+            let _ = write!(text, "journal {removed_below} {stored_below} {newest}");
+            end_with(&mut text, opening);
         }
         for file in &self.files {
             let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, opening, .. } = file;
             let path = file.path();
             let _ = write!(text, "file {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
-            let _ = if *opening == 0 { writeln!(text) } else { writeln!(text, " {opening:016x}") };
+            end_with(&mut text, *opening);
         }
         for window in &self.expired {
             let _ = writeln!(text, "expired {}", folder(*window).display());
@@ -190,10 +192,21 @@ fn lost_of(line: &str) -> Option<(WindowKey, Lost)> {
 }
 
 fn mark_of(line: &str) -> Option<JournalMark> {
-    let mut numbers = line.split(' ').map(|word| word.parse().ok());
-    let mark =
-        JournalMark { removed_below: numbers.next()??, stored_below: numbers.next()??, newest: numbers.next()?? };
-    numbers.next().is_none().then_some(mark)
+    let mut words = line.split(' ');
+    let mut number = || words.next()?.parse().ok();
+    let mark = JournalMark { removed_below: number()?, stored_below: number()?, newest: number()?, opening: 0 };
+    let opening = opening_of(&mut words)?;
+    words.next().is_none().then_some(JournalMark { opening, ..mark })
+}
+
+/// Ends a line with the opening, where it is known.
+fn end_with(text: &mut String, opening: u64) {
+    let _ = if opening == 0 { writeln!(text) } else { writeln!(text, " {opening:016x}") };
+}
+
+/// The opening at the end of a line; 0 where there is none.
+fn opening_of<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<u64> {
+    words.next().map_or(Some(0), |word| u64::from_str_radix(word, 16).ok())
 }
 
 fn file_of(line: &str) -> Option<ManifestFile> {
@@ -209,9 +222,7 @@ fn file_of(line: &str) -> Option<ManifestFile> {
         newest: words.next()?.parse().ok()?,
         opening: 0,
     };
-    if let Some(opening) = words.next() {
-        file.opening = u64::from_str_radix(opening, 16).ok()?;
-    }
+    file.opening = opening_of(&mut words)?;
     words.next().is_none().then_some(file)
 }
 
@@ -260,7 +271,7 @@ mod tests {
         let expired = BTreeSet::from([(window.0, 7041)]);
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
         let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540 })];
-        let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6 });
+        let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6, opening: 0x83ab });
         let files = vec![file];
         let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, files, expired, lost };
         let text = manifest.encode();

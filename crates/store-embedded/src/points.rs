@@ -383,6 +383,8 @@ impl Points {
 
     /// Writes into the manifest how much of the journal is stored.
     pub(crate) fn set_journal_mark(&self, mark: JournalMark) -> Result<(), StoreError> {
+        let opening = self.identity.read().chain.last().map_or(0, |opening| opening.id);
+        let mark = JournalMark { opening, ..mark };
         let mut commits = self.commits.lock();
         if commits.journal != Some(mark) || commits.is_behind() {
             commits.journal = Some(mark);

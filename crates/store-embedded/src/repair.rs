@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use host::{DirEntry, DiskFile, Trash};
+use host::{DirEntry, Trash};
 use store::StoreError;
 
 use crate::{
@@ -23,7 +23,7 @@ use crate::{
     cache::Shared,
     commits::MANIFEST,
     damage::Reporter,
-    folder::io_error,
+    folder::{FolderLock, io_error},
     lost::Lost,
     manifest::{Manifest, ManifestFile, table_of},
     merge::{MergeError, Merging},
@@ -41,7 +41,7 @@ const CACHE_BYTES: u64 = 1 << 20;
 /// # Errors
 /// Whatever the disk says, and what keeps a server from starting, as a store of a later program. What was repaired until
 /// then stays.
-pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &dyn DiskFile) -> Result<(), StoreError> {
+pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Result<(), StoreError> {
     let host = &options.host;
     {
         let data = options.data.as_deref().unwrap_or(dir);

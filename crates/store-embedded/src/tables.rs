@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{DiskFile, Trash};
+use host::Trash;
 use metric::MetricId;
 use store::{Identity, StoreError, Usage};
 
@@ -13,7 +13,7 @@ use crate::{
     cache,
     damage::Reporter,
     events::EventsLog,
-    folder::{self, io_error},
+    folder::{self, FolderLock, io_error},
     layout1::{Layout1, NewTables},
     merges::MergeWith,
     names::Names,
@@ -33,7 +33,7 @@ pub(crate) struct Tables {
     pub(crate) events: EventsLog,
     pub(crate) points: Points,
     /// Held until the last call has ended, also one whose caller is gone. `None` where the caller holds it.
-    _lock: Option<Box<dyn DiskFile>>,
+    _lock: Option<FolderLock>,
 }
 
 impl Tables {
@@ -47,7 +47,7 @@ impl Tables {
     pub(crate) fn open_locked(
         dir: &Path,
         options: EmbeddedOptions,
-        lock: Option<Box<dyn DiskFile>>,
+        lock: Option<FolderLock>,
     ) -> Result<Tables, StoreError> {
         let host = &options.host;
         let data = options.data.as_deref().unwrap_or(dir);

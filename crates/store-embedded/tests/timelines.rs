@@ -232,6 +232,49 @@ fn a_log_of_names_of_another_timeline_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_folder_whose_file_lock_was_removed_is_in_use_still() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = open(dir.path());
+    fs::remove_file(dir.path().join("lock")).unwrap();
+    let error = EmbeddedDriver::open(dir.path(), options()).map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("another process uses"), "{error}");
+    assert!(store_embedded::lock(&SystemDisk, dir.path()).is_err(), "a repair is refused, too");
+    drop(driver);
+    drop(open(dir.path()));
+}
+
+#[test]
+fn names_whose_log_was_replaced_are_not_stored_until_it_is_back() {
+    type Change = fn(&Path, &Path);
+    let changes: [Change; 3] = [
+        |names, aside| {
+            copy(names, aside);
+            fs::remove_dir_all(names).unwrap();
+            fs::rename(aside, names).unwrap();
+        },
+        |names, aside| fs::rename(names, aside).unwrap(),
+        |names, _| fs::remove_file(names.join("00000001.log")).unwrap(),
+    ];
+    for change in changes {
+        let dir = tempfile::tempdir().unwrap();
+        let (names, aside) = (dir.path().join("names"), dir.path().join("aside"));
+        let driver = open(dir.path());
+        block_on(driver.begin(MetricId(0))).unwrap();
+        block_on(driver.sync_metrics()).unwrap();
+        change(&names, &aside);
+        for _ in 0..2 {
+            let error = block_on(driver.sync_metrics()).unwrap_err();
+            assert!(error.to_string().contains("00000001.log"), "{error}");
+        }
+        assert!(block_on(driver.begin(MetricId(0))).is_ok(), "the spec has the opening");
+        if aside.exists() {
+            fs::rename(&aside, &names).unwrap();
+            block_on(driver.sync_metrics()).unwrap();
+        }
+    }
+}
+
+#[test]
 fn an_older_spec_takes_the_openings_of_the_log_of_names() {
     let timelines = Timelines::part(true);
     let older = fs::read(timelines.new.join("spec")).unwrap();

@@ -35,6 +35,9 @@ pub struct JournalMark {
     pub stored_below: u64,
     /// The newest segment that existed; it is not below `stored_below`.
     pub newest: u64,
+    /// The number of the opening of the store that wrote the newest segment and made the mark; 0 where it is not known. The
+    /// store fills it in.
+    pub opening: u64,
 }
 
 /// Keeps the metrics table of one node. Every driver passes [`crate::conformance::names_suite`].

@@ -36,6 +36,8 @@ pub struct Compared {
     pub cut: Vec<CutEnd>,
     /// Numbers of files of another store, with that store. A start refuses them.
     pub foreign: Vec<(u64, u128)>,
+    /// Numbers of files of another timeline of this store: their numbers say nothing about ours.
+    pub other: Vec<u64>,
 }
 
 /// A file of the journal.
@@ -57,6 +59,9 @@ pub(crate) fn leave_out_stored(
     let found = compare(&planned, mark, ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
+    }
+    for other in planned.iter().filter(|planned| found.other.contains(&planned.segment.number)) {
+        damage.report_other(&other.segment);
     }
     for &(first, last) in &found.missing {
         damage.report_missing(&folder.path_of(first), &folder.path_of(last));
@@ -127,7 +132,12 @@ pub fn check_chain(
 
 /// Compares segments in the order of their numbers.
 fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -> Compared {
-    let mut found = Compared::default();
+    let is_other =
+        |one: &Seen<'_>| one.header.is_some_and(|header| is_of_other_timeline(header, one.number, mark, ours));
+    let other = seen.iter().filter(|one| is_other(one)).map(|one| one.number).collect();
+    let all = seen;
+    let seen: &Vec<&Seen<'_>> = &all.iter().filter(|one| !is_other(one)).collect();
+    let mut found = Compared { other, ..Compared::default() };
     if let Some(mark) = mark {
         for one in seen.iter().filter(|one| one.header.is_some_and(|header| is_ours(header, ours))) {
             // Its name may be another one in a folder that was put together by hand.
@@ -141,7 +151,7 @@ fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -
     }
     let store = |one: &Seen<'_>| one.header.map_or(0, |header| header.identity.store);
     let is_foreign = |store: u128| store != 0 && ours.store != 0 && store != ours.store;
-    found.foreign = seen.iter().map(|one| (one.number, store(one))).filter(|&(_, store)| is_foreign(store)).collect();
+    found.foreign = all.iter().map(|one| (one.number, store(one))).filter(|&(_, store)| is_foreign(store)).collect();
     let there: BTreeSet<u64> = seen.iter().map(|one| one.number).collect();
     let kin: Vec<(u64, &SegmentHeader)> =
         seen.iter().filter_map(|one| Some((one.number, one.header.filter(|header| is_kin(header, ours))?))).collect();
@@ -176,6 +186,20 @@ fn is_ours(header: &SegmentHeader, ours: &Identity) -> bool {
     let last = header.identity.chain.last();
     header.identity.store == ours.store
         && last.is_some_and(|last| ours.chain.iter().any(|opening| opening.id == last.id))
+}
+
+/// Whether a copy of this store wrote a segment that parted from it: an opening that neither has before the other, or one of
+/// ours that there gave ids which a later opening of ours gave, or that wrote a segment behind one of a later opening of ours.
+fn is_of_other_timeline(header: &SegmentHeader, number: u64, mark: Option<JournalMark>, ours: &Identity) -> bool {
+    let Some(last) = header.identity.chain.last() else { return false };
+    if header.identity.store != ours.store || ours.chain.is_empty() {
+        return false;
+    }
+    let place_of = |id: u64| ours.chain.iter().position(|opening| opening.id == id);
+    let Some(place) = place_of(last.id) else { return !is_kin(header, ours) };
+    let gave_others = ours.chain.get(place + 1).is_some_and(|next| next.first_id < header.next_id);
+    let newest = mark.filter(|mark| mark.newest <= number).and_then(|mark| place_of(mark.opening));
+    gave_others || newest.is_some_and(|newest| place < newest)
 }
 
 /// As [`is_ours`], or whether this store went on, and later wrote the segment.

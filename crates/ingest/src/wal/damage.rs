@@ -148,6 +148,14 @@ impl JournalDamage {
         self.report(self.damage(MISSING_RECORDS, file, how, missing as usize));
     }
 
+    /// Reports a segment that a copy of the store wrote which went on elsewhere.
+    pub(crate) fn report_other(&self, segment: &Segment) {
+        let how = "it is of another timeline of this store, as from before a restore; its points go to the names that it gives, and \
+                   the segment of this store that may have been here is missing"
+            .to_owned();
+        self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
+    }
+
     /// Reports a segment that should have records, or at least a header.
     pub(crate) fn report_emptied(&self, segment: &Segment) {
         let how = "it has no header and no record; the points in it are lost".to_owned();

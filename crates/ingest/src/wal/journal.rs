@@ -326,7 +326,7 @@ impl Journal {
 
     /// What the store may record before the segments below `stored_below` are trimmed, at a time when `newest` exists.
     pub(crate) fn mark(&self, stored_below: u64, newest: u64) -> JournalMark {
-        JournalMark { removed_below: self.removed_below.load(Relaxed), stored_below, newest }
+        JournalMark { removed_below: self.removed_below.load(Relaxed), stored_below, newest, opening: 0 }
     }
 
     /// Deletes the segments before `segment`.

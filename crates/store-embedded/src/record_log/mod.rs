@@ -288,6 +288,8 @@ impl RecordLog {
         records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
         mut each: impl FnMut(Place, u8, &'r [u8]),
     ) -> Result<(), StoreError> {
+        // Also without a record: who asks relies on those before.
+        self.check_places()?;
         if records.clone().next().is_none() {
             return Ok(());
         }
@@ -310,6 +312,22 @@ impl RecordLog {
             let place = Place { file, offset, len: payload.len() as u32 };
             offset += place.bytes();
             each(place, kind, payload);
+        }
+        // Before the caller gives up what else has the records.
+        self.check_places()
+    }
+
+    /// Whether the files are where they were: one that was removed or replaced takes records that no start finds.
+    fn check_places(&self) -> Result<(), StoreError> {
+        for (number, LogFile { file, .. }) in self.files.0.read().iter() {
+            let path = self.folder.path(*number);
+            let failed = || io_error(format!("writing {}", path.display()));
+            if !file.is_at(&path).map_err(failed())? {
+                return Err(failed()(io::Error::other(
+                    "the file was moved away, removed or replaced while the program uses it; stop the program, put the file back, \
+                     and start it again",
+                )));
+            }
         }
         Ok(())
     }
@@ -351,6 +369,7 @@ impl RecordLog {
         if self.has_rotted {
             return Err(io_error(format!("writing {} again", self.folder.dir.display()))(rotted()));
         }
+        self.check_places()?;
         let replaces = self.next_number - 1;
         let number = self.add_file(replaces, (0, 0), fill).inspect_err(|error| {
             if let StoreError::Io { source, .. } = error
