@@ -2,7 +2,7 @@
 
 use std::{future::Future, net::SocketAddr, sync::Arc};
 
-use host::{Clock, MinuteLog};
+use host::{Clock, Excerpt, MinuteLog};
 use hyper::{Request, StatusCode, body::Incoming, header, http::request::Parts};
 use tls::Identity;
 use tokio::net::TcpListener;
@@ -88,6 +88,7 @@ impl Api {
             time_zone: options.time_zone,
             about: options.about,
             observer: options.observer,
+            withheld: MinuteLog::default(),
         };
         Arc::new(Api {
             backend: Arc::new(backend),
@@ -111,6 +112,14 @@ impl Api {
     /// The memory of answers, for metrics.
     pub fn answer_memory(&self) -> MemoryUse {
         self.backend.answers.usage()
+    }
+
+    /// Waits until queries and answers have returned much memory since the last call ended.
+    pub async fn memory_returned(&self) {
+        tokio::select! {
+            () = self.backend.memory.returned() => {}
+            () = self.backend.answers.returned() => {}
+        }
     }
 
     /// Serves some paths at a listener until `shutdown` resolves. Then it stops accepting, closes idle connections, and
@@ -176,7 +185,7 @@ impl Api {
         if let Some(route) = route {
             let limit = self.backend.limits.query;
             let _query = self.backend.senders.begin_query(&viewer)?;
-            let answer = route.answer(&self.backend, viewer.clone(), head, body, record.recording.as_mut());
+            let answer = route.answer(&self.backend, viewer.clone(), peer.ip(), head, body, record.recording.as_mut());
             let answer = tokio::time::timeout(limit, answer).await;
             return answer.unwrap_or_else(|_| Err(Rejection::TooSlow(limit.as_secs_f64())));
         }
@@ -212,16 +221,15 @@ impl Api {
     fn log(&self, rejection: &Rejection, peer: SocketAddr, path: &'static str) {
         if rejection.is_overload() {
             if let Some(suppressed) = self.overloads.is_due(self.backend.clock.instant()) {
-                tracing::warn!(%peer, path, suppressed, error = %rejection,
+                tracing::warn!(%peer, path, suppressed, error = %Excerpt(rejection),
                     "a request found no memory; logging this once a minute");
             }
-        } else if rejection.is_store_failure() {
-            if let Some(suppressed) = self.failures.is_due(self.backend.clock.instant()) {
-                tracing::error!(%peer, path, suppressed, error = %rejection,
+        } else if rejection.status().is_server_error()
+            && !matches!(rejection, Rejection::Cancelled)
+            && let Some(suppressed) = self.failures.is_due(self.backend.clock.instant())
+        {
+            tracing::error!(%peer, path, suppressed, error = %Excerpt(rejection),
                     "a request failed; logging such failures once a minute");
-            }
-        } else if rejection.status().is_server_error() {
-            tracing::error!(%peer, path, error = %rejection, "a request failed");
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Only this file knows the handlers, and only [`crate::Api`] knows this file.
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{future::Future, net::IpAddr, pin::Pin, sync::Arc};
 
 use hyper::{Method, Uri, http::request::Parts};
 
@@ -75,6 +75,7 @@ impl Route {
         &self,
         backend: &Arc<Backend>,
         viewer: Arc<Viewer>,
+        peer: IpAddr,
         head: Parts,
         body: RequestBody,
         recording: Option<&mut Recording>,
@@ -85,7 +86,7 @@ impl Route {
         // Held until the answer is ready.
         let mut share = backend.memory.share();
         let body = read_counted(body, backend.limits.body_bytes, "http.max_body_bytes", &mut share).await?;
-        let query = Query::parse(viewer, head, body).await?;
+        let query = Query::parse(viewer, peer, head, body).await?;
         if let Some(recording) = recording {
             recording.asks(["target", "query", "expr"].iter().flat_map(|name| query.parameters.all(name)));
         }

@@ -6,7 +6,10 @@ use std::{
     future::Future,
     io::{Read, Write},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -16,7 +19,13 @@ use support::{Metric, NOW, Server, Setup, receive, send};
 const MIB: usize = 1 << 20;
 
 /// A day of points for every series, one a second.
-struct Seconds;
+#[derive(Default)]
+struct Seconds {
+    /// Series that were asked for together.
+    together: Mutex<Vec<usize>>,
+    /// While it is true, reads do not end, and dropping them does not stop them.
+    is_stuck: Arc<AtomicBool>,
+}
 
 impl SeriesSource for Seconds {
     fn fetch(
@@ -25,7 +34,17 @@ impl SeriesSource for Seconds {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
         let values: Vec<f64> = (0..86_400).map(|i| f64::from(i * 7919 % 10_007)).collect();
         let series = FetchedSeries { start: NOW - 86_400, step: 1, values, aggregation: Default::default() };
-        Box::pin(async move { Ok(vec![Some(series); requests.len()]) })
+        self.together.lock().unwrap().push(requests.len());
+        let is_stuck = self.is_stuck.clone();
+        Box::pin(async move {
+            let wait = move || {
+                while is_stuck.load(Relaxed) {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            };
+            tokio::task::spawn_blocking(wait).await.unwrap();
+            Ok(vec![Some(series); requests.len()])
+        })
     }
 }
 
@@ -39,7 +58,7 @@ fn server(change: impl FnOnce(&mut Setup)) -> Server {
         values: Default::default(),
     };
     let mut setup = Setup::new((0..60).map(metric).collect());
-    setup.series = Some(Arc::new(Seconds));
+    setup.series = Some(Arc::new(Seconds::default()));
     setup.limits.memory_wait = Duration::from_millis(300);
     change(&mut setup);
     setup.start()
@@ -68,6 +87,52 @@ fn a_query_beyond_the_memory_of_queries_is_422() {
         server.api.query_memory().used == 0 && server.api.answer_memory().used == 0
     });
     assert!(!server.notes.answered.lock().unwrap().is_empty());
+}
+
+#[test]
+fn wide_tables_and_large_sums_of_a_day_fit_in_the_defaults() {
+    let metric = |i: usize| Metric {
+        name: format!("wide.m{i:04}"),
+        step: 60,
+        kept: 1_440,
+        coarser: None,
+        values: Default::default(),
+    };
+    let server = Setup::new((0..5_000).map(metric).collect()).start();
+    for target in ["sumSeries(wide.m0*)", "wide.*"] {
+        let answer = server.get(&format!("/render?from=-1d&format=msgpack&target={target}"));
+        assert_eq!(answer.status, 200, "{target}: {}", answer.text());
+    }
+}
+
+#[test]
+fn a_source_is_asked_for_a_part_after_the_other() {
+    let source = Arc::new(Seconds::default());
+    let server = server(|setup| setup.series = Some(source.clone()));
+    let answer = server.get(&format!("{DAY}countSeries(many.*)&maxDataPoints=1"));
+    assert!(answer.text().contains("[[60,") || answer.text().contains("[[60.0,"), "{}", answer.text());
+    // 24 of 86,400 points are the last that are fewer than 2 million.
+    assert_eq!(*source.together.lock().unwrap(), [24, 24, 12]);
+}
+
+#[test]
+fn a_read_whose_client_is_gone_holds_its_turn_and_its_memory_until_it_ends() {
+    let source = Arc::new(Seconds::default());
+    source.is_stuck.store(true, Relaxed);
+    let server = server(|setup| setup.series = Some(source.clone()));
+    let mut client = server.connect();
+    send(&mut client, "GET", &format!("{DAY}many.*"), &[], b"");
+    eventually("it is being read", || !source.together.lock().unwrap().is_empty());
+    // The answer, and what the source holds for a part of it.
+    assert!(server.api.query_memory().used > 70 * MIB as u64, "{:?}", server.api.query_memory());
+    drop(client);
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(server.api.activity().running, 1);
+    assert!(server.api.query_memory().used > 70 * MIB as u64, "{:?}", server.api.query_memory());
+    source.is_stuck.store(false, Relaxed);
+    eventually("its turn is over", || server.api.activity().running == 0);
+    assert_eq!(server.api.query_memory().used, 0);
+    assert_eq!(*source.together.lock().unwrap(), [24], "it stops behind the part");
 }
 
 #[test]

@@ -81,16 +81,36 @@ impl Lines {
     }
 }
 
+/// A line without line ends and NUL but at its end, so that no text from outside can look like a line of its own. Other control
+/// characters are for the caller to escape.
+fn one_line(line: &[u8]) -> Vec<u8> {
+    let (inside, end) = match line {
+        [inside @ .., b'\n'] => (inside, &b"\n"[..]),
+        _ => (line, &b""[..]),
+    };
+    let is_plain = |byte: &u8| !matches!(byte, b'\n' | b'\r' | 0);
+    let mut escaped = Vec::with_capacity(line.len() + 16);
+    for byte in inside {
+        match is_plain(byte) {
+            true => escaped.push(*byte),
+            false => escaped.extend(byte.escape_ascii()),
+        }
+    }
+    escaped.extend_from_slice(end);
+    escaped
+}
+
 /// A call is a line.
 impl Write for Lines {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let Shared { queue, changed } = &*self.0;
+        let escaped = one_line(line);
         let mut queue = lock(queue);
-        if MOST_BYTES < queue.bytes + line.len() {
+        if MOST_BYTES < queue.bytes + escaped.len() {
             queue.dropped += 1;
         } else {
-            queue.bytes += line.len();
-            queue.lines.push_back(line.to_vec());
+            queue.bytes += escaped.len();
+            queue.lines.push_back(escaped);
             drop(queue);
             changed.notify_all();
         }
@@ -138,6 +158,13 @@ mod tests {
         fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_call_is_one_line() {
+        assert_eq!(one_line(b"a\n"), b"a\n");
+        assert_eq!(one_line(b"a\nERROR b\r\n"), b"a\\nERROR b\\r\n");
+        assert_eq!(one_line("\u{1b}[31mé\0".as_bytes()), "\u{1b}[31mé\\x00".as_bytes());
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Process {
         let text = |path: &str| disk.read_to_string(Path::new(path)).unwrap_or_default();
         let (stat, status) = (text("/proc/self/stat"), text("/proc/self/status"));
         let open_files = disk.read_dir(Path::new("/proc/self/fd")).map_or(0, |entries| entries.len() as u64);
-        Process { cpu_seconds: cpu_seconds(&stat), resident_bytes: resident_bytes(&status), open_files }
+        Process { cpu_seconds: cpu_seconds(&stat), resident_bytes: bytes_of("VmRSS:", &status), open_files }
     }
 }
 
@@ -37,8 +37,14 @@ fn cpu_seconds(stat: &str) -> f64 {
     ticks.sum::<u64>() as f64 / TICKS_PER_SECOND
 }
 
-fn resident_bytes(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+/// Resident memory that no file backs, bytes.
+pub fn anonymous_bytes(disk: &dyn Disk) -> u64 {
+    let status = disk.read_to_string(Path::new("/proc/self/status")).unwrap_or_default();
+    bytes_of("RssAnon:", &status)
+}
+
+fn bytes_of(field: &str, status: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
@@ -64,7 +70,7 @@ mod tests {
 
     #[test]
     fn resident_memory_is_given_in_kib() {
-        assert_eq!(resident_bytes("VmPeak:\t10 kB\nVmRSS:\t  2048 kB\n"), 2 << 20);
-        assert_eq!(resident_bytes(""), 0);
+        assert_eq!(bytes_of("VmRSS:", "VmPeak:\t10 kB\nVmRSS:\t  2048 kB\n"), 2 << 20);
+        assert_eq!(bytes_of("VmRSS:", ""), 0);
     }
 }

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     admin::Admin,
+    allocator,
     backups::{Backups, Scrub},
     carbon_doors,
     carbon_files::CarbonFiles,
@@ -225,6 +226,9 @@ async fn listen(
         observer: metrics.clone(),
     });
     metrics.scrape_queries(&api);
+    let (queries, disk) = (api.clone(), host.disk.clone());
+    let give_back = move || allocator::give_back(queries.clone(), disk.clone());
+    tokio::spawn(node.ingest.supervisor().run("return of memory", give_back));
     if let Some(watcher) = tokens.watcher.clone() {
         let every = settings.rules.reload_every;
         tokio::spawn(node.ingest.supervisor().run("token watch", move || watcher.clone().follow(every)));

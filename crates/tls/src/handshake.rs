@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use host::Excerpt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -46,7 +47,7 @@ impl Identity {
             return;
         }
         if let Some(suppressed) = self.handshakes.is_due(outcome, self.clock().instant()) {
-            tracing::warn!(listener = self.name(), %peer, suppressed, error,
+            tracing::warn!(listener = self.name(), %peer, suppressed, error = %Excerpt(error),
                 "a TLS handshake failed: {}; logging such handshakes once a minute", outcome.sentence());
         }
     }

@@ -10,7 +10,7 @@ use std::{collections::HashMap, sync::Arc};
 use super::messages::{FetchRequest, invalid, read_fetches};
 use crate::{
     http::Rejection,
-    query::{Backend, Query, Reply, Times, Work, blocking},
+    query::{Backend, Kind, Query, Reply, Times, Work, blocking},
     render::{CarbonapiV3, Cost, FetchHead, RenderRequest, evaluate, respond_series},
 };
 
@@ -19,7 +19,8 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
     let fetches = read_fetches(&query.body).map_err(invalid("MultiFetchRequest"))?;
     let bytes = fetches.iter().map(|fetch| fetch.name.len() + FETCH_BYTES).sum();
     backend.check_target_bytes("the bytes of the targets are", bytes)?;
-    let (work, _cancel) = Work::begin(backend).await?;
+    let names: Vec<&str> = fetches.iter().map(|fetch| &*fetch.name).collect();
+    let (work, _cancel) = Work::begin(backend, &query.client, Kind::of_targets(&names)).await?;
     let now = backend.now();
     let (mut all, mut heads, mut cost) = (Vec::new(), Vec::new(), Cost::default());
     for Group { start, stop, expressions, names } in groups(fetches)? {

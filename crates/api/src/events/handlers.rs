@@ -16,7 +16,7 @@ use crate::{
         python::write_int,
     },
     http::{Body, Rejection, head, respond_text},
-    query::{Backend, Query, Reply, Work, blocking, event_span},
+    query::{Backend, Kind, Query, Reply, Work, blocking, event_span},
 };
 
 /// `/events`: POST submits an event; GET lists events, as `/events/get_data` does.
@@ -49,7 +49,7 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     let filter =
         parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
     let style = JsonStyle { ascii: true, pretty: false, callback: query.callback() };
-    let (work, _cancel) = Work::begin(backend).await?;
+    let (work, _cancel) = Work::begin(backend, &query.client, Kind::Whole).await?;
     let mut out = Vec::new();
     style.open(&mut out);
     out.push(b'[');

@@ -67,8 +67,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
         let found = match backend.finder.find(&pattern, limits) {
             Ok(found) => found,
             Err(error) if from_front_end && is_invalid_pattern(&error) => {
-                tracing::warn!(%error, "sending no names to a graphite-web, whose query is invalid");
-                backend.observer.withheld("find");
+                backend.withhold("find", &error);
                 Found::default()
             }
             Err(error) => return Err(error.into()),

@@ -6,7 +6,7 @@ use metadata::{FindError, FindLimits, Found};
 
 use crate::{
     http::{Coding, Rejection, Response},
-    query::{Backend, Query, Reply, Work, blocking},
+    query::{Backend, Kind, Query, Reply, Work, blocking},
 };
 
 /// Waits for a turn, then calls `work` on a thread that may block. The limits tell `work` when the client disconnects.
@@ -15,7 +15,7 @@ pub(crate) async fn names_work(
     query: &Query,
     work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
-    let (turn, _cancel) = Work::begin(backend).await?;
+    let (turn, _cancel) = Work::begin(backend, &query.client, Kind::Names).await?;
     let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
     let nodes = backend.limits.find_results;
     let work = move || {

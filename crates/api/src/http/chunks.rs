@@ -190,7 +190,7 @@ impl HttpBody for ChunkedBody {
                         }
                         // The head is sent, so only a broken connection can tell the client.
                         Err(error) => {
-                            tracing::error!(%error, "cannot produce an answer; closing the connection. This is a bug, please report it");
+                            tracing::error!(error = %host::Excerpt(&error), "cannot produce an answer; closing the connection. This is a bug, please report it");
                             self.state = State::Done;
                             return Poll::Ready(Some(Err(BodyError::Broken(error.into()))));
                         }

@@ -7,7 +7,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -20,6 +20,9 @@ use super::rejection::Rejection;
 /// The part of a budget that is for small shares alone, and how many of the largest of these have room in it.
 const PART_FOR_SMALL: usize = 8;
 const SMALL_SHARES: usize = 16;
+
+/// Bytes given back until [`MemoryBudget::returned`] resolves.
+const MUCH: usize = 32 << 20;
 
 /// Interval between two looks whether the client is gone, on a thread that waits for memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -38,6 +41,8 @@ struct Shared {
     state: Mutex<State>,
     waits: AtomicU64,
     refused: AtomicU64,
+    returned: AtomicUsize,
+    much_returned: Notify,
 }
 
 struct State {
@@ -86,13 +91,28 @@ impl MemoryBudget {
         let small = bytes / PART_FOR_SMALL;
         let large = bytes - small;
         let state = State { free_small: small, free_large: large, holders: 0, waiting: Vec::new(), next: 0 };
-        let (waits, refused) = (AtomicU64::new(0), AtomicU64::new(0));
-        MemoryBudget(Arc::new(Shared { what, setting, wait, small, large, state: Mutex::new(state), waits, refused }))
+        MemoryBudget(Arc::new(Shared {
+            what,
+            setting,
+            wait,
+            small,
+            large,
+            state: Mutex::new(state),
+            waits: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            returned: AtomicUsize::new(0),
+            much_returned: Notify::new(),
+        }))
     }
 
     /// A share without bytes.
     pub fn share(&self) -> MemoryShare {
         MemoryShare { budget: self.clone(), small: 0, large: 0 }
+    }
+
+    /// Waits until [`MUCH`] more is given back.
+    pub async fn returned(&self) {
+        self.0.much_returned.notified().await;
     }
 
     /// For metrics.
@@ -245,6 +265,8 @@ impl MemoryShare {
             state.free_large += large;
             state.free_small += small;
             state.grant();
+            drop(state);
+            self.budget.0.give_back(surplus);
         }
         self.large -= large;
         self.small -= small;
@@ -258,6 +280,14 @@ impl Drop for MemoryShare {
 }
 
 impl Shared {
+    /// Counts bytes that are free again.
+    fn give_back(&self, bytes: usize) {
+        let before = self.returned.fetch_add(bytes, Relaxed);
+        if before / MUCH != before.wrapping_add(bytes) / MUCH {
+            self.much_returned.notify_one();
+        }
+    }
+
     fn refusal(&self) -> Rejection {
         self.refused.fetch_add(1, Relaxed);
         Rejection::NoMemory { seconds: self.wait.as_secs_f64(), setting: self.setting }

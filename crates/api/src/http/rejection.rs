@@ -187,11 +187,6 @@ impl Rejection {
         }
     }
 
-    /// Whether the store is at fault.
-    pub fn is_store_failure(&self) -> bool {
-        matches!(self, Rejection::Store(_) | Rejection::Names(_) | Rejection::Events(_))
-    }
-
     /// An answer longer than `query.max_response_bytes`.
     pub fn response_too_large(given: String, limit: usize) -> Rejection {
         let (what, setting) = ("the bytes of the answer are", "query.max_response_bytes");

@@ -1,8 +1,8 @@
 //! The sources of every answer: names, points, events, limits, the clock.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use host::Clock;
+use host::{Clock, Excerpt, MinuteLog};
 use metadata::{Finder, Registry};
 use metric::Timestamp;
 use store::{Events, SeriesSource};
@@ -40,12 +40,23 @@ pub(crate) struct Backend {
     pub memory: MemoryBudget,
     /// Memory of answers.
     pub answers: MemoryBudget,
+    /// Invalid queries that a graphite-web got an empty answer to.
+    pub withheld: MinuteLog,
 }
 
 impl Backend {
     /// The current time, Unix seconds.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// Counts and logs an invalid query of a graphite-web, which gets an empty answer.
+    pub fn withhold(&self, path: &'static str, error: &dyn fmt::Display) {
+        self.observer.withheld(path);
+        if let Some(suppressed) = self.withheld.is_due(self.clock.instant()) {
+            tracing::warn!(path, suppressed, error = %Excerpt(error),
+                "a graphite-web gets an empty answer to an invalid query; logging this once a minute");
+        }
     }
 
     /// Checks the bytes of all targets of a render, or of all patterns of a find; `what` begins the message.

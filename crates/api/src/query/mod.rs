@@ -19,6 +19,6 @@ pub(crate) use reply::Reply;
 pub(crate) use sender_limits::SenderUse;
 pub(crate) use times::{Times, event_span, find_times, zone};
 pub use turns::Activity;
-pub(crate) use turns::QueryTurns;
+pub(crate) use turns::{Kind, QueryTurns};
 pub use viewer::{Doorkeeper, NameScope, Scope, Viewer};
 pub(crate) use work::{Work, blocking, is_invalid_pattern};

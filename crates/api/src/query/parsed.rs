@@ -1,11 +1,11 @@
 //! A request to Graphite's API, parsed.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, header, http::request::Parts};
 
-use super::{protocol::Protocol, viewer::Viewer};
+use super::{protocol::Protocol, turns::Client, viewer::Viewer};
 use crate::{
     encode::json::JsonStyle,
     http::{Coding, Parameters, Rejection},
@@ -15,6 +15,8 @@ use crate::{
 pub(crate) struct Query {
     /// Who sends it.
     pub viewer: Arc<Viewer>,
+    /// Whose turns it takes.
+    pub client: Client,
     /// Method.
     pub method: Method,
     /// Path without a final slash.
@@ -31,7 +33,7 @@ pub(crate) struct Query {
 
 impl Query {
     /// Parses a request.
-    pub async fn parse(viewer: Arc<Viewer>, head: Parts, body: Bytes) -> Result<Query, Rejection> {
+    pub async fn parse(viewer: Arc<Viewer>, peer: IpAddr, head: Parts, body: Bytes) -> Result<Query, Rejection> {
         let path = head.uri.path();
         let path = path.strip_suffix('/').unwrap_or(path).to_owned();
         let is_v3 = Protocol::is_v3(head.uri.query(), &head.headers);
@@ -40,7 +42,8 @@ impl Query {
         let parameters = Parameters::read(head.uri.query(), &head.headers, form).await?;
         let named = || parameters.last("format").and_then(Protocol::named);
         let protocol = if is_v3 { Some(Protocol::V3) } else { named() };
-        Ok(Query { viewer, method: head.method, path, headers: head.headers, parameters, body, protocol })
+        let client = Client::new(&viewer.name, peer);
+        Ok(Query { viewer, client, method: head.method, path, headers: head.headers, parameters, body, protocol })
     }
 
     /// Whether the body is a message of carbonapi's version 3, for paths that take one.

@@ -7,9 +7,11 @@ use std::sync::{
 
 use metadata::FindError;
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 
-use super::backend::Backend;
+use super::{
+    backend::Backend,
+    turns::{Client, Kind, Turn},
+};
 use crate::http::{AnswerShare, MemoryBudget, MemoryShare, Rejection};
 
 /// A query that runs. Every thread that works for it has an [`Arc`] of it, and the last one gives up its turn and its
@@ -18,7 +20,7 @@ pub(crate) struct Work {
     cancelled: Arc<AtomicBool>,
     memory: Mutex<Held>,
     answers: MemoryBudget,
-    _turn: OwnedSemaphorePermit,
+    _turn: Turn,
 }
 
 /// The memory of a query.
@@ -29,8 +31,8 @@ struct Held {
 
 impl Work {
     /// Waits for a turn. The work is cancelled when the second value is dropped.
-    pub async fn begin(backend: &Backend) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
-        let turn = backend.turns.wait().await?;
+    pub async fn begin(backend: &Backend, client: &Client, kind: Kind) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
+        let turn = backend.turns.wait(client.clone(), kind).await?;
         let cancelled = Arc::<AtomicBool>::default();
         let memory = Mutex::new(Held { share: backend.memory.share(), bytes: 0 });
         let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), _turn: turn };
@@ -59,6 +61,14 @@ impl Work {
     pub fn take_besides(&self, bytes: usize) -> Result<(), Rejection> {
         let mut held = self.memory.lock();
         let bytes = held.bytes.saturating_add(bytes);
+        held.share.raise_blocking(bytes, &self.cancelled)
+    }
+
+    /// The memory that is in use by now, in place of what was taken for it. On a thread that may block.
+    pub fn correct(&self, bytes: usize) -> Result<(), Rejection> {
+        let mut held = self.memory.lock();
+        held.bytes = bytes;
+        held.share.lower(bytes);
         held.share.raise_blocking(bytes, &self.cancelled)
     }
 

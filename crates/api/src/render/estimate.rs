@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use metadata::{Found, PolicyId};
-use metric::{Retention, Timestamp, Window};
+use metric::{MetricId, Retention, Timestamp, Window};
 use render::Span;
 
 use crate::query::Backend;
@@ -19,9 +19,9 @@ pub(crate) struct ReadEstimate<'a> {
 
 /// The estimate of one series.
 #[derive(Clone, Copy)]
-struct SeriesEstimate {
+pub(crate) struct SeriesEstimate {
     step: u32,
-    points: usize,
+    pub points: usize,
 }
 
 impl ReadEstimate<'_> {
@@ -30,34 +30,29 @@ impl ReadEstimate<'_> {
         ReadEstimate { backend, now, max_points, cache: HashMap::new() }
     }
 
-    /// The points of all metrics.
-    pub fn points(&mut self, span: Span, found: &Found) -> usize {
-        let mut points = 0usize;
-        self.each(span, found, |series| points = points.saturating_add(series.points));
-        points
-    }
-
     /// The largest step among the metrics that have a series. `None` when uncertain: with many points, the reader may
     /// select a coarser stage.
     pub fn largest_step(&mut self, span: Span, found: &Found) -> Option<i64> {
         let (mut points, mut step) = (0usize, None);
-        self.each(span, found, |series| {
+        self.each(span, found, |_, _, series| {
+            let Some(series) = series else { return };
             points = points.saturating_add(series.points);
             step = step.max(Some(i64::from(series.step)));
         });
         step.filter(|_| points <= self.backend.limits.points / 16)
     }
 
-    fn each(&mut self, span: Span, found: &Found, mut each: impl FnMut(SeriesEstimate)) {
+    /// Calls `each` with the id and the name of each metric; without an estimate where nothing of the span is kept.
+    pub fn each(&mut self, span: Span, found: &Found, mut each: impl FnMut(MetricId, &str, Option<SeriesEstimate>)) {
         let names = self.backend.registry.read();
-        for (id, _) in found.leaves() {
+        for (id, name) in found.leaves() {
             let policy = names.policy_id(id);
             let (now, max_points, registry) = (self.now, self.max_points, &self.backend.registry);
             let estimate = self.cache.entry((policy, span)).or_insert_with(|| {
                 let retention = &registry.policy(policy).retention;
                 estimated(retention, span, now, max_points)
             });
-            estimate.iter().for_each(|&series| each(series));
+            each(id, name, *estimate);
         }
     }
 }

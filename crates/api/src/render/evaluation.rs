@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use host::Excerpt;
 use metadata::Found;
 use metric::Window;
 use parking_lot::Mutex;
@@ -17,6 +18,7 @@ use store::{FetchedSeries, SeriesRequest};
 
 use super::{
     estimate::ReadEstimate,
+    reading::Parts,
     request::RenderRequest,
     resolve::{ResolvedPaths, too_many_series},
 };
@@ -30,7 +32,7 @@ use crate::{
 /// a third; this is also the depth limit of nested calls.
 const MAX_ROUNDS: usize = 100;
 
-/// Memory for a series besides its points: its name, its request, what is read of it.
+/// Memory for a series besides its points and its names: its request, what is read of it.
 const SERIES_BYTES: usize = 512;
 
 /// The result of a render.
@@ -65,8 +67,7 @@ pub(crate) async fn evaluate(
         Err(rejection @ (Rejection::Parameters { .. } | Rejection::TooMuch { .. } | Rejection::TooHard(_)))
             if request.from_front_end =>
         {
-            tracing::warn!(%rejection, "sending no series to a graphite-web, whose query is invalid");
-            backend.observer.withheld("render");
+            backend.withhold("render", &rejection);
             Ok(Evaluated { series: Vec::new(), cost: spent })
         }
         other => other,
@@ -81,11 +82,11 @@ async fn rounds(state: Evaluation) -> Result<Evaluated, Rejection> {
             Next::Read(fetches, requests) => (fetches, requests),
         };
         state.read_events(fetches.events).await?;
-        let source = state.paths.backend.series.clone();
-        let read = if requests.is_empty() { Vec::new() } else { source.fetch(requests).await? };
+        let read = requests.read(&state.paths.backend.series, &state.work).await?;
         (state, next) = run(state, |state| state.proceed(fetches.series, read)).await?;
     }
-    tracing::error!(targets = ?state.request.targets, rounds = MAX_ROUNDS, "the plan does not converge; rejecting the request. This is a bug, please report it");
+    let targets = state.request.targets.join("; ");
+    tracing::error!(targets = %Excerpt(targets), rounds = MAX_ROUNDS, "the plan does not converge; rejecting the request. This is a bug, please report it");
     Err(Rejection::Broken)
 }
 
@@ -104,7 +105,7 @@ async fn run(
 /// The next step.
 enum Next {
     /// Read these fetches. The requests are those of the fetches of series: one for each metric of each path, in order.
-    Read(Fetches, Vec<SeriesRequest>),
+    Read(Fetches, Parts),
     /// The result is complete.
     Done(Vec<Series>),
 }
@@ -116,6 +117,8 @@ struct Evaluation {
     paths: Arc<ResolvedPaths>,
     expressions: Vec<Expression>,
     data: Data,
+    // Memory of `data`.
+    data_bytes: usize,
     cost: Cost,
 }
 
@@ -127,6 +130,7 @@ impl Evaluation {
             paths: Arc::new(ResolvedPaths::new(backend.clone(), request, work.clone())),
             expressions: Vec::new(),
             data: Data::new(),
+            data_bytes: 0,
             cost,
         }
     }
@@ -190,10 +194,12 @@ impl Evaluation {
                 let Some(read) = read else { continue };
                 self.cost.series += 1;
                 self.cost.points += read.values.len();
+                self.data_bytes += read.values.capacity() * size_of::<f64>() + SERIES_BYTES + 2 * name.len();
                 series.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
             }
             self.data.put(fetch, series);
         }
+        self.work.correct(self.data_bytes)?;
         // The estimate before the read bounds memory; this rejects the result of a source that read more.
         let limit = self.paths.backend.limits.points;
         if self.cost.points > limit {
@@ -242,20 +248,26 @@ impl Evaluation {
         let now = backend.series.now_for(self.request.times.now, self.request.times.until);
         let points_left = backend.limits.points.saturating_sub(self.cost.points);
         let max_points = (points_left / (total - self.cost.series).max(1)).max(1);
-        let mut requests = Vec::with_capacity(total - self.cost.series);
+        let mut requests = Parts::within(backend.limits.memory);
         let mut estimate = ReadEstimate::new(backend, now, max_points);
-        let mut points = 0usize;
+        let (mut points, mut names) = (0usize, 0);
         for fetch in &fetches.series {
             let window = Window::between(fetch.span.from, fetch.span.until);
             self.paths.with(&fetch.path, |found| {
-                requests.extend(found.leaves().map(|(metric, _)| SeriesRequest { metric, window, now, max_points }));
-                points = points.saturating_add(estimate.points(fetch.span, found));
+                estimate.each(fetch.span, found, |metric, name, series| {
+                    let series = series.map_or(0, |series| series.points);
+                    points = points.saturating_add(series);
+                    names += name.len();
+                    requests.push(SeriesRequest { metric, window, now, max_points }, series);
+                });
             })?;
         }
         if points > points_left {
             return Err(too_many_points(points, backend.limits.points));
         }
-        self.work.take(points.saturating_mul(size_of::<f64>()).saturating_add(requests.len() * SERIES_BYTES))?;
+        let series = requests.len() * SERIES_BYTES + 2 * names;
+        self.work.take(points.saturating_mul(size_of::<f64>()).saturating_add(series))?;
+        self.work.take_besides(requests.memory())?;
         Ok(Next::Read(fetches, requests))
     }
 

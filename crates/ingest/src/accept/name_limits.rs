@@ -252,7 +252,7 @@ impl Admission {
             tracing::warn!(
                 limit = &*named.limit,
                 inputs,
-                example,
+                example = %host::Excerpt(example),
                 "points of unknown metrics are rejected by a limit on metrics; known metrics are accepted; delete metrics or raise the limit"
             );
         }

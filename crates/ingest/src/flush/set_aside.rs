@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use host::{Host, Open};
+use host::{Excerpt, Host, Open};
 use metadata::Registry;
 use metric::Timestamp;
 use store::{Damage, DamageLog};
@@ -72,7 +72,7 @@ impl Aside {
             span: Some((from, until)),
         });
         tracing::error!(
-            metric = name, points = count, from, until, file, %error,
+            metric = %Excerpt(name), points = count, from, until, file, error = %Excerpt(&error),
             "the store cannot take points of a metric, and a retry does not help; they are in a file of the journal's \
              format, and all others are stored"
         );

@@ -313,10 +313,12 @@ settings! {
         min_rate: Option<Bytes> = "256B";
         /// Memory for answers that clients have not read yet. When it is spent, answers wait query.memory_wait for it, then
         /// get status 503. Answers up to 16 KiB are not counted.
-        answer_memory: Bytes = "128MiB";
-        /// Concurrent renders, finds and listings.
+        answer_memory: Bytes = "96MiB";
+        /// Concurrent renders, finds and listings. A client (token, or address) has at most seven eighths of them; renders of
+        /// globs have three quarters, and so have finds and listings.
         max_concurrent_queries: usize = "16";
-        /// Queries that wait for their turn; a further one gets status 429.
+        /// Queries that wait for their turn; a further one gets status 429. The client with the fewest running queries is next.
+        /// A full queue makes place for a client with fewer in it.
         max_queued_queries: usize = "256";
         /// Names by which clients may address this server, in the Host header: "graphite.example.org,*.example.net". Addresses,
         /// localhost, names without a dot and names below .localhost, .local and .internal always are. Other names get status
@@ -358,7 +360,7 @@ settings! {
         timeout: Duration = "60s";
         /// Memory for all queries together: names, points, and what functions make of them. An eighth of it is for small
         /// queries alone. A query that needs more than the others leave waits memory_wait for it.
-        memory: Bytes = "384MiB";
+        memory: Bytes = "256MiB";
         /// How long a query waits for memory before it gets status 503.
         memory_wait: Duration = "5s";
         /// Size limit of all targets of a render, or of the patterns of a find.
