@@ -230,6 +230,22 @@ impl Run {
     }
 
     fn send(&mut self, connections: &[Vec<Sent>]) -> Result<(), String> {
+        // Connections that have the same slot: either may be the last.
+        self.model.next_rank();
+        let Some(life) = &self.life else { return Ok(()) };
+        if life.judged().is_certain() {
+            return self.send_together(connections);
+        }
+        // A batch may end the doubt about the clock: the next is judged by another time, and the rules that waited come into
+        // force.
+        for one in connections.chunks(1) {
+            self.send_together(one)?;
+            self.finish_rules();
+        }
+        Ok(())
+    }
+
+    fn send_together(&mut self, connections: &[Vec<Sent>]) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
         let sending = Sending { life, machine: &self.machine, are_rules_waiting: self.are_rules_waiting };
         sending.send(&mut self.model, connections)

@@ -28,23 +28,16 @@ pub(crate) struct Sending<'a> {
 impl Sending<'_> {
     /// Sends lines of several connections at the same time. A point that is refused must be counted.
     pub(crate) fn send(&self, model: &mut Model, connections: &[Vec<Sent>]) -> Result<(), String> {
-        // Connections that have the same slot: either may be the last.
-        model.next_rank();
-        if self.life.judged().is_certain() {
-            return self.send_together(model, connections);
-        }
-        // A batch may end the doubt about the clock, and the next is judged by another time.
-        connections.chunks(1).try_for_each(|one| self.send_together(model, one))
-    }
-
-    fn send_together(&self, model: &mut Model, connections: &[Vec<Sent>]) -> Result<(), String> {
         let Sending { life, machine, .. } = *self;
         let truth = life.now() - machine.ahead;
         let judged = life.judged();
+        let was_certain = judged.is_certain();
         let before = life.refused();
         let accepted = self.accept(connections, truth);
         // In doubt, the batch itself is evidence, and judged afterwards.
-        let judged = if judged.is_certain() { judged } else { life.judged() };
+        let judged = if was_certain { judged } else { life.judged() };
+        // The rules that waited come into force before its points or after them.
+        let rules_end_waiting = self.are_rules_waiting && !was_certain && judged.is_certain();
         let (rules, listed) = (rules(machine.rules), rules(machine.rules | LISTED));
         let (mut tickets, mut refused) = (Vec::new(), 0);
         for connection in connections {
@@ -52,7 +45,10 @@ impl Sending<'_> {
                 model.next_rank();
             }
             for sent in connection {
-                match self.expected(model, (&rules, judged), (&sent.name, truth - sent.age, sent.value)) {
+                let point = (sent.name.as_str(), truth - sent.age, sent.value);
+                let is_either = rules_end_waiting && self.may_be_either(model, (&rules, judged), point);
+                match self.expected(model, (&rules, judged), point) {
+                    Some(_) if is_either => {}
                     // The list before may still be in force for it.
                     Some(_) if self.are_rules_waiting && policy_of(&listed, &sent.name).is_none() => {}
                     Some(ticket) => tickets.push(ticket),
@@ -89,6 +85,19 @@ impl Sending<'_> {
             }
         });
         accepted.is_some()
+    }
+
+    /// Whether a point goes to another stage under the rules that waited than under the policy of its metric. It is then sent
+    /// under these rules, too, and neither is certain.
+    fn may_be_either(&self, model: &mut Model, (rules, judged): (&Rules, Now), point: (&str, Timestamp, f64)) -> bool {
+        let known = model.metrics.get(point.0).map(|metric| metric.policy.clone());
+        let (Some(known), Some(coming)) = (known, policy_of(rules, point.0)) else { return false };
+        let stage = |policy: &Policy| policy.retention.stage_holding(point.1, judged.low());
+        let is_either = stage(&known) != stage(&coming);
+        if is_either {
+            model.send(&coming, judged, point);
+        }
+        is_either
     }
 
     /// What the model expects of a point. `None` where it is refused.

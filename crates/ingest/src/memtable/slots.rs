@@ -349,10 +349,17 @@ impl Slots {
         }
     }
 
-    /// Jobs of a metric that [`Slots::view`] does not show for this policy, in the order in which they are stored.
+    /// Jobs of a metric that [`Slots::view`] does not show for this policy, in the order in which they are stored. The last may
+    /// be one that is not taken out yet: while the journal is read back, a metric has the policy that it had then.
     pub(super) fn older_jobs(&self, metric: MetricId, policy: PolicyId) -> Vec<Arc<FlushJob>> {
         let aside = self.jobs_aside.get(&metric).into_iter().flatten();
-        aside.chain(self.jobs.get(&metric).filter(|job| job.policy != policy)).cloned().collect()
+        let taken = aside.chain(self.jobs.get(&metric).filter(|job| job.policy != policy)).cloned();
+        let other = self.metrics.get(metric).filter(|slots| slots.policy != policy && !slots.pending.is_empty());
+        let pending = other.map(|slots| {
+            let points = slots.pending.clone();
+            Arc::new(FlushJob { metric, policy: slots.policy, points, partials: None, is_latest: true })
+        });
+        taken.chain(pending).collect()
     }
 
     /// Whether the rules of this node say how a metric is kept: not where others write the store too and no point
@@ -432,5 +439,9 @@ mod tests {
         let (same, other) = (slots.view(MetricId(0), 1), slots.view(MetricId(0), 0));
         assert_eq!((same.is_empty(), same.all_writers), (false, Stored::Nothing));
         assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
+        // A reader has them as those of an older policy.
+        let older = slots.older_jobs(MetricId(0), 0);
+        assert_eq!(older.iter().map(|job| (job.policy, job.points.of_stage(0).len())).collect::<Vec<_>>(), [(1, 1)]);
+        assert!(slots.older_jobs(MetricId(0), 1).is_empty());
     }
 }
