@@ -51,7 +51,7 @@ class Watch:
     def __enter__(self):
         self.before = self.peak = resident(self.server)
         self.over = threading.Event()
-        self.threads = [threading.Thread(target=each) for each in (self.look, self.ask)]
+        self.threads = [threading.Thread(target=each, daemon=True) for each in (self.look, self.ask)]
         for thread in self.threads:
             thread.start()
         return self
@@ -90,7 +90,7 @@ class Watch:
 
 def together(count, run):
     """Runs so many clients at once."""
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -28,7 +28,7 @@ class Steady:
         """Starts sending at batch `first` in a thread."""
         self._stop.clear()
         self.next = first
-        self.thread = threading.Thread(target=self._send)
+        self.thread = threading.Thread(target=self._send, daemon=True)
         self.thread.start()
 
     def _send(self):

@@ -384,7 +384,7 @@ class Reader:
         self.load, self.seen, self.slowest, self.failures = load, least, 0.0, []
         self.asked = 0
         self._stop = threading.Event()
-        self.thread = threading.Thread(target=self._ask)
+        self.thread = threading.Thread(target=self._ask, daemon=True)
         self.thread.start()
 
     def _ask(self):
