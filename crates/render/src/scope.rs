@@ -63,6 +63,9 @@ type CallBack = fn(&str, Vec<Vec<Series>>, &mut Scope) -> Result<Vec<Series>, Er
 /// Steps between two looks at the flag: a few milliseconds.
 const STEPS_PER_LOOK: usize = 4 << 20;
 
+/// Values of a column between two questions for steps.
+const BLOCK: usize = 1 << 13;
+
 /// Bytes of a made name that the budget does not count.
 const FREE_NAME_BYTES: usize = 512;
 
@@ -162,6 +165,38 @@ impl<'a> Scope<'a> {
         let steps = self.steps.get().saturating_add(steps);
         self.steps.set(if steps < STEPS_PER_LOOK { steps } else { 0 });
         if steps < STEPS_PER_LOOK { Ok(()) } else { self.check() }
+    }
+
+    /// What `make` answers to each value of a column, from the first to the last. `steps` are what one value takes.
+    pub(crate) fn column<V, T>(
+        &self,
+        values: &[V],
+        steps: usize,
+        mut make: impl FnMut(&V) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let mut made = Vec::with_capacity(values.len());
+        for block in values.chunks(BLOCK) {
+            self.check_after(steps * block.len())?;
+            made.extend(block.iter().map(&mut make));
+        }
+        Ok(made)
+    }
+
+    /// The same for two columns, as far as both reach.
+    pub(crate) fn column_of_both<T>(
+        &self,
+        a: &[f64],
+        b: &[f64],
+        steps: usize,
+        mut make: impl FnMut(f64, f64) -> T,
+    ) -> Result<Vec<T>, Error> {
+        let rows = a.len().min(b.len());
+        let mut made = Vec::with_capacity(rows);
+        for (a, b) in a[..rows].chunks(BLOCK).zip(b[..rows].chunks(BLOCK)) {
+            self.check_after(steps * a.len())?;
+            made.extend(a.iter().zip(b).map(|(a, b)| make(*a, *b)));
+        }
+        Ok(made)
     }
 
     /// Takes a name that a function makes from the budget, as many points as fill the same memory. Names of usual length

@@ -35,7 +35,7 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
             let Evaluated { series, cost } = evaluate(backend, &request, Cost::default(), &work).await?;
             let inner = backend.clone();
             let response = blocking(move || {
-                let series = consolidated(&output, &request, series);
+                let series = consolidated(&output, &request, series, &work)?;
                 let NumberOutput { entry, options } = output;
                 let (registry, viewer, times) = (&*inner.registry, &*request.viewer, &request.times);
                 let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series });
@@ -49,13 +49,21 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
 }
 
 /// Step 4: applies `maxDataPoints`, for formats that support it.
-fn consolidated(output: &NumberOutput, request: &RenderRequest, mut series: Vec<Series>) -> Vec<Series> {
-    let Some(max_points) = request.max_data_points.filter(|_| output.entry.consolidates) else { return series };
+fn consolidated(
+    output: &NumberOutput,
+    request: &RenderRequest,
+    mut series: Vec<Series>,
+    work: &Work,
+) -> Result<Vec<Series>, Rejection> {
+    let Some(max_points) = request.max_data_points.filter(|_| output.entry.consolidates) else { return Ok(series) };
     let range = render::time_range(&series);
     for each in &mut series {
+        if work.is_cancelled() {
+            return Err(Rejection::Cancelled);
+        }
         render::consolidate(each, max_points, range);
     }
-    series
+    Ok(series)
 }
 
 /// Sets the headers that tell browsers and proxies how long to keep an answer.

@@ -303,6 +303,7 @@ impl Evaluate for Power {
             scope.check()?;
             let exponents = exponents.iter().copied().chain(std::iter::repeat(f64::NAN));
             for (value, exponent) in values.iter_mut().zip(exponents) {
+                scope.check_after(20)?;
                 *value = power(*value, exponent);
             }
         }

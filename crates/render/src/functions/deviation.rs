@@ -38,10 +38,14 @@ parameters! {
     }
 }
 
+/// Steps of making a line: its name, and the text of its value.
+const STEPS_PER_LINE: usize = 2000;
+
 impl Evaluate for AggregateLine {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         let mut lines = Vec::with_capacity(self.series.0.len());
         for series in self.series.0 {
+            scope.check_after(STEPS_PER_LINE)?;
             let value = self.func.aggregator.of(&series.values);
             let integers = self.func.aggregator.answers_integer(&series.values, series.integers);
             let shown = if value.is_nan() { "None".to_owned() } else { general(value) };
@@ -109,7 +113,7 @@ impl Evaluate for StDev {
             scope.spend(series.values.len())?;
             series.tags.put("stdev", points.to_string());
             let name = format!("stdev({},{points})", series.name);
-            let values = moving_deviation(&series.values, window, self.tolerance);
+            let values = moving_deviation(&series.values, window, self.tolerance, scope)?;
             deviations.push(series.with(values).called(name));
         }
         Ok(deviations.into())
@@ -118,11 +122,13 @@ impl Evaluate for StDev {
 
 /// The deviation in each window that ends with a value; the first windows are short. Uses running
 /// sums, because graphite-web does and their errors show: constant values deviate a little from themselves.
-fn moving_deviation(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
+fn moving_deviation(values: &[f64], window: usize, tolerance: f64, scope: &Scope) -> Result<Vec<f64>, Error> {
     // Python squares with the library's power, which is not to the last bit what a multiplication gives.
     let two = std::hint::black_box(2.0);
     let (mut known, mut sum, mut squares) = (0.0, 0.0, 0.0);
-    let deviation = |(i, value): (usize, &f64)| {
+    let mut places = 0..;
+    let deviation = |value: &f64| {
+        let i: usize = places.next().unwrap_or(usize::MAX);
         let dropped = i.checked_sub(window).map_or(f64::NAN, |dropped| values[dropped]);
         if !dropped.is_nan() {
             known -= 1.0;
@@ -141,5 +147,5 @@ fn moving_deviation(values: &[f64], window: usize, tolerance: f64) -> Vec<f64> {
             f64::NAN
         }
     };
-    values.iter().enumerate().map(deviation).collect()
+    scope.column(values, 40, deviation)
 }

@@ -11,6 +11,9 @@ use crate::{
 
 const GROUP: &str = "Calculate";
 
+/// Steps of putting a series away under its name.
+const STEPS_PER_SERIES: usize = 500;
+
 /// How fast level, slope and season follow the values.
 const LEVEL: f64 = 0.1;
 const SLOPE: f64 = 0.0035;
@@ -194,15 +197,20 @@ impl Reaching for Aberration {
 
     fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let bands = bands(inputs.only(), self.delta.0, &self.bootstrap, &self.season, scope)?;
-        let bands: HashMap<&str, (&Series, &Series)> =
-            bands.iter().map(|(name, lower, upper)| (name.as_str(), (lower, upper))).collect();
+        let mut values_of = HashMap::with_capacity(bands.len());
+        for (name, lower, upper) in bands {
+            scope.check_after(STEPS_PER_SERIES)?;
+            values_of.insert(name, (lower.values, upper.values));
+        }
         let mut aberrations = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
             scope.spend(series.values.len())?;
             // A series that is not there before the graph has no bands; graphite-web fails on it.
-            let Some((lower, upper)) = bands.get(&*series.name) else { continue };
-            let outside = |(i, value): (usize, &f64)| {
-                let at = |band: &Series| band.values.get(i).copied().unwrap_or(f64::NAN);
+            let Some((lower, upper)) = values_of.get(&*series.name) else { continue };
+            let mut places = 0..;
+            let outside = |value: &f64| {
+                let i: usize = places.next().unwrap_or(usize::MAX);
+                let at = |band: &[f64]| band.get(i).copied().unwrap_or(f64::NAN);
                 let (lower, upper) = (at(lower), at(upper));
                 // Null is in no order with anything, so it is zero.
                 if *value > upper {
@@ -213,7 +221,7 @@ impl Reaching for Aberration {
                     0.0
                 }
             };
-            let values: Vec<f64> = series.values.iter().enumerate().map(outside).collect();
+            let values = scope.column(&series.values, 3, outside)?;
             mark(&mut series, &["holtWintersAberration"]);
             let name = format!("holtWintersAberration({})", series.name);
             let integers = values.iter().all(|value| *value == 0.0);

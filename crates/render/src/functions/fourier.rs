@@ -55,15 +55,16 @@ impl Evaluate for Fft {
         for series in self.series.0 {
             // The transform takes about eight times as much memory as the series.
             scope.spend(series.values.len().saturating_mul(8))?;
-            let values = series.values.iter().map(|value| Complex(zero_if_unknown(*value), 0.0)).collect();
+            let values = scope.column(&series.values, 2, |value| Complex(zero_if_unknown(*value), 0.0))?;
             let waves = transform(values, false, scope)?;
             if abs {
                 let name = format!("fft({},abs)", series.name);
-                parts.push(series.clone().with(waves.iter().map(|wave| wave.abs()).collect()).called(name));
+                parts.push(series.clone().with(scope.column(&waves, STEPS_PER_TURN, |wave| wave.abs())?).called(name));
             }
             if phase {
                 let name = format!("fft({},phase)", series.name);
-                parts.push(series.with(waves.iter().map(|wave| wave.1.atan2(wave.0)).collect()).called(name));
+                parts
+                    .push(series.with(scope.column(&waves, STEPS_PER_TURN, |wave| wave.1.atan2(wave.0))?).called(name));
             }
         }
         Ok(parts.into())
@@ -85,17 +86,19 @@ impl Evaluate for Ifft {
         for series in self.series.0 {
             scope.spend(series.values.len().saturating_mul(8))?;
             let phase: Option<Series> = phases.next();
-            let wave = |(i, abs): (usize, &f64)| {
+            let mut places = 0..;
+            let wave = |abs: &f64| {
+                let i: usize = places.next().unwrap_or(usize::MAX);
                 let angle = phase.as_ref().and_then(|phase| phase.values.get(i)).copied().map_or(0.0, zero_if_unknown);
                 let abs = zero_if_unknown(*abs);
                 Complex(abs * angle.cos(), abs * angle.sin())
             };
-            let waves = series.values.iter().enumerate().map(wave).collect();
+            let waves = scope.column(&series.values, 2 * STEPS_PER_TURN, wave)?;
             let name = match &phase {
                 Some(phase) => format!("ifft({},{})", series.name, phase.name),
                 None => format!("ifft({})", series.name),
             };
-            let values = transform(waves, true, scope)?.iter().map(|value| value.abs()).collect();
+            let values = scope.column(&transform(waves, true, scope)?, STEPS_PER_TURN, |value| value.abs())?;
             sums.push(series.with(values).called(name));
         }
         Ok(sums.into())
@@ -157,23 +160,34 @@ impl Complex {
 /// Steps of a sine and a cosine.
 const STEPS_PER_TURN: usize = 30;
 
+/// Values between two questions for steps.
+const BLOCK: usize = 1 << 13;
+
 /// The discrete Fourier transform of any number of values, or its inverse.
 ///
 /// A power of two is halved again and again. Any other number becomes a convolution with a chirp (Bluestein), made
 /// of transforms whose length is a power of two.
-fn transform(values: Vec<Complex>, inverse: bool, scope: &Scope) -> Result<Vec<Complex>, Error> {
+fn transform(mut values: Vec<Complex>, inverse: bool, scope: &Scope) -> Result<Vec<Complex>, Error> {
     let count = values.len();
     if count < 2 {
         return Ok(values);
     }
-    let mut values: Vec<Complex> = if inverse { values.into_iter().map(Complex::conjugate).collect() } else { values };
+    if inverse {
+        for values in values.chunks_mut(BLOCK) {
+            scope.check_after(3 * values.len())?;
+            values.iter_mut().for_each(|value| *value = value.conjugate());
+        }
+    }
     if count.is_power_of_two() {
         halving(&mut values, scope)?;
     } else {
         values = chirped(&values, scope)?;
     }
     if inverse {
-        values.iter_mut().for_each(|value| *value = Complex(value.0 / count as f64, -value.1 / count as f64));
+        for values in values.chunks_mut(BLOCK) {
+            scope.check_after(3 * values.len())?;
+            values.iter_mut().for_each(|value| *value = Complex(value.0 / count as f64, -value.1 / count as f64));
+        }
     }
     Ok(values)
 }
@@ -183,8 +197,8 @@ fn chirped(values: &[Complex], scope: &Scope) -> Result<Vec<Complex>, Error> {
     // The square is taken modulo a whole turn, so that the angle stays exact.
     let chirp = |i: usize| Complex::turn(-((i * i % (2 * count)) as f64) / (2 * count) as f64);
     let size = (2 * count - 1).next_power_of_two();
-    let mut left = vec![Complex(0.0, 0.0); size];
-    let mut right = left.clone();
+    let mut left = zeros(size, scope)?;
+    let mut right = zeros(size, scope)?;
     for (i, value) in values.iter().enumerate() {
         scope.check_after(2 * STEPS_PER_TURN)?;
         left[i] = value.times(chirp(i));
@@ -194,7 +208,8 @@ fn chirped(values: &[Complex], scope: &Scope) -> Result<Vec<Complex>, Error> {
     halving(&mut left, scope)?;
     halving(&mut right, scope)?;
     // The inverse by way of the conjugates.
-    let mut product: Vec<Complex> = left.iter().zip(&right).map(|(a, b)| a.times(*b).conjugate()).collect();
+    let mut factors = right.iter();
+    let mut product = scope.column(&left, 4, |a| factors.next().map_or(*a, |b| a.times(*b).conjugate()))?;
     halving(&mut product, scope)?;
     let at = |i: usize| {
         scope.check_after(STEPS_PER_TURN)?;
@@ -204,6 +219,16 @@ fn chirped(values: &[Complex], scope: &Scope) -> Result<Vec<Complex>, Error> {
     (0..count).map(at).collect()
 }
 
+/// So many zeros; the system takes its time for that much memory.
+fn zeros(count: usize, scope: &Scope) -> Result<Vec<Complex>, Error> {
+    let mut zeros = Vec::with_capacity(count);
+    while zeros.len() < count {
+        scope.check_after(10 * BLOCK)?;
+        zeros.resize(count.min(zeros.len() + BLOCK), Complex(0.0, 0.0));
+    }
+    Ok(zeros)
+}
+
 /// The transform of a power of two of values, in place: 1. each goes to the place whose bits are its own in reverse;
 /// 2. neighbours are joined to pairs, pairs to fours, and so on.
 fn halving(values: &mut [Complex], scope: &Scope) -> Result<(), Error> {
@@ -211,6 +236,9 @@ fn halving(values: &mut [Complex], scope: &Scope) -> Result<(), Error> {
     debug_assert!(count.is_power_of_two(), "halves have halves");
     let bits = count.trailing_zeros();
     for i in 0..count {
+        if i % BLOCK == 0 {
+            scope.check_after(40 * BLOCK)?;
+        }
         let mirrored = i.reverse_bits() >> (usize::BITS - bits.max(1));
         if i < mirrored && bits > 0 {
             values.swap(i, mirrored);
@@ -224,17 +252,28 @@ fn halving(values: &mut [Complex], scope: &Scope) -> Result<(), Error> {
         };
         let turns: Vec<Complex> = (0..half).map(turn).collect::<Result<_, Error>>()?;
         for run in values.chunks_exact_mut(2 * half) {
-            scope.check_after(4 * half)?;
             let (low, high) = run.split_at_mut(half);
-            for ((low, high), turn) in low.iter_mut().zip(high).zip(&turns) {
-                let turned = high.times(*turn);
-                (*low, *high) =
-                    (Complex(low.0 + turned.0, low.1 + turned.1), Complex(low.0 - turned.0, low.1 - turned.1));
+            if half <= BLOCK {
+                scope.check_after(4 * half)?;
+                join(low, high, &turns);
+                continue;
+            }
+            for ((low, high), turns) in low.chunks_mut(BLOCK).zip(high.chunks_mut(BLOCK)).zip(turns.chunks(BLOCK)) {
+                scope.check_after(4 * low.len())?;
+                join(low, high, turns);
             }
         }
         half *= 2;
     }
     Ok(())
+}
+
+/// Joins the halves of a transform.
+fn join(low: &mut [Complex], high: &mut [Complex], turns: &[Complex]) {
+    for ((low, high), turn) in low.iter_mut().zip(high).zip(turns) {
+        let turned = high.times(*turn);
+        (*low, *high) = (Complex(low.0 + turned.0, low.1 + turned.1), Complex(low.0 - turned.0, low.1 - turned.1));
+    }
 }
 
 #[cfg(test)]

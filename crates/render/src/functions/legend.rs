@@ -287,6 +287,9 @@ impl CactiStyle {
     }
 }
 
+/// Steps of writing a value or a name.
+const STEPS_PER_TEXT: usize = 500;
+
 impl Evaluate for CactiStyle {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         scope.check()?;
@@ -294,8 +297,12 @@ impl Evaluate for CactiStyle {
         // One long name makes all of them long.
         let name_width = list.iter().map(|series| series.name.chars().count()).max().unwrap_or(0);
         scope.spend(bytes_as_points(name_width.saturating_mul(list.len())))?;
-        let columns = [Aggregator::Last, Aggregator::Max, Aggregator::Min].map(|aggregator| {
-            let values: Vec<f64> = list.iter().map(|series| aggregator.of(&series.values)).collect();
+        let column = |aggregator: Aggregator| {
+            let value = |series: &Series| {
+                scope.check_after(2 * series.values.len() + STEPS_PER_TEXT)?;
+                Ok(aggregator.of(&series.values))
+            };
+            let values = list.iter().map(value).collect::<Result<Vec<f64>, Error>>()?;
             // A column is as wide as its widest whole number, three standing in for nothing, and three more.
             let width = |value: &f64| {
                 let shown = if value.is_nan() || *value == 0.0 { 3.0 } else { value.trunc() };
@@ -304,11 +311,16 @@ impl Evaluate for CactiStyle {
             };
             let widest = values.iter().map(width).max().unwrap_or(0) + 3;
             let texts = values.iter().map(|value| if value.is_nan() { "nan".to_owned() } else { self.text(*value) });
-            texts.map(|text| padded(&text, widest)).collect::<Vec<String>>()
-        });
-        let [lasts, maxima, minima] = columns;
+            let padded = |text: String| {
+                scope.check_after(STEPS_PER_TEXT)?;
+                Ok(padded(&text, widest))
+            };
+            texts.map(padded).collect::<Result<Vec<String>, Error>>()
+        };
+        let (lasts, maxima, minima) = (column(Aggregator::Last)?, column(Aggregator::Max)?, column(Aggregator::Min)?);
         let mut named = Vec::with_capacity(list.len());
         for (mut series, ((last, max), min)) in list.into_iter().zip(lasts.iter().zip(&maxima).zip(&minima)) {
+            scope.check_after(STEPS_PER_TEXT)?;
             let name = padded(&series.name, name_width);
             series.name = format!("{name} Current:{last} Max:{max} Min:{min} ").into();
             named.push(series);

@@ -63,7 +63,7 @@ fn each(
         }
         let name = name(&series.name);
         let integers = integers(&series);
-        let values = series.values.iter().map(|known| value(*known)).collect();
+        let values = scope.column(&series.values, 12, |known| value(*known))?;
         changed.push(Series { integers, ..series.with(values).called(name) });
     }
     Ok(changed.into())
@@ -189,7 +189,7 @@ impl Evaluate for MinMax {
                 true => 0.0,
                 false => (value - min) / height,
             };
-            let values = series.values.iter().map(scale).collect();
+            let values = scope.column(&series.values, 3, scale)?;
             let name = format!("minMax({})", series.name);
             scaled.push(series.with(values).called(name));
         }
@@ -216,7 +216,7 @@ impl Evaluate for OffsetToZero {
                 (false, false) => repr(min),
             };
             series.tags.put("offsetToZero", tag);
-            let values = series.values.iter().map(|value| value - min).collect();
+            let values = scope.column(&series.values, 2, |value| value - min)?;
             let name = format!("offsetToZero({})", series.name);
             lowered.push(series.with_alike(values).called(name));
         }
@@ -292,7 +292,7 @@ impl Evaluate for ScaleToSeconds {
             series.tags.put("scaleToSeconds", repr(self.seconds));
             let name = format!("scaleToSeconds({},{shown})", series.name);
             let factor = self.seconds / series.step as f64;
-            let values = series.values.iter().map(|value| round_to_millionths(value * factor)).collect();
+            let values = scope.column(&series.values, 5, |value| round_to_millionths(value * factor))?;
             scaled.push(series.with(values).called(name));
         }
         Ok(scaled.into())

@@ -2,11 +2,13 @@
 
 use crate::{
     Aggregator, Error, Literal, Series,
+    aggregator::in_order,
     argument::{SeriesList, Value, parameters},
     function::{Evaluate, Function},
-    functions::percent::{percentile, sort},
+    functions::percent::percentile,
     number::{general, repr},
     scope::Scope,
+    sorted::{known, sort},
 };
 
 const SERIES: &str = "Filter Series";
@@ -38,10 +40,10 @@ const fn by_value(name: &'static str, above: bool, description: &'static str) ->
 }
 
 /// The n-th percentile of the known among some values.
-fn percentile_of(values: impl Iterator<Item = f64>, n: f64) -> Option<f64> {
-    let mut known: Vec<f64> = values.filter(|value| !value.is_nan()).collect();
-    sort(&mut known);
-    (!known.is_empty()).then(|| percentile(&known, n, false))
+fn percentile_of(values: &[f64], n: f64, scope: &Scope) -> Result<Option<f64>, Error> {
+    let mut known = known(values, scope)?;
+    sort(&mut known, in_order, scope)?;
+    Ok((!known.is_empty()).then(|| percentile(&known, n, false)))
 }
 
 parameters! {
@@ -62,7 +64,7 @@ impl Evaluate for RemoveByPercentile {
         let mut removed = Vec::with_capacity(self.series.0.len());
         for mut series in self.series.0 {
             scope.spend(series.values.len())?;
-            let bound = percentile_of(series.values.iter().copied(), n);
+            let bound = percentile_of(&series.values, n, scope)?;
             let name = format!("{}({}, {})", scope.function(), series.name, general(n));
             if bound.is_some() {
                 series.tags.put("nPercentile", repr(n));
@@ -70,7 +72,7 @@ impl Evaluate for RemoveByPercentile {
             removed.push(match bound {
                 // A series shorter than its step has no percentile in graphite-web, and keeps its values.
                 Some(bound) if (series.end - series.start) / series.step.max(1) > 0 => {
-                    without(series, self.above, bound)
+                    without(series, self.above, bound, scope)?
                 }
                 _ => series,
             });
@@ -82,13 +84,13 @@ impl Evaluate for RemoveByPercentile {
     }
 }
 
-fn without(series: Series, above: bool, bound: f64) -> Series {
+fn without(series: Series, above: bool, bound: f64, scope: &Scope) -> Result<Series, Error> {
     let keep = |value: &f64| {
         let removed = if above { *value > bound } else { *value < bound };
         if removed { f64::NAN } else { *value }
     };
-    let values = series.values.iter().map(keep).collect();
-    series.with_alike(values)
+    let values = scope.column(&series.values, 2, keep)?;
+    Ok(series.with_alike(values))
 }
 
 parameters! {
@@ -106,7 +108,7 @@ impl Evaluate for RemoveByValue {
         for series in self.series.0 {
             scope.spend(series.values.len())?;
             let name = format!("{}({}, {})", scope.function(), series.name, general(self.n));
-            removed.push(without(series, self.above, self.n).called(name));
+            removed.push(without(series, self.above, self.n, scope)?.called(name));
         }
         Ok(removed.into())
     }
@@ -131,9 +133,13 @@ parameters! {
 impl Evaluate for AverageOutsidePercentile {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         let n = upper_percentage(self.n, scope)?;
-        let means: Vec<f64> = self.series.0.iter().map(|series| Aggregator::Average.of(&series.values)).collect();
-        let bound = |n: f64| percentile_of(means.iter().copied(), n).unwrap_or(f64::NAN);
-        let (low, high) = (bound(100.0 - n), bound(n));
+        let mut means = Vec::with_capacity(self.series.0.len());
+        for series in &self.series.0 {
+            scope.check_after(2 * series.values.len())?;
+            means.push(Aggregator::Average.of(&series.values));
+        }
+        let bound = |n: f64| Ok::<f64, Error>(percentile_of(&means, n, scope)?.unwrap_or(f64::NAN));
+        let (low, high) = (bound(100.0 - n)?, bound(n)?);
         let mut means = means.iter();
         // A series without a mean is not among the others.
         self.series.0.retain(|_| means.next().is_some_and(|mean| *mean <= low || high <= *mean));
@@ -149,6 +155,9 @@ parameters! {
     }
 }
 
+/// Steps of taking a value out of a series and comparing it.
+const STEPS_PER_VALUE: usize = 20;
+
 impl Evaluate for RemoveBetweenPercentile {
     fn evaluate(mut self, scope: &mut Scope) -> Result<Value, Error> {
         let n = upper_percentage(self.n, scope)?;
@@ -157,16 +166,14 @@ impl Evaluate for RemoveBetweenPercentile {
         let mut outside = vec![false; self.series.0.len()];
         let mut row = Vec::with_capacity(outside.len());
         for i in 0..rows {
-            if i % 256 == 0 {
-                scope.check()?;
-            }
+            scope.check_after(STEPS_PER_VALUE * outside.len())?;
             let at = |series: &Series| series.values.get(i).copied().unwrap_or(f64::NAN);
             row.clear();
             row.extend(self.series.0.iter().map(at).filter(|value| !value.is_nan()));
             if row.is_empty() {
                 continue;
             }
-            sort(&mut row);
+            sort(&mut row, in_order, scope)?;
             let (low, high) = (percentile(&row, 100.0 - n, false), percentile(&row, n, false));
             for (series, outside) in self.series.0.iter().zip(&mut outside) {
                 let value = at(series);

@@ -130,7 +130,7 @@ impl Evaluate for PowerLists {
         if let Some(default) = self.default.filter(|_| bases.is_empty()) {
             for exponent in exponents {
                 scope.spend(exponent.values.len())?;
-                let values = exponent.values.iter().map(|value| power(default, *value)).collect();
+                let values = scope.column(&exponent.values, 20, |value| power(default, *value))?;
                 let name = format!("powSeries({},{})", general(default), exponent.name);
                 powers.push(exponent.clone().with(values).called(name));
             }
@@ -144,12 +144,12 @@ impl Evaluate for PowerLists {
             scope.spend(base.values.len())?;
             if let Some(exponent) = exponent {
                 let Some(both) = normalize(&[base, exponent]) else { continue };
-                let values = both.columns[0].iter().zip(both.columns[1].iter()).map(|(a, b)| power(*a, *b)).collect();
+                let values = scope.column_of_both(&both.columns[0], &both.columns[1], 20, power)?;
                 let name = format!("powSeries({},{})", base.name, exponent.name);
                 let (start, end, step) = (both.start, both.end, both.step);
                 powers.push(Series { start, end, step, ..base.clone().with(values).called(name) });
             } else if let Some(default) = self.default {
-                let values = base.values.iter().map(|value| power(*value, default)).collect();
+                let values = scope.column(&base.values, 20, |value| power(*value, default))?;
                 let name = format!("powSeries({},{})", base.name, general(default));
                 powers.push(base.clone().with(values).called(name));
             }

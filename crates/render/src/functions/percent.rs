@@ -49,10 +49,6 @@ pub(super) fn percentile(sorted: &[f64], n: f64, interpolate: bool) -> f64 {
     }
 }
 
-pub(super) fn sort(values: &mut [f64]) {
-    values.sort_by(in_order);
-}
-
 /// The n-th percentile of values in any order, at least one: 0 <= n <= 100. Sorts only the values around it.
 fn percentile_among(values: &mut [f64], n: f64, interpolate: bool) -> f64 {
     debug_assert!(!values.is_empty(), "there are values");
@@ -348,7 +344,7 @@ mod tests {
             let mut values: Vec<f64> = (0..1 + next(60)).map(|_| next(50) as f64).collect();
             let (n, interpolate) = (next(101) as f64, next(2) == 0);
             let mut sorted = values.clone();
-            sort(&mut sorted);
+            sorted.sort_by(in_order);
             let expected = percentile(&sorted, n, interpolate);
             assert_eq!(percentile_among(&mut values, n, interpolate), expected, "{n} of {sorted:?}");
         }

@@ -47,8 +47,12 @@ impl Evaluate for PolyFit {
             let more = usize::try_from(beyond / series.step).unwrap_or(usize::MAX);
             let count = series.values.len().saturating_add(more);
             scope.spend(count)?;
-            let values = match fit(&series.values, degree) {
-                Some(curve) => (0..count).map(|i| curve.at(i as f64)).collect(),
+            let at = |curve: &Curve, i: usize| {
+                scope.check_after(2 * degree)?;
+                Ok(curve.at(i as f64))
+            };
+            let values = match fit(&series.values, degree, scope)? {
+                Some(curve) => (0..count).map(|i| at(&curve, i)).collect::<Result<_, Error>>()?,
                 None => vec![f64::NAN; count],
             };
             let name = format!("polyfit({}{suffix})", series.name);
@@ -76,17 +80,18 @@ impl Curve {
 /// The curve with the least squared distances from the known values; `None` where these do not define one.
 ///
 /// 1. The sums of the normal equations. 2. Elimination, each time by the row with the largest pivot. 3. Backwards.
-fn fit(values: &[f64], degree: usize) -> Option<Curve> {
+fn fit(values: &[f64], degree: usize, scope: &Scope) -> Result<Option<Curve>, Error> {
     let known = || values.iter().enumerate().filter(|(_, value)| value.is_finite());
     let size = degree + 1;
     if known().count() < size {
-        return None;
+        return Ok(None);
     }
     let half = ((values.len() - 1) as f64 / 2.0).max(0.5);
     let middle = (values.len() - 1) as f64 / 2.0;
     let mut sums = vec![0.0; 2 * degree + 1];
     let mut right = vec![0.0; size];
     for (place, value) in known() {
+        scope.check_after(4 * size)?;
         let x = (place as f64 - middle) / half;
         let mut power = 1.0;
         for (i, sum) in sums.iter_mut().enumerate() {
@@ -97,8 +102,13 @@ fn fit(values: &[f64], degree: usize) -> Option<Curve> {
             power *= x;
         }
     }
-    let mut rows: Vec<Vec<f64>> =
-        (0..size).map(|i| sums[i..i + size].iter().copied().chain([right[i]]).collect()).collect();
+    let rows = (0..size).map(|i| sums[i..i + size].iter().copied().chain([right[i]]).collect()).collect();
+    Ok(solved(rows).map(|coefficients| Curve { middle, half, coefficients }))
+}
+
+/// The solution of as many equations as there are unknowns.
+fn solved(mut rows: Vec<Vec<f64>>) -> Option<Vec<f64>> {
+    let size = rows.len();
     for column in 0..size {
         let pivot = (column..size).max_by(|a, b| rows[*a][column].abs().total_cmp(&rows[*b][column].abs()))?;
         rows.swap(column, pivot);
@@ -119,5 +129,5 @@ fn fit(values: &[f64], degree: usize) -> Option<Curve> {
         let known: f64 = (i + 1..size).map(|j| rows[i][j] * coefficients[j]).sum();
         coefficients[i] = (rows[i][size] - known) / rows[i][i];
     }
-    Some(Curve { middle, half, coefficients })
+    Some(coefficients)
 }

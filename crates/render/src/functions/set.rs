@@ -197,17 +197,36 @@ parameters! {
     }
 }
 
+/// Steps of a look for a name among many.
+const STEPS_PER_NAME: usize = 400;
+
 impl Evaluate for Join {
-    fn evaluate(self, _: &mut Scope) -> Result<Value, Error> {
-        let names = |list: &[Series]| list.iter().map(|series| series.name.clone()).collect::<HashSet<_>>();
-        let (in_a, in_b) = (names(&self.a.0), names(&self.b.0));
-        let only_in_b = self.b.0.into_iter().filter(|series| !in_a.contains(&series.name));
-        let joined: Vec<Series> = match self.join.0.as_str() {
-            "AND" => self.a.0.into_iter().filter(|series| in_b.contains(&series.name)).collect(),
-            "OR" => self.a.0.into_iter().chain(only_in_b).collect(),
-            "SUB" => self.a.0.into_iter().filter(|series| !in_b.contains(&series.name)).collect(),
-            _ => self.a.0.into_iter().filter(|series| !in_b.contains(&series.name)).chain(only_in_b).collect(),
+    fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        let scope = &*scope;
+        let names = |list: &[Series]| {
+            let name = |series: &Series| scope.check_after(STEPS_PER_NAME).map(|()| series.name.clone());
+            list.iter().map(name).collect::<Result<HashSet<_>, Error>>()
         };
+        let (in_a, in_b) = (names(&self.a.0)?, names(&self.b.0)?);
+        let (from_a, from_b): (fn(bool) -> bool, bool) = match self.join.0.as_str() {
+            "AND" => (|in_b| in_b, false),
+            "OR" => (|_| true, true),
+            "SUB" => (|in_b| !in_b, false),
+            _ => (|in_b| !in_b, true),
+        };
+        let mut joined = Vec::new();
+        for series in self.a.0 {
+            scope.check_after(STEPS_PER_NAME)?;
+            if from_a(in_b.contains(&series.name)) {
+                joined.push(series);
+            }
+        }
+        for series in self.b.0 {
+            scope.check_after(STEPS_PER_NAME)?;
+            if from_b && !in_a.contains(&series.name) {
+                joined.push(series);
+            }
+        }
         Ok(joined.into())
     }
 }

@@ -40,6 +40,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
 /// Spans that timeStack fetches at most.
 const MAX_STACKED: i64 = 1000;
 
+/// Steps of giving a series tags and a name.
+const STEPS_PER_SERIES: usize = 1000;
+
 /// An interval that goes back unless it has a sign.
 struct Shift(Interval);
 
@@ -97,11 +100,12 @@ impl Reaching for TimeShift {
         Ok(Reach::Also(Needs::spans(vec![self.shifted(call)?])))
     }
 
-    fn evaluate(self, inputs: Inputs, _: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let (start, end) = (first.start, first.end);
         let mut shifted = inputs.only();
         for series in &mut shifted {
+            scope.check_after(STEPS_PER_SERIES)?;
             series.tags.put("timeShift", self.shift.0.text.as_str());
             series.name = format!("timeShift({}, \"{}\")", series.name, self.shift.0.text).into();
             series.end = if self.reset_end { end } else { series.end - series.start + start };
@@ -142,12 +146,13 @@ impl Reaching for TimeStack {
         Ok(Reach::Also(Needs::spans(self.spans(call)?)))
     }
 
-    fn evaluate(self, inputs: Inputs, _: &mut Scope) -> Result<Value, Error> {
+    fn evaluate(self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
         let Some(first) = self.series.0.first() else { return Ok(Vec::new().into()) };
         let unit = &self.unit.0.text;
         let mut stacked = Vec::new();
         for (times, (_, shifted)) in (self.first..).zip(inputs.spans) {
             for mut series in shifted {
+                scope.check_after(STEPS_PER_SERIES)?;
                 series.tags.put("timeShiftUnit", unit.as_str());
                 series.tags.put("timeShift", times.to_string());
                 (series.start, series.end) = (first.start, first.end);

@@ -6,6 +6,7 @@ use crate::{
     function::{Evaluate, Function},
     number::general,
     scope::Scope,
+    sorted::{known, sort},
 };
 
 const GROUP: &str = "Transform";
@@ -78,20 +79,23 @@ impl Evaluate for Tukey {
             all_but if all_but < 0 && -count < all_but => (0, count + all_but),
             _ => (0, count),
         };
-        let considered = |series: &Series| -> Vec<f64> {
-            let some = series.values.iter().take(until as usize).skip(from as usize);
-            some.copied().filter(|value| !value.is_nan()).collect()
+        let considered = |series: &Series, scope: &Scope| {
+            let rows = series.values.len();
+            known(&series.values[(from as usize).min(rows)..(until as usize).min(rows)], scope)
         };
         scope.spend(usize::try_from(until - from).unwrap_or(0).saturating_mul(self.series.0.len()))?;
-        let mut all: Vec<f64> = self.series.0.iter().flat_map(considered).collect();
-        all.sort_by(f64::total_cmp);
+        let mut all = Vec::new();
+        for series in &self.series.0 {
+            all.append(&mut considered(series, scope)?);
+        }
+        sort(&mut all, f64::total_cmp, scope)?;
         let quartile = |part: f64| all.get((part * all.len() as f64) as usize).copied().unwrap_or(f64::NAN);
         let (low, high) = (quartile(0.25), quartile(0.75));
         let far = self.basis * (high - low);
         let outlying = |value: &f64| if self.above { *value >= high + far } else { *value <= low - far };
         let mut counted: Vec<(usize, Series)> = Vec::with_capacity(self.series.0.len());
         for series in self.series.0 {
-            let outliers = considered(&series).iter().filter(|value| outlying(value)).count();
+            let outliers = considered(&series, scope)?.iter().filter(|value| outlying(value)).count();
             if outliers > 0 {
                 counted.push((outliers, series));
             }

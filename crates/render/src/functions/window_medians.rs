@@ -1,6 +1,6 @@
 //! The median of every window of a column. Declares no function.
 
-use crate::{Error, scope::Scope};
+use crate::{Error, aggregator::in_order, scope::Scope, sorted::sort};
 
 /// The median of the known values of every window of so many values.
 pub(super) fn medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
@@ -56,13 +56,8 @@ fn sorted_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f6
 /// Window medians. 1. Every known value gets its rank among all. 2. A tree over the ranks counts which of them
 /// are in the window. 3. The middle one is found by descending it. A window costs a few steps of log n.
 fn ranked_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
-    let mut order: Vec<usize> = (0..values.len()).filter(|i| !values[*i].is_nan()).collect();
-    order.sort_by(|a, b| values[*a].partial_cmp(&values[*b]).unwrap_or(std::cmp::Ordering::Equal));
-    let mut ranks = vec![usize::MAX; values.len()];
-    for (rank, place) in order.iter().enumerate() {
-        ranks[*place] = rank;
-    }
-    let mut tree = RankTree::new(order.len());
+    let (sorted, ranks) = ranked(values, scope)?;
+    let mut tree = RankTree::new(sorted.len());
     let mut medians = Vec::with_capacity((values.len() + 1).saturating_sub(points));
     let mut inside = 0;
     for i in 0..values.len() {
@@ -80,7 +75,7 @@ fn ranked_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f6
         if i + 1 < points {
             continue;
         }
-        let at = |nth: i32| values[order[tree.nth(nth)]];
+        let at = |nth: i32| sorted[tree.nth(nth)];
         medians.push(match inside {
             0 => f64::NAN,
             odd if odd % 2 == 1 => at(odd / 2),
@@ -88,6 +83,21 @@ fn ranked_medians(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f6
         });
     }
     Ok(medians)
+}
+
+/// The known values sorted, and for each value its place among them; none has the last place.
+fn ranked(values: &[f64], scope: &Scope) -> Result<(Vec<f64>, Vec<usize>), Error> {
+    let mut place = 0..;
+    let mut known = scope.column(values, 2, |value| (*value, place.next().unwrap_or(usize::MAX)))?;
+    known.retain(|(value, _)| !value.is_nan());
+    sort(&mut known, |(a, _), (b, _)| in_order(a, b), scope)?;
+    let mut ranks = vec![usize::MAX; values.len()];
+    let mut rank = 0..;
+    let sorted = scope.column(&known, 10, |(value, place)| {
+        ranks[*place] = rank.next().unwrap_or(usize::MAX);
+        *value
+    })?;
+    Ok((sorted, ranks))
 }
 
 /// Counts of ranks, summed in a tree (Fenwick's), so that a change and a search take log n steps.

@@ -24,22 +24,25 @@ pub(super) fn windows(
     }
     // Windows 1..=count of values.windows(points).
     let values = values.get(1..).unwrap_or_default();
-    let known = known_counts(values, points);
+    let known = known_counts(values, points, scope)?;
     let mut folded = match aggregator {
         Aggregator::Sum | Aggregator::Average | Aggregator::AvgZero => sums(values, points, scope)?,
-        Aggregator::Min => extremes(values, points, |kept, new| kept <= new),
-        Aggregator::Max => extremes(values, points, |kept, new| kept >= new),
+        Aggregator::Min => extremes(values, points, |kept, new| kept <= new, scope)?,
+        Aggregator::Max => extremes(values, points, |kept, new| kept >= new, scope)?,
         Aggregator::Median => medians(values, points, scope)?,
         Aggregator::StdDev => deviations(values, points, &known, scope)?,
         Aggregator::Range => {
-            let least = extremes(values, points, |kept, new| kept <= new);
-            let most = extremes(values, points, |kept, new| kept >= new);
-            most.iter().zip(least).map(|(most, least)| most - least).collect()
+            let least = extremes(values, points, |kept, new| kept <= new, scope)?;
+            let most = extremes(values, points, |kept, new| kept >= new, scope)?;
+            scope.column_of_both(&most, &least, 2, |most, least| most - least)?
         }
         Aggregator::Count => known.clone(),
         other => each(values, points, other, scope)?,
     };
-    for (value, known) in folded.iter_mut().zip(known) {
+    for (i, (value, known)) in folded.iter_mut().zip(known).enumerate() {
+        if i % BLOCK == 0 {
+            scope.check_after(3 * BLOCK)?;
+        }
         if known == 0.0 || known / (points as f64) < x_files_factor {
             *value = f64::NAN;
         } else if matches!(aggregator, Aggregator::Average | Aggregator::AvgZero) {
@@ -51,10 +54,13 @@ pub(super) fn windows(
 }
 
 /// How many values of each window are known.
-fn known_counts(values: &[f64], points: usize) -> Vec<f64> {
+fn known_counts(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
     let mut known: u32 = 0;
     let mut counts = Vec::with_capacity((values.len() + 1).saturating_sub(points));
     for (i, value) in values.iter().enumerate() {
+        if i % BLOCK == 0 {
+            scope.check_after(3 * BLOCK)?;
+        }
         known += u32::from(!value.is_nan());
         if let Some(left) = i.checked_sub(points) {
             known -= u32::from(!values[left].is_nan());
@@ -63,11 +69,14 @@ fn known_counts(values: &[f64], points: usize) -> Vec<f64> {
             counts.push(f64::from(known));
         }
     }
-    counts
+    Ok(counts)
 }
 
 /// Additions of one series beyond which window sums are kept running: about a tenth of a second.
 const MAX_ADDITIONS: usize = 1 << 28;
+
+/// Values between two questions for steps.
+const BLOCK: usize = 4096;
 
 /// Windows that are folded side by side.
 const SIDE_BY_SIDE: usize = 16;
@@ -76,9 +85,9 @@ const SIDE_BY_SIDE: usize = 16;
 /// the processor's registers: the additions of one window wait for each other, those of several do not.
 fn sums(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
     let count = (values.len() + 1).saturating_sub(points);
-    let mut values: Vec<f64> = values.iter().map(|value| if value.is_nan() { 0.0 } else { *value }).collect();
+    let mut values = scope.column(values, 2, |value| if value.is_nan() { 0.0 } else { *value })?;
     if count.saturating_mul(points) > MAX_ADDITIONS {
-        return Ok(running(&values, points));
+        return running(&values, points, scope);
     }
     // The last group of windows may reach beyond the end; what it sums there is dropped.
     values.resize(values.len() + SIDE_BY_SIDE, 0.0);
@@ -132,11 +141,14 @@ fn deviations(values: &[f64], points: usize, known: &[f64], scope: &Scope) -> Re
 
 /// Window sums kept running: the entering value is added, the leaving one subtracted, and the rounding error
 /// kept apart (Neumaier). An infinity would stay for ever, so it is counted apart.
-fn running(values: &[f64], points: usize) -> Vec<f64> {
+fn running(values: &[f64], points: usize, scope: &Scope) -> Result<Vec<f64>, Error> {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     let (mut plus, mut minus) = (0_usize, 0_usize);
     let mut sums = Vec::with_capacity((values.len() + 1).saturating_sub(points));
     for (i, value) in values.iter().enumerate() {
+        if i % BLOCK == 0 {
+            scope.check_after(10 * BLOCK)?;
+        }
         let mut change = |value: f64, entering: bool| {
             if value.is_infinite() {
                 let infinities = if value > 0.0 { &mut plus } else { &mut minus };
@@ -161,15 +173,18 @@ fn running(values: &[f64], points: usize) -> Vec<f64> {
             });
         }
     }
-    sums
+    Ok(sums)
 }
 
 /// Window extremes. The queue holds those values that no later one has outdone yet, each with its place; the
 /// extreme is in front. The first of equals is kept, as in Python.
-fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> Vec<f64> {
+fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool, scope: &Scope) -> Result<Vec<f64>, Error> {
     let mut queue: VecDeque<(usize, f64)> = VecDeque::new();
     let mut extremes = Vec::with_capacity((values.len() + 1).saturating_sub(points));
     for (i, value) in values.iter().enumerate() {
+        if i % BLOCK == 0 {
+            scope.check_after(10 * BLOCK)?;
+        }
         if !value.is_nan() {
             while queue.back().is_some_and(|(_, kept)| !beats(*kept, *value)) {
                 queue.pop_back();
@@ -183,7 +198,7 @@ fn extremes(values: &[f64], points: usize, beats: impl Fn(f64, f64) -> bool) -> 
             extremes.push(queue.front().map_or(f64::NAN, |(_, value)| *value));
         }
     }
-    extremes
+    Ok(extremes)
 }
 
 /// Windows folded one by one, without their nulls.
@@ -257,7 +272,7 @@ mod tests {
         let random = SeededRandom::new(7);
         let values: Vec<f64> = (0..5000).map(|_| random.below(2_000_001) as f64 / 1e3 - 1e3).collect();
         let exact = with_scope(|scope| sums(&values, 300, scope));
-        for (near, exact) in running(&values, 300).iter().zip(exact) {
+        for (near, exact) in with_scope(|scope| running(&values, 300, scope)).iter().zip(exact) {
             assert!((near - exact).abs() < 1e-8, "{near} is not {exact}");
         }
     }
