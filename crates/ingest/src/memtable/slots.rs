@@ -441,7 +441,7 @@ mod tests {
         assert_eq!((other.is_empty(), other.all_writers), (true, Stored::Unknown));
         // A reader has them as those of an older policy.
         let older = slots.older_jobs(MetricId(0), 0);
-        assert_eq!(older.iter().map(|job| (job.policy, job.points.of_stage(0).len())).collect::<Vec<_>>(), [(1, 1)]);
+        assert_eq!(older.iter().map(|job| (job.policy, job.points.slots())).collect::<Vec<_>>(), [(1, 1)]);
         assert!(slots.older_jobs(MetricId(0), 1).is_empty());
     }
 }
