@@ -10,7 +10,7 @@ use host::Disk;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store_embedded::{
-    DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, identity_of, is_layout_1,
+    DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
     lost_names, lost_rows, missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest,
     without_name,
 };
@@ -239,6 +239,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         let how = "the end of the log is missing: rows of later metrics are stored, and nothing names them";
         let part = DamagedPart { metrics: Some((first, last)), ..DamagedPart::of_file("names record", 0, how) };
         report.add(PathBuf::from(LOGS[0].0), part);
+    }
+    for (folder, how) in cut_logs(disk, &data.join("store")) {
+        let what = if folder == "names" { "names record" } else { "event" };
+        report.add(Path::new("store").join(folder), DamagedPart::of_file(what, 0, how));
     }
     let spec = PathBuf::from("store/spec");
     find_known_losses(disk, &data.join("store"), &mut report);

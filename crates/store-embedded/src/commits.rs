@@ -13,6 +13,7 @@ use store::JournalMark;
 
 use crate::{
     manifest::{Manifest, ManifestFile},
+    record_log::{LogEnd, LogEnds, LogFiles},
     row_file::RowFile,
     window::Window,
     window_key::WindowKey,
@@ -33,6 +34,10 @@ pub(crate) struct Commits {
     flushing: Option<u64>,
     metrics_below: u32,
     pub(crate) journal: Option<JournalMark>,
+    /// What the manifest on the disk says of the ends of the logs.
+    pub(crate) ends: LogEnds,
+    /// The logs of names and events, once what they have lost is noted in them.
+    logs: [Option<LogFiles>; 2],
     /// Windows that are not used any more and whose folders are not in the trash yet.
     pub(crate) expired: BTreeSet<WindowKey>,
     /// Files that the disk did not return at the start. The next start may read them.
@@ -54,6 +59,8 @@ impl Commits {
             flushing: None,
             metrics_below: manifest.metrics_below,
             journal: manifest.journal,
+            ends: manifest.ends,
+            logs: [None, None],
             expired: manifest.expired.clone(),
             unreadable: Vec::new(),
             obsolete: Vec::new(),
@@ -63,6 +70,22 @@ impl Commits {
 
     pub(crate) fn is_behind(&self) -> bool {
         self.is_behind
+    }
+
+    /// Whether a flush has something to write, as the ends of logs that have grown.
+    pub(crate) fn has_news(&self) -> bool {
+        self.is_behind || self.ends_now() != self.ends
+    }
+
+    /// From now on the manifest says how far these logs are on the disk. Without one it says what it said.
+    pub(crate) fn follow(&mut self, names: Option<LogFiles>, events: Option<LogFiles>) {
+        self.logs = [names, events];
+    }
+
+    /// Everything up to these places is on the disk.
+    fn ends_now(&self) -> LogEnds {
+        let now = |log: &Option<LogFiles>, known: Option<LogEnd>| log.as_ref().and_then(LogFiles::end).or(known);
+        LogEnds { names: now(&self.logs[0], self.ends.names), events: now(&self.logs[1], self.ends.events) }
     }
 
     /// The manifest on the disk is not right any more.
@@ -125,6 +148,7 @@ impl Commits {
             next_flush: self.flushing.unwrap_or(self.next_flush),
             metrics_below: self.metrics_below,
             journal: self.journal,
+            ends: self.ends_now(),
             files,
             expired: self.expired.clone(),
             lost: windows
@@ -136,12 +160,13 @@ impl Commits {
 
     /// Writes the manifest; after an error the next commit does. Files that it names no longer are removed.
     pub(crate) fn write(&mut self, disk: &dyn Disk, windows: &[Arc<Window>]) -> io::Result<()> {
-        let text = self.manifest(windows).encode();
+        let manifest = self.manifest(windows);
+        let text = manifest.encode();
         if let Err(error) = host::replace_file(disk, &self.path, text.as_bytes()) {
             self.is_behind = true;
             return Err(error);
         }
-        self.is_behind = self.flushing.is_some();
+        (self.is_behind, self.ends) = (self.flushing.is_some(), manifest.ends);
         self.obsolete.drain(..).for_each(|file| file.remove_after_use());
         Ok(())
     }

@@ -65,6 +65,14 @@ impl Reporter {
         }
     }
 
+    /// Reports that a log has lost its end. `how` says what it had.
+    pub(crate) fn log_cut(&self, what: &'static str, path: &Path, how: &str) {
+        let (file, found_at) = (self.shown(path), self.host.clock.now());
+        if self.log.report(Damage { found_at, what, file, how: how.to_owned(), ..Damage::default() }) {
+            tracing::error!(what, file = %path.display(), %how, "put the right log back, or restore a backup");
+        }
+    }
+
     fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.data).unwrap_or(path).display().to_string()
     }

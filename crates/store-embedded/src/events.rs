@@ -4,6 +4,7 @@
 //! kind 1, event     id u64 │ when i64 │ what u32 │ tags u32 │ what │ tags │ data
 //! kind 2, deleted   id u64
 //! kind 3, seen      last id u64
+//! kind 4, cut       nothing: the end of the log was lost here
 //! ```
 //!
 //! Numbers are little-endian. Texts are read from the disk when they are asked for.
@@ -12,17 +13,19 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     iter,
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use metric::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, NewEvent, StoreError};
 
-use crate::record_log::{LONGEST_PAYLOAD, LogFiles, LogFolder, Place, RecordLog, rotted};
+use crate::record_log::{LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted};
 
 const EVENT: u8 = 1;
 const DELETED: u8 = 2;
 const SEEN: u8 = 3;
+const CUT: u8 = 4;
 
 /// A smaller log is not rewritten for what is obsolete in it.
 const SMALL_BYTES: u64 = 1 << 20;
@@ -36,6 +39,8 @@ pub(crate) struct EventsLog {
     index: RwLock<Index>,
     files: LogFiles,
     folder: LogFolder,
+    /// Whether a start found that the end of the log was lost.
+    is_cut: AtomicBool,
 }
 
 /// Events on their way to the disk: of several at a time one writes for all.
@@ -71,7 +76,7 @@ impl Index {
 impl EventsLog {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder) -> Result<EventsLog, StoreError> {
-        let (mut index, mut last_id) = (Index::default(), 0);
+        let (mut index, mut last_id, mut is_cut) = (Index::default(), 0, false);
         let log = RecordLog::open(folder.clone(), |place, kind, payload| match kind {
             EVENT => {
                 let Some((id, event)) = decode(payload) else { return };
@@ -85,11 +90,42 @@ impl EventsLog {
                 }
                 last_id = last_id.max(id);
             }
+            CUT => is_cut = true,
             _ => {}
         })?;
         let queue = Queue { last_id, ..Queue::default() };
         let files = log.files();
-        Ok(EventsLog { log: Mutex::new(log), queue: Mutex::new(queue), index: RwLock::new(index), files, folder })
+        let is_cut = AtomicBool::new(is_cut);
+        let (log, queue, index) = (Mutex::new(log), Mutex::new(queue), RwLock::new(index));
+        Ok(EventsLog { log, queue, index, files, folder, is_cut })
+    }
+
+    /// The files, for readers.
+    pub(crate) fn files(&self) -> LogFiles {
+        self.files.clone()
+    }
+
+    /// Whether the log has what was on the disk once, or replaces it. `None` where that is not known now.
+    pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
+        self.log.lock().reaches(end)
+    }
+
+    /// Notes durably that the end of the log is lost.
+    pub(crate) fn note_cut(&self) -> Result<(), StoreError> {
+        if self.is_cut.swap(true, Relaxed) {
+            return Ok(());
+        }
+        self.log.lock().write(iter::once((CUT, &[][..])), |_, _, _| {})
+    }
+
+    /// Whether the end of the log was lost.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut.load(Relaxed)
+    }
+
+    /// The next rewrite leaves out that the end was lost.
+    pub(crate) fn forget_cut(&self) {
+        self.is_cut.store(false, Relaxed);
     }
 
     /// Keeps an event, durably, and returns its id.
@@ -188,6 +224,9 @@ impl EventsLog {
         let mut places = BTreeMap::new();
         log.rewrite(|draft| {
             draft.put(SEEN, &last_id.to_le_bytes())?;
+            if self.is_cut() {
+                draft.put(CUT, &[])?;
+            }
             for (key, place) in old {
                 let (kind, payload) = self.files.read(place)?.ok_or_else(rotted)?;
                 places.insert(key, draft.put(kind, &payload)?);
@@ -262,6 +301,11 @@ impl EventsLog {
     pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
         self.log.lock().copy_into(into)
     }
+}
+
+/// Whether a record says that the end of the log was lost.
+pub(crate) fn is_cut(kind: u8) -> bool {
+    kind == CUT
 }
 
 fn encode(id: u64, event: &NewEvent) -> Result<Vec<u8>, StoreError> {

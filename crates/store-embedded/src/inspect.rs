@@ -12,12 +12,16 @@ use store::Identity;
 
 use crate::{
     commits::MANIFEST,
+    events,
     id_set::IdSet,
     layout1,
     manifest::{Manifest, table_of},
     names,
     newer::list,
-    record_log, row_file, spec, status, timeline, window_key,
+    record_log::{self, LogEnd},
+    row_file, spec, status,
+    tables::{EVENTS_CUT, NAMES_CUT},
+    timeline, window_key,
 };
 
 pub use crate::record_log::LogReport;
@@ -48,7 +52,7 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
         // One that cannot be read notes nothing.
         let _ = record_log::check_file(disk, &entry.path, "names record", Some(manifest.store), |kind, payload| {
             noted = noted.max(names::next_of(kind, payload).0);
-            missing.extend(names::missing_of(kind, payload));
+            missing.extend(names::missing_of(kind, payload).into_iter().filter(|(_, count)| 0 < *count));
         });
     }
     missing.sort_unstable();
@@ -57,6 +61,37 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
     let mut lost: Vec<_> = missing.into_iter().map(|(first, count)| (first, last(first, count))).collect();
     lost.extend((noted < stored).then(|| (MetricId(noted), MetricId(stored - 1))));
     lost
+}
+
+/// The logs of names and events that have lost their ends, and what that costs: those that are shorter than the manifest says that
+/// they were, and those in which a start noted it.
+pub fn cut_logs(disk: &dyn Disk, store: &Path) -> Vec<(&'static str, String)> {
+    let Ok(id) = check_spec(disk, store) else { return Vec::new() };
+    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let ends = manifest.filter(|manifest| manifest.store == id).map(|manifest| manifest.ends).unwrap_or_default();
+    let is_note_of_names =
+        |kind: u8, payload: &[u8]| names::missing_of(kind, payload).iter().any(|(_, count)| *count == 0);
+    let is_noted = |folder: &str, is_note: &dyn Fn(u8, &[u8]) -> bool| {
+        let mut is_noted = false;
+        for entry in disk.read_dir(&store.join(folder)).unwrap_or_default() {
+            // One that cannot be read notes nothing.
+            let _ = record_log::check_file(disk, &entry.path, "record", Some(id), |kind, payload| {
+                is_noted |= is_note(kind, payload);
+            });
+        }
+        is_noted
+    };
+    let is_short = |folder: &str, end: Option<LogEnd>| {
+        end.is_some_and(|end| !record_log::reaches(disk, &store.join(folder), id, end))
+    };
+    let mut cut = Vec::new();
+    if is_short("names", ends.names) && lost_names(disk, store).is_empty() || is_noted("names", &is_note_of_names) {
+        cut.push(("names", NAMES_CUT.to_owned()));
+    }
+    if is_short("events", ends.events) || is_noted("events", &|kind, _| events::is_cut(kind)) {
+        cut.push(("events", EVENTS_CUT.to_owned()));
+    }
+    cut
 }
 
 /// Rows that earlier damage cost, as the manifest remembers them until they expire.

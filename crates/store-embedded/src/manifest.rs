@@ -6,13 +6,16 @@
 //! next 10
 //! metrics 1000
 //! journal 3 5 6 83ab0f1577c29d04
+//! names 1 70512
+//! events 1 60
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777 83ab0f1577c29d04
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! end 5ab3f1c0
 //! ```
 //!
-//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
+//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. `names` and `events` are the
+//! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `end` has
 //! the CRC-32 of all bytes before the line.
 
@@ -23,6 +26,7 @@ use store::JournalMark;
 
 use crate::{
     lost::Lost,
+    record_log::{LogEnd, LogEnds},
     row_file::{Flushes, RowFile},
     row_key::{GROUP_SLOTS, RowKey},
     window_key::{WindowKey, folder, window_slots},
@@ -93,6 +97,8 @@ pub(crate) struct Manifest {
     pub(crate) metrics_below: u32,
     /// How much of the journal is in the files and in the names.
     pub(crate) journal: Option<JournalMark>,
+    /// The places up to which the logs were on the disk when the manifest was written, or before.
+    pub(crate) ends: LogEnds,
     pub(crate) files: Vec<ManifestFile>,
     /// Windows whose folders are on their way to the trash.
     pub(crate) expired: BTreeSet<WindowKey>,
@@ -113,6 +119,7 @@ impl Manifest {
         let version = match () {
             () if self.files.iter().any(|file| file.opening != 0) => VERSION,
             () if self.journal.is_some_and(|mark| mark.opening != 0) => VERSION,
+            () if self.ends != LogEnds::default() => VERSION,
             () if self.lost.is_empty() && self.journal.is_none() => 1,
             () => 2,
         };
@@ -123,6 +130,11 @@ impl Manifest {
         if let Some(JournalMark { removed_below, stored_below, newest, opening }) = self.journal {
             let _ = write!(text, "journal {removed_below} {stored_below} {newest}");
             end_with(&mut text, opening);
+        }
+        for (word, end) in [("names", self.ends.names), ("events", self.ends.events)] {
+            if let Some(LogEnd { file, bytes }) = end {
+                let _ = writeln!(text, "{word} {file} {bytes}");
+            }
         }
         for file in &self.files {
             let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, opening, .. } = file;
@@ -173,6 +185,8 @@ impl Manifest {
             "next" => self.next_flush = rest.parse().ok()?,
             "metrics" => self.metrics_below = rest.parse().ok()?,
             "journal" => self.journal = Some(mark_of(rest)?),
+            "names" => self.ends.names = Some(end_of(rest)?),
+            "events" => self.ends.events = Some(end_of(rest)?),
             "file" => self.files.push(file_of(rest)?),
             "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
             "lost" => self.lost.push(lost_of(rest)?),
@@ -197,6 +211,11 @@ fn mark_of(line: &str) -> Option<JournalMark> {
     let mark = JournalMark { removed_below: number()?, stored_below: number()?, newest: number()?, opening: 0 };
     let opening = opening_of(&mut words)?;
     words.next().is_none().then_some(JournalMark { opening, ..mark })
+}
+
+fn end_of(line: &str) -> Option<LogEnd> {
+    let (file, bytes) = line.split_once(' ')?;
+    Some(LogEnd { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
 }
 
 /// Ends a line with the opening, where it is known.
@@ -272,8 +291,9 @@ mod tests {
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
         let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540 })];
         let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6, opening: 0x83ab });
-        let files = vec![file];
-        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, files, expired, lost };
+        let (files, end) = (vec![file], |file, bytes| Some(LogEnd { file, bytes }));
+        let ends = LogEnds { names: end(1, 70_512), events: end(12, 60) };
+        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, ends, files, expired, lost };
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {

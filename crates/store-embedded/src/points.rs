@@ -22,6 +22,7 @@ use crate::{
     lost::Lost,
     manifest::ManifestFile,
     opening::{self, Found},
+    record_log::{LogEnds, LogFiles},
     row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
@@ -236,7 +237,7 @@ impl Points {
             self.commits.lock().end_flush();
         }
         let mut commits = self.commits.lock();
-        if commits.is_behind() {
+        if commits.has_news() {
             self.commit(&mut commits)?;
         }
         failed.map_or(Ok(()), Err)
@@ -386,11 +387,21 @@ impl Points {
         let opening = self.identity.read().chain.last().map_or(0, |opening| opening.id);
         let mark = JournalMark { opening, ..mark };
         let mut commits = self.commits.lock();
-        if commits.journal != Some(mark) || commits.is_behind() {
+        if commits.journal != Some(mark) || commits.has_news() {
             commits.journal = Some(mark);
             self.commit(&mut commits)?;
         }
         Ok(())
+    }
+
+    /// How far the manifest says that the logs were on the disk.
+    pub(crate) fn log_ends(&self) -> LogEnds {
+        self.commits.lock().ends
+    }
+
+    /// From now on the manifest says how far these logs are on the disk.
+    pub(crate) fn follow_logs(&self, names: Option<LogFiles>, events: Option<LogFiles>) {
+        self.commits.lock().follow(names, events);
     }
 
     /// Whether the manifest could not be written.

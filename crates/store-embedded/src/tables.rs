@@ -64,8 +64,15 @@ impl Tables {
             let how = "the log of names is missing; rows without a name stay, and their ids are not given again";
             reporter.missing("names record", &dir.join("names"), how);
         }
-        note_missing_names(&names, &points);
-        for &(first, count) in &names.missing() {
+        let (of_names, of_events) = (note_missing_names(&names, &points), note_missing_events(&events, &points));
+        points.follow_logs(of_names.then(|| names.files()), of_events.then(|| events.files()));
+        if names.missing().iter().any(|(_, count)| *count == 0) {
+            reporter.log_cut("names record", &dir.join("names"), NAMES_CUT);
+        }
+        if events.is_cut() {
+            reporter.log_cut("event", &dir.join("events"), EVENTS_CUT);
+        }
+        for (first, count) in names.missing().into_iter().filter(|(_, count)| 0 < *count) {
             let last = MetricId(first.0.saturating_add(count.saturating_sub(1)));
             reporter.missing_names(&dir.join("names"), first, last);
         }
@@ -112,6 +119,7 @@ impl Tables {
         self.names.note_given(self.next_id());
         // Who repairs has read that their names are lost.
         self.names.forget_missing();
+        self.events.forget_cut();
         self.flush()?;
         self.names.rewrite()?;
         self.events.write_again()
@@ -157,17 +165,44 @@ impl Tables {
     }
 }
 
-/// Notes that the log of names has lost its end, or is an older copy: names are on the disk before rows are. Later starts find
-/// the note, for the log continues behind it.
-fn note_missing_names(names: &Names, points: &Points) {
-    let Some(highest) = points.highest_metric().filter(|highest| names.next_id() <= *highest) else { return };
+/// What a log of names that has lost its end costs, for operators.
+pub(crate) const NAMES_CUT: &str = "the end of the log was lost, or an older log is in its place: metrics that were deleted since may be \
+                                    back, and names and rules since are missing";
+
+/// As [`NAMES_CUT`], of events.
+pub(crate) const EVENTS_CUT: &str =
+    "the end of the log was lost, or an older log is in its place: events since are missing";
+
+/// Notes that the log of names has lost its end, or is an older copy: names are on the disk before rows are, and the manifest says
+/// how far. Later starts find the note, for the log continues behind it. Returns whether nothing is left to note.
+fn note_missing_names(names: &Names, points: &Points) -> bool {
+    let next = points.highest_metric().map_or(MetricId(0), |highest| MetricId(highest.0.saturating_add(1)));
+    let is_short = match points.log_ends().names.map(|end| names.reaches(end)) {
+        Some(None) => return false,
+        reaches => reaches.flatten() == Some(false),
+    };
+    if next <= names.next_id() && !is_short {
+        return true;
+    }
     // What a later start may read is not missing.
     if names.has_unread() {
-        return;
+        return false;
     }
-    if let Err(error) = names.note_missing(MetricId(highest.0.saturating_add(1))) {
-        tracing::warn!(%error, "cannot note which names are missing; the next start looks again");
+    let noted = names.note_missing(next);
+    noted.inspect_err(cannot_note).is_ok()
+}
+
+/// As [`note_missing_names`], of events.
+fn note_missing_events(events: &EventsLog, points: &Points) -> bool {
+    match points.log_ends().events.map(|end| events.reaches(end)) {
+        Some(None) => false,
+        Some(Some(false)) => events.note_cut().inspect_err(cannot_note).is_ok(),
+        Some(Some(true)) | None => true,
     }
+}
+
+fn cannot_note(error: &StoreError) {
+    tracing::warn!(%error, "cannot note what a log has lost; the next start looks again");
 }
 
 /// Opens the tables of a folder.

@@ -15,7 +15,7 @@ use super::record::{
 };
 use crate::{
     id_set::{IdSet, runs},
-    record_log::{LogFiles, LogFolder, Place, RecordLog, Records, rotted},
+    record_log::{LogEnd, LogFiles, LogFolder, Place, RecordLog, Records, rotted},
 };
 
 /// A smaller log is not rewritten for what is obsolete in it.
@@ -37,8 +37,8 @@ pub(super) struct Logged {
     last: HashMap<MetricId, Place>,
     pub(super) policies: HashMap<u16, Policy>,
     pub(super) openings: Vec<Incarnation>,
-    /// The last opening, where the log does not have it yet.
-    owed: Option<Incarnation>,
+    /// Records that come before all others, because writing them failed: of openings, and of what is missing.
+    owed: Records,
     /// Runs of ids whose records were missing when a start looked: first and how many.
     pub(super) missing: Vec<(MetricId, u32)>,
     pub(super) next: MetricId,
@@ -55,7 +55,18 @@ impl Logged {
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
         let Read { known, last, policies, openings, missing, next, stale } = read;
         let next = MetricId(next);
-        Ok(Logged { log, known, last, policies, openings, owed: None, missing, next, stale, rewrite_from: 0 })
+        Ok(Logged {
+            log,
+            known,
+            last,
+            policies,
+            openings,
+            owed: Records::default(),
+            missing,
+            next,
+            stale,
+            rewrite_from: 0,
+        })
     }
 
     /// Whether records of the log were lost. What cannot be read may be read by the next start.
@@ -94,9 +105,27 @@ impl Logged {
     pub(super) fn begin(&mut self, opening: Incarnation, mut records: Records) -> Result<(), StoreError> {
         records.push(OPENING, &encode_opening(&opening));
         self.openings.push(opening);
-        let written = self.write(records.iter());
-        self.owed = written.is_err().then_some(opening);
-        written
+        self.write_or_owe(records)
+    }
+
+    /// Notes durably which ids are missing. After an error the next write notes it first.
+    pub(super) fn note_missing(&mut self, run: (MetricId, u32)) -> Result<(), StoreError> {
+        if self.missing.contains(&run) {
+            return Ok(());
+        }
+        self.missing.push(run);
+        let mut records = Records::default();
+        records.push(MISSING, &encode_runs(&[run]));
+        self.write_or_owe(records)
+    }
+
+    fn write_or_owe(&mut self, records: Records) -> Result<(), StoreError> {
+        self.write(records.iter()).inspect_err(|_| self.owed.append(&records))
+    }
+
+    /// Whether the log has what was on the disk once.
+    pub(super) fn reaches(&self, end: LogEnd) -> Option<bool> {
+        self.log.reaches(end)
     }
 
     /// Writes records, durably.
@@ -105,10 +134,9 @@ impl Logged {
         records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
     ) -> Result<(), StoreError> {
         let Logged { log, known, last, stale, owed, .. } = self;
-        if let Some(opening) = owed {
-            let payload = encode_opening(opening);
-            log.write(std::iter::once((OPENING, &payload[..])), |_, _, _| {})?;
-            *owed = None;
+        if 0 < owed.bytes() {
+            log.write(owed.iter(), |_, _, _| {})?;
+            *owed = Records::default();
         }
         log.write(records, |place, kind, payload| match kind {
             METRIC => {
@@ -185,7 +213,7 @@ impl Logged {
             }
             if missing == 0 { Ok(()) } else { Err(rotted()) }
         })?;
-        (self.last, self.owed) = (HashMap::new(), None);
+        (self.last, self.owed) = (HashMap::new(), Records::default());
         Ok(())
     }
 

@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     id_set::IdSet,
-    record_log::{LogFiles, LogFolder, Records},
+    record_log::{LogEnd, LogFiles, LogFolder, Records},
 };
 
 /// Records handed out at once by a scan.
@@ -265,6 +265,11 @@ impl Names {
         pending.next = pending.next.max(next.0);
     }
 
+    /// The files, for readers.
+    pub(crate) fn files(&self) -> LogFiles {
+        self.files.clone()
+    }
+
     /// Whether a part of the log cannot be read now, and may be later.
     pub(crate) fn has_unread(&self) -> bool {
         self.logged.lock().has_unread()
@@ -280,14 +285,16 @@ impl Names {
         self.logged.lock().missing.clear();
     }
 
-    /// Notes durably that the records of all ids from the log's end up to `next` are missing.
+    /// Whether the log has what was on the disk once, or replaces it. `None` where that is not known now.
+    pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
+        self.logged.lock().reaches(end)
+    }
+
+    /// Notes durably that the end of the log is missing, with the records of all ids from there up to `next`.
     pub(crate) fn note_missing(&self, next: MetricId) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
         let first = self.next_id();
-        let run = (first, next.0.saturating_sub(first.0));
-        logged.missing.push(run);
-        let payload = encode_runs(&[run]);
-        logged.write(std::iter::once((MISSING, &payload[..])))
+        logged.note_missing((first, next.0.saturating_sub(first.0)))
     }
 
     /// Records an opening, with all policies once more: each then has copies in several places. After an error the next

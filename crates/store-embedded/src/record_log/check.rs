@@ -10,7 +10,8 @@ use host::{Disk, Open};
 
 use super::{
     draft::file_name,
-    frame::{self, HEADER, Header, HeaderRead, Seal, VERSION},
+    frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
+    place::LogEnd,
     walk::{Part, walk},
 };
 use crate::row_file::DamagedPart;
@@ -24,6 +25,8 @@ pub struct LogReport {
     pub records: u64,
     /// Bytes at the end of the log that a write left which was cut off. That is normal after a crash.
     pub cut_off: u64,
+    /// Where the last record ends, or bytes that cannot be read.
+    pub ends_at: u64,
     /// What cannot be read, in the order of the file.
     pub damaged: Vec<DamagedPart>,
 }
@@ -78,6 +81,23 @@ pub(crate) fn missing_files(disk: &dyn Disk, dir: &Path, store: Option<u128>) ->
     Ok(missing.map(|(number, bytes)| (dir.join(file_name(*number)), *bytes)).collect())
 }
 
+/// Whether a log has what was on the disk once, or replaces it. True where that cannot be read: then other checks fail.
+pub(crate) fn reaches(disk: &dyn Disk, dir: &Path, store: u128, end: LogEnd) -> bool {
+    let headers = match Headers::read(disk, dir, Some(store)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Headers::default(),
+        Err(_) => return true,
+        Ok(headers) => headers,
+    };
+    if end.file <= headers.replaced || headers.there.iter().any(|number| end.file < *number) {
+        return true;
+    }
+    if !headers.there.contains(&end.file) {
+        return false;
+    }
+    let read = check_file(disk, &dir.join(file_name(end.file)), "record", Some(store), |_, _| ());
+    read.map_or(true, |report| end.bytes <= report.ends_at)
+}
+
 /// Reads all of a file that counts, and calls `each` with kind and payload of every record. `store` is that of the spec, for
 /// a file whose header is damaged.
 ///
@@ -92,7 +112,7 @@ pub(crate) fn check_file(
 ) -> Result<LogReport, String> {
     let file = disk.open(path, Open::Read).map_err(|error| error.to_string())?;
     let bytes = file.len().map_err(|error| error.to_string())?;
-    let mut report = LogReport { bytes, ..LogReport::default() };
+    let mut report = LogReport { bytes, ends_at: HEADER as u64, ..LogReport::default() };
     let number = number_of(path).ok_or("its name is not a number")?;
     let dir = path.parent().unwrap_or(Path::new("."));
     let headers = Headers::read(disk, dir, store).map_err(|error| error.to_string())?;
@@ -119,8 +139,9 @@ pub(crate) fn check_file(
     let damaged =
         |offset, until: u64, how: String| DamagedPart { offset, ..DamagedPart::of_file(what, until - offset, how) };
     walk(&*file, counts, &Seal::new(store, number), |part| match part {
-        Part::Record(_, kind, payload) => {
+        Part::Record(offset, kind, payload) => {
             report.records += 1;
+            report.ends_at = offset + (FRAME + payload.len()) as u64;
             each(kind, payload);
         }
         Part::Damaged(offset, bytes) => {
@@ -128,6 +149,7 @@ pub(crate) fn check_file(
             report.damaged.push(damaged(offset, end, "the bytes are not a record".to_owned()));
         }
         Part::Unread(offset, bytes) => {
+            report.ends_at = offset + bytes;
             report.damaged.push(damaged(offset, offset + bytes, "the bytes cannot be read".to_owned()));
         }
         Part::Torn(offset) if end.is_some() => {

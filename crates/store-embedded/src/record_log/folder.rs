@@ -38,6 +38,8 @@ pub(super) struct Found {
     pub(super) headers: BTreeMap<u64, Header>,
     /// The highest number that was seen.
     pub(super) highest: u64,
+    /// Files up to this number were replaced by others.
+    pub(super) replaced: u64,
 }
 
 impl LogFolder {
@@ -96,7 +98,7 @@ impl LogFolder {
                 self.reporter.missing(self.what, &self.path(header.previous), "the file is missing");
             }
         }
-        Ok(Found { headers, highest })
+        Ok(Found { headers, highest, replaced })
     }
 
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {

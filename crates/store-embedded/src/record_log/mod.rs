@@ -31,7 +31,7 @@ use store::StoreError;
 
 pub use self::check::LogReport;
 pub(crate) use self::{
-    check::{check_file, file_bytes, missing_files},
+    check::{check_file, file_bytes, missing_files, reaches},
     folder::LogFolder,
     frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
@@ -41,7 +41,10 @@ use self::{
     frame::{FRAME, Header, Seal},
     walk::{Part, walk},
 };
-pub(crate) use self::{place::Place, records::Records};
+pub(crate) use self::{
+    place::{LogEnd, LogEnds, Place},
+    records::Records,
+};
 use crate::folder::io_error;
 
 /// Bytes of records that one write has, about.
@@ -70,6 +73,8 @@ struct LogFile {
     file: Arc<dyn DiskFile>,
     seal: Seal,
     len: u64,
+    /// Whether a sync of it failed at the start, or its last bytes are damaged: fewer records may be on the disk.
+    is_unsure: bool,
 }
 
 /// The files of a log, for readers. A clone is the same files.
@@ -93,7 +98,7 @@ impl LogFiles {
     pub(crate) fn scan(&self, mut each: impl FnMut(Place, u8, &[u8])) -> io::Result<()> {
         let mut unread = 0;
         let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
-        for (number, LogFile { file, seal, len }) in files {
+        for (number, LogFile { file, seal, len, .. }) in files {
             walk(&*file, len, &seal, |part| match part {
                 Part::Record(offset, kind, payload) => {
                     each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
@@ -103,6 +108,13 @@ impl LogFiles {
             });
         }
         if unread == 0 { Ok(()) } else { Err(io::Error::other(format!("{unread} bytes cannot be read"))) }
+    }
+
+    /// The place up to which the log is on the disk; `None` while that is not known.
+    pub(crate) fn end(&self) -> Option<LogEnd> {
+        let files = self.0.read();
+        let (number, file) = files.last_key_value().filter(|(_, file)| !file.is_unsure)?;
+        Some(LogEnd { file: *number, bytes: file.len })
     }
 
     /// Bytes of all files.
@@ -119,6 +131,10 @@ pub(crate) struct RecordLog {
     /// The number of the file that is appended to. `None` where the next write begins one.
     tail: Option<u64>,
     next_number: u64,
+    /// Files up to this number were replaced.
+    replaced: u64,
+    /// Where the last record of the last file ended when the log was opened, or bytes that could not be read.
+    ends_at: u64,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
     /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
@@ -137,11 +153,13 @@ impl RecordLog {
     /// [`StoreError::Spec`] for a file of a later format, and [`StoreError::Io`] where nothing of a required file can be
     /// read; nothing is changed then.
     pub(crate) fn open(folder: LogFolder, mut each: impl FnMut(Place, u8, &[u8])) -> Result<RecordLog, StoreError> {
-        let Found { headers, highest } = folder.find()?;
+        let Found { headers, highest, replaced } = folder.find()?;
         let mut log = RecordLog {
             files: LogFiles::default(),
             tail: None,
             next_number: highest + 1,
+            replaced,
+            ends_at: HEADER as u64,
             wants_rewrite: false,
             has_unread: false,
             has_damage: false,
@@ -197,6 +215,19 @@ impl RecordLog {
         Ok(copied)
     }
 
+    /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now.
+    pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
+        let last = self.files.0.read().last_key_value().map_or(0, |(number, _)| *number);
+        if end.file <= self.replaced || end.file < last {
+            // The folder reports a missing file that a later one continues.
+            return Some(true);
+        }
+        if end.file == last {
+            return Some(end.bytes <= self.ends_at);
+        }
+        (!self.folder.host.disk.exists(&self.folder.path(end.file))).then_some(false)
+    }
+
     /// Whether reads of some bytes failed when the log was opened.
     pub(crate) fn has_unread(&self) -> bool {
         self.has_unread
@@ -230,17 +261,19 @@ impl RecordLog {
             (self.wants_rewrite, self.has_damage) = (true, true);
         }
         let seal = Seal::new(self.folder.store, number);
-        let (mut good_until, mut is_damaged) = (HEADER as u64, false);
-        let (mut records, mut unread) = (0_u64, 0);
+        let (mut good_until, mut is_damaged, mut is_unsure) = (HEADER as u64, false, false);
+        let (mut records, mut unread, mut ends_at) = (0_u64, 0, HEADER as u64);
         walk(&*file, found.min(wanted), &seal, |part| match part {
             Part::Record(offset, kind, payload) => {
                 let place = Place { file: number, offset, len: payload.len() as u32 };
                 each(place, kind, payload);
                 good_until = offset + place.bytes();
+                ends_at = good_until;
                 records += 1;
             }
             Part::Unread(offset, bytes) => {
                 good_until = offset + bytes;
+                ends_at = good_until;
                 unread += bytes;
             }
             Part::Damaged(offset, bytes) => {
@@ -257,7 +290,7 @@ impl RecordLog {
                 }
             }
         });
-        self.has_damage |= is_damaged;
+        (self.has_damage, self.ends_at) = (self.has_damage | is_damaged, ends_at);
         if 0 < unread {
             self.folder.cannot_read(number, unread, records)?;
             self.has_unread = true;
@@ -271,13 +304,14 @@ impl RecordLog {
                 Ok(_) => self.tail = Some(number),
                 Err(error) => {
                     tracing::error!(%error, file = %path.display(), "cannot sync a file of the store; its records are written to another one");
-                    is_damaged = true;
+                    (is_damaged, is_unsure) = (true, true);
                 }
             }
         }
         self.wants_rewrite |= is_damaged;
         let len = if end.is_some() { found.min(wanted) } else { good_until };
-        self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len });
+        is_unsure |= ends_at < len;
+        self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len, is_unsure });
         Ok(())
     }
 
@@ -334,14 +368,14 @@ impl RecordLog {
 
     /// Returns where the first record is.
     fn append<'r>(&mut self, number: u64, records: impl Iterator<Item = (u8, &'r [u8])>) -> Result<u64, AppendError> {
-        let LogFile { file, seal, len } = self.files.0.read()[&number].clone();
+        let LogFile { file, seal, len, .. } = self.files.0.read()[&number].clone();
         let end = match write_in_pieces(&*file, &seal, len, records) {
             Ok(end) => end,
             Err(error) => {
                 // Nothing may be between the records before and those after.
                 let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
                 match is_cut {
-                    Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len }),
+                    Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len, is_unsure: false }),
                     Err(_) => self.tail = None,
                 }
                 return Err(AppendError::Write(error));
@@ -351,7 +385,7 @@ impl RecordLog {
             self.tail = None;
             return Err(AppendError::Sync(error));
         }
-        self.files.0.write().insert(number, LogFile { file, seal, len: end });
+        self.files.0.write().insert(number, LogFile { file, seal, len: end, is_unsure: false });
         Ok(len)
     }
 
@@ -394,7 +428,7 @@ impl RecordLog {
 
     /// Keeps and reports what is damaged now. What was reported at the start is not reported again.
     fn report_damage(&self) {
-        for (number, LogFile { file, seal, len }) in &*self.files.0.read() {
+        for (number, LogFile { file, seal, len, .. }) in &*self.files.0.read() {
             let path = self.folder.path(*number);
             walk(&**file, *len, seal, |part| match part {
                 Part::Damaged(offset, bytes) => {
@@ -423,7 +457,7 @@ impl RecordLog {
         let len = write_draft(&*self.folder.host.disk, &self.folder.dir, &header, fill).map_err(failed())?;
         let file = self.folder.open_at(number, len).map_err(failed())?;
         let seal = Seal::new(header.store, number);
-        self.files.0.write().insert(number, LogFile { file, seal, len });
+        self.files.0.write().insert(number, LogFile { file, seal, len, is_unsure: false });
         self.tail = Some(number);
         Ok(number)
     }

@@ -4,6 +4,20 @@ use std::fmt;
 
 use super::frame::FRAME;
 
+/// A place up to which a log was on the disk: the number of its last file, and the bytes of it that count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LogEnd {
+    pub(crate) file: u64,
+    pub(crate) bytes: u64,
+}
+
+/// [`LogEnd`]s of the logs of a store, where they are known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct LogEnds {
+    pub(crate) names: Option<LogEnd>,
+    pub(crate) events: Option<LogEnd>,
+}
+
 /// Where a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {

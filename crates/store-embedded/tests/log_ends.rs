@@ -1,0 +1,222 @@
+//! The end of a log that was on the disk when the manifest was written, and that is gone.
+
+use std::path::Path;
+
+use metric::{MetricId, Policy, Stage, Table};
+use store::{Events, MetricRecord, NameStore, NewEvent, PointStore, PolicyChange, Run};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, cut_logs};
+
+const NAMES: &str = "names/00000001.log";
+const EVENTS: &str = "events/00000001.log";
+
+fn record(id: u32) -> MetricRecord {
+    let policies = vec![PolicyChange { since: 0, policy: Policy::default() }];
+    MetricRecord { id: MetricId(id), name: format!("a.m{id}"), created_on: 1_700_000_000, policies }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+}
+
+fn open(dir: &Path) -> (EmbeddedDriver, EmbeddedOptions) {
+    let options = EmbeddedOptions::default();
+    (EmbeddedDriver::open(dir, options.clone()).unwrap(), options)
+}
+
+fn names(driver: &EmbeddedDriver) -> usize {
+    let mut names = 0;
+    block_on(driver.scan_metrics(&mut |records| names += records.len())).unwrap();
+    names
+}
+
+fn put_event(driver: &EmbeddedDriver, what: &str) {
+    let event = NewEvent { when: 1_700_000_000, what: what.to_owned(), tags: String::new(), data: String::new() };
+    block_on(driver.put_event(event)).unwrap();
+}
+
+fn run(id: u32) -> Run {
+    let table = Table { stage: Stage::new(60, 1440).unwrap(), aggregated: false };
+    Run {
+        metric: MetricId(id),
+        name: format!("a.m{id}"),
+        table,
+        first_slot: 28_333_333,
+        aggregation: metric::Aggregation::Average,
+        values: vec![1.0],
+        counts: Vec::new(),
+    }
+}
+
+/// Six metrics with rows and an event, flushed; then `change`, flushed. Returns how long the logs were before it.
+fn flushed(dir: &Path, change: impl FnOnce(&EmbeddedDriver)) -> [usize; 2] {
+    let (driver, _) = open(dir);
+    block_on(async {
+        driver.begin(MetricId(0)).await.unwrap();
+        driver.put_metrics((0..6).map(record).collect()).await.unwrap();
+        driver.write((0..6).map(run).collect()).await.unwrap();
+    });
+    put_event(&driver, "first");
+    sync(&driver);
+    let before = [NAMES, EVENTS].map(|log| std::fs::metadata(dir.join(log)).unwrap().len() as usize);
+    change(&driver);
+    sync(&driver);
+    before
+}
+
+fn sync(driver: &EmbeddedDriver) {
+    block_on(async {
+        driver.sync_metrics().await.unwrap();
+        driver.sync().await.unwrap();
+    });
+}
+
+/// What may be left of a log whose bytes from `before` on are lost.
+fn losses(bytes: &[u8], before: usize) -> [Vec<u8>; 4] {
+    let zeros = |from: usize| [&bytes[..from], &vec![0; bytes.len() - from]].concat();
+    [bytes[..before].to_vec(), bytes[..before + 9].to_vec(), zeros(before), zeros(before + 5)]
+}
+
+/// Loses the end of a log in each way: every start reports it until the log is back, or repaired.
+fn is_reported(log: &str, change: impl Fn(&EmbeddedDriver), expected: usize) {
+    for loss in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let before = flushed(dir, &change)[usize::from(log == EVENTS)];
+        let whole = std::fs::read(dir.join(log)).unwrap();
+        let (driver, options) = open(dir);
+        assert_eq!((options.damage.totals().0, names(&driver)), (0, expected), "as it is");
+        drop(driver);
+        assert_eq!(reported(dir), 0);
+
+        std::fs::write(dir.join(log), &losses(&whole, before)[loss]).unwrap();
+        assert_eq!(reported(dir), 1, "loss {loss} of {log}");
+        for start in 0..3 {
+            let (driver, options) = open(dir);
+            let found = options.damage.examples();
+            // Bytes that are neither zeros nor a record's beginning are damage besides.
+            let expected = if loss == 3 && (start == 0 || log == EVENTS) { 2 } else { 1 };
+            assert_eq!(found.len(), expected, "loss {loss} of {log}, start {start}: {found:?}");
+            let is_cut =
+                |damage: &store::Damage| log.starts_with(&damage.file) && damage.how.contains("the end of the log");
+            assert!(found.iter().any(is_cut), "{found:?}");
+            block_on(driver.begin(MetricId(6))).unwrap();
+            put_event(&driver, "later");
+            sync(&driver);
+            drop(driver);
+            assert_eq!(reported(dir), 1, "loss {loss} of {log}, after start {start}");
+        }
+        if loss == 0 {
+            repair(dir);
+            let (_driver, options) = open(dir);
+            assert_eq!(options.damage.totals().0, 0, "{:?}", options.damage.examples());
+            assert_eq!(reported(dir), 0);
+        }
+    }
+}
+
+fn repair(dir: &Path) {
+    let lock = store_embedded::lock(&host::SystemDisk, dir).unwrap();
+    store_embedded::repair(dir, &EmbeddedOptions::default(), &lock).unwrap();
+}
+
+#[test]
+fn deletions_that_were_flushed_and_are_cut_off_are_reported() {
+    is_reported(NAMES, |driver| block_on(driver.delete_metrics(vec![MetricId(2), MetricId(4)])).unwrap(), 4);
+}
+
+#[test]
+fn names_that_were_flushed_and_are_cut_off_are_reported() {
+    is_reported(NAMES, |driver| block_on(driver.put_metrics((6..9).map(record).collect())).unwrap(), 9);
+}
+
+#[test]
+fn events_that_were_flushed_and_are_cut_off_are_reported() {
+    is_reported(EVENTS, |driver| put_event(driver, "second"), 6);
+}
+
+#[test]
+fn the_right_log_ends_the_report_also_before_the_next_flush() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let [before, _] = flushed(dir, |driver| block_on(driver.delete_metrics(vec![MetricId(2)])).unwrap());
+    let whole = std::fs::read(dir.join(NAMES)).unwrap();
+    std::fs::write(dir.join(NAMES), &whole[..before]).unwrap();
+    for start in 0..2 {
+        let (driver, options) = open(dir);
+        assert_eq!((options.damage.totals().0, names(&driver)), (1, 6), "start {start}");
+    }
+    std::fs::write(dir.join(NAMES), &whole).unwrap();
+    let (driver, options) = open(dir);
+    assert_eq!((options.damage.totals().0, names(&driver)), (0, 5), "{:?}", options.damage.examples());
+}
+
+#[test]
+fn a_log_that_was_written_again_or_is_newer_than_the_manifest_is_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| block_on(driver.delete_metrics(vec![MetricId(2)])).unwrap());
+    let manifest = std::fs::read(dir.join("manifest")).unwrap();
+    let (driver, _) = open(dir);
+    block_on(driver.delete_metrics(vec![MetricId(3)])).unwrap();
+    put_event(&driver, "second");
+    sync(&driver);
+    drop(driver);
+    let newer = std::fs::read(dir.join("manifest")).unwrap();
+    std::fs::write(dir.join("manifest"), &manifest).unwrap();
+    assert_eq!(reported(dir), 0, "the manifest is older");
+    assert_eq!(open(dir).1.damage.totals().0, 0);
+    std::fs::write(dir.join("manifest"), &newer).unwrap();
+    // Writes both logs again, to other files.
+    repair(dir);
+    assert!(!dir.join(NAMES).exists() && !dir.join(EVENTS).exists());
+    for manifest in [&std::fs::read(dir.join("manifest")).unwrap(), &newer, &manifest] {
+        std::fs::write(dir.join("manifest"), manifest).unwrap();
+        assert_eq!(reported(dir), 0);
+        let (driver, options) = open(dir);
+        assert_eq!((options.damage.totals().0, names(&driver)), (0, 4), "{:?}", options.damage.examples());
+    }
+    // And what is flushed then is compared again.
+    let log = dir.join("names/00000002.log");
+    let before = std::fs::metadata(&log).unwrap().len();
+    let (driver, _) = open(dir);
+    block_on(driver.delete_metrics(vec![MetricId(5)])).unwrap();
+    sync(&driver);
+    drop(driver);
+    std::fs::OpenOptions::new().write(true).open(&log).unwrap().set_len(before).unwrap();
+    assert_eq!((reported(dir), open(dir).1.damage.totals().0), (1, 1));
+}
+
+#[test]
+fn a_file_that_the_manifest_names_and_that_is_gone_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| put_event(driver, "second"));
+    std::fs::remove_file(dir.join(EVENTS)).unwrap();
+    assert_eq!(reported(dir), 1);
+    for _ in 0..2 {
+        assert_eq!(open(dir).1.damage.totals().0, 1);
+    }
+}
+
+#[test]
+fn a_snapshot_has_the_logs_that_its_manifest_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let into = tempfile::tempdir().unwrap();
+    let (dir, into) = (dir.path(), into.path());
+    flushed(dir, |driver| block_on(driver.delete_metrics(vec![MetricId(2)])).unwrap());
+    let (driver, _) = open(dir);
+    block_on(driver.delete_metrics(vec![MetricId(3)])).unwrap();
+    put_event(&driver, "second");
+    driver.snapshot_all(into).unwrap();
+    block_on(driver.delete_metrics(vec![MetricId(4)])).unwrap();
+    sync(&driver);
+    drop(driver);
+    assert_eq!(reported(into), 0);
+    let (driver, options) = open(into);
+    assert_eq!((options.damage.totals().0, names(&driver)), (0, 4), "{:?}", options.damage.examples());
+}
+
+/// What a verification says of the ends of the logs.
+fn reported(dir: &Path) -> usize {
+    cut_logs(&host::SystemDisk, dir).len()
+}
