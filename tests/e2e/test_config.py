@@ -65,6 +65,15 @@ def test_a_file_that_becomes_invalid_changes_nothing_and_is_logged(make_server):
     assert stage_step(server, "app.b", 600) == 10
 
 
+def test_a_file_that_loses_its_sections_changes_nothing_and_is_logged(make_server):
+    server = make_server(schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=EAGER)
+    server.configure("storage-schemas.conf", "")
+    wait_until(lambda: "had sections and has none" in server.logs(), 10, "the log does not mention the empty file")
+    server.send([("app.b", aligned_now() - 60, 1.0)])
+    wait_until(lambda: server.find("app.b"), 5)
+    assert stage_step(server, "app.b", 600) == 10
+
+
 def test_sighup_reloads_at_once(make_server):
     server = make_server(
         schemas="[all]\npattern = .*\nretentions = 10s:2h\n", settings=QUIET + '[rules]\nreload_every = "1h"\n'

@@ -251,6 +251,18 @@ fn sections_that_carbon_skips_are_skipped_with_a_warning() {
 }
 
 #[test]
+fn a_file_without_sections_is_a_warning() {
+    check(
+        schemas("# nothing\n"),
+        &["a"],
+        expect![[r#"
+            warning: storage-schemas.conf:1: the file has no [section]: every new metric gets carbon's default, 10080*60s
+            a: 10080*60s average 0.5
+        "#]],
+    );
+}
+
+#[test]
 fn a_likely_mistake_is_a_warning() {
     check(
         schemas("[a]\npattern = ^a # all of a\nretention = 1s:1d\nretentions = 60s:1440\n"),

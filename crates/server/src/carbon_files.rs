@@ -7,7 +7,7 @@ use carbon::{RuleFiles, Rules};
 use host::Disk;
 
 /// The text of each file that exists.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CarbonFiles {
     schemas: Option<String>,
     aggregation: Option<String>,
@@ -41,8 +41,8 @@ impl CarbonFiles {
         })
     }
 
-    /// Refuses files that lack one that was there: carbon goes on with the old rules then, and without the file every metric
-    /// would get the default policy.
+    /// Refuses files that lack one that was there, or all of its sections: carbon goes on with the old rules where a file is
+    /// gone, and without its sections every new metric would get the default policy.
     pub fn with_all_of(self, before: &CarbonFiles) -> anyhow::Result<CarbonFiles> {
         let gone = [
             ("storage-schemas.conf", &before.schemas, &self.schemas),
@@ -52,6 +52,10 @@ impl CarbonFiles {
             anyhow::ensure!(
                 before.is_none() || now.is_some(),
                 "{name} was there and is gone; put it back, or restart to go on without it"
+            );
+            anyhow::ensure!(
+                !before.as_deref().is_some_and(has_section) || now.as_deref().is_some_and(has_section),
+                "{name} had sections and has none; put them back, or restart to go on without them"
             );
         }
         Ok(self)
@@ -76,6 +80,11 @@ impl CarbonFiles {
             }
         }
     }
+}
+
+/// Whether a line begins a section.
+fn has_section(text: &str) -> bool {
+    text.trim_start_matches('\u{feff}').lines().any(|line| line.trim_start().starts_with('['))
 }
 
 #[cfg(test)]
@@ -105,7 +114,13 @@ mod tests {
         let text = |text: &str| Some(text.to_owned());
         let files = |schemas: Option<String>, blacklist| CarbonFiles { schemas, blacklist, ..CarbonFiles::default() };
         let before = files(text("[all]"), text("^bad"));
-        assert!(files(text(""), None).with_all_of(&before).is_ok());
+        assert!(files(text("[other]"), None).with_all_of(&before).is_ok());
+        // A power cut or `> storage-schemas.conf` leaves an empty file.
+        for nothing in ["", "\n# [all]\n", "\0\0\0\0"] {
+            let error = files(text(nothing), text("^bad")).with_all_of(&before).unwrap_err();
+            assert!(error.to_string().starts_with("storage-schemas.conf had sections and has none"), "{error}");
+        }
+        assert!(files(text(""), None).with_all_of(&files(text(""), None)).is_ok());
         let error = files(None, text("^bad")).with_all_of(&before).unwrap_err();
         assert!(error.to_string().starts_with("storage-schemas.conf was there and is gone"), "{error}");
         assert!(files(None, None).with_all_of(&files(None, text("^bad"))).is_ok());

@@ -15,6 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::{carbon_files::CarbonFiles, output::with_causes};
 
+/// How long changed files must stay as they are.
+const BETWEEN_READS: Duration = Duration::from_millis(200);
+
+/// How often files that go on changing are read before the old rules stay for now.
+const READS: usize = 50;
+
 /// Puts changed rules into force. Invalid files leave the old rules in force.
 pub struct RulesWatcher {
     disk: Arc<dyn Disk>,
@@ -51,9 +57,7 @@ impl RulesWatcher {
     /// Where an operator asked, with a line in the log in any case.
     async fn reload(&self, ingest: &Ingest, is_asked: bool) {
         let mut state = self.state.lock().await;
-        let (disk, dir) = (self.disk.clone(), self.dir.clone());
-        let read = tokio::task::spawn_blocking(move || CarbonFiles::read(&*disk, dir.as_deref())).await;
-        let read = read.unwrap_or_else(|error| Err(error.into()));
+        let read = self.read_whole(&state.files).await;
         let files = match read.and_then(|files| files.with_all_of(&state.files)) {
             Ok(files) => files,
             Err(error) => {
@@ -85,6 +89,29 @@ impl RulesWatcher {
         state.files = files;
     }
 
+    /// Changed files count when two reads agree: an editor that writes in place leaves half of a file for a moment, which may
+    /// end at a section's end and be valid.
+    async fn read_whole(&self, current: &CarbonFiles) -> anyhow::Result<CarbonFiles> {
+        let mut files = self.read().await?;
+        for _ in 0..READS {
+            if files == *current {
+                return Ok(files);
+            }
+            tokio::time::sleep(BETWEEN_READS).await;
+            let again = self.read().await?;
+            if again == files {
+                return Ok(files);
+            }
+            files = again;
+        }
+        anyhow::bail!("the files changed {READS} times while they were read; they are read again later")
+    }
+
+    async fn read(&self) -> anyhow::Result<CarbonFiles> {
+        let (disk, dir) = (self.disk.clone(), self.dir.clone());
+        tokio::task::spawn_blocking(move || CarbonFiles::read(&*disk, dir.as_deref())).await?
+    }
+
     fn log_no_change(&self) {
         match (&self.dir, self.is_rejected.load(Relaxed)) {
             (None, _) => tracing::info!(
@@ -104,5 +131,38 @@ impl RulesWatcher {
     fn reject(&self, error: &anyhow::Error) {
         self.is_rejected.store(true, Relaxed);
         tracing::error!("cannot use the changed files of carbon; the old rules stay in force: {}", with_causes(error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use host::{Call, FailingDisk, SystemDisk};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_half_written_is_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("storage-schemas.conf");
+        let (old, half) = ("[all]\npattern = .*\nretentions = 10s:2h\n", "[a]\npattern = ^a\nretentions = 1s:2h\n");
+        let whole = format!("{half}{old}");
+        std::fs::write(&path, old).unwrap();
+        let before = CarbonFiles::read(&SystemDisk, Some(dir.path())).unwrap();
+        std::fs::write(&path, half).unwrap();
+        // The editor goes on between the first read and the second.
+        let (writes, reads, text) = (path.clone(), AtomicUsize::new(0), whole.clone());
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+            if call == Call::Read && path == writes && reads.fetch_add(1, Relaxed) == 1 {
+                std::fs::write(&writes, &text).unwrap();
+            }
+            None
+        });
+        let watcher = RulesWatcher::new(Arc::new(disk), Some(dir.path().to_owned()), before.clone());
+        let read = watcher.read_whole(&before).await.unwrap();
+        let expected = CarbonFiles::read(&SystemDisk, Some(dir.path())).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);
+        assert_eq!(read, expected);
     }
 }

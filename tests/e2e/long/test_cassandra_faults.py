@@ -405,6 +405,13 @@ class Reader:
         assert not self.failures, f"{len(self.failures)} of {self.asked} reads failed: {self.failures[0]}"
 
 
+def batches_in(load, seconds):
+    """How many batches are sent in so many seconds."""
+    sent = load.next
+    time.sleep(seconds)
+    return load.next - sent
+
+
 @pytest.mark.parametrize("how", ["killed", "paused"])
 def test_the_loss_of_one_of_three_nodes_changes_no_answer(make_server, three, how):
     points = ",".join(node.address for node in three.nodes)
@@ -415,12 +422,13 @@ def test_the_loss_of_one_of_three_nodes_changes_no_answer(make_server, three, ho
     wait_until(lambda: load.next > 200, 60, "nothing was sent")
     reader = Reader(load, 0)
     time.sleep(2)
+    before = batches_in(load, 3)
     fallen = three.nodes[1]
     fallen.kill() if how == "killed" else fallen.pause()
     time.sleep(10)
-    sent = load.next
-    time.sleep(3)
-    assert load.next - sent > 90, "senders noticed"
+    # Sender and reader share this process and the machine with three nodes: only the rates of one run can be compared.
+    after = batches_in(load, 3)
+    assert after > before / 2, f"senders noticed: {after} batches in three seconds, {before} before"
     flush(server)
     fallen.start() if how == "killed" else fallen.resume()
     time.sleep(3)

@@ -161,7 +161,7 @@ impl Rules {
     }
 
     fn read(files: RuleFiles<'_>, findings: &mut Findings) -> Rules {
-        let schemas = sections::schemas(files.schemas.unwrap_or_default(), findings);
+        let schemas = files.schemas.map_or_else(Vec::new, |text| sections::schemas(text, findings));
         let aggregation_rules = sections::aggregation_rules(files.aggregation.unwrap_or_default(), findings);
         let (policies, combinations) = combine(&schemas, &aggregation_rules, findings);
         Rules {

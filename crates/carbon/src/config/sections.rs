@@ -1,6 +1,6 @@
 //! Storage schemas and aggregation rules: the sections of both files.
 
-use metric::{Aggregation, Retention};
+use metric::{Aggregation, Policy, Retention};
 
 use super::{
     error::{Findings, Place},
@@ -39,7 +39,14 @@ pub(super) struct AggregationRule {
 /// The schemas in the order of their precedence.
 pub(super) fn schemas(text: &str, findings: &mut Findings) -> Vec<Schema> {
     let mut schemas = Vec::new();
-    for section in ini::parse(SCHEMAS_FILE, text, findings) {
+    let sections = ini::parse(SCHEMAS_FILE, text, findings);
+    if sections.is_empty() && findings.errors.is_empty() {
+        let place = Place { file: SCHEMAS_FILE, line: 1, section: None };
+        let default = Policy::default().retention;
+        findings
+            .warning(&place, format!("the file has no [section]: every new metric gets carbon's default, {default}"));
+    }
+    for section in sections {
         warn_of_unknown_keys(&section, &SCHEMA_KEYS, findings);
         let priority = priority(&section, findings);
         if let Some(schema) = schema(&section, findings) {
