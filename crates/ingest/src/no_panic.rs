@@ -25,7 +25,10 @@ impl CallError {
         match self {
             CallError::Panicked(_) => true,
             CallError::Store(error) => match error {
-                StoreError::Damaged { .. } | StoreError::Spec { .. } | StoreError::Rejected(_) => true,
+                StoreError::Damaged { .. }
+                | StoreError::Spec { .. }
+                | StoreError::Rejected(_)
+                | StoreError::Full(_) => true,
                 StoreError::Io { .. } | StoreError::Unavailable(_) => false,
             },
         }

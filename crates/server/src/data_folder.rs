@@ -6,7 +6,7 @@ use anyhow::Context;
 use host::{Disk, Host, JudgingTime};
 use metadata::Registry;
 use store::{DamageLog, NameStore};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, EventLimits};
 
 use crate::settings::Settings;
 
@@ -31,6 +31,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     let options = EmbeddedOptions {
         cache_bytes: settings.data.cache.0,
         reserve_bytes,
+        events: EventLimits { events: settings.limits.events as u64, bytes: settings.limits.events_bytes.0 },
         host: host.clone(),
         damage: damage.clone(),
         data: Some(data.clone()),

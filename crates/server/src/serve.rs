@@ -292,7 +292,13 @@ fn background(
         background.spawn(supervisor.run("expiry of metrics", move || idle.clone().run()));
     }
     background.spawn(supervisor.run("trash", move || emptying.clone().run()));
-    let (points, every) = (node.store.points.clone(), settings.data.expire_every);
+    let every = settings.data.expire_every;
+    if let Some(keep) = settings.limits.events_keep {
+        let (events, time, newest) = (node.events.clone(), time.clone(), newest.clone());
+        let expire = move || upkeep::expire_events(events.clone(), time.clone(), newest.clone(), keep, every);
+        background.spawn(supervisor.run("expiry of events", expire));
+    }
+    let points = node.store.points.clone();
     background
         .spawn(supervisor.run("expiry", move || upkeep::expire(points.clone(), time.clone(), newest.clone(), every)));
     if let Some(every) = settings.own.every {
@@ -336,6 +342,7 @@ fn query_limits(settings: &Settings) -> api::Limits {
         memory: query.memory.as_usize(),
         memory_wait: query.memory_wait,
         events_per_minute: settings.limits.events_per_minute,
+        events_keep: settings.limits.events_keep,
         target_bytes: query.max_target_bytes.as_usize(),
         series: query.max_series,
         points: query.max_points,

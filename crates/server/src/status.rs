@@ -36,6 +36,8 @@ impl StatusOf {
         status["damage"] = damage_status(&self.damage, self.ingest.registry());
         status["health"] = health_status(&self.ingest, &self.health);
         status["store"] = store_status(&*self.points, &self.embedded.status());
+        let events = self.embedded.event_usage();
+        status["events"] = json!({"events": events.events, "bytes": events.bytes, "refused": events.refused});
         status["scrub"] = scrub_status(&self.scrub);
         status["backups"] = backup_status(&self.backups);
         status["quotas"] = quotas::table(self.ingest.quotas());

@@ -6,7 +6,7 @@ use host::JudgingTime;
 use ingest::{IdleMetrics, Ingest, Pass};
 use metadata::Registry;
 use metric::Timestamp;
-use store::{DamageLog, PointStore};
+use store::{DamageLog, Events, PointStore};
 
 /// Interval between two merges of new names into the path index.
 const COMPACT_EVERY: Duration = Duration::from_millis(250);
@@ -31,6 +31,26 @@ pub async fn expire(points: Arc<dyn PointStore>, time: Arc<JudgingTime>, newest:
             && let Err(error) = points.expire(now).await
         {
             tracing::error!(%error, "cannot delete expired points; retrying");
+        }
+        tokio::time::sleep(every.max(Duration::from_secs(1))).await;
+    }
+}
+
+/// Deletes events that are older than `keep`, by the same time as points.
+pub async fn expire_events(
+    events: Arc<dyn Events>,
+    time: Arc<JudgingTime>,
+    newest: Newest,
+    keep: Duration,
+    every: Duration,
+) {
+    loop {
+        if let Some(now) = time.expiry(newest()) {
+            match events.expire_events(now.saturating_sub_unsigned(keep.as_secs())).await {
+                Ok(0) => {}
+                Ok(deleted) => tracing::info!(deleted, "deleted events that are older than limits.events_keep"),
+                Err(error) => tracing::error!(%error, "cannot delete old events; retrying"),
+            }
         }
         tokio::time::sleep(every.max(Duration::from_secs(1))).await;
     }

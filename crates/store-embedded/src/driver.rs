@@ -17,6 +17,7 @@ use store::{
 
 use crate::{
     compaction::Compaction,
+    events::EventUsage,
     merges::Merges,
     options::EmbeddedOptions,
     row_file::{Missed, ReadFrom},
@@ -120,6 +121,11 @@ impl EmbeddedDriver {
     /// The state of the files.
     pub fn status(&self) -> StoreStatus {
         status(&self.tables.points, &self.merges)
+    }
+
+    /// How many events there are.
+    pub fn event_usage(&self) -> EventUsage {
+        self.tables.events.usage()
     }
 
     /// The time of the newest slot that is stored, Unix seconds.
@@ -308,6 +314,11 @@ impl Events for EmbeddedDriver {
     fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
         let tables = self.tables.clone();
         Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.get(id))).await? })
+    }
+
+    fn expire_events(&self, before: Timestamp) -> DriverFuture<'_, u64> {
+        let tables = self.tables.clone();
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.expire(before))).await? })
     }
 }
 

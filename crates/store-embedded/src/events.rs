@@ -7,20 +7,24 @@
 //! kind 4, cut       nothing: the end of the log was lost here
 //! ```
 //!
-//! Numbers are little-endian. Texts are read from the disk when they are asked for.
+//! Numbers are little-endian. Texts are read from the disk when they are asked for. What is deleted leaves the disk when
+//! the log is written again, once more than half of it is obsolete.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     iter,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
 use metric::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, NewEvent, StoreError};
 
-use crate::record_log::{LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted};
+use crate::{
+    options::EventLimits,
+    record_log::{LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted},
+};
 
 const EVENT: u8 = 1;
 const DELETED: u8 = 2;
@@ -29,6 +33,20 @@ const CUT: u8 = 4;
 
 /// A smaller log is not rewritten for what is obsolete in it.
 const SMALL_BYTES: u64 = 1 << 20;
+
+/// Events that are deleted with one write. New events wait meanwhile.
+const DELETED_AT_ONCE: usize = 10_000;
+
+/// The events of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct EventUsage {
+    /// How many there are.
+    pub events: u64,
+    /// Bytes of their texts, and 24 of each.
+    pub bytes: u64,
+    /// Events that were refused since the start, because there were as many as [`EventLimits`] allow.
+    pub refused: u64,
+}
 
 /// The events table.
 #[derive(Debug)]
@@ -39,6 +57,8 @@ pub(crate) struct EventsLog {
     index: RwLock<Index>,
     files: LogFiles,
     folder: LogFolder,
+    limits: EventLimits,
+    refusals: AtomicU64,
     /// Whether a start found that the end of the log was lost.
     is_cut: AtomicBool,
 }
@@ -50,6 +70,22 @@ struct Queue {
     waiting: Vec<(u64, Timestamp, Vec<u8>)>,
     /// Ids whose write failed, until their callers know.
     failed: HashSet<u64>,
+    /// The events that there are, those on their way included, and the bytes of their payloads.
+    events: u64,
+    bytes: u64,
+}
+
+impl Queue {
+    fn push(&mut self, id: u64, when: Timestamp, payload: Vec<u8>) {
+        self.events += 1;
+        self.bytes += payload.len() as u64;
+        self.waiting.push((id, when, payload));
+    }
+
+    fn forget(&mut self, events: u64, bytes: u64) {
+        self.events = self.events.saturating_sub(events);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
 }
 
 #[derive(Debug, Default)]
@@ -67,15 +103,17 @@ impl Index {
         self.places.insert((when, id), place);
     }
 
-    fn delete(&mut self, id: u64) {
-        let place = self.times.remove(&id).and_then(|when| self.places.remove(&(when, id)));
-        self.stale += place.map_or(0, |place| place.bytes());
+    /// Returns the bytes of its payload; `None` if there is no such event.
+    fn delete(&mut self, id: u64) -> Option<u64> {
+        let place = self.times.remove(&id).and_then(|when| self.places.remove(&(when, id)))?;
+        self.stale += place.bytes();
+        Some(place.payload_bytes())
     }
 }
 
 impl EventsLog {
     /// Reads the log.
-    pub(crate) fn open(folder: LogFolder) -> Result<EventsLog, StoreError> {
+    pub(crate) fn open(folder: LogFolder, limits: EventLimits) -> Result<EventsLog, StoreError> {
         let (mut index, mut last_id, mut is_cut) = (Index::default(), 0, false);
         let log = RecordLog::open(folder.clone(), |place, kind, payload| match kind {
             EVENT => {
@@ -87,17 +125,18 @@ impl EventsLog {
                 let Some(id) = payload.first_chunk().map(|id| u64::from_le_bytes(*id)) else { return };
                 if kind == DELETED {
                     index.delete(id);
+                    index.stale += place.bytes();
                 }
                 last_id = last_id.max(id);
             }
             CUT => is_cut = true,
             _ => {}
         })?;
-        let queue = Queue { last_id, ..Queue::default() };
-        let files = log.files();
-        let is_cut = AtomicBool::new(is_cut);
+        let (events, bytes) = (index.places.len() as u64, index.places.values().map(Place::payload_bytes).sum());
+        let queue = Queue { last_id, events, bytes, ..Queue::default() };
+        let (files, refusals, is_cut) = (log.files(), AtomicU64::new(0), AtomicBool::new(is_cut));
         let (log, queue, index) = (Mutex::new(log), Mutex::new(queue), RwLock::new(index));
-        Ok(EventsLog { log, queue, index, files, folder, is_cut })
+        Ok(EventsLog { log, queue, index, files, folder, limits, refusals, is_cut })
     }
 
     /// The files, for readers.
@@ -134,8 +173,9 @@ impl EventsLog {
             let mut queue = self.queue.lock();
             let id = queue.last_id + 1;
             let payload = encode(id, event)?;
+            self.check_limits(queue.events + 1, queue.bytes + payload.len() as u64)?;
             queue.last_id = id;
-            queue.waiting.push((id, event.when, payload));
+            queue.push(id, event.when, payload);
             id
         };
         self.write_waiting(id)?;
@@ -149,7 +189,7 @@ impl EventsLog {
             let payload = encode(event.id, &event.content)?;
             let mut queue = self.queue.lock();
             queue.last_id = queue.last_id.max(event.id);
-            queue.waiting.push((event.id, event.content.when, payload));
+            queue.push(event.id, event.content.when, payload);
         }
         self.write_waiting(last.id)
     }
@@ -190,26 +230,73 @@ impl EventsLog {
             }
             Err(error) => {
                 let others = batch.iter().map(|(id, ..)| *id).filter(|other| *other != id);
-                self.queue.lock().failed.extend(others);
+                let mut queue = self.queue.lock();
+                queue.failed.extend(others);
+                queue.forget(batch.len() as u64, batch.iter().map(|(_, _, payload)| payload.len() as u64).sum());
                 Err(error)
             }
         }
     }
 
-    /// Deletes an event, durably. Its id is not given again.
-    #[allow(dead_code, reason = "expiry of events is not a setting yet; the format has it so that it can become one")]
-    pub(crate) fn delete(&self, id: u64) -> Result<(), StoreError> {
-        let mut log = self.log.lock();
-        log.write(iter::once((DELETED, &id.to_le_bytes()[..])), |_, _, _| {})?;
-        self.index.write().delete(id);
+    fn check_limits(&self, events: u64, bytes: u64) -> Result<(), StoreError> {
+        let EventLimits { events: most, bytes: most_bytes } = self.limits;
+        let full = if most < events {
+            format!("there are {most} events, as many as limits.events allows")
+        } else if most_bytes < bytes {
+            format!("the events have as many bytes as limits.events_bytes allows, {most_bytes}")
+        } else {
+            return Ok(());
+        };
+        self.refusals.fetch_add(1, Relaxed);
+        Err(StoreError::Full(full))
+    }
+
+    /// What there is, and what was refused since the start because there were too many.
+    pub(crate) fn usage(&self) -> EventUsage {
+        let queue = self.queue.lock();
+        EventUsage { events: queue.events, bytes: queue.bytes, refused: self.refusals.load(Relaxed) }
+    }
+
+    /// Deletes the events before a time, durably. Their ids are not given again. Returns how many.
+    pub(crate) fn expire(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let mut expired = 0;
+        loop {
+            let mut log = self.log.lock();
+            let ids: Vec<u64> = {
+                let index = self.index.read();
+                index.places.range(..(before, 0)).map(|((_, id), _)| *id).take(DELETED_AT_ONCE).collect()
+            };
+            if ids.is_empty() {
+                break;
+            }
+            self.delete(&mut log, &ids)?;
+            expired += ids.len() as u64;
+        }
+        self.shrink(&mut self.log.lock());
+        Ok(expired)
+    }
+
+    fn delete(&self, log: &mut RecordLog, ids: &[u64]) -> Result<(), StoreError> {
+        let payloads: Vec<[u8; 8]> = ids.iter().map(|id| id.to_le_bytes()).collect();
+        let mut written = 0;
+        log.write(payloads.iter().map(|id| (DELETED, &id[..])), |place, _, _| written += place.bytes())?;
+        let mut index = self.index.write();
+        index.stale += written;
+        let bytes = ids.iter().filter_map(|id| index.delete(*id)).sum();
+        drop(index);
+        self.queue.lock().forget(ids.len() as u64, bytes);
+        Ok(())
+    }
+
+    /// Writes the log again if most of it is obsolete.
+    fn shrink(&self, log: &mut RecordLog) {
         let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
         if SMALL_BYTES < bytes
             && bytes < 2 * stale
-            && let Err(error) = self.rewrite(&mut log)
+            && let Err(error) = self.rewrite(log)
         {
             tracing::warn!(%error, "cannot rewrite the log of events; it stays larger than it needs to be");
         }
-        Ok(())
     }
 
     /// Writes the log again without what is deleted or damaged.
@@ -260,36 +347,50 @@ impl EventsLog {
             };
             let Some((end, _)) = places.last() else { break };
             from = *end;
-            // One that is damaged is left out, and a later one takes its place: a short answer means the end.
-            for (_, place) in places {
-                events.extend(self.read(place)?);
+            // One that is damaged or deleted is left out, and a later one takes its place: a short answer means the end.
+            for (key, place) in places {
+                events.extend(self.read(key, place)?);
             }
         }
         Ok(events)
     }
 
     pub(crate) fn get(&self, id: u64) -> Result<Option<Event>, StoreError> {
-        let place = {
-            let index = self.index.read();
-            let Some(&when) = index.times.get(&id) else { return Ok(None) };
-            index.places.get(&(when, id)).copied()
-        };
-        let Some(place) = place else { return Ok(None) };
-        let damaged =
-            || StoreError::Damaged { what: format!("event {id}"), how: "its bytes are not a record".to_owned() };
-        self.read(place)?.map(Some).ok_or_else(damaged)
+        let Some((key, place)) = self.place_of(id) else { return Ok(None) };
+        let event = self.read(key, place)?;
+        if event.is_none() && self.place_of(id).is_some() {
+            let how = "its bytes are not a record".to_owned();
+            return Err(StoreError::Damaged { what: format!("event {id}"), how });
+        }
+        Ok(event)
     }
 
-    /// `None` if the event is damaged; that is reported.
-    fn read(&self, place: Place) -> Result<Option<Event>, StoreError> {
-        let read = self.files.read(place);
-        let read = read.map_err(|source| StoreError::Io { what: "reading events".to_owned(), source })?;
-        let event = read.and_then(|(_, payload)| decode(&payload).map(|(id, content)| Event { id, content }));
+    fn place_of(&self, id: u64) -> Option<((Timestamp, u64), Place)> {
+        let index = self.index.read();
+        let key = (*index.times.get(&id)?, id);
+        index.places.get(&key).map(|place| (key, *place))
+    }
+
+    /// `None` if the event is deleted meanwhile, or damaged; that is reported.
+    fn read(&self, key: (Timestamp, u64), place: Place) -> Result<Option<Event>, StoreError> {
+        if let Some(event) = self.read_at(place)? {
+            return Ok(Some(event));
+        }
+        // The log may have been written again since the place was looked up.
+        let _log = self.log.lock();
+        let Some(place) = self.index.read().places.get(&key).copied() else { return Ok(None) };
+        let event = self.read_at(place)?;
         if event.is_none() {
             let how = format!("the event at {place} is not a record");
             self.folder.reporter.missing(self.folder.what, &self.folder.dir, &how);
         }
         Ok(event)
+    }
+
+    fn read_at(&self, place: Place) -> Result<Option<Event>, StoreError> {
+        let read = self.files.read(place);
+        let read = read.map_err(|source| StoreError::Io { what: "reading events".to_owned(), source })?;
+        Ok(read.and_then(|(_, payload)| decode(&payload).map(|(id, content)| Event { id, content })))
     }
 
     /// Bytes on the disk.
@@ -336,3 +437,6 @@ fn decode(payload: &[u8]) -> Option<(u64, NewEvent)> {
     let when = Timestamp::from_le_bytes(*when);
     Some((u64::from_le_bytes(*id), NewEvent { when, what: text(what)?, tags: text(tags)?, data: text(data)? }))
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,6 +78,7 @@ mod repair;
 mod rehearsal;
 
 pub use driver::EmbeddedDriver;
+pub use events::EventUsage;
 pub use folder::{FolderLock, open as lock};
 pub use id_set::IdSet;
 pub use inspect::{
@@ -85,7 +86,7 @@ pub use inspect::{
     missing_logs, names_of, of_other_timeline, without_name,
 };
 pub use newer::{NewerFile, newer_file};
-pub use options::EmbeddedOptions;
+pub use options::{EmbeddedOptions, EventLimits};
 pub use repair::repair;
 pub use row_file::{DamagedPart, FileCheck, FileReport, check_file};
 pub use status::{StoreStatus, StoredFile, read_journal_mark, read_manifest};

@@ -5,6 +5,21 @@ use std::path::PathBuf;
 use host::Host;
 use store::DamageLog;
 
+/// How many events there may be. Beyond, new ones are refused with [`StoreError::Full`](store::StoreError::Full).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventLimits {
+    /// Events in all.
+    pub events: u64,
+    /// Bytes of their texts, and 24 of each.
+    pub bytes: u64,
+}
+
+impl Default for EventLimits {
+    fn default() -> EventLimits {
+        EventLimits { events: u64::MAX, bytes: u64::MAX }
+    }
+}
+
 /// Settings of the embedded store.
 #[derive(Debug, Clone)]
 pub struct EmbeddedOptions {
@@ -17,6 +32,8 @@ pub struct EmbeddedOptions {
     /// Whether a thread merges files. Without it [`EmbeddedDriver::settle`](crate::EmbeddedDriver::settle) does, when it
     /// is called.
     pub merges: bool,
+    /// Bounds of the events.
+    pub events: EventLimits,
     /// The data folder, which gets `damaged/` and `trash/`; the store's own if none is given.
     pub data: Option<PathBuf>,
     /// Time, files and random numbers.
@@ -32,6 +49,7 @@ impl Default for EmbeddedOptions {
             unsynced_bytes: 48 << 20,
             reserve_bytes: 0,
             merges: true,
+            events: EventLimits::default(),
             data: None,
             host: Host::system(),
             damage: DamageLog::new(),

@@ -226,7 +226,7 @@ fn open_in(
     let names = Names::open(folder("names", *b"name", "names record"))?;
     identity.chain = timeline::with_names(identity.chain, &names.openings());
     timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
-    let events = EventsLog::open(folder("events", *b"evnt", "event"))?;
+    let events = EventsLog::open(folder("events", *b"evnt", "event"), options.events)?;
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
     let points = Points::open(dir, Arc::new(shared), identity)?;

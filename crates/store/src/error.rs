@@ -36,6 +36,9 @@ pub enum StoreError {
     /// the user who asked.
     #[error("{0}")]
     Rejected(String),
+    /// There is as much as the operator allows; the text says of what, and names the setting.
+    #[error("{0}")]
+    Full(String),
     /// The store cannot be reached now. Retrying helps once it can.
     #[error("{0}")]
     Unavailable(String),

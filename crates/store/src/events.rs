@@ -27,7 +27,7 @@ pub struct Event {
     pub content: NewEvent,
 }
 
-/// Where events are kept. They are few (people and deployments make them), and never expire.
+/// Where events are kept. They are few: people and deployments make them.
 pub trait Events: Send + Sync + 'static {
     /// Keeps an event and returns its id. On `Ok` it is durable and there for every reader.
     fn put_event(&self, event: NewEvent) -> DriverFuture<'_, u64>;
@@ -38,4 +38,7 @@ pub trait Events: Send + Sync + 'static {
 
     /// The event with an id.
     fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>>;
+
+    /// Deletes the events before a time, durably, and returns how many. Their ids are not given again.
+    fn expire_events(&self, before: Timestamp) -> DriverFuture<'_, u64>;
 }

@@ -37,6 +37,7 @@ struct Tables {
     deleted: BTreeSet<MetricId>,
     openings: Vec<Incarnation>,
     events: BTreeMap<(Timestamp, u64), NewEvent>,
+    last_event: u64,
 }
 
 impl MemoryDriver {
@@ -178,9 +179,10 @@ impl NameStore for MemoryDriver {
 
 impl Events for MemoryDriver {
     fn put_event(&self, event: NewEvent) -> DriverFuture<'_, u64> {
-        let events = &mut self.tables().events;
-        let id = events.len() as u64 + 1;
-        events.insert((event.when, id), event);
+        let mut tables = self.tables();
+        tables.last_event += 1;
+        let id = tables.last_event;
+        tables.events.insert((event.when, id), event);
         Box::pin(ready(Ok(id)))
     }
 
@@ -196,6 +198,13 @@ impl Events for MemoryDriver {
         let found = tables.events.iter().find(|((_, known), _)| *known == id);
         let event = found.map(|(_, event)| Event { id, content: event.clone() });
         Box::pin(ready(Ok(event)))
+    }
+
+    fn expire_events(&self, before: Timestamp) -> DriverFuture<'_, u64> {
+        let mut tables = self.tables();
+        let kept = tables.events.split_off(&(before, 0));
+        let expired = std::mem::replace(&mut tables.events, kept);
+        Box::pin(ready(Ok(expired.len() as u64)))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hyper::{Method, Response, StatusCode};
-use store::Event;
+use store::{Event, StoreError};
 
 use super::{
     scan::for_each_event,
@@ -28,6 +28,12 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
         Ok(event) => event,
         Err(message) => return Ok(error(StatusCode::BAD_REQUEST, &message)),
     };
+    if let Some(keep) = backend.limits.events_keep
+        && event.when < backend.now().saturating_sub_unsigned(keep.as_secs())
+    {
+        let message = format!("the event is from {}, older than limits.events_keep; it would be deleted", event.when);
+        return Ok(error(StatusCode::BAD_REQUEST, &message));
+    }
     if let Err((limit, setting)) =
         backend.senders.count_event(&query.viewer, backend.limits.events_per_minute, backend.now())
     {
@@ -35,8 +41,16 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
             format!("{limit} events were stored in this minute, as many as {setting} allows; try again later");
         return Ok(error(StatusCode::TOO_MANY_REQUESTS, &message));
     }
-    backend.events.put_event(event).await?;
-    Ok(Response::new(Body::empty()).into())
+    match backend.events.put_event(event).await {
+        Err(StoreError::Full(full)) => {
+            let message = format!("{full}; the event is not stored. limits.events_keep deletes old ones");
+            Ok(error(StatusCode::INSUFFICIENT_STORAGE, &message))
+        }
+        stored => {
+            stored?;
+            Ok(Response::new(Body::empty()).into())
+        }
+    }
 }
 
 /// `/events/get_data`: the events of a time span, both ends included, in the order of time.

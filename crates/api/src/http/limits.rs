@@ -44,6 +44,8 @@ pub struct Limits {
     pub target_bytes: usize,
     /// `limits.events_per_minute`: events that are stored in a minute. Beyond: 429.
     pub events_per_minute: usize,
+    /// `limits.events_keep`: events from before are deleted. A new one from before: 400.
+    pub events_keep: Option<Duration>,
     /// `query.max_series`: series a render reads, over all its targets. Beyond: 422.
     pub series: usize,
     /// `query.max_points`: points a render reads, over all its series. The reader tries coarser stages first.
@@ -75,6 +77,7 @@ impl Default for Limits {
             memory_wait: Duration::from_secs(5),
             target_bytes: 1 << 20,
             events_per_minute: 6000,
+            events_keep: None,
             series: 100_000,
             points: 50_000_000,
             response_bytes: 1 << 30,

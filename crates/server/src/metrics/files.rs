@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus::proto::MetricFamily;
-use store_embedded::StoreStatus;
+use store_embedded::{EventUsage, StoreStatus};
 
 use super::families::{counter, flag, gauge};
 use crate::backups::{BackupCounters, ScrubCounters};
@@ -29,6 +29,17 @@ pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 9] {
         gauge("plumbago_merges_wait", short, flag(files.is_short_of_disk)),
         counter("plumbago_quarantined_bytes_total", quarantined, files.quarantined_bytes as f64),
         gauge("plumbago_manifest_behind", behind, flag(files.is_manifest_behind)),
+    ]
+}
+
+/// The events.
+pub(super) fn event_families(events: &EventUsage) -> [MetricFamily; 3] {
+    let refused =
+        "Events that got status 507, because there were as many as limits.events or limits.events_bytes allows.";
+    [
+        gauge("plumbago_events", "Events that are kept.", events.events as f64),
+        gauge("plumbago_events_bytes", "Bytes of these events.", events.bytes as f64),
+        counter("plumbago_events_refused_total", refused, events.refused as f64),
     ]
 }
 

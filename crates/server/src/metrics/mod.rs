@@ -160,6 +160,7 @@ impl Metrics {
             families.extend(ingest::ingest_families(&scraped.ingest.counters()));
             families.extend(scraped.families());
             families.extend(files::file_families(&scraped.embedded.status()));
+            families.extend(files::event_families(&scraped.embedded.event_usage()));
             families.extend(health_families(&scraped.health));
             families.extend(quotas::quota_families(&shown(scraped.ingest.quotas())));
             families.push(panics(&scraped.ingest.supervisor().health()));

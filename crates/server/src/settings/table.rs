@@ -206,6 +206,13 @@ settings! {
         quotas: Option<PathBuf> = "off";
         /// Events that are stored in a minute; a further one gets status 429.
         events_per_minute: usize = "6000";
+        /// Events in all, about 100 bytes of memory each; a further one gets status 507.
+        events: usize = "1000000";
+        /// Bytes of all events; a further one gets status 507.
+        events_bytes: Bytes = "1GiB";
+        /// Events older than this are deleted, every data.expire_every, by the clock and the newest stored point together; not while the
+        /// clock is in doubt. A new event that is older gets status 400. "off" keeps all, as graphite-web does.
+        events_keep: Option<Duration> = "off";
         /// Metrics without points for this long are deleted: "retention" is as long as the metric keeps points, a time shortens
         /// that, "never" keeps them. A point counts until the end of its slot in the coarsest stage. Found in the embedded
         /// store every data.expire_every, at most a tenth of the time reading; not while the clock is in doubt. Metrics

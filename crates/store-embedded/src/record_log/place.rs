@@ -32,6 +32,11 @@ impl Place {
     pub(crate) fn bytes(&self) -> u64 {
         (FRAME as u64) + u64::from(self.len)
     }
+
+    /// Bytes of its payload.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        u64::from(self.len)
+    }
 }
 
 impl fmt::Display for Place {

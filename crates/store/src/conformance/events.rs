@@ -20,6 +20,7 @@ pub async fn events_suite<F: Fixture<dyn Events>>(fixture: &mut F) {
     check(&*events, &sent, &ids).await;
     drop(events);
     if !F::OUTLIVES {
+        check_expiry(&*fixture.open().await, &ids).await;
         return;
     }
     let events = fixture.open().await;
@@ -27,6 +28,23 @@ pub async fn events_suite<F: Fixture<dyn Events>>(fixture: &mut F) {
     let next = events.put_event(event(-50, "later", "", "")).await.unwrap();
     assert!(!ids.contains(&next), "an id is given once, also after a restart");
     assert_eq!(events.event(next).await.unwrap().unwrap().content.what, "later");
+    check_expiry(&*events, &ids).await;
+    drop(events);
+    let events = fixture.open().await;
+    let left: Vec<u64> = events.events((-1000, 0), -60, 100).await.unwrap().iter().map(|event| event.id).collect();
+    assert_eq!(left, [ids[1], ids[3], ids[4]], "what expired stays away after a restart");
+}
+
+/// Deletes the first and the third of the events that were sent, which are the earliest.
+async fn check_expiry(events: &dyn Events, ids: &[u64]) {
+    assert_eq!(events.expire_events(-1000).await.unwrap(), 0);
+    assert_eq!(events.expire_events(-300).await.unwrap(), 2);
+    assert_eq!(events.expire_events(-300).await.unwrap(), 0);
+    let left: Vec<u64> = events.events((-1000, 0), -60, 100).await.unwrap().iter().map(|event| event.id).collect();
+    assert_eq!(left, [ids[1], ids[3], ids[4]], "an event at the time itself stays");
+    assert_eq!(events.event(ids[0]).await.unwrap(), None);
+    let next = events.put_event(event(-40, "after an expiry", "", "")).await.unwrap();
+    assert!(ids.iter().all(|id| *id < next), "an id is given once");
 }
 
 fn event(when: i64, what: &str, tags: &str, data: &str) -> NewEvent {
