@@ -234,7 +234,14 @@ mod tests {
     const EXPIRED: Timestamp = 1 << 40;
 
     fn coverage(all_writers: Stored, now: Timestamp) -> Coverage {
-        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0, is_alone: false }
+        Coverage {
+            all_writers,
+            this_writer: Stored::Unknown,
+            now,
+            policy_since: 0,
+            is_alone: false,
+            points_since: Timestamp::MAX,
+        }
     }
 
     fn policy(retention: &str, aggregation: Aggregation) -> Policy {

@@ -75,6 +75,9 @@ pub struct Coverage {
     /// Whether this is the only writer. No row counts a point twice then, so a row that counts more than its finer
     /// slots hold is right: they have expired, or were lost to damage.
     pub is_alone: bool,
+    /// From when on the first stages of all policies that the metric had have all of its points, whatever the rows of a
+    /// single writer count; `Timestamp::MAX` where only the counts tell. Unix seconds.
+    pub points_since: Timestamp,
 }
 
 impl Coverage {
@@ -82,7 +85,7 @@ impl Coverage {
     /// row counts.
     pub(crate) fn complete_from(&self, stage: usize, retention: &Retention) -> Timestamp {
         if self.is_alone {
-            return Timestamp::MAX;
+            return self.points_since;
         }
         self.policy_since.max(self.now.saturating_sub(retention.stages()[stage - 1].duration()))
     }

@@ -10,7 +10,14 @@ use metric::{Aggregation, Partial, Policy, Retention, Slot};
 type Store = Vec<BTreeMap<Slot, Partial>>;
 
 fn coverage(all_writers: Stored, now: i64) -> Coverage {
-    Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since: 0, is_alone: false }
+    Coverage {
+        all_writers,
+        this_writer: Stored::Unknown,
+        now,
+        policy_since: 0,
+        is_alone: false,
+        points_since: Timestamp::MAX,
+    }
 }
 
 fn put(store: &mut Store, rows: &[DerivedRow]) {

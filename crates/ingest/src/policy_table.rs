@@ -2,8 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use metadata::{PolicyId, Registry};
-use metric::Policy;
+use metadata::{PolicyHistory, PolicyId, Registry};
+use metric::{Policy, Timestamp};
 use parking_lot::RwLock;
 
 /// The ids that a journal gives policies are those of the process that wrote it; these are the registry's.
@@ -39,6 +39,24 @@ pub(crate) struct PolicyTable {
     pub(crate) bounds: Vec<PointBounds>,
     /// Whether no other process writes the store.
     pub(crate) is_alone: bool,
+}
+
+impl PolicyTable {
+    /// From when on the first stages of all policies of this history have all points, at `now`. `Timestamp::MAX` for
+    /// policies of one first step, whose counts tell, and where one may be forgotten.
+    pub(crate) fn points_since(&self, history: &PolicyHistory, now: Timestamp) -> Timestamp {
+        if history.len() == 1 || history.may_lack_policies() {
+            return Timestamp::MAX;
+        }
+        let (mut step, mut shortest) = (None, i64::MAX);
+        let mut is_of_many = false;
+        for span in history.iter() {
+            let Some(bounds) = self.bounds.get(usize::from(span.policy)) else { return Timestamp::MAX };
+            is_of_many |= *step.get_or_insert(bounds.resolution) != bounds.resolution;
+            shortest = shortest.min(i64::from(bounds.finest));
+        }
+        if is_of_many { now.saturating_sub(shortest) } else { Timestamp::MAX }
+    }
 }
 
 /// The current table; replaced as a whole when a policy is added, so that readers keep theirs for a batch.

@@ -151,6 +151,31 @@ fn a_point_that_another_policy_wrote_again_stays_when_the_policy_changes_back() 
     }
 }
 
+#[test]
+fn a_late_point_reaches_coarse_slots_whose_minutes_several_first_steps_made() {
+    let base = (now() - 2400) / 300 * 300;
+    let last = "10s:3h,60s:2d,300s:3d";
+    // The minute that 60 s made is one point, and has two once 10 s is back: five minutes count them, the minute does not.
+    for first in [last, "10s:3h,60s:2d"] {
+        for method in [Aggregation::Max, Aggregation::AbsMax, Aggregation::Last] {
+            let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+            runtime(1).block_on(async {
+                let ingest = open(dir.path(), &driver, rules(first, method)).await;
+                send(&ingest, &[(base + 57, 3.0)]).await;
+                for (change, point) in [("60s:2d,300s:4d", (58, 2.0)), ("10s:3h", (78, 1.0)), (last, (79, 5.0))] {
+                    ingest.set_rules(rules(change, method)).await;
+                    send(&ingest, &[(base + point.0, point.1)]).await;
+                }
+                for what in ["as it came", "stored"] {
+                    let is = [read(&ingest, 5 * 3600, 60, base + 60).await, read(&ingest, 50 * 3600, 300, base).await];
+                    assert_eq!(is, [5.0, 5.0], "{first}, {method}, {what}");
+                    ingest.flush().await.unwrap();
+                }
+            });
+        }
+    }
+}
+
 /// Whether the coarse slots of both methods are the same numbers.
 fn are_sums(one: Aggregation, other: Aggregation) -> bool {
     let is_sum = |method| matches!(method, Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero);

@@ -52,6 +52,11 @@ impl PolicyHistory {
     pub fn current(&self) -> PolicyId {
         self.last().expect("a history has a policy").policy
     }
+
+    /// Whether older policies may be forgotten whose points are still stored.
+    pub fn may_lack_policies(&self) -> bool {
+        MAX_CHANGES <= self.len()
+    }
 }
 
 /// The spans, oldest first.

@@ -201,7 +201,8 @@ impl Attempt<'_> {
         // Only the store knows what another writer has stored.
         let is_alone = self.store.shared.is_none();
         let all_writers = if is_alone { job.job.stored_before() } else { Stored::Unknown };
-        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since, is_alone }
+        let points_since = history.map_or(Timestamp::MAX, |history| self.policies.points_since(&history, now));
+        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since, is_alone, points_since }
     }
 }
 

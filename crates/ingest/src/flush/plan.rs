@@ -246,7 +246,8 @@ mod tests {
         let job = JobPoints::of(&job, &policy);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
         let now = i64::from(today) * 86_400;
-        let coverage = Coverage { all_writers, this_writer, now, policy_since: 0, is_alone: true };
+        let (policy_since, points_since) = (0, Timestamp::MAX);
+        let coverage = Coverage { all_writers, this_writer, now, policy_since, is_alone: true, points_since };
         let most = 256 << 10;
         let pieces = job.pieces(coverage, most);
         assert_eq!(pieces.iter().map(|piece| piece.points.len()).sum::<usize>(), 1795 + 3805);

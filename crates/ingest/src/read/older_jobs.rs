@@ -66,6 +66,7 @@ impl OlderJobs<'_> {
             now: self.reached,
             policy_since: Timestamp::MAX,
             is_alone: reading.is_alone,
+            points_since: self.table.points_since(&reading.history, self.reached),
         };
         let older = OlderPolicies::of(&reading.history, job.policy, self.table);
         let name = self.registry.read().name(job.metric).to_owned();

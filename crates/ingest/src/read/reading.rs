@@ -49,6 +49,7 @@ impl Reading {
         let stored = choice.slots.clone();
         let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
+        let points_since = table.points_since(&history, reached);
         Some(Reading {
             metric: request.metric,
             policy,
@@ -59,7 +60,7 @@ impl Reading {
             older_jobs: Vec::new(),
             is_alone: false,
             stored,
-            coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false },
+            coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false, points_since },
             is_in_memory: false,
         })
     }
