@@ -16,7 +16,7 @@ fn coverage(all_writers: Stored, now: i64) -> Coverage {
         now,
         policy_since: 0,
         is_alone: false,
-        points_since: Timestamp::MAX,
+        points_since: i64::MAX,
     }
 }
 

@@ -3,8 +3,11 @@
 //!
 //! 1. Where an older table has a slot that new rows touch, it gets what the rows' policy shows for that slot.
 //! 2. A coarser point that was shown at its own time until then is first stored there, among the finer ones.
+//!
+//! What cannot be read now may be there: the metric waits. Where it cannot wait, and where bytes are damaged, points of a
+//! step as fine replace what may be there, and all other slots stay as they are.
 
-use metric::{Policy, Slot, Table, Timestamp};
+use metric::{MetricId, Policy, Slot, Table, Timestamp};
 use store::{Cells, Fetch, PointStore, Run, StoreError};
 
 use crate::{
@@ -25,6 +28,8 @@ pub(crate) struct MirroredRows {
     /// To be written before the others.
     pub(crate) own: Vec<Run>,
     pub(crate) of_others: Vec<Run>,
+    /// Metrics with slots that cannot be read now.
+    pub(crate) unread: Vec<MetricId>,
 }
 
 /// Touched slots of another policy's table.
@@ -35,6 +40,8 @@ struct Touched<'a> {
     slots: Vec<Slot>,
     /// Slots under one of the rows' points: all of them are seen behind it.
     reach: u32,
+    /// Whether a slot has a single point of the rows, so that nothing else need be read to know it.
+    is_as_fine: bool,
 }
 
 impl Touched<'_> {
@@ -112,7 +119,8 @@ fn touched<'a>(
         slots.dedup();
         let together = slots.chunk_by(|one, next| next - one < JOIN);
         let reach = if table.aggregated { 1 } else { (finest / table.stage.resolution()).max(1) };
-        all.extend(together.map(|slots| Touched { metric, seen, table, slots: slots.to_vec(), reach }));
+        let is_as_fine = !table.aggregated && step <= finest;
+        all.extend(together.map(|slots| Touched { metric, seen, table, slots: slots.to_vec(), reach, is_as_fine }));
     }
     all
 }
@@ -144,6 +152,9 @@ async fn mirror_step(
     for touched in step {
         let (older, rows) = &metrics[touched.metric];
         let (Some(stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
+        if stored.is_unreadable || shown.is_unreadable {
+            mirrored.unread.push(rows[0].metric);
+        }
         mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown));
         for (fetch, own) in touched.own_fetches(older, rows[0]).iter().zip(cells.by_ref()) {
             mirrored.own.extend(touched.kept(older, fetch, &stored, &own));
@@ -175,6 +186,10 @@ impl Touched<'_> {
 
     /// The touched slots that are stored, as they are from now on.
     fn replaced(&self, of: &Run, stored: &Cells, shown: &Cells) -> Option<Run> {
+        if shown.is_damaged && !self.is_as_fine {
+            return None;
+        }
+        let may_be_stored = stored.is_damaged && self.is_as_fine;
         let first_slot = self.span().start;
         let mut run = Run {
             table: self.table,
@@ -187,7 +202,7 @@ impl Touched<'_> {
         let mut is_any = false;
         for place in self.slots.iter().map(|slot| (slot - first_slot) as usize) {
             let reach = stored.values.iter().skip(place).take(self.reach as usize);
-            let is_stored = reach.into_iter().any(|value| !value.is_nan());
+            let is_stored = may_be_stored || reach.into_iter().any(|value| !value.is_nan());
             let Some(&value) = shown.values.get(place).filter(|value| is_stored && !value.is_nan()) else { continue };
             run.values[place] = value;
             if let (Some(count), Some(&shown)) = (run.counts.get_mut(place), shown.counts.get(place)) {

@@ -324,6 +324,48 @@ fn points_of_an_earlier_policy_that_wait_for_a_read_do_not_replace_later_ones() 
 }
 
 #[test]
+fn points_wait_while_what_another_policy_stored_of_their_slots_cannot_be_read() {
+    let base = (now() - 1000) / 10 * 10;
+    for (before, after) in [("1s:1h", "1s:2h"), ("1s:1h", "1s:2h,10s:6h"), ("10s:1h", "1s:1h"), ("1s:1h", "10s:2h")] {
+        let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+        runtime(2).block_on(async {
+            let ingest = open_with(dir.path(), &driver, &damage, before).await;
+            send(&ingest, [("m".to_owned(), base, 1.0)]).await;
+            ingest.flush().await.unwrap();
+            ingest.set_rules(rules(after)).await;
+            driver.unreadable.lock().unwrap().insert("m".to_owned());
+            send(&ingest, [("m".to_owned(), base, 5.0)]).await;
+            let error = ingest.flush_patiently(Duration::from_secs(20)).await.unwrap_err().to_string();
+            assert!(error.contains("cannot be read"), "{before}, {after}: {error}");
+            driver.unreadable.lock().unwrap().clear();
+            ingest.flush().await.unwrap();
+            ingest.set_rules(rules(before)).await;
+            assert_eq!(read(&ingest, "m", base).await[0], 5.0, "{before}, {after}");
+            ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_newer_point_replaces_one_of_another_policy_where_damage_hides_whether_that_is_stored() {
+    let base = (now() - 1000) / 10 * 10;
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    runtime(2).block_on(async {
+        let ingest = open_with(dir.path(), &driver, &damage, "1s:1h").await;
+        send(&ingest, [("m".to_owned(), base, 1.0)]).await;
+        ingest.flush().await.unwrap();
+        ingest.set_rules(rules("1s:2h")).await;
+        driver.is_damaged.store(true, SeqCst);
+        send(&ingest, [("m".to_owned(), base, 5.0)]).await;
+        ingest.flush().await.unwrap();
+        driver.is_damaged.store(false, SeqCst);
+        ingest.set_rules(rules("1s:1h")).await;
+        assert_eq!(read(&ingest, "m", base).await[0], 5.0);
+        ingest.close().await.unwrap();
+    });
+}
+
+#[test]
 fn newer_points_wait_behind_older_ones_that_came_under_other_rules_and_wait_for_a_read() {
     let (dir, damage) = (tempfile::tempdir().unwrap(), DamageLog::new());
     let base = (now() - 1000) / 10 * 10;

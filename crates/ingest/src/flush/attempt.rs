@@ -126,7 +126,7 @@ impl Attempt<'_> {
         }
         drop(cells);
         let (mut rows, mut totals) = (std::mem::take(&mut group.rows), std::mem::take(&mut group.totals));
-        written.doubtful += group.doubtful;
+        let doubtful = group.doubtful;
         let partials = match &self.store.shared {
             Some(shared) => {
                 // Of a row in the terms of another policy, the driver does not say what is open in it.
@@ -151,6 +151,11 @@ impl Attempt<'_> {
             }
         };
         let mirrored = self.mirrored(pieces, &older, &rows).await?;
+        if self.waits_for_reads && !mirrored.unread.is_empty() {
+            written.waiting.extend(mirrored.unread);
+            return Ok(Vec::new());
+        }
+        written.doubtful += doubtful;
         rows.extend(mirrored.own);
         self.store.points.write(rows).await?;
         if !mirrored.of_others.is_empty() {

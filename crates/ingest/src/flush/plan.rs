@@ -246,7 +246,7 @@ mod tests {
         let job = JobPoints::of(&job, &policy);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
         let now = i64::from(today) * 86_400;
-        let (policy_since, points_since) = (0, Timestamp::MAX);
+        let (policy_since, points_since) = (0, i64::MAX);
         let coverage = Coverage { all_writers, this_writer, now, policy_since, is_alone: true, points_since };
         let most = 256 << 10;
         let pieces = job.pieces(coverage, most);
