@@ -20,7 +20,7 @@ dropping-policy = none
 
 [/]
 metrics = 10
-namespaces = 5
+logical-size = 5
 """
 
 
@@ -55,7 +55,7 @@ def test_each_branch_has_its_own_number_of_metrics(server):
     assert shown[""]["metrics"] == 10 and shown["second.lab."]["metrics"] == 0
     assert server.counter("plumbago_quota_metrics", branch="second.b") == 3
     assert server.counter("plumbago_quota_beyond_total", branch="second.b", what="metrics") == 1
-    assert "'namespaces' has no effect" in server.logs()
+    assert "'logical-size' has no effect" in server.logs()
     # Deleted metrics make room, and a restart counts again.
     assert server.post("/admin/delete", data={"query": "second.a.*"}).status_code == 200
     eventually(lambda: branches(server).get("second.a", {}).get("metrics", 0), 0)
@@ -92,3 +92,32 @@ def test_an_invalid_file_refuses_the_start(tmp_path):
     assert done.returncode == 1 and "storage-quotas.conf:2" in done.stderr and "'many' must be" in done.stderr
     quotas.write_text(QUOTAS)
     assert run("check-config", "--config", config).returncode == 0
+
+
+def test_a_changed_file_is_in_force_without_a_restart(make_server, tmp_path):
+    quotas = tmp_path / "storage-quotas.conf"
+    quotas.write_text("[*]\nmetrics = 2\n")
+    server = make_server(settings=QUIET + f'[limits]\nquotas = "{quotas}"\n[rules]\nreload_every = "1s"\n')
+    now = aligned_now()
+    for i in range(3):
+        server.send([(f"web-1.m{i}", now, 1.0)])
+    eventually(lambda: server.rejected("too_many_metrics"), 1)
+    quotas.write_text("[*]\nmetrics = many\n")
+    eventually(lambda: "the old quotas stay in force" in server.logs(), True)
+    server.send([("web-1.m4", now, 1.0)])
+    eventually(lambda: server.rejected("too_many_metrics"), 2)
+    quotas.write_text("[{web,db}-[0-9]]\nmetrics = 9\nnamespaces = 1\n[db-*]\nmetrics = 1\ndropping-policy = all\n")
+    eventually(lambda: "the new quotas are in force" in server.logs(), True)
+    for name in ["web-1.m4", "web-1.dir.m", "web-1.other.m", "db-1.a"]:
+        server.send([(name, now, 1.0)])
+    eventually(lambda: names(server), ["db-1.a", "web-1.dir.m", "web-1.m0", "web-1.m1", "web-1.m4"])
+    assert "limits.quotas: namespaces = 1 of web-1.*" in {reject["limit"] for reject in server.rejects()}
+
+    def is_shut():
+        # One more shuts the branch for the rest of the minute.
+        server.send([("db-1.b", now, 1.0)])
+        server.send([("db-1.a", now, 1.0)])
+        return 0 < server.rejected("over_quota")
+
+    eventually(is_shut, True)
+    assert branches(server)["web-1"]["namespaces"] == 1

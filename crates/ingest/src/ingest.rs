@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use carbon::Rules;
+use carbon::{QuotaRule, Rules};
 use host::JudgingTime;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
@@ -110,6 +110,11 @@ impl Ingest {
     /// The use of quotas of branches and of limits by prefix.
     pub fn quotas(&self) -> Vec<BranchUse> {
         self.stats.new_metrics.quotas_used()
+    }
+
+    /// Puts other quotas of branches into force, which takes as long as reading all names: blocks the thread.
+    pub fn set_quotas(&self, rules: Vec<QuotaRule>) {
+        self.stats.new_metrics.set_quotas(rules);
     }
 
     /// The result of replaying the journal at the start.

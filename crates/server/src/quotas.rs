@@ -1,10 +1,13 @@
-//! Quotas of branches: read from go-carbon's file at the start, and shown to operators.
+//! Quotas of branches: read from go-carbon's file, at the start and when it changes, and shown to operators.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use carbon::QuotaRule;
 use host::Disk;
-use ingest::BranchUse;
+use ingest::{BranchUse, Ingest};
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::settings::Settings;
 
@@ -18,19 +21,80 @@ const SHOWN: usize = 1000;
 pub fn read(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Vec<QuotaRule>> {
     let Some(path) = &settings.limits.quotas else { return Ok(Vec::new()) };
     let cannot = || format!("cannot use the file of quotas {} (limits.quotas)", path.display());
-    let text = disk.read_to_string(path).with_context(cannot)?;
-    let (rules, warnings) = carbon::read_quotas(&text)
-        .map_err(|errors| anyhow::anyhow!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
-        .with_context(cannot)?;
+    parse(&disk.read_to_string(path).with_context(cannot)?).with_context(cannot)
+}
+
+fn parse(text: &str) -> anyhow::Result<Vec<QuotaRule>> {
+    let (rules, warnings) = carbon::read_quotas(text)
+        .map_err(|errors| anyhow::anyhow!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
     warnings.iter().for_each(|warning| tracing::warn!(%warning, "the file of quotas"));
     Ok(rules)
+}
+
+/// Puts a changed file of quotas into force. An invalid or missing one leaves the old quotas in force.
+pub struct QuotaWatcher {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    ingest: Arc<Ingest>,
+    // As it was read last; `Err` with the reason if that failed. None before the first read.
+    last: tokio::sync::Mutex<Option<Result<String, String>>>,
+}
+
+impl QuotaWatcher {
+    /// Of the file that the start has read.
+    pub fn new(disk: Arc<dyn Disk>, path: PathBuf, ingest: Arc<Ingest>) -> QuotaWatcher {
+        QuotaWatcher { disk, path, ingest, last: tokio::sync::Mutex::default() }
+    }
+
+    /// Reads the file at each interval and each SIGHUP, until dropped.
+    pub async fn follow(self: Arc<QuotaWatcher>, every: Duration) {
+        let mut hangups = signal(SignalKind::hangup()).expect("signals can be handled");
+        loop {
+            self.clone().reload().await;
+            tokio::select! {
+                () = tokio::time::sleep(every.max(Duration::from_millis(100))) => {}
+                _ = hangups.recv() => {}
+            }
+        }
+    }
+
+    async fn reload(self: Arc<QuotaWatcher>) {
+        let mut last = self.last.lock().await;
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || this.disk.read_to_string(&this.path)).await;
+        let read = match read {
+            Ok(read) => read.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if last.as_ref() == Some(&read) {
+            return;
+        }
+        // The file may have changed since the start read it, before this runs for the first time.
+        let is_first = last.is_none();
+        match read.as_deref().map_err(|error| anyhow::anyhow!(error.to_owned())).and_then(parse) {
+            Ok(rules) => {
+                let (quotas, ingest) = (rules.len(), self.ingest.clone());
+                let set = tokio::task::spawn_blocking(move || ingest.set_quotas(rules)).await;
+                if set.is_ok() && !is_first {
+                    tracing::info!(quotas, "the file of quotas changed; the new quotas are in force");
+                }
+            }
+            Err(error) => tracing::error!(file = %self.path.display(),
+                "cannot use the changed file of quotas; the old quotas stay in force: {error:#}"),
+        }
+        // Kept also when invalid: logged once, and read again when it changes.
+        *last = Some(read);
+    }
 }
 
 /// The branches nearest to their quotas, the nearest first.
 pub fn shown(mut used: Vec<BranchUse>) -> Vec<BranchUse> {
     let share = |used: u64, limit: Option<u64>| limit.map_or(0.0, |limit| used as f64 / limit.max(1) as f64);
-    let nearness =
-        |branch: &BranchUse| share(branch.metrics, branch.metrics_limit).max(share(branch.points, branch.points_limit));
+    let nearness = |branch: &BranchUse| {
+        let of_names =
+            share(branch.metrics, branch.metrics_limit).max(share(branch.namespaces, branch.namespaces_limit));
+        of_names.max(share(branch.points, branch.points_limit))
+    };
     used.sort_by(|a, b| nearness(b).total_cmp(&nearness(a)));
     used.truncate(SHOWN);
     used
@@ -44,11 +108,14 @@ pub fn table(used: Vec<BranchUse>) -> Value {
             "quota": branch.pattern,
             "metrics": branch.metrics,
             "metrics_limit": branch.metrics_limit,
+            "namespaces": branch.namespaces,
+            "namespaces_limit": branch.namespaces_limit,
             "metrics_beyond": branch.metrics_beyond,
             "points_this_minute": branch.points,
             "points_limit": branch.points_limit,
             "points_beyond": branch.points_beyond,
             "only_reports": branch.only_reports,
+            "shut": branch.is_shut,
         })
     };
     shown(used).into_iter().map(row).collect()

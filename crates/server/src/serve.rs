@@ -33,6 +33,7 @@ use crate::{
     metrics::{Metrics, Scraped},
     node::{Node, Opening},
     process,
+    quotas::QuotaWatcher,
     readiness::Readiness,
     request_log::RequestLog,
     rules_watcher::RulesWatcher,
@@ -261,6 +262,10 @@ fn background(
     }
     let (rules, ingest, every) = (Arc::new(rules), node.ingest.clone(), settings.rules.reload_every);
     background.spawn(supervisor.run("rules watch", move || rules.clone().follow(ingest.clone(), every)));
+    if let Some(path) = settings.limits.quotas.clone() {
+        let quotas = Arc::new(QuotaWatcher::new(host.disk.clone(), path, node.ingest.clone()));
+        background.spawn(supervisor.run("quota watch", move || quotas.clone().follow(every)));
+    }
     let registry = node.ingest.registry().clone();
     background.spawn(supervisor.run("index merges", move || upkeep::compact(registry.clone())));
     let time = node.ingest.time().clone();

@@ -14,6 +14,7 @@
 //! - an invalid retention and an unknown aggregation method stop carbon, and are errors here;
 //! - patterns are Python's; look-around and back-references are errors.
 
+mod branch_pattern;
 mod error;
 mod ini;
 mod pattern;
@@ -22,6 +23,7 @@ mod retention;
 mod rules;
 mod sections;
 
+pub use branch_pattern::BranchPattern;
 pub use error::{ConfigError, Place, Warning};
-pub use quotas::{QuotaRule, read_quotas};
+pub use quotas::{Dropping, QuotaRule, read_quotas};
 pub use rules::{Decision, Explanation, PolicyIndex, RuleFiles, RuleSource, Rules};

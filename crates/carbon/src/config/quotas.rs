@@ -1,30 +1,46 @@
 //! go-carbon's `storage-quotas.conf`: limits on what is below the branches that a pattern matches.
 
 use super::{
+    branch_pattern::BranchPattern,
     error::{ConfigError, Findings, Place, Warning},
     ini::{self, Section, Value},
 };
 
 const QUOTAS_FILE: &str = "storage-quotas.conf";
 
-const KEYS: [&str; 4] = ["metrics", "throughput", "dropping-policy", "stat-metric-prefix"];
+const KEYS: [&str; 5] = ["metrics", "namespaces", "throughput", "dropping-policy", "stat-metric-prefix"];
 
-/// Keys of go-carbon without effect here: whisper's files, and counts of branches.
-const OTHERS_KEYS: [&str; 4] = ["namespaces", "logical-size", "physical-size", "data-points"];
+/// Keys of go-carbon without effect here: sizes of whisper's files.
+const OTHERS_KEYS: [&str; 3] = ["logical-size", "physical-size", "data-points"];
+
+/// What becomes of points beyond a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dropping {
+    /// New metrics beyond `metrics` or `namespaces`, and points beyond `throughput`, are rejected.
+    #[default]
+    New,
+    /// All is counted and accepted.
+    Nothing,
+    /// As `New`; and all points of the branch, for the rest of a minute in which new metrics were rejected, and while it has
+    /// more metrics or directories than its quota.
+    All,
+}
 
 /// A section.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QuotaRule {
     /// Where.
     pub place: Place,
-    /// A component each, in which `*` stands for any characters and `?` for one; none for all names.
-    pub pattern: Vec<String>,
+    /// The branches.
+    pub pattern: BranchPattern,
     /// Metrics below each branch.
     pub metrics: Option<u64>,
+    /// Directories below each branch, at any depth.
+    pub namespaces: Option<u64>,
     /// Points a minute below each branch.
     pub points_per_minute: Option<u64>,
-    /// Counts without rejecting: `dropping-policy = none`.
-    pub only_reports: bool,
+    /// `dropping-policy`.
+    pub dropping: Dropping,
 }
 
 /// Reads the file. Returns its sections in order and warnings about likely mistakes, or all errors.
@@ -42,34 +58,35 @@ pub fn read_quotas(text: &str) -> Result<(Vec<QuotaRule>, Vec<Warning>), Vec<Con
 fn rule(section: &Section, findings: &mut Findings) -> Option<QuotaRule> {
     for (key, value) in &section.options {
         if OTHERS_KEYS.contains(&key.as_str()) {
-            findings.warning(&value.place, format!("'{key}' has no effect; {} have", KEYS[..3].join(", ")));
+            findings.warning(
+                &value.place,
+                format!(
+                    "'{key}' has no effect: points are not in files of a size by metric; {} have",
+                    KEYS[..4].join(", ")
+                ),
+            );
         } else if !KEYS.contains(&key.as_str()) {
             findings.warning(&value.place, format!("unknown key '{key}'; the keys are {}", KEYS.join(", ")));
         }
     }
-    let pattern = match section.name.trim() {
-        "/" => Vec::new(),
-        name => name.trim_end_matches('.').split('.').map(str::to_owned).collect(),
-    };
-    if pattern.iter().any(|part| part.is_empty() || part.contains(['[', ']', '{', '}', ',', ';'])) {
-        let message = "the pattern must be components with '*' and '?', such as sys.app.*, or '/' for all names";
-        findings.error(&section.place, message);
-        return None;
-    }
-    let only_reports = match section.options.get("dropping-policy") {
-        None => false,
+    let pattern = BranchPattern::read(section.name.trim());
+    let pattern = pattern.map_err(|error| findings.error(&section.place, error)).ok()?;
+    let dropping = match section.options.get("dropping-policy") {
+        None => Dropping::New,
         Some(value) => match value.text.as_str() {
-            "" | "new" => false,
-            "none" => true,
+            "" | "new" => Dropping::New,
+            "none" => Dropping::Nothing,
+            "all" => Dropping::All,
             other => {
-                findings.error(&value.place, format!("dropping-policy is '{other}'; it must be new or none"));
+                findings.error(&value.place, format!("dropping-policy is '{other}'; it must be new, all or none"));
                 return None;
             }
         },
     };
     let metrics = number(section.options.get("metrics"), findings)?;
+    let namespaces = number(section.options.get("namespaces"), findings)?;
     let points_per_minute = number(section.options.get("throughput"), findings)?;
-    Some(QuotaRule { place: section.place.clone(), pattern, metrics, points_per_minute, only_reports })
+    Some(QuotaRule { place: section.place.clone(), pattern, metrics, namespaces, points_per_minute, dropping })
 }
 
 /// `3,000,000`; `max` and an empty value mean any number. `None` after an error.
@@ -98,16 +115,17 @@ mod tests {
             [sys.app.*]\nmetrics = 5\nthroughput = 600,000\ndropping-policy = none\n\
             [/]\nnamespaces = 20\nmetrics = 10,000,000\ndropping-policy = new\n";
         let (rules, warnings) = read_quotas(text).unwrap();
-        let of = |rule: &QuotaRule| (rule.pattern.join("."), rule.metrics, rule.points_per_minute, rule.only_reports);
+        let of = |rule: &QuotaRule| (rule.pattern.to_string(), rule.metrics, rule.points_per_minute, rule.dropping);
         assert_eq!(
             rules.iter().map(of).collect::<Vec<_>>(),
             [
-                ("*".to_owned(), Some(3_000_000), None, false),
-                ("sys.app.*".to_owned(), Some(5), Some(600_000), true),
-                (String::new(), Some(10_000_000), None, false),
+                ("*".to_owned(), Some(3_000_000), None, Dropping::New),
+                ("sys.app.*".to_owned(), Some(5), Some(600_000), Dropping::Nothing),
+                ("/".to_owned(), Some(10_000_000), None, Dropping::New),
             ]
         );
-        assert_eq!(warnings.len(), 3);
+        assert_eq!(rules[2].namespaces, Some(20));
+        assert_eq!(warnings.len(), 2);
         assert!(warnings[0].to_string().contains("'logical-size' has no effect"), "{}", warnings[0]);
     }
 
@@ -119,8 +137,8 @@ mod tests {
         };
         check("[a]\nmetrics = many", "'many' must be a whole number");
         check("[a]\nthroughput = -1", "must be a whole number");
-        check("[a]\ndropping-policy = all", "must be new or none");
-        check("[a.{b,c}]\nmetrics = 1", "must be components");
+        check("[a]\ndropping-policy = some", "must be new, all or none");
+        check("[a.{b,c]\nmetrics = 1", "must be components");
         check("[a..b]\nmetrics = 1", "must be components");
     }
 }

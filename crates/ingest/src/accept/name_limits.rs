@@ -181,7 +181,8 @@ impl Admission {
         let admitted =
             room.map_err(|(reason, place)| (reason, place, self.named[place].limit.clone())).and_then(|()| {
                 let quotas = PREFIXES + self.limits.prefixes.len();
-                self.quotas.admit(name).map_err(|limit| (RejectReason::TooManyMetrics, quotas, limit.into()))
+                let now = 60 * self.minute;
+                self.quotas.admit(name, now).map_err(|limit| (RejectReason::TooManyMetrics, quotas, limit.into()))
             });
         match admitted {
             Ok(()) => {

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use carbon::RejectReason;
+use carbon::{QuotaRule, RejectReason};
 use metadata::{NamesMut, PolicyId, Registry};
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
@@ -87,6 +87,13 @@ impl NewMetrics {
         let mut used = self.admission.lock().used();
         used.extend(self.quotas.used());
         used
+    }
+
+    /// Puts other quotas of branches into force.
+    pub(crate) fn set_quotas(&self, rules: Vec<QuotaRule>) {
+        // Names are created under this lock, so that none is missed or counted twice.
+        let _admission = self.admission.lock();
+        self.quotas.replace(rules, &self.registry);
     }
 
     /// Metrics were deleted: counts again what limits by prefix need.

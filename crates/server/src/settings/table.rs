@@ -200,9 +200,10 @@ settings! {
         /// Further limits by the beginning of untagged names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
         /// thousand new ones a minute.
         prefixes: Option<PrefixLimits> = "off";
-        /// File of quotas as go-carbon's storage-quotas.conf, read at a start: a section is a pattern such as [sys.app.*], and each branch
-        /// that it matches may have `metrics` and take `throughput` points a minute. `dropping-policy = none` counts what is beyond and
-        /// rejects nothing. [/] is all names. Its other keys have no effect.
+        /// File of quotas as go-carbon's storage-quotas.conf: a section is a pattern such as [sys.app.*], and each branch that it matches may
+        /// have `metrics`, and `namespaces` (directories) below it, and take `throughput` points a minute. `dropping-policy` is "new",
+        /// "none", which counts what is beyond and rejects nothing, or "all", which then rejects all points of the branch. [/] is all names.
+        /// Its other keys have no effect. Read again every rules.reload_every and at SIGHUP.
         quotas: Option<PathBuf> = "off";
         /// Events that are stored in a minute; a further one gets status 429.
         events_per_minute: usize = "6000";
