@@ -24,9 +24,11 @@ use tokio::{
 };
 
 use super::{
-    body::{BodyError, Holding},
+    body::{Body, BodyError, Holding},
     http1::{Handle, LEAVE_WITHIN, Serving, paced},
     idle::{Busy, Idleness},
+    limits::Limits,
+    pace::{Pace, Waited},
 };
 
 /// Concurrent requests of a connection: those of a dashboard.
@@ -39,6 +41,11 @@ const STREAM_WINDOW: u32 = 128 << 10;
 /// Bytes of an answer that wait for the client.
 const SEND_BUFFER: usize = 64 << 10;
 
+/// Bytes of a piece of an answer, and behind a piece that waited for so long.
+const PIECE: usize = 64 << 10;
+const SLOW_PIECE: usize = 2 << 10;
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Time for the answer to a ping.
 const PING: Duration = Duration::from_secs(20);
 
@@ -50,14 +57,14 @@ where
 {
     let Serving { peer, limits, handler, mut stopped, listed } = serving;
     let io = paced(stream, &limits, &listed.idleness);
-    let (idleness, offers) = (listed.idleness.clone(), Arc::new(Offers::default()));
+    let (idleness, offers) = (listed.idleness.clone(), Arc::new(Offers::new(&limits)));
     let service = service_fn({
         let (idleness, offers) = (idleness.clone(), offers.clone());
         move |mut request: Request<Incoming>| {
             let (busy, offer) = (idleness.busy(), offers.add());
             request.extensions_mut().insert(idleness.clone());
             let answer = handler.clone().handle(request, peer);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Offered { body: body.holding(busy), offer })) }
+            async move { Ok::<_, Infallible>(answer.await.map(|body| offered(body, busy, offer))) }
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -77,8 +84,8 @@ where
             connection.as_mut().graceful_shutdown();
             connection.await
         }
-        () = offers.untaken(limits.idle) => {
-            tracing::debug!(%peer, "closed a connection whose client does not read an answer");
+        () = offers.missed() => {
+            tracing::debug!(%peer, "closed a connection whose client does not read an answer, or too slowly (http.min_rate)");
             Ok(())
         }
         () = idleness.evicted() => {
@@ -107,22 +114,74 @@ async fn leaves(idleness: &Idleness, longest: Duration) {
     }
 }
 
-/// Answers of a connection whose next bytes wait for the client. HTTP/2 lets a client stop the bytes of one answer, which
-/// a limit on the connection's writes does not notice.
-#[derive(Default)]
+/// Answers of a connection whose next bytes wait for the client. HTTP/2 lets a client stop the bytes of one answer, or take
+/// them one by one, which a limit on the connection's writes does not notice.
 struct Offers {
-    all: Mutex<Vec<Weak<Offer>>>,
+    idle: Duration,
+    pace: Pace,
+    all: Mutex<Vec<Weak<Mutex<Offer>>>>,
 }
 
-/// Since when bytes of an answer wait.
-#[derive(Default)]
+/// How a client takes the pieces of an answer.
+#[derive(Debug, Default)]
 struct Offer {
-    since: Mutex<Option<Instant>>,
+    /// Since when the last piece waits; none while the server makes the next one.
+    since: Option<Instant>,
+    /// Bytes of that piece.
+    piece: usize,
+    /// How long the piece before it waited.
+    last: Duration,
+    /// The current window.
+    waited: Waited,
+    /// Up to when it counts the wait of this piece.
+    counted: Option<Instant>,
+}
+
+impl Offer {
+    /// The client has room for the next piece.
+    fn taken(&mut self, now: Instant) {
+        let Some(since) = self.since.take() else { return };
+        self.last = now - since;
+        self.waited.time += now - self.counted.unwrap_or(since);
+        self.waited.bytes += self.piece as u64;
+    }
+
+    fn offered(&mut self, bytes: usize, now: Instant) {
+        (self.since, self.counted, self.piece) = (Some(now), Some(now), bytes);
+    }
+
+    /// Bytes of the next piece: few for a client that takes long, so that its progress is seen.
+    fn next_piece(&self) -> usize {
+        if SLOW <= self.last { SLOW_PIECE } else { PIECE }
+    }
+
+    /// Whether the piece waits for too long, or too few bytes were taken in a window.
+    fn is_missed(&mut self, idle: Duration, pace: Pace, now: Instant) -> bool {
+        let Some(since) = self.since else { return false };
+        if idle <= now - since {
+            return true;
+        }
+        // The client may have most of the piece.
+        let time = self.waited.time + (now - self.counted.unwrap_or(since));
+        let mut waited = Waited { time, bytes: self.waited.bytes + self.piece as u64 };
+        if pace.is_missed(&mut waited) {
+            return true;
+        }
+        if waited.time.is_zero() {
+            // The next window begins; the piece counts in it.
+            (self.waited, self.counted) = (Waited::default(), Some(now));
+        }
+        false
+    }
 }
 
 impl Offers {
-    fn add(&self) -> Arc<Offer> {
-        let offer = Arc::new(Offer::default());
+    fn new(limits: &Limits) -> Offers {
+        Offers { idle: limits.idle, pace: Pace::new(limits), all: Mutex::default() }
+    }
+
+    fn add(&self) -> Arc<Mutex<Offer>> {
+        let offer = Arc::<Mutex<Offer>>::default();
         let mut all = self.all.lock();
         // As many as there are requests under way.
         all.retain(|offer| 0 < offer.strong_count());
@@ -130,22 +189,29 @@ impl Offers {
         offer
     }
 
-    /// Resolves when bytes have waited for so long.
-    async fn untaken(&self, longest: Duration) {
+    /// Resolves when the client takes an answer too slowly.
+    async fn missed(&self) {
         loop {
-            tokio::time::sleep(longest / 4).await;
-            let waits = |offer: Arc<Offer>| offer.since.lock().is_some_and(|since| longest <= since.elapsed());
-            if self.all.lock().iter().filter_map(Weak::upgrade).any(waits) {
+            tokio::time::sleep(self.idle.min(self.pace.window) / 4).await;
+            let now = tokio::time::Instant::now();
+            let is_missed = |offer: Arc<Mutex<Offer>>| offer.lock().is_missed(self.idle, self.pace, now);
+            if self.all.lock().iter().filter_map(Weak::upgrade).any(is_missed) {
                 return;
             }
         }
     }
 }
 
-/// The body of an answer, which notes when the client takes its bytes.
+fn offered(body: Body, busy: Busy, offer: Arc<Mutex<Offer>>) -> Offered {
+    Offered { body: body.holding(busy), rest: Bytes::new(), offer }
+}
+
+/// The body of an answer in pieces, which notes when the client takes them.
 struct Offered {
     body: Holding<Busy>,
-    offer: Arc<Offer>,
+    /// What is left of a frame of the body.
+    rest: Bytes,
+    offer: Arc<Mutex<Offer>>,
 }
 
 impl HttpBody for Offered {
@@ -153,17 +219,98 @@ impl HttpBody for Offered {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        // The next poll comes when the client has room for more.
-        *self.offer.since.lock() = frame.is_ready().then(tokio::time::Instant::now);
-        frame
+        // A poll comes when the client has room for more.
+        self.offer.lock().taken(tokio::time::Instant::now());
+        if self.rest.is_empty() {
+            let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else { return Poll::Pending };
+            match frame.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(bytes))) => self.rest = bytes,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let now = tokio::time::Instant::now();
+        let bytes = self.offer.lock().next_piece().min(self.rest.len());
+        self.offer.lock().offered(bytes, now);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(bytes)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (of_body, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(of_body.lower() + rest);
+        if let Some(upper) = of_body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::idle::OpenConnections;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Seconds until a client is given up that takes a piece of so many bytes each so many seconds.
+    fn given_up(limits: &Limits, bytes: usize, every: u64) -> Option<u64> {
+        let (begin, offers, mut offer) = (tokio::time::Instant::now(), Offers::new(limits), Offer::default());
+        offer.offered(bytes, begin);
+        (1..1000).find(|&second| {
+            let now = begin + second as u32 * SECOND;
+            if second % every == 0 {
+                offer.taken(now);
+                offer.offered(bytes, now);
+            }
+            offer.is_missed(offers.idle, offers.pace, now)
+        })
+    }
+
+    #[test]
+    fn a_client_takes_an_answer_at_the_least_rate() {
+        let limits = Limits { idle: 75 * SECOND, min_rate: 256, ..Limits::default() };
+        assert_eq!(given_up(&limits, 200, 1), Some(30), "it never pauses");
+        assert_eq!(given_up(&limits, 4096, 29), None);
+        assert_eq!(given_up(&limits, 257, 1), None);
+        assert_eq!(given_up(&limits, 64 << 10, 80), Some(75), "a pause");
+        let any = Limits { min_rate: 0, ..limits.clone() };
+        assert_eq!([given_up(&any, 1, 70), given_up(&any, 1, 80)], [None, Some(75)]);
+        let short = Limits { idle: 5 * SECOND, ..limits };
+        assert_eq!(given_up(&short, 10, 1), Some(5));
+    }
+
+    #[test]
+    fn time_in_which_the_server_makes_the_next_piece_does_not_count() {
+        let (limits, begin) = (Limits::default(), tokio::time::Instant::now());
+        let (offers, mut offer) = (Offers::new(&limits), Offer::default());
+        for second in [0, 500, 1000] {
+            let now = begin + second * SECOND;
+            offer.offered(1, now);
+            offer.taken(now + SECOND);
+            assert!(!offer.is_missed(offers.idle, offers.pace, now + 400 * SECOND));
+        }
+        assert_eq!(offer.next_piece(), SLOW_PIECE);
+    }
+
+    #[test]
+    fn a_body_is_the_same_in_pieces() {
+        let whole: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
+        let listed = Arc::new(OpenConnections::default()).add(std::net::Ipv4Addr::LOCALHOST.into());
+        let mut offered = offered(Body::from(whole.clone()), listed.idleness.busy(), Arc::default());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let (mut bytes, mut pieces) = (Vec::new(), 0);
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut offered).poll_frame(&mut cx) {
+            bytes.extend_from_slice(frame.data_ref().unwrap());
+            pieces += 1;
+            assert_eq!(offered.size_hint().exact(), Some((whole.len() - bytes.len()) as u64));
+        }
+        assert!(bytes == whole && offered.is_end_stream());
+        assert_eq!(pieces, 4);
     }
 }
