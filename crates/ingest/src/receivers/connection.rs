@@ -86,6 +86,8 @@ pub(super) struct Connection<S> {
     buffer: Buffer,
     /// Nothing was read yet.
     is_new: bool,
+    /// A message was complete since the last look.
+    has_consumed: bool,
     intake: Intake,
     /// A connection that sent nothing for this long is closed.
     idle: Option<Duration>,
@@ -123,13 +125,26 @@ impl<S: Socket> Connection<S> {
         batch.is_remote = is_remote(&stream);
         let drain = Drain::new(acceptor.clock().clone(), stop.clone());
         let intake = Intake::new(batch, budget.share());
-        Connection { stream, acceptor, buffer: Buffer::default(), is_new: true, intake, idle, stop, drain }
+        Connection {
+            stream,
+            acceptor,
+            buffer: Buffer::default(),
+            is_new: true,
+            has_consumed: false,
+            intake,
+            idle,
+            stop,
+            drain,
+        }
     }
 
     /// Reads, decodes and accepts until the sender closes, falls silent for too long, or the program stops.
     pub(super) async fn serve(mut self, mut decoder: impl Decode) {
         loop {
             let is_empty = self.buffer.filled == 0;
+            if is_empty || std::mem::take(&mut self.has_consumed) {
+                self.intake.share.end_message();
+            }
             self.intake.share.enter(if is_empty { Stage::Empty } else { Stage::Partial });
             let wake = self.wait().await;
             self.intake.share.enter(Stage::Busy);
@@ -183,6 +198,7 @@ impl<S: Socket> Connection<S> {
         loop {
             let (consumed, progress) = self.decode(decoder);
             self.buffer.consume(consumed);
+            self.has_consumed |= 0 < consumed;
             let held = self.buffer.bytes.len();
             match progress {
                 Progress::Done => {

@@ -143,8 +143,10 @@ settings! {
         /// Longest pickle or protobuf frame. A longer frame is skipped and counted.
         max_frame: Bytes = "64MiB";
         /// Memory for what all connections and bodies of points together have sent and that is not accepted yet: bytes, what
-        /// a pickle needs while it is read, and decoded points. When it is spent, connections wait for it; the largest one that
-        /// has paused in the middle of a message is closed. Pickles that need more than 1 MiB share one half of it; a pickle
+        /// a pickle needs while it is read, and decoded points. When it is spent, connections wait for it; the largest ones that
+        /// have paused in the middle of a message are closed, or else the largest whose message takes longer than 2 s. An eighth
+        /// of 4 MiB or more is for connections that have at most 64 KiB, as senders of lines: they do not wait behind long
+        /// messages. Pickles that need more than 1 MiB share one half of it; a pickle
         /// that needs more than that half, about six times its length, is rejected as `frame_needs_memory`. At least 1 MiB.
         memory: Bytes = "256MiB";
         /// Longest body of points sent by HTTP POST, before and after gzip is undone.

@@ -5,8 +5,12 @@
 //!
 //! 1. Connections that need bytes wait for them, in the order in which they ask.
 //! 2. Connections that hold memory and no unread bytes give it back.
-//! 3. If that does not help, the largest connection whose sender has paused in the middle of a message is closed. If no
-//!    sender has paused and all wait for memory, that is the largest of all.
+//! 3. If that does not help, the largest connections whose senders have paused in the middle of a message are closed, as many
+//!    as give what others wait for. If none has paused, that is the largest whose message has gone on for a while; if all wait
+//!    for memory, the largest of all.
+//!
+//! An eighth of a large budget is for connections that have little, as senders of lines: they do not wait behind long
+//! messages.
 //!
 //! A decoder that needs much memory of its own for one frame takes it from one half of the budget, after others like it, so
 //! that connections with usual messages do not wait behind it.
@@ -33,11 +37,20 @@ const UNIT: usize = 1 << 10;
 /// Memory of a decoder for one frame that is large, from here on.
 const LARGE_BYTES: usize = 1 << 20;
 
+/// Bytes up to which a connection may take from the part for those that have little.
+const LITTLE_BYTES: usize = 64 << 10;
+
+/// A smaller budget has no such part.
+const LEAST_WITH_PART: usize = 4 << 20;
+
 /// Interval between two searches for memory while connections wait for it.
 const SEARCH: Duration = Duration::from_millis(100);
 
 /// How long a sender must have paused, or waited for memory, before its connection may be closed.
 const PAUSED: Duration = Duration::from_secs(1);
+
+/// How long a message may go on while others wait for memory, if no sender has paused.
+const LONG_MESSAGE: Duration = Duration::from_secs(2);
 
 /// The budget. A clone shares it.
 #[derive(Debug, Clone)]
@@ -47,8 +60,11 @@ pub struct ReceiveBudget(Arc<Shared>);
 struct Shared {
     clock: Arc<dyn Clock>,
     began: Instant,
+    /// In all; the next two are parts of them.
     units: usize,
     free: Arc<Semaphore>,
+    /// For connections that have little.
+    free_for_little: Arc<Semaphore>,
     /// Those of the half for large frames.
     free_for_large: Arc<Semaphore>,
     holders: Mutex<Holders>,
@@ -71,6 +87,8 @@ struct Holder {
     stage: AtomicU8,
     /// When the stage began, in milliseconds since the budget was made.
     since: AtomicU64,
+    /// When the message began that is not complete.
+    message_since: AtomicU64,
     /// Units that a blocked connection waits for.
     wanted: AtomicUsize,
     must_close: AtomicBool,
@@ -112,11 +130,13 @@ impl ReceiveBudget {
     /// A budget of so many bytes.
     pub fn new(bytes: u64, clock: Arc<dyn Clock>) -> ReceiveBudget {
         let units = usize::try_from(bytes).unwrap_or(usize::MAX).div_ceil(UNIT).clamp(1, u32::MAX as usize);
+        let little = units - most_of_one(units);
         ReceiveBudget(Arc::new(Shared {
             began: clock.instant(),
             clock,
             units,
-            free: Arc::new(Semaphore::new(units)),
+            free: Arc::new(Semaphore::new(units - little)),
+            free_for_little: Arc::new(Semaphore::new(little)),
             free_for_large: Arc::new(Semaphore::new(units / 2)),
             holders: Mutex::default(),
             waits: AtomicU64::new(0),
@@ -127,19 +147,26 @@ impl ReceiveBudget {
     /// The part of one connection or body; nothing yet.
     pub fn share(&self) -> BudgetShare {
         let holder = Arc::<Holder>::default();
+        holder.message_since.store(self.millis(), Relaxed);
         let mut holders = self.0.holders.lock();
         let id = holders.next;
         holders.next += 1;
         holders.all.insert(id, holder.clone());
-        BudgetShare { budget: self.clone(), id, holder, permit: None, large: None }
+        BudgetShare { budget: self.clone(), id, holder, permit: None, little: None, large: None }
     }
 
     /// For metrics.
     pub fn usage(&self) -> BudgetUse {
-        let Shared { units, free, waits, closed, .. } = &*self.0;
-        let used = (units - free.available_permits().min(*units)) * UNIT;
+        let Shared { units, free, free_for_little, waits, closed, .. } = &*self.0;
+        let free = free.available_permits() + free_for_little.available_permits();
+        let used = (units - free.min(*units)) * UNIT;
         let (waits, closed) = (waits.load(Relaxed), closed.load(Relaxed));
         BudgetUse { used: used as u64, limit: (units * UNIT) as u64, waits, closed }
+    }
+
+    /// Units that one connection can have: all but the part for those that have little.
+    fn most_of_one(&self) -> usize {
+        most_of_one(self.0.units)
     }
 
     fn millis(&self) -> u64 {
@@ -155,26 +182,39 @@ impl ReceiveBudget {
         }
         holders.searched = Some(now);
         if !release_empty(&holders) {
-            self.close_one(&holders);
+            self.close_some(&holders);
         }
     }
 
-    fn close_one(&self, holders: &Holders) {
+    fn close_some(&self, holders: &Holders) {
         let now = self.millis();
-        let stands = |holder: &Holder, stage| {
-            holder.stage.load(SeqCst) == stage as u8
-                && PAUSED.as_millis() as u64 <= now.saturating_sub(holder.since.load(Relaxed))
-                && 0 < holder.units.load(Relaxed)
-        };
-        let largest = |stage| {
-            let standing = holders.all.values().filter(|holder| stands(holder, stage));
-            standing.max_by_key(|holder| holder.units.load(Relaxed))
-        };
-        let frees_itself =
-            |holder: &Holder| holder.stage.load(SeqCst) == Stage::Busy as u8 && 0 < holder.units.load(Relaxed);
-        let victim = largest(Stage::Partial)
-            .or_else(|| if holders.all.values().any(|h| frees_itself(h)) { None } else { largest(Stage::Blocked) });
-        let Some(victim) = victim else { return };
+        let is_in = |holder: &Holder, stage| holder.stage.load(SeqCst) == stage as u8;
+        let is_since =
+            |since: &AtomicU64, time: Duration| time.as_millis() as u64 <= now.saturating_sub(since.load(Relaxed));
+        let holding = || holders.all.values().filter(|holder| 0 < holder.units.load(Relaxed));
+        let standing = |stage| holding().filter(move |holder| is_in(holder, stage) && is_since(&holder.since, PAUSED));
+        let mut paused: Vec<&Arc<Holder>> = standing(Stage::Partial).collect();
+        if paused.is_empty() {
+            // Senders that never pause, and never end their messages.
+            let slow = holding()
+                .filter(|holder| is_in(holder, Stage::Partial) && is_since(&holder.message_since, LONG_MESSAGE));
+            paused.extend(largest(slow));
+        }
+        if paused.is_empty() && !holding().any(|holder| is_in(holder, Stage::Busy)) {
+            paused.extend(largest(standing(Stage::Blocked)));
+        }
+        paused.sort_by_key(|holder| std::cmp::Reverse(holder.units.load(Relaxed)));
+        let wanted = wanted(holders);
+        let mut given = 0;
+        for victim in paused {
+            if given == 0 || given < wanted {
+                given += victim.units.load(Relaxed);
+                self.close(victim);
+            }
+        }
+    }
+
+    fn close(&self, victim: &Holder) {
         if victim.must_close.swap(true, SeqCst) {
             return;
         }
@@ -192,16 +232,27 @@ impl ReceiveBudget {
     }
 }
 
+/// Of a budget of so many units.
+fn most_of_one(units: usize) -> usize {
+    if LEAST_WITH_PART <= units * UNIT { units - units / 8 } else { units }
+}
+
+fn largest<'a>(holders: impl Iterator<Item = &'a Arc<Holder>>) -> Option<&'a Arc<Holder>> {
+    holders.max_by_key(|holder| holder.units.load(Relaxed))
+}
+
+/// Units that blocked connections wait for.
+fn wanted(holders: &Holders) -> usize {
+    let blocked = holders.all.values().filter(|holder| holder.stage.load(SeqCst) == Stage::Blocked as u8);
+    blocked.map(|holder| holder.wanted.load(Relaxed)).sum()
+}
+
 /// Asks empty connections for what the blocked ones want. Returns whether there is anything to get.
 fn release_empty(holders: &Holders) -> bool {
-    let (mut wanted, mut empty) = (0, Vec::new());
-    for holder in holders.all.values() {
-        match holder.stage.load(SeqCst) {
-            stage if stage == Stage::Blocked as u8 => wanted += holder.wanted.load(Relaxed),
-            stage if stage == Stage::Empty as u8 && 0 < holder.units.load(Relaxed) => empty.push(holder),
-            _ => {}
-        }
-    }
+    let wanted = wanted(holders);
+    let is_empty = |holder: &Holder| holder.stage.load(SeqCst) == Stage::Empty as u8;
+    let mut empty: Vec<_> =
+        holders.all.values().filter(|holder| is_empty(holder) && 0 < holder.units.load(Relaxed)).collect();
     empty.sort_by_key(|holder| std::cmp::Reverse(holder.units.load(Relaxed)));
     let mut asked = 0;
     for holder in &empty {
@@ -221,6 +272,8 @@ pub struct BudgetShare {
     id: u64,
     holder: Arc<Holder>,
     permit: Option<OwnedSemaphorePermit>,
+    /// What it has of the part for connections that have little.
+    little: Option<OwnedSemaphorePermit>,
     /// Its part of the half for large frames.
     large: Option<OwnedSemaphorePermit>,
 }
@@ -241,15 +294,22 @@ impl BudgetShare {
     }
 
     fn units(&self) -> usize {
-        self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+        let units =
+            |permit: &Option<OwnedSemaphorePermit>| permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        units(&self.permit) + units(&self.little)
     }
 
     /// Raises the share to this many bytes if there is room; never waits.
     pub fn try_raise(&mut self, bytes: usize) -> bool {
         let Some(more) = self.lacking(bytes) else { return true };
         let Ok(units) = u32::try_from(more) else { return false };
-        let permit = self.budget.0.free.clone().try_acquire_many_owned(units);
-        permit.map(|permit| self.add(permit)).is_ok()
+        let Shared { free, free_for_little, .. } = &*self.budget.0;
+        if let Ok(permit) = free.clone().try_acquire_many_owned(units) {
+            self.add(permit);
+            return true;
+        }
+        let permit = free_for_little.clone().try_acquire_many_owned(units).ok().filter(|_| bytes <= LITTLE_BYTES);
+        permit.map(|permit| self.add_little(permit)).is_some()
     }
 
     /// Raises the share to this many bytes; waits for room.
@@ -260,33 +320,39 @@ impl BudgetShare {
         if self.try_raise(bytes) {
             return Ok(());
         }
-        let Shared { units, free, closed, .. } = &*self.budget.0;
-        if bytes.div_ceil(UNIT) > *units {
+        let Shared { free, free_for_little, closed, .. } = &*self.budget.0;
+        if bytes.div_ceil(UNIT) > self.budget.most_of_one() {
             closed.fetch_add(1, Relaxed);
             return Err(OutOfMemory);
         }
         let more = self.lacking(bytes).unwrap_or(0);
         self.holder.wanted.store(more, Relaxed);
-        let permit = self.wait_for(free.clone(), more, || self.budget.search()).await?;
-        self.add(permit);
+        if bytes <= LITTLE_BYTES && self.budget.most_of_one() < self.budget.0.units {
+            let either = async {
+                tokio::select! {
+                    permit = acquire(free, more) => (permit, None),
+                    permit = acquire(free_for_little, more) => (None, permit),
+                }
+            };
+            let (permit, little) = self.wait_for(either, || self.budget.search()).await?;
+            permit.into_iter().for_each(|permit| self.add(permit));
+            little.into_iter().for_each(|permit| self.add_little(permit));
+        } else {
+            let permit = self.wait_for(acquire(free, more), || self.budget.search()).await?;
+            permit.into_iter().for_each(|permit| self.add(permit));
+        }
         Ok(())
     }
 
-    async fn wait_for(
-        &self,
-        free: Arc<Semaphore>,
-        units: usize,
-        search: impl Fn(),
-    ) -> Result<OwnedSemaphorePermit, OutOfMemory> {
+    async fn wait_for<T>(&self, acquire: impl Future<Output = T>, search: impl Fn()) -> Result<T, OutOfMemory> {
         self.budget.0.waits.fetch_add(1, Relaxed);
         self.enter(Stage::Blocked);
-        let acquire = free.acquire_many_owned(u32::try_from(units).expect("at most the whole budget"));
         search();
         let got = {
             tokio::pin!(acquire);
             loop {
                 tokio::select! {
-                    permit = &mut acquire => break Ok(permit.expect("the semaphore is never closed")),
+                    permit = &mut acquire => break Ok(permit),
                     () = self.holder.asked.notified() => {
                         if self.holder.must_close.load(SeqCst) {
                             break Err(OutOfMemory);
@@ -302,7 +368,7 @@ impl BudgetShare {
 
     /// Whether the budget can ever hold so many bytes, and so many more for a decoder.
     pub(super) fn can_hold(&self, bytes: usize, decoder: usize) -> bool {
-        let units = self.budget.0.units;
+        let units = self.budget.most_of_one();
         (bytes + decoder).div_ceil(UNIT) <= units && (decoder <= LARGE_BYTES || decoder.div_ceil(UNIT) <= units / 2)
     }
 
@@ -332,9 +398,9 @@ impl BudgetShare {
         self.large = None;
         if LARGE_BYTES < decoder {
             self.holder.wanted.store(0, Relaxed);
-            let free = self.budget.0.free_for_large.clone();
+            let free = &self.budget.0.free_for_large;
             // This asks no other connection for memory: one that has this half ends by itself.
-            self.large = Some(self.wait_for(free, decoder.div_ceil(UNIT), || {}).await?);
+            self.large = self.wait_for(acquire(free, decoder.div_ceil(UNIT)), || {}).await?;
         }
         self.raise(bytes + decoder).await
     }
@@ -347,17 +413,13 @@ impl BudgetShare {
     /// Lowers the share to this many bytes, whose owner has freed the rest.
     pub fn lower(&mut self, bytes: usize) {
         let keep = bytes.div_ceil(UNIT);
-        match &mut self.permit {
-            Some(permit) if keep < permit.num_permits() => {
-                if keep == 0 {
-                    self.permit = None;
-                } else {
-                    drop(permit.split(permit.num_permits() - keep));
-                }
-                self.holder.units.store(keep, Relaxed);
-            }
-            _ => {}
-        }
+        // The part for those that have little first.
+        let little = keep_of(
+            &mut self.little,
+            keep.saturating_sub(self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)),
+        );
+        keep_of(&mut self.permit, keep - little.min(keep));
+        self.holder.units.store(self.units(), Relaxed);
     }
 
     /// Waits for the sender in the middle of a message.
@@ -383,6 +445,11 @@ impl BudgetShare {
         self.holder.stage.store(stage as u8, SeqCst);
     }
 
+    /// Notes that a message was complete, or that none has begun.
+    pub(super) fn end_message(&self) {
+        self.holder.message_since.store(self.budget.millis(), Relaxed);
+    }
+
     /// Returns when the budget wants memory back.
     pub(super) async fn asked(&self) -> Asked {
         self.holder.asked.notified().await;
@@ -401,6 +468,32 @@ impl BudgetShare {
         }
         self.holder.units.store(self.units(), Relaxed);
     }
+
+    fn add_little(&mut self, permit: OwnedSemaphorePermit) {
+        match &mut self.little {
+            Some(held) => held.merge(permit),
+            None => self.little = Some(permit),
+        }
+        self.holder.units.store(self.units(), Relaxed);
+    }
+}
+
+/// Waits for so many units. Never `None`.
+async fn acquire(free: &Arc<Semaphore>, units: usize) -> Option<OwnedSemaphorePermit> {
+    let units = u32::try_from(units).expect("at most the whole budget");
+    Some(free.clone().acquire_many_owned(units).await.expect("the semaphore is never closed"))
+}
+
+/// Gives back all but so many units. Returns those that are left.
+fn keep_of(permit: &mut Option<OwnedSemaphorePermit>, keep: usize) -> usize {
+    let Some(held) = permit else { return 0 };
+    let units = held.num_permits();
+    if keep == 0 {
+        *permit = None;
+    } else if keep < units {
+        drop(held.split(units - keep));
+    }
+    keep.min(units)
 }
 
 impl Drop for BudgetShare {
@@ -410,87 +503,4 @@ impl Drop for BudgetShare {
 }
 
 #[cfg(test)]
-mod tests {
-    use host::SystemClock;
-
-    use super::*;
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    fn budget(units: usize) -> ReceiveBudget {
-        ReceiveBudget::new((units * UNIT) as u64, Arc::new(SystemClock))
-    }
-
-    #[tokio::test]
-    async fn bytes_are_given_back_when_a_share_shrinks_or_ends() {
-        let budget = budget(8);
-        let mut first = budget.share();
-        assert!(first.try_raise(6 * UNIT) && !first.try_raise(9 * UNIT));
-        let mut second = budget.share();
-        assert!(!second.try_raise(3 * UNIT));
-        first.lower(UNIT + 1);
-        assert_eq!((first.bytes(), budget.usage().used), (2 * UNIT, 2 * UNIT as u64));
-        assert!(second.try_raise(6 * UNIT));
-        drop((first, second));
-        assert_eq!(budget.usage().used, 0);
-    }
-
-    #[tokio::test]
-    async fn one_that_waits_gets_what_an_empty_connection_gives_back() {
-        let budget = budget(8);
-        let mut idle = budget.share();
-        assert!(idle.try_raise(8 * UNIT));
-        idle.enter(Stage::Empty);
-        let mut waiting = budget.share();
-        let gives = async {
-            assert_eq!(idle.asked().await, Asked::Release);
-            idle.lower(0);
-        };
-        let (raised, ()) = tokio::time::timeout(PATIENCE, async { tokio::join!(waiting.raise(4 * UNIT), gives) })
-            .await
-            .expect("there is room");
-        assert!(raised.is_ok() && budget.usage().closed == 0);
-    }
-
-    #[tokio::test]
-    async fn the_largest_that_stands_in_a_message_is_closed_and_counted() {
-        let budget = budget(8);
-        let (mut small, mut large, mut waiting) = (budget.share(), budget.share(), budget.share());
-        assert!(small.try_raise(2 * UNIT) && large.try_raise(6 * UNIT));
-        small.enter(Stage::Partial);
-        large.enter(Stage::Partial);
-        let ends = async {
-            assert_eq!(large.asked().await, Asked::Close);
-            drop(large);
-        };
-        let (raised, ()) = tokio::time::timeout(PATIENCE, async { tokio::join!(waiting.raise(4 * UNIT), ends) })
-            .await
-            .expect("there is room");
-        assert!(raised.is_ok() && budget.usage().closed == 1 && small.bytes() == 2 * UNIT);
-    }
-
-    #[tokio::test]
-    async fn connections_that_all_wait_for_each_other_do_not_wait_for_ever() {
-        let budget = budget(8);
-        let (mut first, mut second) = (budget.share(), budget.share());
-        assert!(first.try_raise(5 * UNIT) && second.try_raise(3 * UNIT));
-        let large = async {
-            let raised = first.raise(8 * UNIT).await;
-            drop(first);
-            raised
-        };
-        let (large, small) = tokio::time::timeout(PATIENCE, async { tokio::join!(large, second.raise(6 * UNIT)) })
-            .await
-            .expect("one gives way");
-        assert!(large.is_err() && small.is_ok());
-    }
-
-    #[tokio::test]
-    async fn nothing_is_closed_while_a_connection_is_busy_and_will_free_memory_itself() {
-        let budget = budget(8);
-        let (mut busy, mut blocked) = (budget.share(), budget.share());
-        assert!(busy.try_raise(5 * UNIT) && blocked.try_raise(3 * UNIT));
-        let waited = tokio::time::timeout(3 * PAUSED, blocked.raise(4 * UNIT)).await;
-        assert!(waited.is_err() && budget.usage().closed == 0);
-    }
-}
+mod tests;
