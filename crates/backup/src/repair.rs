@@ -12,15 +12,18 @@
 use std::{collections::BTreeMap, path::Path};
 
 use host::{DamagedFolder, Disk, Host, replace_file};
-use ingest::wal::{note_lengths, without_damage};
+use ingest::wal::{note_lengths, note_missing, read_contents, without_damage};
 use metric::MetricId;
-use store_embedded::EmbeddedOptions;
+use store_embedded::{EmbeddedOptions, identity_of, read_journal_mark};
 
 use crate::{
     error::BackupError,
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest},
-    verify::{FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, UNLIKE, compare_with_backup, is_part, lock, verify},
+    verify::{
+        EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part, lock,
+        verify,
+    },
 };
 
 /// What a repair has found and done.
@@ -62,9 +65,19 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let text = file.path.to_string_lossy();
         let done = match &*text {
             _ if file.faults.iter().all(|fault| fault.what == UNLIKE) => Ok(()),
+            _ if file.faults.iter().any(|fault| fault.what == STRAY) => {
+                damaged.move_in(&path, "no file of the store has such a number; put aside by a repair").map(drop)
+            }
             "clock" | "names" => damaged.move_in(&path, "it is damaged; put aside by a repair").map(drop),
             _ if file.faults.iter().any(|fault| fault.what == STALE_SEGMENT) => {
                 damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
+            }
+            _ if file.faults.iter().any(|fault| fault.what == SEGMENT && fault.how == EMPTIED) => damaged
+                .keep_note(&path, EMPTIED)
+                .and_then(|_| damaged.move_in(&path, "it has lost its contents; put aside by a repair"))
+                .map(drop),
+            _ if file.faults.iter().any(|fault| fault.what == SEGMENT) && !disk.exists(&path) => {
+                damaged.keep_note(&path, "the segment of the journal is missing, found by a repair").map(drop)
             }
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
@@ -75,13 +88,17 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let journal = data.join("journal");
     note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
+    if let Some(identity) = identity_of(disk, &store) {
+        let noted = note_missing(&host.disk, &journal, read_journal_mark(disk, &store), &identity);
+        noted.map_err(BackupError::io("repairing", &journal))?;
+    }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
     store_embedded::repair(&store, &options, &in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
     if let Some(manifest) = backup {
         seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
     }
     let mut after = verify(disk, data)?;
-    // They are gone, as `before` says, and the next start says it once more.
+    // Those of another timeline stay, as `before` says.
     after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
     Ok(Repaired { before, after: Some(after), names })
 }
@@ -100,7 +117,7 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<(
 
 /// Cuts the damaged bytes out of a segment of the journal, and keeps them.
 fn cut(host: &Host, damaged: &DamagedFolder, path: &Path) -> std::io::Result<()> {
-    let bytes = host.disk.read(path)?;
+    let bytes = read_contents(&*host.disk, path)?;
     let (kept, cut) = without_damage(&bytes);
     for part in cut {
         damaged.keep_bytes(

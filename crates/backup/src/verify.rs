@@ -7,8 +7,10 @@ use std::{
 };
 
 use host::Disk;
+use ingest::wal::read_contents;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
+use store::LAST_NUMBER;
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
     lost_names, lost_rows, missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest,
@@ -35,11 +37,18 @@ pub fn costs(part: &DamagedPart) -> bool {
             | "footer of a file of rows"
             | "index of a file of rows"
             | STALE_SEGMENT
+            | STRAY
     )
 }
 
+/// A file with a name that no file of the store has. A start leaves it alone.
+pub(crate) const STRAY: &str = "stray file";
+
 /// A segment of the journal that is missing, or has lost its contents.
 pub(crate) const SEGMENT: &str = "journal segment";
+
+/// What is wrong with a segment without contents.
+pub(crate) const EMPTIED: &str = "it has lost its contents";
 
 /// A segment that has lost its end.
 pub(crate) const CUT_SEGMENT: &str = "journal records";
@@ -331,6 +340,10 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
     let full = data.join(&checked.path);
     let text = checked.path.to_string_lossy().into_owned();
     let read = match () {
+        () if is_stray(&checked.path) => read_whole(disk, &full, &mut checked).map(|()| {
+            let how = "no file of the store has such a number; it is not used";
+            checked.faults.push(DamagedPart::of_file(STRAY, checked.bytes, how));
+        }),
         () if text.ends_with(".rows") => check_rows(disk, &full, &mut checked),
         () if text.starts_with("journal/") && text.ends_with(".journal") => check_journal(disk, &full, &mut checked),
         () if text.ends_with(".log")
@@ -349,6 +362,13 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
     checked
 }
 
+/// Whether a file has the name of a segment, of a file of a log or of one of rows, but for the number.
+fn is_stray(path: &Path) -> bool {
+    let is_ours = path.extension().is_some_and(|end| end == "journal" || end == "log" || end == "rows");
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    is_ours && stem.split('-').any(|number| number.parse::<u64>().is_ok_and(|number| LAST_NUMBER < number))
+}
+
 fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
     let bytes = disk.open(path, host::Open::Read)?.len()?;
     *checked = Checked::of_rows(std::mem::take(&mut checked.path), bytes, check_file(disk, path));
@@ -356,8 +376,8 @@ fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
 }
 
 fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
-    let bytes = disk.read(path)?;
-    checked.bytes = bytes.len() as u64;
+    checked.bytes = disk.open(path, host::Open::Read)?.len()?;
+    let bytes = read_contents(disk, path)?;
     let mut found = ingest::wal::records(&bytes);
     found.by_ref().for_each(drop);
     checked.records = found.replayed.records;
@@ -440,7 +460,7 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         report.add(segment(cut.segment), DamagedPart::of_file(CUT_SEGMENT, cut.missing(), how));
     }
     for number in found.emptied {
-        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, "it has lost its contents"));
+        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, EMPTIED));
     }
     for number in found.other {
         let how = "it is of another timeline of this store, as from before a restore; a start takes its points by the names that it \

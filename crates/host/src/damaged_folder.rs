@@ -98,6 +98,12 @@ impl DamagedFolder {
         Ok(format!("damaged/{name}"))
     }
 
+    /// Keeps what is lost with a file that is not there, in words. Returns the name of the note relative to the data folder.
+    pub fn keep_note(&self, path: &Path, what: &str) -> io::Result<String> {
+        let note = path.with_extension("missing");
+        self.keep_bytes(&note, 0, format!("{}: {what}\n", self.flat_name(path)).as_bytes(), what)
+    }
+
     /// Counts a place of a file. Returns whether it has more than are copied, since this start or an earlier one.
     fn has_many_places(&self, path: &Path) -> bool {
         let mut copied = self.copied.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,10 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read, Seek, Write},
     num::NonZeroU64,
-    os::unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    os::{
+        fd::AsRawFd,
+        unix::fs::{FileExt, MetadataExt, PermissionsExt},
+    },
     path::{Path, PathBuf},
 };
 
@@ -44,6 +47,11 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
     /// Asks the system to forget what it has of these bytes in memory, so that the next read comes from the disk. A hint.
     fn forget_cached(&self, _offset: u64, _len: u64) {}
+    /// An offset from here on before which all bytes are zeros that take no room on the disk; the length where only such
+    /// follow. A file system that cannot tell returns the offset.
+    fn data_from(&self, offset: u64) -> u64 {
+        offset
+    }
     /// Puts the contents on the disk, and what of the metadata is needed to read them.
     fn sync_data(&self) -> io::Result<()>;
     /// Puts contents and metadata on the disk.
@@ -156,6 +164,16 @@ impl DiskFile for File {
         // No length is all that follows. A system that does not know the call reads from its memory.
         let len = NonZeroU64::new(len).filter(|len| len.get() <= i64::MAX as u64);
         let _ = rustix::fs::fadvise(self, offset, len, rustix::fs::Advice::DontNeed);
+    }
+
+    fn data_from(&self, offset: u64) -> u64 {
+        // Through a descriptor of its own, because a seek would move the cursor of those who write.
+        let Ok(file) = File::open(format!("/proc/self/fd/{}", self.as_raw_fd())) else { return offset };
+        match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(offset)) {
+            Ok(found) => found,
+            Err(rustix::io::Errno::NXIO) => DiskFile::len(self).map_or(offset, |len| len.max(offset)),
+            Err(_) => offset,
+        }
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -298,6 +316,20 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         SystemDisk.make_private(dir.path()).unwrap();
         assert_eq!(mode(), 0o700);
+    }
+
+    #[test]
+    fn zeros_without_room_on_the_disk_are_skipped_and_no_cursor_moves() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = SystemDisk.open(&dir.path().join("a"), Open::ReadWrite).unwrap();
+        file.write_all(b"abc").unwrap();
+        file.set_len(1 << 40).unwrap();
+        assert_eq!((file.data_from(0), file.data_from(1 << 20), file.data_from(1 << 41)), (0, 1 << 40, 1 << 41));
+        let far = SystemDisk.open(&dir.path().join("a"), Open::ReadWrite).unwrap();
+        file.write_all(b"d").unwrap();
+        let mut bytes = [0; 4];
+        far.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"abcd");
     }
 
     #[test]

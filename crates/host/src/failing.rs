@@ -227,6 +227,10 @@ impl DiskFile for FailingFile {
         self.file.forget_cached(offset, len);
     }
 
+    fn data_from(&self, offset: u64) -> u64 {
+        self.file.data_from(offset)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.disk.check(Call::Sync, &self.path)?;
         self.file.sync_data()

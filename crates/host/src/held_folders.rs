@@ -176,6 +176,14 @@ impl DiskFile for HeldFile {
         self.file.read_exact_at(bytes, offset)
     }
 
+    fn forget_cached(&self, offset: u64, len: u64) {
+        self.file.forget_cached(offset, len);
+    }
+
+    fn data_from(&self, offset: u64) -> u64 {
+        self.file.data_from(offset)
+    }
+
     fn sync_data(&self) -> io::Result<()> {
         self.folders.check(&self.path)?;
         self.file.sync_data()

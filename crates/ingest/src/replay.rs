@@ -130,8 +130,10 @@ impl<'a> Replay<'a> {
         }
         self.writer = writer;
         let mut records = planned.records(&read.bytes);
+        let mut is_empty = true;
         for (place, record) in records.by_ref() {
             let until = place.end;
+            is_empty &= matches!(record, Record::Segment { .. });
             if self.recovered.left.segment.is_some() || self.with.memory_limit < self.bytes {
                 self.leave(segment.number, place, record);
             } else {
@@ -143,7 +145,8 @@ impl<'a> Replay<'a> {
         self.recovered.restored.segments += 1;
         self.recovered.restored.damaged_bytes += records.replayed.damaged_bytes;
         planned.keep_damage(self.with.damage, &read, &records);
-        self.with.folder.sync(segment)
+        // Failed attempts to begin a segment can leave very many without a record.
+        if is_empty && records.replayed.damaged_bytes == 0 { Ok(()) } else { self.with.folder.sync(segment) }
     }
 
     /// Reads a segment, and again for a while where its disk does not return all of it.

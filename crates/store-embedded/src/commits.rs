@@ -30,6 +30,8 @@ pub(crate) struct Commits {
     next_flush: u64,
     /// The number of the manifest that a start found.
     found_next: u64,
+    /// The flushes of files that are newer than the manifest that the start found, and how many files those are.
+    newer: (BTreeSet<u64>, u64),
     /// A flush under way: after a crash its files are newer than the manifest.
     flushing: Option<u64>,
     metrics_below: u32,
@@ -42,6 +44,8 @@ pub(crate) struct Commits {
     pub(crate) expired: BTreeSet<WindowKey>,
     /// Files that the disk did not return at the start. The next start may read them.
     pub(crate) unreadable: Vec<ManifestFile>,
+    /// What the manifest says of files whose footer could not be read at the start.
+    pub(crate) unread: Vec<ManifestFile>,
     /// Files whose rows are in a merged one: removed once the manifest says so.
     obsolete: Vec<Arc<RowFile>>,
     /// Whether the manifest on the disk says something else.
@@ -56,6 +60,7 @@ impl Commits {
             store,
             next_flush: manifest.next_flush.max(1),
             found_next: manifest.next_flush,
+            newer: Default::default(),
             flushing: None,
             metrics_below: manifest.metrics_below,
             journal: manifest.journal,
@@ -63,6 +68,7 @@ impl Commits {
             logs: [None, None],
             expired: manifest.expired.clone(),
             unreadable: Vec::new(),
+            unread: Vec::new(),
             obsolete: Vec::new(),
             is_behind: false,
         }
@@ -103,6 +109,29 @@ impl Commits {
         self.next_flush = self.next_flush.max(flush + 1);
     }
 
+    /// A file is in use that is newer than the manifest that the start found.
+    pub(crate) fn note_newer(&mut self, flush: u64) {
+        self.newer.0.insert(flush);
+        self.newer.1 += 1;
+    }
+
+    /// Says so where the files are of several flushes: a crash leaves those of one, unless the manifest could not be written.
+    pub(crate) fn log_newer(&self) {
+        let (flushes, files) = &self.newer;
+        if let (Some(first), Some(last)) = (flushes.first(), flushes.last())
+            && first < last
+        {
+            tracing::warn!(
+                files,
+                first_flush = first,
+                last_flush = last,
+                manifest_next = self.found_next,
+                "files of rows of several flushes are newer than the manifest, and are used; if a folder of a table or the manifest was \
+                 copied here, the files are of different times: restore all of one backup"
+            );
+        }
+    }
+
     /// A number that no flush had.
     pub(crate) fn begin_flush(&mut self) -> u64 {
         let number = self.next_flush;
@@ -132,11 +161,21 @@ impl Commits {
         self.metrics_below = self.metrics_below.max(metric.0.saturating_add(1));
     }
 
+    /// What the manifest says of a file: what it said, where the footer could not be read.
+    fn line_of(&self, file: &RowFile) -> ManifestFile {
+        let line = ManifestFile::of(file);
+        let is_same = |known: &&ManifestFile| {
+            (known.window, known.flushes, known.bytes) == (line.window, line.flushes, line.bytes)
+        };
+        let known = self.unread.iter().find(is_same).filter(|_| file.is_footer_unread());
+        known.copied().unwrap_or(line)
+    }
+
     /// What the manifest has to say.
     pub(crate) fn manifest(&mut self, windows: &[Arc<Window>]) -> Manifest {
         let mut files = self.unreadable.clone();
         for window in windows {
-            files.extend(window.files().iter().map(|file| ManifestFile::of(file)));
+            files.extend(window.files().iter().map(|file| self.line_of(file)));
         }
         let highest = files.iter().filter(|file| 0 < file.rows).map(|file| file.metrics.1).max();
         if let Some(highest) = highest {

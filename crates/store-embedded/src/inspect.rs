@@ -6,18 +6,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::Disk;
+use host::{Disk, read_file_checked};
 use metric::{MetricId, Timestamp};
 use store::Identity;
 
 use crate::{
-    commits::MANIFEST,
     events,
     id_set::IdSet,
     layout1,
-    manifest::{Manifest, table_of},
+    manifest::table_of,
     names,
-    newer::list,
+    newer::{list, read_to},
     record_log::{self, LogEnd},
     row_file, spec, status,
     tables::{EVENTS_CUT, NAMES_CUT},
@@ -31,19 +30,21 @@ pub use crate::record_log::LogReport;
 /// # Errors
 /// The reason in words, when the spec cannot be read.
 pub fn check_spec(disk: &dyn Disk, store: &Path) -> Result<u128, String> {
-    let bytes = disk.read(&store.join("spec")).map_err(|error| error.to_string())?;
+    let bytes =
+        read_file_checked(disk, &store.join("spec"), spec::LONGEST, |_| true).map_err(|error| error.to_string())?;
     spec::store_of(&bytes).ok_or_else(|| "its checksum is wrong, or another program wrote it".to_owned())
 }
 
 /// Whether a folder is of layout 1, which opening it converts.
 pub fn is_layout_1(disk: &dyn Disk, store: &Path) -> bool {
-    disk.read(&store.join("spec")).is_ok_and(|text| text.starts_with(layout1::first_lines().as_bytes()))
+    let text = read_file_checked(disk, &store.join("spec"), spec::LONGEST, |_| true);
+    text.is_ok_and(|text| text.starts_with(layout1::first_lines().as_bytes()))
 }
 
 /// Runs of the ids that rows were stored for and whose records the log of names has lost, first and last: those behind its end,
 /// and those that a start found missing and noted.
 pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
-    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let manifest = status::manifest_of(disk, store);
     let Some(manifest) = manifest else { return Vec::new() };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
@@ -67,7 +68,7 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
 /// they were, and those in which a start noted it.
 pub fn cut_logs(disk: &dyn Disk, store: &Path) -> Vec<(&'static str, String)> {
     let Ok(id) = check_spec(disk, store) else { return Vec::new() };
-    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let manifest = status::manifest_of(disk, store);
     let ends = manifest.filter(|manifest| manifest.store == id).map(|manifest| manifest.ends).unwrap_or_default();
     let is_note_of_names =
         |kind: u8, payload: &[u8]| names::missing_of(kind, payload).iter().any(|(_, count)| *count == 0);
@@ -107,7 +108,7 @@ pub struct LostRows {
 
 /// The rows that a manifest says are lost; none where it cannot be read.
 pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
-    let manifest = disk.read(&store.join(MANIFEST)).ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+    let manifest = status::manifest_of(disk, store);
     let lost = manifest.into_iter().flat_map(|manifest| manifest.lost);
     let lost = lost.map(|(window, lost)| {
         let (first, last) = (lost.first, lost.last);
@@ -144,7 +145,7 @@ pub fn missing_logs(disk: &dyn Disk, dir: &Path, store: Option<u128>) -> io::Res
 
 /// The store that a spec names, and its openings; `None` where it cannot be read.
 pub fn identity_of(disk: &dyn Disk, store: &Path) -> Option<Identity> {
-    spec::identity_of(&disk.read(&store.join("spec")).ok()?)
+    spec::identity_of(&read_to(disk, &store.join("spec"), spec::LONGEST)?)
 }
 
 /// Reads all of a file of `names/` or `events/`.

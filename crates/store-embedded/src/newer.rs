@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{Disk, Open, retried};
+use host::{Disk, Open, read_file_checked, retried};
 
 use crate::{
     commits::MANIFEST,
@@ -32,11 +32,12 @@ pub struct NewerFile {
 pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>> {
     let of = |path: &Path, found: String, reads: String| Some(NewerFile { path: path.to_owned(), found, reads });
     let path = store.join("spec");
-    if let Some((found, reads)) = disk.read(&path).ok().and_then(|bytes| spec::newer(&bytes)) {
+    if let Some((found, reads)) = read_to(disk, &path, spec::LONGEST).and_then(|bytes| spec::newer(&bytes)) {
         return Ok(of(&path, found, reads));
     }
     let path = store.join(MANIFEST);
-    if let Some(Err(ManifestError::Version(version))) = disk.read(&path).ok().map(|bytes| Manifest::parse(&bytes)) {
+    let parsed = read_to(disk, &path, manifest::LONGEST).map(|bytes| Manifest::parse(&bytes));
+    if let Some(Err(ManifestError::Version(version))) = parsed {
         return Ok(of(&path, format!("version {version}"), format!("versions 1 to {}", manifest::VERSION)));
     }
     for log in ["names", "events"] {
@@ -60,6 +61,12 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
         }
     }
     Ok(None)
+}
+
+/// The bytes of a file that has at most so many; `None` where it has more, is not there, or cannot be read.
+pub(crate) fn read_to(disk: &dyn Disk, path: &Path, longest: u64) -> Option<Vec<u8>> {
+    let bytes = read_file_checked(disk, path, longest + 1, |_| true).ok()?;
+    (bytes.len() as u64 <= longest).then_some(bytes)
 }
 
 /// What a folder has, sorted; nothing where there is none.

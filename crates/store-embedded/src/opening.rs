@@ -82,6 +82,7 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, ours: &Identity) -> Result<
     if manifest.is_none() && !found.windows.is_empty() {
         opening.report_no_manifest();
     }
+    found.commits.log_newer();
     if manifest.is_none() {
         found.commits.set_behind();
     }
@@ -198,8 +199,13 @@ impl Opening<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => (error.to_string(), Vec::new()),
         };
-        let keep = || self.shared.damaged_folder.keep_bytes(&path, 0, &bytes, &how).ok();
-        let moved_to = if bytes.is_empty() { None } else { keep() };
+        let folder = &self.shared.damaged_folder;
+        let moved_to = match bytes.len() as u64 {
+            0 => None,
+            // What is longer than a manifest takes no more room than it has.
+            manifest::LONGEST => folder.move_in(&path, &how).ok(),
+            _ => folder.keep_bytes(&path, 0, &bytes, &how).ok(),
+        };
         self.shared.report(Damage {
             what: "manifest",
             file: self.shared.shown(&path),
@@ -274,6 +280,14 @@ impl Opening<'_> {
                     Some(Err(Waits)) => waiting.push(entry.path),
                     None => {}
                 }
+            } else if name.ends_with(".rows") && !self.is_again {
+                self.shared.report(Damage {
+                    what: "stray file",
+                    file: self.shared.shown(&entry.path),
+                    how: "its name is not one of a file of rows; it is left alone".to_owned(),
+                    bytes: entry.len,
+                    ..Damage::default()
+                });
             }
         }
         let next_flush = commits.next_flush_of_manifest();
@@ -304,6 +318,8 @@ impl Opening<'_> {
                 file.opening().is_none_or(|opening| self.ours.chain.last().is_none_or(|last| last.id == opening.id));
             if !(is_known || is_new && is_of_last) {
                 self.report_stray(file);
+            } else if !is_known {
+                commits.note_newer(flushes.last);
             }
         }
         let is_there = |file: &&ManifestFile| kept.iter().any(|kept| kept.header().flushes.contains(file.flushes));
@@ -373,6 +389,9 @@ impl Opening<'_> {
                 if known.is_some_and(differs) {
                     report("it is not the file that the manifest has".to_owned(), None);
                     commits.set_behind();
+                }
+                if file.is_footer_unread() {
+                    commits.unread.extend(known);
                 }
                 Ok(Some(Ok(file)))
             }

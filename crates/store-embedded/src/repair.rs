@@ -25,10 +25,11 @@ use crate::{
     damage::Reporter,
     folder::{FolderLock, io_error},
     lost::Lost,
-    manifest::{Manifest, ManifestFile, table_of},
+    manifest::{ManifestFile, table_of},
     merge::{MergeError, Merging},
     row_file::{self, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
+    status::manifest_of,
     window_key::WindowKey,
 };
 
@@ -164,7 +165,7 @@ impl RowRepair<'_> {
     /// Where the manifest can be read: otherwise the next start makes one of the files.
     fn name_in_manifest(&self, replaced: &[Replaced]) -> Result<(), StoreError> {
         let (disk, path) = (&*self.shared.disk, self.dir.join(MANIFEST));
-        let Some(mut manifest) = disk.read(&path).ok().and_then(|bytes| Manifest::parse(&bytes).ok()) else {
+        let Some(mut manifest) = manifest_of(disk, self.dir) else {
             return Ok(());
         };
         for Replaced { window, flushes, by, lost } in replaced {

@@ -37,7 +37,7 @@ const LAYOUT: u32 = 2;
 const MOST_OPENINGS: usize = 512;
 
 /// Bytes of the file, at most: the first lines, and fewer than 64 for each opening.
-const LONGEST: u64 = 64 * (MOST_OPENINGS as u64 + 8);
+pub(crate) const LONGEST: u64 = 64 * (MOST_OPENINGS as u64 + 8);
 
 /// The first lines of a folder with rows of a version of the codec, or of several.
 fn first_lines(codec: impl Display) -> String {

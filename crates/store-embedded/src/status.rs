@@ -53,7 +53,7 @@ pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, S
 
 /// How much of the journal the manifest of a store says is stored, without opening it. `None` where it does not say.
 pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
-    Manifest::parse(&read_bytes(disk, store).ok()?).ok()?.journal
+    manifest_of(disk, store)?.journal
 }
 
 /// Above every metric that the manifest of a store knows rows of; above all where it cannot be read.
@@ -65,6 +65,11 @@ pub(crate) fn metrics_below(disk: &dyn Disk, store: &Path) -> MetricId {
     let Some(manifest) = manifest else { return MetricId::NONE };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     MetricId(manifest.metrics_below.max(of_files.unwrap_or(0)))
+}
+
+/// The manifest of a store, where it can be read.
+pub(crate) fn manifest_of(disk: &dyn Disk, store: &Path) -> Option<Manifest> {
+    Manifest::parse(&read_bytes(disk, store).ok()?).ok()
 }
 
 fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {

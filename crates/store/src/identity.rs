@@ -2,6 +2,9 @@
 
 use metric::MetricId;
 
+/// Files are numbered up to here. One with a larger number in its name is not of a store.
+pub const LAST_NUMBER: u64 = u64::MAX >> 8;
+
 /// One time that a store was opened for writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incarnation {

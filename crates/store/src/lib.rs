@@ -45,7 +45,7 @@ pub use composition::Store;
 pub use damage::{Damage, DamageLog, LostPoints};
 pub use error::{DriverFuture, StoreError};
 pub use events::{Event, Events, NewEvent};
-pub use identity::{Identity, Incarnation};
+pub use identity::{Identity, Incarnation, LAST_NUMBER};
 pub use memory::MemoryDriver;
 pub use names::{JournalMark, MetricRecord, NameStore, PolicyChange};
 pub use points::{Cells, Fetch, PointStore, Run, Usage};

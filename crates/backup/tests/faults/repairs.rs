@@ -128,6 +128,9 @@ fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
         assert_eq!(found(&damaged), [(shown.clone(), "journal segment", true)]);
         let repaired = repair_on(&damaged).unwrap();
         assert!(!repaired.before.is_good() && repaired.after.unwrap().is_good());
+        assert_eq!(found(&damaged), [], "a repair ends the report");
+        let notes = damaged.read_to_string(Path::new("/data/damaged/list")).unwrap();
+        assert!(notes.contains(".missing"), "what is lost stays written down: {notes}");
         assert!(is_within(&served(&damaged).unwrap(), &whole));
         assert_eq!(found(&damaged), [], "a start has said it, and goes on");
     }
@@ -147,6 +150,19 @@ fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
     assert_eq!(found(&stale), [(shown, "stale journal segment", false)]);
     assert!(repair_on(&stale).unwrap().after.unwrap().is_good());
     assert_eq!((found(&stale), served(&stale).unwrap()), (Vec::new(), whole));
+}
+
+#[test]
+fn a_file_with_a_number_that_none_has_is_found_and_put_aside() {
+    let (disk, whole) = filled(&new_disk());
+    let stray = PathBuf::from(format!("{DATA}/journal/{}.journal", u64::MAX));
+    disk.open(&stray, Open::Create).unwrap().write_all(b"text").unwrap();
+    assert_eq!(served(&disk).unwrap(), whole);
+    assert!(disk.exists(&stray) && !verify(&disk, Path::new(DATA)).unwrap().is_good());
+    let repaired = repair_on(&disk).unwrap();
+    assert!(repaired.before.faults().all(|(_, part)| part.what == "stray file" && !costs(part)));
+    assert!(repaired.after.unwrap().is_good() && verify(&disk, Path::new(DATA)).unwrap().is_good());
+    assert_eq!(served(&disk).unwrap(), whole);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use std::{collections::BTreeSet, io, path::Path};
 
 use host::{Disk, Open};
-use store::{Identity, JournalMark};
+use store::{Identity, JournalMark, LAST_NUMBER};
 
 use super::{
     cut_end::{CutEnd, cut_ends},
@@ -113,7 +113,7 @@ pub fn check_chain(
     let mut found = Vec::new();
     for entry in entries {
         let number = entry.name.to_str().and_then(|name| name.strip_suffix(".journal")?.parse::<u64>().ok());
-        let Some(number) = number else { continue };
+        let Some(number) = number.filter(|&number| number <= LAST_NUMBER) else { continue };
         let mut first = vec![0; SEARCHED.min(entry.len as usize)];
         disk.open(&entry.path, Open::Read)?.read_exact_at(&mut first, 0)?;
         let header = match start(&first) {

@@ -14,6 +14,7 @@ use super::{
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
     segment::{Folder, path_of},
+    segment_bytes::read_contents,
 };
 
 /// A closed segment that is shorter than it was.
@@ -77,7 +78,7 @@ pub(super) fn cut_ends(
 pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
     let segments = Folder::new(disk.clone(), journal).segments()?;
     for segment in &segments {
-        let bytes = disk.read(&segment.path)?;
+        let bytes = read_contents(&**disk, &segment.path)?;
         let Start::Known(header) = start(&bytes) else { continue };
         let before = segments.iter().find(|before| Some(before.number) == header.previous);
         let Some(before) = before.filter(|before| before.bytes < header.previous_bytes) else { continue };
@@ -88,7 +89,7 @@ pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
 }
 
 /// A segment with another header of the same length in the place of both copies.
-fn with_header(bytes: &[u8], header: &SegmentHeader) -> Vec<u8> {
+pub(super) fn with_header(bytes: &[u8], header: &SegmentHeader) -> Vec<u8> {
     let new = segment_start(header);
     let copy = (new.len() - MAGIC_BYTES) / 2;
     let mut changed = bytes.to_vec();
@@ -102,7 +103,7 @@ fn with_header(bytes: &[u8], header: &SegmentHeader) -> Vec<u8> {
 
 /// The times at which the points of a segment were accepted.
 fn accepted(disk: &dyn Disk, path: &Path) -> Option<Vec<Timestamp>> {
-    let bytes = disk.read(path).ok()?;
+    let bytes = read_contents(disk, path).ok()?;
     let now = |record: Record<'_>| match record {
         Record::Points { now, .. } => Some(now.low()),
         _ => None,

@@ -60,6 +60,15 @@ impl JournalDamage {
         Ok(())
     }
 
+    /// Reports files with numbers that no segment has, and leaves them alone.
+    pub(crate) fn report_strays(&self, folder: &Folder) -> io::Result<()> {
+        for stray in folder.strays()? {
+            let how = "no segment has such a number; the file is left alone".to_owned();
+            self.report(self.damage("stray file", &stray.path, how, stray.bytes as usize));
+        }
+        Ok(())
+    }
+
     /// Moves the files here for which there was no room before.
     pub(crate) fn move_renamed(&self, folder: &Folder) -> io::Result<()> {
         for file in folder.put_aside_before()? {
@@ -140,7 +149,9 @@ impl JournalDamage {
             "it is missing{to}; the points in it are lost, unless they are stored; or the store next to the journal is of an earlier \
              time: restore both of one time"
         );
-        self.report(self.damage("journal segment", first, how, 0));
+        // The next start knows nothing of it.
+        let moved_to = self.folder.keep_note(first, &how).ok();
+        self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 
     /// Reports a closed segment that has lost its end.
@@ -159,7 +170,9 @@ impl JournalDamage {
     /// Reports a segment that should have records, or at least a header.
     pub(crate) fn report_emptied(&self, segment: &Segment) {
         let how = "it has no header and no record; the points in it are lost".to_owned();
-        self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
+        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
+        let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to, ..damage });
     }
 
     /// Moves a segment here that cannot be read.

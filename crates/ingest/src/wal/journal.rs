@@ -202,9 +202,7 @@ impl Journal {
         let previous =
             last.map_or(Before { number: stored, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
         let writer = Writer::new(folder.clone(), identity, segment, previous)?;
-        for empty in empty {
-            folder.remove(&empty)?;
-        }
+        folder.remove_empty(&empty)?;
         size.closed.store(old.iter().map(|segment| segment.bytes).sum(), Relaxed);
         size.open.store(writer.length(), Relaxed);
         let few = (memory_limit / 4).max(LEAST_BYTES);

@@ -11,6 +11,7 @@
 //! plan       the parts of segments that a replay reads; their reader finds records and damage in them
 //! chain      which segments the store has, and which are missing
 //! cut_end    which closed segments have lost their end
+//! missing    what a repair does about missing ones
 //! damage     what cannot be read or attributed, kept for an operator
 //! ```
 //!
@@ -24,6 +25,7 @@ mod header;
 mod journal;
 mod journalled;
 mod loose_segment;
+mod missing;
 mod names;
 mod newer;
 mod plan;
@@ -47,11 +49,13 @@ pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};
 pub(crate) use journalled::{Accepted, Journalled};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
+pub use missing::note_missing;
 pub use newer::newer_segment;
 pub(crate) use plan::{PlanError, Planned};
 pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::RECORD_POINTS;
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
 pub(crate) use segment::{Folder, Segment};
+pub use segment_bytes::read_contents;
 pub(crate) use segment_bytes::{SegmentBytes, is_damage};
 pub(crate) use writer::WriterIdentity;

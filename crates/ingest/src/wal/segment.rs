@@ -7,6 +7,7 @@ use std::{
 };
 
 use host::{Disk, DiskFile, Open, read_checked};
+use store::LAST_NUMBER;
 
 use super::{
     header::SegmentHeader,
@@ -71,6 +72,19 @@ impl Folder {
 
     /// The segments, oldest first; none where there is no folder. Other files are left alone.
     pub(crate) fn segments(&self) -> io::Result<Vec<Segment>> {
+        let mut segments = self.numbered()?;
+        segments.retain(|segment| segment.number <= LAST_NUMBER);
+        Ok(segments)
+    }
+
+    /// Files with numbers that no segment has.
+    pub(super) fn strays(&self) -> io::Result<Vec<Segment>> {
+        let mut strays = self.numbered()?;
+        strays.retain(|stray| LAST_NUMBER < stray.number);
+        Ok(strays)
+    }
+
+    fn numbered(&self) -> io::Result<Vec<Segment>> {
         let entries = match uninterrupted(|| self.disk.read_dir(&self.dir)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             entries => entries?,
@@ -155,6 +169,17 @@ impl Folder {
             _ => {}
         }
         uninterrupted(|| self.disk.sync_dir(&self.dir))
+    }
+
+    /// Removes segments without a record. One that is there again after a power failure has none either.
+    pub(super) fn remove_empty(&self, segments: &[Segment]) -> io::Result<()> {
+        for segment in segments {
+            match uninterrupted(|| self.disk.remove_file(&segment.path)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        if segments.is_empty() { Ok(()) } else { self.sync_entries() }
     }
 
     /// Gives a segment with damaged bytes a name under which it is not one. Returns its path. That needs no room.

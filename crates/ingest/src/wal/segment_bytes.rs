@@ -6,9 +6,10 @@
 use std::{
     io::{self, Read as _},
     ops::Range,
+    path::Path,
 };
 
-use host::{DiskFile, Open, retried};
+use host::{Disk, DiskFile, Open, retried};
 
 use super::{
     reader::{is_all_records, records},
@@ -43,21 +44,7 @@ pub(crate) struct SegmentBytes {
 impl Folder {
     /// Reads a complete segment, but for zeros at the end of a long one.
     pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        uninterrupted(|| {
-            bytes.clear();
-            let mut file = self.disk.open(&segment.path, Open::Read)?;
-            let end = contents_end(&*file)?;
-            if MOST < end {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    format!("it has {end} bytes, as no segment has"),
-                ));
-            }
-            bytes.reserve_exact(end as usize);
-            (&mut file).take(end).read_to_end(&mut bytes).map(drop)
-        })?;
-        Ok(bytes)
+        read_contents(&*self.disk, &segment.path)
     }
 
     /// Reads a segment, and again where that fails; then what can be read of it.
@@ -132,6 +119,25 @@ impl Folder {
         }
         Ok(SegmentBytes { bytes, unread })
     }
+}
+
+/// The bytes of a segment, but for zeros at the end of a long one.
+///
+/// # Errors
+/// Whatever the disk says, or that the file is longer than any segment.
+pub fn read_contents(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    uninterrupted(|| {
+        bytes.clear();
+        let mut file = disk.open(path, Open::Read)?;
+        let end = contents_end(&*file)?;
+        if MOST < end {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has {end} bytes, as no segment has")));
+        }
+        bytes.reserve_exact(end as usize);
+        (&mut file).take(end).read_to_end(&mut bytes).map(drop)
+    })?;
+    Ok(bytes)
 }
 
 /// Where the contents of a file end: its length, but for the zeros at the end of a long one.

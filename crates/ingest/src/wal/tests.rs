@@ -521,3 +521,30 @@ fn acknowledged_records_survive_failing_calls_and_deaths() {
         survives(seed);
     }
 }
+
+#[test]
+fn many_segments_without_a_record_are_removed_with_few_syncs() {
+    let (dir, syncs) = (tempfile::tempdir().unwrap(), Arc::new(AtomicU32::new(0)));
+    for number in 1..=500 {
+        std::fs::write(dir.path().join(format!("{number:08}.journal")), []).unwrap();
+    }
+    let counted = syncs.clone();
+    let host = failing(move |call, _| {
+        counted.fetch_add(u32::from(call == Call::Sync), Relaxed);
+        false
+    });
+    drop(open_on(host, dir.path()).unwrap());
+    assert_eq!(folder(dir.path()).segments().unwrap().len(), 1);
+    assert!(syncs.load(Relaxed) < 20, "{syncs:?}");
+}
+
+#[test]
+fn a_file_with_a_number_that_no_segment_has_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let stray = dir.path().join(format!("{}.journal", u64::MAX));
+    std::fs::write(&stray, "text").unwrap();
+    let journal = open(dir.path());
+    append(&journal, 3, 5).unwrap();
+    assert_eq!(folder(dir.path()).segments().unwrap().iter().map(|one| one.number).collect::<Vec<_>>(), [1]);
+    assert_eq!(std::fs::read(&stray).unwrap(), b"text");
+}

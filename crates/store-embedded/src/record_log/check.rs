@@ -7,6 +7,7 @@ use std::{
 };
 
 use host::{Disk, Open};
+use store::LAST_NUMBER;
 
 use super::{
     draft::file_name,
@@ -63,7 +64,7 @@ impl Headers {
 
 fn number_of(path: &Path) -> Option<u64> {
     let number = path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()?;
-    (path.file_name()?.to_str()? == file_name(number)).then_some(number)
+    (number <= LAST_NUMBER && path.file_name()?.to_str()? == file_name(number)).then_some(number)
 }
 
 fn read_header(disk: &dyn Disk, path: &Path) -> io::Result<HeaderRead> {
@@ -147,6 +148,9 @@ pub(crate) fn check_file(
         Part::Damaged(offset, bytes) => {
             let end = offset + bytes.len() as u64;
             report.damaged.push(damaged(offset, end, "the bytes are not a record".to_owned()));
+        }
+        Part::Zeros(offset, bytes) => {
+            report.damaged.push(damaged(offset, offset + bytes, "the bytes are zeros".to_owned()));
         }
         Part::Unread(offset, bytes) => {
             report.ends_at = offset + bytes;

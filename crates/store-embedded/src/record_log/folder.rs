@@ -8,7 +8,7 @@ use std::{
 };
 
 use host::{DiskFile, Host, Open, retried};
-use store::StoreError;
+use store::{LAST_NUMBER, StoreError};
 
 use super::{
     draft::file_name,
@@ -60,7 +60,8 @@ impl LogFolder {
         for entry in disk.read_dir(&self.dir).map_err(failed)? {
             let name = entry.name.to_string_lossy().into_owned();
             let number = |suffix: &str| name.strip_suffix(suffix)?.parse::<u64>().ok();
-            if let Some(number) = number(".log").filter(|number| self.path(*number) == entry.path) {
+            let is_of_log = |number: &u64| *number <= LAST_NUMBER && self.path(*number) == entry.path;
+            if let Some(number) = number(".log").filter(is_of_log) {
                 headers.insert(number, entry.len);
             } else if number(".new").is_some() {
                 drafts.push(entry.path);

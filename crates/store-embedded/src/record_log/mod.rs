@@ -59,6 +59,10 @@ fn cut_off(offset: u64) -> String {
     format!("the record at byte {offset} is cut off")
 }
 
+fn zeros(offset: u64, bytes: u64) -> String {
+    format!("{bytes} bytes from byte {offset} on are zeros")
+}
+
 /// Why [`RecordLog::rewrite`] is given up when a record that counts is not there any more.
 pub(crate) fn rotted() -> io::Error {
     io::Error::new(
@@ -104,7 +108,7 @@ impl LogFiles {
                     each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
                 }
                 Part::Unread(_, bytes) => unread += bytes,
-                Part::Damaged(..) | Part::Torn(_) => {}
+                Part::Damaged(..) | Part::Zeros(..) | Part::Torn(_) => {}
             });
         }
         if unread == 0 { Ok(()) } else { Err(io::Error::other(format!("{unread} bytes cannot be read"))) }
@@ -281,6 +285,11 @@ impl RecordLog {
                 good_until = offset + bytes.len() as u64;
                 is_damaged = true;
             }
+            Part::Zeros(offset, bytes) => {
+                reporter.missing(what, &path, &zeros(offset, bytes));
+                good_until = offset + bytes;
+                is_damaged = true;
+            }
             Part::Torn(offset) => {
                 if end.is_some() {
                     reporter.missing(what, &path, &cut_off(offset));
@@ -433,6 +442,9 @@ impl RecordLog {
             walk(&**file, *len, seal, |part| match part {
                 Part::Damaged(offset, bytes) => {
                     self.folder.reporter.bytes(self.folder.what, &path, offset, bytes, NOT_A_RECORD);
+                }
+                Part::Zeros(offset, bytes) => {
+                    self.folder.reporter.missing(self.folder.what, &path, &zeros(offset, bytes));
                 }
                 Part::Torn(offset) => self.folder.reporter.missing(self.folder.what, &path, &cut_off(offset)),
                 Part::Record(..) | Part::Unread(..) => {}

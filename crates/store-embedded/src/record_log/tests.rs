@@ -184,3 +184,28 @@ fn acknowledged_records_outlive_faults() {
         }
     }
 }
+
+#[test]
+fn zeros_behind_a_log_are_skipped_however_many_they_are() {
+    let (data, path, bytes) = small();
+    let reads = Arc::new(AtomicU64::new(0));
+    let counted = reads.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+        counted.fetch_add(u64::from(call == Call::Read), Relaxed);
+        None
+    });
+    let open_file = || std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    open_file().set_len(1 << 40).unwrap();
+    let (log, found) = open_on(data.path(), Arc::new(disk.clone()), &DamageLog::new()).unwrap();
+    assert_eq!((found, log.wants_rewrite()), (records(0..10), false));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), bytes.len() as u64);
+    // With bytes behind them that are not a record.
+    drop(log);
+    std::os::unix::fs::FileExt::write_all_at(&open_file(), b"text", 1 << 40).unwrap();
+    let damage = DamageLog::new();
+    let (_, found) = open_on(data.path(), Arc::new(disk), &damage).unwrap();
+    assert_eq!(found, records(0..10));
+    let hows: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
+    assert!(hows.len() <= 3 && hows.iter().any(|how| how.contains("are zeros")), "{hows:?}");
+    assert!(reads.load(Relaxed) < 1000, "{reads:?}");
+}

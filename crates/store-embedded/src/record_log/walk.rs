@@ -22,6 +22,8 @@ pub(super) enum Part<'a> {
     Damaged(u64, &'a [u8]),
     /// An offset, and how many bytes from there on have no record, because reads of them fail.
     Unread(u64, u64),
+    /// An offset, and how many bytes from there on are zeros, in front of others that are not.
+    Zeros(u64, u64),
     /// The beginning of a record, or zeros, up to the end of the file: a write that was cut off.
     Torn(u64),
 }
@@ -102,7 +104,14 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
             return each(Part::Torn(offset));
         }
         view = View::new(file, view.len, offset);
+        let mut ahead = View::new(file, view.len, offset);
         while offset < end {
+            let zeros = zeros_until(&mut ahead, offset, end);
+            if (DAMAGE as u64) < zeros - offset {
+                each(Part::Zeros(offset, zeros - offset));
+                offset = zeros;
+                continue;
+            }
             let len = view.at(offset, DAMAGE.min((end - offset) as usize)).len();
             if view.has_holes {
                 each(Part::Unread(offset, len as u64));
@@ -127,12 +136,15 @@ fn next_record(view: &mut View<'_>, seal: &Seal, mut offset: u64) -> Option<u64>
     while offset < view.len {
         let bytes = view.at(offset, PAGE);
         let skip = bytes.iter().position(|&byte| byte == MARK[0]);
+        let may_be_zeros = bytes.last() == Some(&0);
         offset += skip.unwrap_or(bytes.len()) as u64;
         if skip.is_some() {
             if record(view, seal, offset).is_some() {
                 return Some(offset);
             }
             offset += 1;
+        } else if may_be_zeros {
+            offset = zeros_until(view, offset, view.len);
         }
     }
     None
@@ -140,19 +152,33 @@ fn next_record(view: &mut View<'_>, seal: &Seal, mut offset: u64) -> Option<u64>
 
 /// Whether the bytes up to the end of the file look like a write that a power cut ended: a record that is cut off, or
 /// zeros.
-fn is_torn(view: &mut View<'_>, seal: &Seal, mut offset: u64) -> bool {
+fn is_torn(view: &mut View<'_>, seal: &Seal, offset: u64) -> bool {
     let left = view.len - offset;
     let head = seal.head(offset, view.at(offset, FRAME)).map(|head| head.payload_len);
     let is_cut_off = left < FRAME as u64 || head.is_some_and(|payload| left < (FRAME + payload) as u64);
     if is_cut_off {
         return !view.has_holes;
     }
-    while offset < view.len {
-        let bytes = view.at(offset, PAGE);
-        if bytes.iter().any(|&byte| byte != 0) {
-            return false;
+    zeros_until(view, offset, view.len) == view.len && !view.has_holes
+}
+
+/// Where zeros end that begin at an offset, or may go on; `end` at most. They can be many in a file that is longer than it
+/// was. Stops at bytes that cannot be read.
+fn zeros_until(view: &mut View<'_>, mut offset: u64, end: u64) -> u64 {
+    let mut step = PAGE;
+    while offset < end {
+        let bytes = view.at(offset, step.min((end - offset) as usize));
+        // Without an end in the middle, so that many bytes are compared at once.
+        if bytes.iter().fold(0, |all, byte| all | byte) != 0 {
+            let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
+            return offset + zeros as u64;
         }
-        offset += bytes.len() as u64;
+        let after = offset + bytes.len() as u64;
+        if view.has_holes {
+            return offset;
+        }
+        offset = if step < CHUNK { after } else { view.file.data_from(after).clamp(after, end) };
+        step = CHUNK.min(2 * step);
     }
-    !view.has_holes
+    offset
 }

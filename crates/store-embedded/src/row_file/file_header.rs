@@ -1,6 +1,7 @@
 //! The header of a file of rows, and its name.
 
 use metric::{Stage, Table};
+use store::LAST_NUMBER;
 
 use super::bytes::{Bad, Bytes};
 
@@ -37,7 +38,8 @@ impl Flushes {
     pub(crate) fn of_file_name(name: &str) -> Option<Flushes> {
         let (first, last) = name.strip_suffix(".rows")?.split_once('-')?;
         let flushes = Flushes { first: first.parse().ok()?, last: last.parse().ok()? };
-        (flushes.first <= flushes.last && flushes.file_name() == name).then_some(flushes)
+        let is_number = flushes.first <= flushes.last && flushes.last <= LAST_NUMBER;
+        (is_number && flushes.file_name() == name).then_some(flushes)
     }
 }
 

@@ -48,6 +48,8 @@ pub(super) struct Opened {
     /// The opening of the store that wrote it; `None` where it does not say, or its footer is damaged.
     pub(super) opening: Option<Incarnation>,
     pub(super) problems: Vec<Problem>,
+    /// Whether reads of the footer fail: what it says may still be right.
+    pub(super) is_footer_unread: bool,
 }
 
 /// Why a file cannot be opened as one of rows.
@@ -77,6 +79,7 @@ impl std::fmt::Display for OpenError {
 fn read_part<const N: usize, T>(
     file: &dyn DiskFile,
     offset: Option<u64>,
+    is_unread: &mut bool,
     parse: impl Fn(&[u8; N]) -> Result<T, HeaderError>,
 ) -> Result<Result<T, String>, OpenError> {
     let parse = |bytes: &[u8]| parse(bytes.try_into().expect("as many bytes were read"));
@@ -84,7 +87,10 @@ fn read_part<const N: usize, T>(
     let mut bytes = [0; N];
     let parsed = match read_checked(file, &mut bytes, offset, parse) {
         Ok(parsed) => parsed,
-        Err(error) => return Ok(Err(error.to_string())),
+        Err(error) => {
+            *is_unread = error.kind() != io::ErrorKind::UnexpectedEof;
+            return Ok(Err(error.to_string()));
+        }
     };
     match parsed {
         Ok(part) => Ok(Ok(part)),
@@ -115,9 +121,10 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
     let len = file.len().map_err(OpenError::Io)?;
     let mut problems = Vec::new();
     let mut problem = |what, offset, bytes, how: String| problems.push(Problem { what, offset, bytes, how });
-    let header = read_part(&*file, Some(0), Header::parse)?;
+    let mut is_footer_unread = false;
+    let header = read_part(&*file, Some(0), &mut false, Header::parse)?;
     let footer_at = len.checked_sub(footer::LEN as u64);
-    let footer = read_part(&*file, footer_at, Footer::parse)?;
+    let footer = read_part(&*file, footer_at, &mut is_footer_unread, Footer::parse)?;
     if let Err(how) = &header {
         problem("header of a file of rows", 0, file_header::LEN as u64, how.clone());
     }
@@ -126,7 +133,8 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
         bad => {
             let how = bad.err().unwrap_or_else(|| "the file has another length than its footer says".to_owned());
             problem("footer of a file of rows", footer_at.unwrap_or(0), footer::LEN as u64, how);
-            return open_by_walk(file, len, header, expected, problems);
+            let opened = open_by_walk(file, len, header, expected, problems);
+            return opened.map(|opened| Opened { is_footer_unread, ..opened });
         }
     };
     if header.is_ok_and(|sealed| sealed != Sealed { header: footer.header, seal: footer.seal }) {
@@ -134,7 +142,7 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
     }
     let index_at = IndexAt { offset: footer.index_offset, len: footer.index_len, crc: footer.index_crc };
     let Footer { header, seal, summary, opening, .. } = footer;
-    Ok(Opened { file, len, header, seal, index_at: Some(index_at), summary, opening, problems })
+    Ok(Opened { file, len, header, seal, index_at: Some(index_at), summary, opening, problems, is_footer_unread })
 }
 
 fn fits(footer: &Footer, len: u64) -> bool {
@@ -165,7 +173,17 @@ fn open_by_walk(
         if 0 < summary.rows {
             // Damaged blocks may have had any key.
             (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
-            return Ok(Opened { file, len, header, seal, index_at: None, summary, opening: None, problems });
+            return Ok(Opened {
+                file,
+                len,
+                header,
+                seal,
+                index_at: None,
+                summary,
+                opening: None,
+                problems,
+                is_footer_unread: false,
+            });
         }
     }
     Err(OpenError::Unreadable(why))

@@ -95,6 +95,8 @@ pub(crate) struct RowFile {
     index_at: Option<IndexAt>,
     summary: Summary,
     opening: Option<Incarnation>,
+    /// Whether reads of the footer failed when the file was opened.
+    is_footer_unread: bool,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
     is_obsolete: AtomicBool,
     /// Set when the window of the file expires: its folder has moved, and what cannot be read is not damage.
@@ -110,9 +112,10 @@ impl RowFile {
         is_expired: &Arc<AtomicBool>,
     ) -> Result<RowFile, OpenError> {
         let opened = open(&*shared.disk, path, Some(expected))?;
-        let Opened { len, header, seal, index_at, summary, opening, problems, .. } = opened;
+        let Opened { len, header, seal, index_at, summary, opening, problems, is_footer_unread, .. } = opened;
         let found = Written { path: path.to_owned(), header, seal, len, index_at, summary, opening };
-        let file = RowFile::of_written(shared, found, is_expired);
+        let mut file = RowFile::of_written(shared, found, is_expired);
+        file.is_footer_unread = is_footer_unread;
         problems.iter().for_each(|problem| file.report_problem(problem));
         Ok(file)
     }
@@ -130,6 +133,7 @@ impl RowFile {
             index_at,
             summary,
             opening,
+            is_footer_unread: false,
             is_obsolete: AtomicBool::new(false),
             is_expired: is_expired.clone(),
         }
@@ -160,6 +164,11 @@ impl RowFile {
     /// The checksum of the index; zero where it is not known, because the footer is damaged.
     pub(crate) fn index_crc(&self) -> u32 {
         self.index_at.map_or(0, |at| at.crc)
+    }
+
+    /// Whether reads of the footer failed when the file was opened: the manifest may know more of it.
+    pub(crate) fn is_footer_unread(&self) -> bool {
+        self.is_footer_unread
     }
 
     /// Removes the file when its last reader is done. The manifest no longer names it.
@@ -350,7 +359,8 @@ impl RowFile {
 
     fn report_problem(&self, problem: &Problem) {
         let Problem { what, offset, bytes, how } = problem;
-        let (file, how) = (self.shared.shown(&self.path), format!("bytes {offset} to {}: {how}", offset + bytes));
+        let file = self.shared.shown(&self.path);
+        let how = format!("bytes {offset} to {}: {how}; the rows are found without them", offset + bytes);
         self.shared.report(Damage { what, file, how, bytes: *bytes, ..Damage::default() });
     }
 

@@ -81,6 +81,12 @@ fn search(file: &dyn DiskFile, seal: u32, mut at: u64, end: u64) -> io::Result<u
     while at < end {
         let len = (end - at).min(SEARCH as u64) as usize;
         retried(|| file.read_exact_at(&mut bytes[..len], at))?;
+        // Without an end in the middle, so that many bytes are compared at once.
+        if bytes[..len].iter().fold(0, |all, byte| all | byte) == 0 {
+            at += len as u64;
+            at = file.data_from(at).clamp(at, end);
+            continue;
+        }
         for (i, four) in bytes[..len].windows(4).enumerate() {
             let place = at + i as u64;
             let begins = four == row_block::MAGIC && block_at(file, seal, place, end)?.is_some()
