@@ -285,6 +285,41 @@ def test_a_token_has_limits_of_its_own(tmp_path):
         server.stop()
 
 
+def test_a_token_has_a_number_of_metrics_and_a_share_of_memory(tmp_path):
+    tokens = Tokens(tmp_path)
+    tokens.add("admin", "--scope", "read,write,admin")
+    options = ["--prefix", "second.", "--max-metrics", "3", "--query-memory", "1MiB"]
+    tokens.add("limited", "--scope", "read,write", *options)
+    server = Plumbago(tmp_path / "server", settings=QUIET + f'[http]\ntokens = "{tokens.file}"\n')
+    server.http.headers["Authorization"] = f"Bearer {tokens['admin']}"
+    server.start()
+    try:
+        def headers(who):
+            return {"Authorization": f"Bearer {tokens[who]}"}
+
+        def post(who, data):
+            return requests.post(server.url("/ingest"), data=data, headers=headers(who), timeout=20).json()
+
+        assert post("admin", "second.a 1 -1\nother.a 1 -1\n")["points"] == 2
+        new = post("limited", "".join(f"second.new{i} 1 -1\n" for i in range(5)))
+        assert (new["points"], new["reasons"]) == (2, {"too_many_metrics": 3})
+        assert "max_metrics of the token" in {reject["limit"] for reject in server.rejects()}
+        # Others are not limited by it, and what there is gets points.
+        assert post("admin", "second.b 1 -1\n")["points"] == 1
+        assert post("limited", "second.new0 2 -1\n")["points"] == 1
+
+        def render(who):
+            targets = [f"timeFunction('second.{i}',1)" for i in range(20)]
+            data = {"target": targets, "from": "-1d", "format": "json"}
+            return requests.post(server.url("/render"), data=data, headers=headers(who), timeout=60)
+
+        answer = render("limited")
+        assert answer.status_code == 422 and "query_memory of the token" in answer.text, answer.text[:300]
+        assert render("admin").status_code == 200
+    finally:
+        server.stop()
+
+
 def test_a_token_has_a_number_of_queries_at_once_and_of_events_a_minute(tmp_path):
     tokens = Tokens(tmp_path)
     tokens.add("admin", "--scope", "read,write,events,admin")

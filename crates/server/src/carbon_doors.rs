@@ -52,6 +52,8 @@ fn door(listener: &Listener, disk: &Arc<dyn Disk>, clock: &Arc<dyn Clock>) -> an
         tokens: listener.tokens.0.clone(),
         points_per_second: listener.points_per_second.map(|points| points as u64),
         creations_per_minute: listener.creations_per_minute.map(|metrics| metrics as u64),
+        // Among the limits by prefix.
+        max_metrics: None,
     };
     let networks = listener.networks.clone();
     Ok(Door {

@@ -346,6 +346,12 @@ pub struct TokenAddOptions {
     /// New metrics a minute that it may make
     #[arg(long, value_name = "METRICS")]
     pub creations_per_minute: Option<u32>,
+    /// Metrics that there may be among the names that it may write; needs --prefix or --tag
+    #[arg(long, value_name = "METRICS")]
+    pub max_metrics: Option<u32>,
+    /// Memory for all of its queries together, such as 64MiB
+    #[arg(long, value_name = "BYTES")]
+    pub query_memory: Option<String>,
     /// Adds a user for a proxy (http.proxies), without a token
     #[arg(long)]
     pub user: bool,

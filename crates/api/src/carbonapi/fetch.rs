@@ -20,7 +20,7 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
     let bytes = fetches.iter().map(|fetch| fetch.name.len() + FETCH_BYTES).sum();
     backend.check_target_bytes("the bytes of the targets are", bytes)?;
     let names: Vec<&str> = fetches.iter().map(|fetch| &*fetch.name).collect();
-    let (work, _cancel) = Work::begin(backend, &query.client, Kind::of_targets(&names)).await?;
+    let (work, _cancel) = Work::begin(backend, query, Kind::of_targets(&names)).await?;
     let now = backend.now();
     let (mut all, mut heads, mut cost) = (Vec::new(), Vec::new(), Cost::default());
     for Group { start, stop, expressions, names } in groups(fetches)? {

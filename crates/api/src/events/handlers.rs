@@ -63,7 +63,7 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     let filter =
         parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
     let style = JsonStyle { ascii: true, pretty: false, callback: query.callback() };
-    let (work, _cancel) = Work::begin(backend, &query.client, Kind::Whole).await?;
+    let (work, _cancel) = Work::begin(backend, query, Kind::Whole).await?;
     let mut out = Vec::new();
     style.open(&mut out);
     out.push(b'[');

@@ -15,7 +15,7 @@ pub(crate) async fn names_work(
     query: &Query,
     work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
-    let (turn, _cancel) = Work::begin(backend, &query.client, Kind::Names).await?;
+    let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
     let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
     let nodes = backend.limits.find_results;
     let work = move || {

@@ -41,8 +41,12 @@ pub struct SenderLimits {
     pub points_per_second: Option<u64>,
     /// New metrics a minute.
     pub creations_per_minute: Option<u64>,
+    /// Metrics among the names that it may write.
+    pub max_metrics: Option<u64>,
     /// Queries at once.
     pub queries: Option<usize>,
+    /// Bytes of memory for its queries.
+    pub query_memory: Option<usize>,
     /// Events a minute.
     pub events_per_minute: Option<usize>,
 }

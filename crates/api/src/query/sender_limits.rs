@@ -1,17 +1,22 @@
-//! The limits of each credential on queries at once and on events a minute, and how much of them is used.
+//! The limits of each credential on queries at once, their memory and events a minute, and how much of them is used.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use metric::Timestamp;
 use parking_lot::Mutex;
 
 use super::viewer::Viewer;
-use crate::http::Rejection;
+use crate::http::{MemoryBudget, MemoryShare, Rejection};
+
+/// Credentials whose memory is remembered: more than a file of tokens has.
+const MAX_BUDGETS: usize = 20_000;
 
 /// What credentials with limits use. Those without a limit are not in it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct SenderUse {
     queries: Mutex<HashMap<String, usize>>,
+    /// Limit and budget.
+    memory: Mutex<HashMap<String, (usize, MemoryBudget)>>,
     events: Mutex<Events>,
 }
 
@@ -43,6 +48,21 @@ impl SenderUse {
         Ok(SenderQuery { used: self, name: &viewer.name })
     }
 
+    /// A share of the memory for queries of this sender; `None` without a limit. A query waits for more at most for `wait`.
+    pub(crate) fn memory(&self, viewer: &Viewer, wait: Duration) -> Option<MemoryShare> {
+        let limit = viewer.limits.query_memory?;
+        let mut budgets = self.memory.lock();
+        if MAX_BUDGETS <= budgets.len() {
+            budgets.clear();
+        }
+        let (known, budget) = budgets.entry(viewer.name.clone()).or_insert_with(|| (limit, own_memory(limit, wait)));
+        if *known != limit {
+            // Running queries keep what they have of the earlier one.
+            (*known, *budget) = (limit, own_memory(limit, wait));
+        }
+        Some(budget.share())
+    }
+
     /// Counts an event, unless all or this sender have had theirs in this minute; the error is the limit and its setting.
     pub(crate) fn count_event(
         &self,
@@ -67,6 +87,10 @@ impl SenderUse {
         events.all += 1;
         Ok(())
     }
+}
+
+fn own_memory(bytes: usize, wait: Duration) -> MemoryBudget {
+    MemoryBudget::new(bytes, wait, "the bytes of memory that the query needs are", "query_memory of the token")
 }
 
 impl Drop for SenderQuery<'_> {
@@ -107,6 +131,32 @@ mod tests {
         drop(used.begin_query(&a).ok().unwrap());
         drop(_second);
         assert_eq!(used.queries.lock().len(), 1, "b alone");
+    }
+
+    #[test]
+    fn a_credential_has_a_share_of_the_memory_of_queries() {
+        const MIB: usize = 1 << 20;
+        let run = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        run.block_on(async {
+            let (used, wait) = (SenderUse::default(), Duration::from_millis(20));
+            let of = |name: &str, query_memory| {
+                let limits = SenderLimits { query_memory, ..SenderLimits::default() };
+                let viewer = Viewer { name: name.to_owned(), limits, ..Viewer::everyone() };
+                used.memory(&viewer, wait)
+            };
+            let (mut first, mut second) = (of("a", Some(8 * MIB)).unwrap(), of("a", Some(8 * MIB)).unwrap());
+            let mut other = of("b", Some(8 * MIB)).unwrap();
+            first.raise(5 * MIB).await.unwrap();
+            let refused = second.raise(5 * MIB).await.unwrap_err();
+            assert_eq!(refused.limit(), Some("query_memory of the token"));
+            other.raise(5 * MIB).await.unwrap();
+            let too_much = other.raise(9 * MIB).await.unwrap_err();
+            assert!(matches!(too_much, Rejection::TooMuch { setting: "query_memory of the token", .. }));
+            drop(first);
+            second.raise(5 * MIB).await.unwrap();
+            assert!(of("a", None).is_none());
+            of("a", Some(16 * MIB)).unwrap().raise(12 * MIB).await.unwrap();
+        });
     }
 
     #[test]

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use super::{
     backend::Backend,
-    turns::{Client, Kind, Turn},
+    parsed::Query,
+    turns::{Kind, Turn},
 };
 use crate::http::{AnswerShare, MemoryBudget, MemoryShare, Rejection};
 
@@ -25,16 +26,36 @@ pub(crate) struct Work {
 
 /// The memory of a query.
 struct Held {
+    /// Of the memory of its credential, where that has a limit.
+    own: Option<MemoryShare>,
     share: MemoryShare,
     bytes: usize,
 }
 
+impl Held {
+    fn raise(&mut self, bytes: usize, cancelled: &AtomicBool) -> Result<(), Rejection> {
+        // First, so that no memory of all is held while the credential waits for its own.
+        if let Some(own) = &mut self.own {
+            own.raise_blocking(bytes, cancelled)?;
+        }
+        self.share.raise_blocking(bytes, cancelled)
+    }
+
+    fn lower(&mut self, bytes: usize) {
+        self.share.lower(bytes);
+        if let Some(own) = &mut self.own {
+            own.lower(bytes);
+        }
+    }
+}
+
 impl Work {
     /// Waits for a turn. The work is cancelled when the second value is dropped.
-    pub async fn begin(backend: &Backend, client: &Client, kind: Kind) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
-        let turn = backend.turns.wait(client.clone(), kind).await?;
+    pub async fn begin(backend: &Backend, query: &Query, kind: Kind) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
+        let turn = backend.turns.wait(query.client.clone(), kind).await?;
+        let own = backend.senders.memory(&query.viewer, backend.limits.memory_wait);
         let cancelled = Arc::<AtomicBool>::default();
-        let memory = Mutex::new(Held { share: backend.memory.share(), bytes: 0 });
+        let memory = Mutex::new(Held { own, share: backend.memory.share(), bytes: 0 });
         let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), _turn: turn };
         Ok((Arc::new(work), CancelOnDrop(cancelled)))
     }
@@ -54,29 +75,29 @@ impl Work {
         let mut held = self.memory.lock();
         held.bytes = held.bytes.saturating_add(bytes);
         let bytes = held.bytes;
-        held.share.raise_blocking(bytes, &self.cancelled)
+        held.raise(bytes, &self.cancelled)
     }
 
     /// Takes memory besides that of [`Work::take`], so many bytes in all. On a thread that may block.
     pub fn take_besides(&self, bytes: usize) -> Result<(), Rejection> {
         let mut held = self.memory.lock();
         let bytes = held.bytes.saturating_add(bytes);
-        held.share.raise_blocking(bytes, &self.cancelled)
+        held.raise(bytes, &self.cancelled)
     }
 
     /// The memory that is in use by now, in place of what was taken for it. On a thread that may block.
     pub fn correct(&self, bytes: usize) -> Result<(), Rejection> {
         let mut held = self.memory.lock();
         held.bytes = bytes;
-        held.share.lower(bytes);
-        held.share.raise_blocking(bytes, &self.cancelled)
+        held.lower(bytes);
+        held.raise(bytes, &self.cancelled)
     }
 
     /// Gives memory of an evaluation back, but for what its answer holds.
     pub fn keep(&self, bytes: usize) {
         let mut held = self.memory.lock();
         held.bytes = bytes;
-        held.share.lower(bytes);
+        held.lower(bytes);
     }
 
     /// Memory for an answer, which is held until the client has read it. On a thread that may block.

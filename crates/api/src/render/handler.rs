@@ -27,7 +27,7 @@ use crate::{
 pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let RenderCall { request, output, cache_seconds } = RenderCall::read(backend, query)?;
     let request = Arc::new(request);
-    let (work, _cancel) = Work::begin(backend, &query.client, Kind::of_targets(&request.targets)).await?;
+    let (work, _cancel) = Work::begin(backend, query, Kind::of_targets(&request.targets)).await?;
     let coding = query.coding();
     let mut reply = match output {
         Output::Picture(options) => picture::render(backend, &request, &options, coding, &work).await?,

@@ -39,13 +39,17 @@ fn admit(
     now: Timestamp,
 ) -> Result<(), NoRoom> {
     let Some(listener) = listener else { return admission.admit(names, name) };
+    if !listener.has_room() {
+        return Err(NoRoom { reason: RejectReason::TooManyMetrics, limit: "max_metrics of the token".into() });
+    }
     if !listener.admits(now) {
         let limit = "creations_per_minute of the [[listener]] or token".into();
         return Err(NoRoom { reason: RejectReason::TooManyNewMetrics, limit });
     }
     let admitted = admission.admit(names, name);
-    if admitted.is_err() {
-        listener.takes_back();
+    match &admitted {
+        Ok(()) => listener.created(),
+        Err(_) => listener.takes_back(),
     }
     admitted
 }

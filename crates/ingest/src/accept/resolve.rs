@@ -117,6 +117,9 @@ impl Resolver {
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
         }
+        if let Some(gate) = batch.gate.as_ref().filter(|_| !new.is_empty()) {
+            gate.count_metrics(&self.registry, time.reached());
+        }
         let mut limited = Vec::new();
         let listener = batch.gate.as_ref().map(|gate| &*gate.listener);
         for piece in new.chunks(PIECE) {

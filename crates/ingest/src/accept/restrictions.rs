@@ -9,7 +9,7 @@ use std::{
 };
 
 use carbon::RejectReason;
-use metadata::NameFilter;
+use metadata::{NameFilter, Registry};
 use metric::Timestamp;
 use parking_lot::Mutex;
 
@@ -38,6 +38,8 @@ pub struct Restrictions {
     pub points_per_second: Option<u64>,
     /// New metrics a minute.
     pub creations_per_minute: Option<u64>,
+    /// Metrics among the names that a token may write. Not of a listener: its prefix is one of the limits by prefix.
+    pub max_metrics: Option<u64>,
 }
 
 impl Restrictions {
@@ -53,6 +55,8 @@ pub struct ListenerGate {
     pub(super) restrictions: Restrictions,
     rate: Mutex<Rate>,
     creations: Mutex<Creations>,
+    // Locked after the names.
+    metrics: Mutex<Counted>,
     points: AtomicU64,
     rejects: [AtomicU64; RejectReason::ALL.len()],
 }
@@ -71,6 +75,13 @@ struct Creations {
     created: u64,
 }
 
+/// Metrics, as counted in a minute, with those created since.
+#[derive(Debug, Default)]
+struct Counted {
+    minute: Option<Timestamp>,
+    metrics: u64,
+}
+
 impl ListenerGate {
     /// Nothing used yet.
     pub fn new(restrictions: Restrictions) -> Arc<ListenerGate> {
@@ -78,6 +89,7 @@ impl ListenerGate {
             restrictions,
             rate: Mutex::default(),
             creations: Mutex::default(),
+            metrics: Mutex::default(),
             points: AtomicU64::new(0),
             rejects: [const { AtomicU64::new(0) }; RejectReason::ALL.len()],
         })
@@ -125,6 +137,33 @@ impl ListenerGate {
         admits
     }
 
+    /// Counts the metrics that there are among `names`, at most once a minute: other senders may have created some, and
+    /// others are deleted. Takes as long as reading all names, which the caller has not locked.
+    fn count_metrics(&self, names: &dyn NameFilter, registry: &Registry, now: Timestamp) {
+        let minute = Some(now.div_euclid(60));
+        if self.restrictions.max_metrics.is_none() || self.metrics.lock().minute == minute {
+            return;
+        }
+        let mut metrics = 0;
+        registry.all(|_, name| {
+            metrics += u64::from(names.shows_metric(name));
+            true
+        });
+        *self.metrics.lock() = Counted { minute, metrics };
+    }
+
+    /// Whether one more metric is within [`Restrictions::max_metrics`].
+    pub(super) fn has_room(&self) -> bool {
+        self.restrictions.max_metrics.is_none_or(|limit| self.metrics.lock().metrics < limit)
+    }
+
+    /// A metric is created.
+    pub(super) fn created(&self) {
+        if self.restrictions.max_metrics.is_some() {
+            self.metrics.lock().metrics += 1;
+        }
+    }
+
     /// A metric that was counted is not created.
     pub(super) fn takes_back(&self) {
         let mut creations = self.creations.lock();
@@ -151,6 +190,13 @@ pub(super) struct Gate {
 }
 
 impl Gate {
+    /// Before new metrics are created: see [`ListenerGate::count_metrics`].
+    pub(super) fn count_metrics(&self, registry: &Registry, now: Timestamp) {
+        if let Some(names) = &self.names {
+            self.listener.count_metrics(&**names, registry, now);
+        }
+    }
+
     pub(super) fn new(listener: Arc<ListenerGate>) -> Gate {
         Gate { listener, names: None, known_token: None }
     }
@@ -168,6 +214,45 @@ mod tests {
             [true, true, false, true, true, false, true]
         );
         let free = ListenerGate::new(Restrictions::default());
+        assert!(free.has_room());
         assert!((0..100).all(|_| free.admits(1)));
+    }
+
+    #[derive(Debug)]
+    struct Below(&'static str);
+
+    impl NameFilter for Below {
+        fn shows_metric(&self, name: &str) -> bool {
+            name.starts_with(self.0)
+        }
+
+        fn shows_branch(&self, path: &str) -> bool {
+            self.0.starts_with(path)
+        }
+    }
+
+    #[test]
+    fn the_metrics_of_a_token_are_counted_again_each_minute() {
+        let registry = Registry::new();
+        let create = |name: &str| {
+            let policy = registry.intern(&metric::Policy::default());
+            registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+        };
+        create("blue.a");
+        create("red.a");
+        let gate = ListenerGate::new(Restrictions { max_metrics: Some(3), ..Restrictions::default() });
+        gate.count_metrics(&Below("blue."), &registry, 0);
+        for expected in [true, true, false] {
+            assert_eq!(gate.has_room(), expected);
+            gate.created();
+        }
+        gate.count_metrics(&Below("blue."), &registry, 59);
+        assert!(!gate.has_room(), "in the same minute");
+        gate.count_metrics(&Below("blue."), &registry, 60);
+        assert!(gate.has_room());
+        create("blue.b");
+        create("blue.c");
+        gate.count_metrics(&Below("blue."), &registry, 120);
+        assert!(!gate.has_room(), "others created two");
     }
 }

@@ -4,6 +4,7 @@ use std::{io::Write, path::Path, process::ExitCode};
 
 use anyhow::{Context, bail};
 use host::{Disk, Host, Open};
+use toml::Value;
 
 use crate::{
     cli::{TokenAction, TokenAddOptions, TokenOptions, TokenRevokeOptions},
@@ -39,11 +40,13 @@ fn add(file: &Path, options: &TokenAddOptions, host: &Host) -> anyhow::Result<()
     let limits = [
         ("points_per_second", options.points_per_second),
         ("creations_per_minute", options.creations_per_minute),
+        ("max_metrics", options.max_metrics),
         ("queries", options.queries),
         ("events_per_minute", options.events_per_minute),
     ];
     let limits = limits.iter().filter_map(|(key, limit)| Some(format!("{key} = {}\n", limit.as_ref()?)));
-    let text = format!("{text}{begin}{section}{}", limits.collect::<String>());
+    let memory = options.query_memory.iter().map(|bytes| format!("query_memory = {}\n", Value::String(bytes.clone())));
+    let text = format!("{text}{begin}{section}{}", limits.chain(memory).collect::<String>());
     parse(file, &text).context("nothing was written")?;
     write(file, &text, &*host.disk)?;
     match user {

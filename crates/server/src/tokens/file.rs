@@ -6,6 +6,8 @@ use api::{NameScope, Scope, SenderLimits, Viewer};
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
+use crate::settings::{Bytes, Kind};
+
 /// Tokens of a file.
 const MAX_TOKENS: usize = 10_000;
 
@@ -13,8 +15,21 @@ const MAX_TOKENS: usize = 10_000;
 const MAX_NAMES: usize = 100;
 
 /// Keys of a section.
-const KEYS: [&str; 8] =
-    ["hash", "scopes", "prefixes", "tags", "points_per_second", "creations_per_minute", "queries", "events_per_minute"];
+const KEYS: [&str; 10] = [
+    "hash",
+    "scopes",
+    "prefixes",
+    "tags",
+    "points_per_second",
+    "creations_per_minute",
+    "max_metrics",
+    "queries",
+    "query_memory",
+    "events_per_minute",
+];
+
+/// The least memory for the queries of a token: a small answer fits into it.
+const LEAST_MEMORY: u64 = 1 << 20;
 
 /// A token or a user of a proxy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,9 +146,14 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
     let limits = SenderLimits {
         points_per_second: number(table, "points_per_second")?,
         creations_per_minute: number(table, "creations_per_minute")?,
+        max_metrics: number(table, "max_metrics")?,
         queries: number(table, "queries")?,
+        query_memory: table.get("query_memory").map(memory).transpose()?,
         events_per_minute: number(table, "events_per_minute")?,
     };
+    if limits.max_metrics.is_some() && names.is_none() {
+        return Err("max_metrics counts the metrics below prefixes or tags, and there are none".to_owned());
+    }
     Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names, limits }) })
 }
 
@@ -142,6 +162,16 @@ fn number<T: TryFrom<i64>>(table: &Table, key: &str) -> Result<Option<T>, String
     let Some(value) = table.get(key) else { return Ok(None) };
     let number = value.as_integer().filter(|&number| 0 < number).and_then(|number| T::try_from(number).ok());
     number.map(Some).ok_or_else(|| format!("{key} must be a whole number above 0"))
+}
+
+/// Bytes of memory, as in the settings.
+fn memory(value: &Value) -> Result<usize, String> {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let bytes = Bytes::read(&text).map_err(|error| format!("query_memory {error}"))?;
+    if bytes.0 < LEAST_MEMORY {
+        return Err("query_memory must be at least 1MiB".to_owned());
+    }
+    Ok(bytes.as_usize())
 }
 
 /// The scope of a name.
@@ -230,6 +260,9 @@ mod tests {
         check("[a]\nscopes = ['read']\nprefixes = ['*']", "'*' is not the beginning");
         check("[a]\nscopes = ['read', 'admin']\nprefixes = ['x.']", "a token with the scope admin has neither");
         check("[a]\nscopes = ['write']\npoints_per_second = 0", "points_per_second must be");
+        check("[a]\nscopes = ['write']\nmax_metrics = 5", "max_metrics counts the metrics below");
+        check("[a]\nscopes = ['read']\nquery_memory = '1KiB'", "query_memory must be at least 1MiB");
+        check("[a]\nscopes = ['read']\nquery_memory = 'much'", "query_memory ");
         check("[a]\nscopes = ['write']\ncreations_per_minute = '5'", "creations_per_minute must be");
         check(
             &format!("[a]\nhash = '{hash}'\nscopes = ['read']\n[b]\nhash = '{hash}'\nscopes = ['read']"),

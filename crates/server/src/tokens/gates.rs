@@ -21,6 +21,7 @@ impl TokenGates {
         let restrictions = Restrictions {
             points_per_second: sender.limits.points_per_second,
             creations_per_minute: sender.limits.creations_per_minute,
+            max_metrics: sender.limits.max_metrics,
             ..Restrictions::default()
         };
         if restrictions.are_none() && sender.names.is_none() {
