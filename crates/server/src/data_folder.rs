@@ -1,6 +1,6 @@
 //! The data folder: the embedded store, and the names that a clean stop saves for a quick start.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context;
 use host::{Disk, Host, JudgingTime};
@@ -12,6 +12,9 @@ use crate::settings::Settings;
 
 /// The saved names. Present only between a clean stop and the next start.
 const SAVED: &str = "names";
+
+/// How long a start tries again to read what the disk does not return: what passes, passes sooner.
+pub const READ_PATIENCE: Duration = Duration::from_secs(60);
 
 /// Creates the folder if it is missing, and opens its store. One process at a time can.
 pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyhow::Result<Arc<EmbeddedDriver>> {
@@ -34,6 +37,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
         events: EventLimits { events: settings.limits.events as u64, bytes: settings.limits.events_bytes.0 },
         host: host.clone(),
         damage: damage.clone(),
+        read_patience: READ_PATIENCE,
         data: Some(data.clone()),
         ..EmbeddedOptions::default()
     };

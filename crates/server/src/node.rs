@@ -1,7 +1,7 @@
 //! A node, opened: its store, names and points. Alone it keeps points in the embedded store of its data folder; clustered,
 //! in Cassandra's tables.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use anyhow::Context;
 use cluster::{Cluster, Connection, IndexReadiness};
@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 
 use crate::{
     carbon_doors, cassandra_options,
-    data_folder::{open_registry, open_store, open_time},
+    data_folder::{READ_PATIENCE, open_registry, open_store, open_time},
     quotas,
     settings::{Fsync, Settings},
     timed::{RunningCalls, timed},
@@ -161,9 +161,6 @@ impl Opening<'_> {
         Ok((store, calls, ingest))
     }
 }
-
-/// How long a start waits for parts of the journal that cannot be read: what passes, passes sooner.
-const READ_PATIENCE: Duration = Duration::from_secs(60);
 
 fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> anyhow::Result<IngestOptions> {
     Ok(IngestOptions {

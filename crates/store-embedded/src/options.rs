@@ -1,6 +1,6 @@
 //! The settings of a store.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use host::Host;
 use store::DamageLog;
@@ -34,6 +34,11 @@ pub struct EmbeddedOptions {
     pub merges: bool,
     /// Bounds of the events.
     pub events: EventLimits,
+    /// How long an opening tries again to read names that the disk does not return.
+    pub read_patience: Duration,
+    /// Whether an opening goes on without names that cannot be read, if it can read others. Their metrics are then without a
+    /// name, and get other ids. For a repair.
+    pub leaves_out_unread_names: bool,
     /// The data folder, which gets `damaged/` and `trash/`; the store's own if none is given.
     pub data: Option<PathBuf>,
     /// Time, files and random numbers.
@@ -50,6 +55,8 @@ impl Default for EmbeddedOptions {
             reserve_bytes: 0,
             merges: true,
             events: EventLimits::default(),
+            read_patience: Duration::ZERO,
+            leaves_out_unread_names: false,
             data: None,
             host: Host::system(),
             damage: DamageLog::new(),

@@ -53,7 +53,7 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Resu
         spec.raise()?;
         rows.run()?;
     }
-    let options = EmbeddedOptions { merges: false, ..options.clone() };
+    let options = EmbeddedOptions { merges: false, leaves_out_unread_names: true, ..options.clone() };
     EmbeddedDriver::open_locked(dir, options)?.write_logs_again()
 }
 

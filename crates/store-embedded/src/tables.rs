@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use host::Trash;
@@ -19,11 +20,14 @@ use crate::{
     names::Names,
     options::EmbeddedOptions,
     points::Points,
-    record_log::LogFolder,
+    record_log::{LogFolder, WhenUnread},
     spec::{self, Spec},
     status::metrics_below,
     timeline,
 };
+
+/// Interval of attempts to read the log of names.
+const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 /// The tables of a store.
 pub(crate) struct Tables {
@@ -205,6 +209,25 @@ fn cannot_note(error: &StoreError) {
     tracing::warn!(%error, "cannot note what a log has lost; the next start looks again");
 }
 
+/// Opens the log of names, and again for a while where the disk fails.
+fn open_names(folder: &LogFolder, patience: Duration) -> Result<Names, StoreError> {
+    let began = folder.host.clock.instant();
+    let mut is_said = false;
+    loop {
+        let error = match Names::open(folder.clone()) {
+            Err(error @ StoreError::Io { .. }) => error,
+            opened => return opened,
+        };
+        if patience <= folder.host.clock.instant().saturating_duration_since(began) {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut is_said, true) {
+            tracing::warn!(%error, seconds = patience.as_secs(), "cannot read the log of names; trying again before the start is refused");
+        }
+        std::thread::sleep(BETWEEN_READS.min(patience));
+    }
+}
+
 /// Opens the tables of a folder.
 fn open_in(
     dir: &Path,
@@ -221,9 +244,13 @@ fn open_in(
         what,
         store: identity.store,
         reporter: reporter.clone(),
-        is_required: table == *b"name",
+        when_unread: match (table == *b"name", options.leaves_out_unread_names) {
+            (false, _) => WhenUnread::GoOn,
+            (true, true) => WhenUnread::GoOnWithTheRest,
+            (true, false) => WhenUnread::Refuse,
+        },
     };
-    let names = Names::open(folder("names", *b"name", "names record"))?;
+    let names = open_names(&folder("names", *b"name", "names record"), options.read_patience)?;
     identity.chain = timeline::with_names(identity.chain, &names.openings());
     timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
     let events = EventsLog::open(folder("events", *b"evnt", "event"), options.events)?;

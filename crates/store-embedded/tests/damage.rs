@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use host::{Call, FailingDisk, Host, SystemDisk};
@@ -118,7 +119,7 @@ fn names_that_cannot_be_read_at_all_refuse_the_start_and_stay_where_they_are() {
 }
 
 #[test]
-fn a_page_of_names_that_cannot_be_read_is_left_for_the_next_start() {
+fn names_behind_a_page_that_cannot_be_read_get_no_second_id() {
     let dir = tempfile::tempdir().unwrap();
     let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
     block_on(async {
@@ -130,17 +131,25 @@ fn a_page_of_names_that_cannot_be_read_is_left_for_the_next_start() {
     let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("names/00000001.log", 9000..9001);
     let options =
         EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..EmbeddedOptions::default() };
+    let log = dir.path().join("names/00000001.log");
+    let before = std::fs::read(&log).unwrap();
+    let error = EmbeddedDriver::open(dir.path(), options.clone()).map(|_| ()).unwrap_err();
+    let error = format!("{error:?}");
+    assert!(error.contains("names/00000001.log") && error.contains("plumbago repair"), "{error}");
+    assert_eq!((std::fs::read(&log).unwrap(), options.damage.totals().0), (before, 0));
+    // A fault that passes is waited for.
+    let passing = EmbeddedOptions { read_patience: Duration::from_secs(20), ..unreadable("names/00000001.log", 1, 30) };
+    assert_eq!(names(&EmbeddedDriver::open(dir.path(), passing.clone()).unwrap()).len(), 1000);
+    assert_eq!(passing.damage.totals().0, 0, "{:?}", passing.damage.examples());
+    // A repair goes on with what it can read, and keeps the file.
+    let options = EmbeddedOptions { leaves_out_unread_names: true, ..options };
     let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
     let found = names(&driver).len();
     assert!((800..1000).contains(&found), "{found} names");
     assert_eq!(options.damage.totals().0, 1, "{:?}", options.damage.examples());
-    block_on(async {
-        driver.put_metrics(vec![record(1000)]).await.unwrap();
-        driver.sync_metrics().await.unwrap();
-    });
     drop(driver);
     let options = EmbeddedOptions::default();
-    assert_eq!(names(&EmbeddedDriver::open(dir.path(), options.clone()).unwrap()).len(), 1001);
+    assert_eq!(names(&EmbeddedDriver::open(dir.path(), options.clone()).unwrap()).len(), 1000);
     assert_eq!(options.damage.totals().0, 0, "{:?}", options.damage.examples());
 }
 

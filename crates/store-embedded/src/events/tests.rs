@@ -4,13 +4,14 @@ use host::{Disk, Fault, FaultPlan, Host, SeededRandom, SimulatedDisk, SystemDisk
 use store::DamageLog;
 
 use super::*;
-use crate::damage::Reporter;
+use crate::{damage::Reporter, record_log::WhenUnread};
 
 fn open_with(data: &Path, disk: Arc<dyn Disk>, limits: EventLimits, damage: &DamageLog) -> EventsLog {
     let host = Host { disk, ..Host::system() };
     let reporter = Reporter::new(&host, damage, data);
     let dir = data.join("events");
-    let folder = LogFolder { dir, table: *b"evnt", what: "event", store: 7, reporter, host, is_required: false };
+    let folder =
+        LogFolder { dir, table: *b"evnt", what: "event", store: 7, reporter, host, when_unread: WhenUnread::GoOn };
     EventsLog::open(folder, limits).unwrap()
 }
 

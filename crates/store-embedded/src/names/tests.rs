@@ -11,7 +11,7 @@ use metric::Aggregation;
 use store::{DamageLog, PolicyChange};
 
 use super::*;
-use crate::damage::Reporter;
+use crate::{damage::Reporter, record_log::WhenUnread};
 
 fn open(data: &Path) -> Names {
     open_on(data, Arc::new(SystemDisk))
@@ -25,8 +25,16 @@ fn open_on(data: &Path, disk: Arc<dyn Disk>) -> Names {
 fn open_with(data: &Path, host: Host, damage: &DamageLog) -> Names {
     let reporter = Reporter::new(&host, damage, data);
     let dir = data.join("names");
-    Names::open(LogFolder { dir, table: *b"name", what: "names record", store: 7, reporter, host, is_required: true })
-        .unwrap()
+    Names::open(LogFolder {
+        dir,
+        table: *b"name",
+        what: "names record",
+        store: 7,
+        reporter,
+        host,
+        when_unread: WhenUnread::Refuse,
+    })
+    .unwrap()
 }
 
 fn record(id: u32, since: i64) -> MetricRecord {

@@ -27,9 +27,19 @@ pub(crate) struct LogFolder {
     pub(crate) what: &'static str,
     pub(crate) store: u128,
     pub(crate) reporter: Reporter,
-    /// Whether a store without the log would give its records' ids to others: where all reads of a file fail, the start is
-    /// refused.
-    pub(crate) is_required: bool,
+    pub(crate) when_unread: WhenUnread,
+}
+
+/// What happens where bytes of a log cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenUnread {
+    /// The records in them are missing until an opening that can read them.
+    GoOn,
+    /// As [`WhenUnread::GoOn`], but a file of which nothing can be read refuses the opening: for a repair of what the next
+    /// refuses.
+    GoOnWithTheRest,
+    /// The opening is refused: what the records name would get other ids.
+    Refuse,
 }
 
 /// The files of a folder.
@@ -75,8 +85,11 @@ impl LogFolder {
             .map(|(number, len)| Ok((number, len, self.read_header(number)?)))
             .collect::<Result<_, StoreError>>()?;
         for (number, _, header) in &read {
-            if *header == HeaderRead::Unread && !self.has_records(*number) {
-                self.cannot_read(*number, HEADER as u64, 0)?;
+            if *header == HeaderRead::Unread {
+                let has_records = self.has_records(*number);
+                if !has_records || self.when_unread == WhenUnread::Refuse {
+                    self.cannot_read(*number, HEADER as u64, u64::from(has_records))?;
+                }
             }
         }
         let mut headers = BTreeMap::new();
@@ -153,13 +166,22 @@ impl LogFolder {
     /// Reports a file whose reads fail; an error where the store is not opened without it.
     pub(super) fn cannot_read(&self, number: u64, bytes: u64, records: u64) -> Result<(), StoreError> {
         let path = self.path(number);
-        if self.is_required && records == 0 {
+        let may_go_on = match self.when_unread {
+            WhenUnread::GoOn => true,
+            WhenUnread::GoOnWithTheRest => 0 < records,
+            WhenUnread::Refuse => false,
+        };
+        if !may_go_on {
+            let rest = match records {
+                0 => "without this file the store starts without its names",
+                _ => "plumbago repair goes on without the names in them",
+            };
             let what = format!(
-                "reading {} (nothing was changed; if the disk is failing, copy the folder to another one, and without \
-                 this file the store starts without its names)",
+                "reading {} (nothing was changed: points of a metric whose name is there would go to a new metric of the same \
+                 name; if the disk is failing, copy the folder to another one; {rest})",
                 path.display()
             );
-            return Err(StoreError::Io { what, source: io::Error::other("no record can be read") });
+            return Err(StoreError::Io { what, source: io::Error::other(format!("{bytes} bytes cannot be read")) });
         }
         let how = format!("{bytes} bytes cannot be read; the file stays where it is, and the next start tries again");
         self.reporter.missing(self.what, &path, &how);

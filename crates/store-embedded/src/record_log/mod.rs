@@ -32,7 +32,7 @@ use store::StoreError;
 pub use self::check::LogReport;
 pub(crate) use self::{
     check::{check_file, file_bytes, missing_files, reaches},
-    folder::LogFolder,
+    folder::{LogFolder, WhenUnread},
     frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
 use self::{

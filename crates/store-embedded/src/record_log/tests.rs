@@ -25,7 +25,7 @@ fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
         store: 7 << 90,
         reporter,
         host,
-        is_required: true,
+        when_unread: WhenUnread::GoOn,
     }
 }
 
