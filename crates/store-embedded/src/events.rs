@@ -132,6 +132,8 @@ impl EventsLog {
             CUT => is_cut = true,
             _ => {}
         })?;
+        // Those that are hidden now may be read later, and have ids.
+        last_id += log.most_hidden();
         let (events, bytes) = (index.places.len() as u64, index.places.values().map(Place::payload_bytes).sum());
         let queue = Queue { last_id, events, bytes, ..Queue::default() };
         let (files, refusals, is_cut) = (log.files(), AtomicU64::new(0), AtomicBool::new(is_cut));
@@ -291,8 +293,10 @@ impl EventsLog {
     /// Writes the log again if most of it is obsolete.
     fn shrink(&self, log: &mut RecordLog) {
         let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
+        // Where a part cannot be read now, the next start may read it.
         if SMALL_BYTES < bytes
             && bytes < 2 * stale
+            && !log.has_unread()
             && let Err(error) = self.rewrite(log)
         {
             tracing::warn!(%error, "cannot rewrite the log of events; it stays larger than it needs to be");

@@ -32,6 +32,7 @@
 
 mod driver;
 mod options;
+mod patience;
 
 mod status;
 

@@ -13,7 +13,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{DirEntry, read_file_checked, retried};
+use host::{DirEntry, Disk, read_file_checked, retried};
 use metric::Stage;
 use store::{Damage, Identity, Incarnation, StoreError};
 
@@ -40,6 +40,19 @@ impl Found {
     /// A window, also one without a folder.
     fn window(&mut self, dir: &Path, key: WindowKey) -> &Window {
         self.windows.entry(key).or_insert_with(|| Arc::new(Window::new(dir, key)))
+    }
+}
+
+/// The bytes of the manifest; `None` if there is none.
+///
+/// # Errors
+/// They cannot be read now.
+pub(crate) fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    let path = dir.join(MANIFEST);
+    match read_file_checked(disk, &path, manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok()) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(StoreError::Io { what: format!("reading {}", path.display()), source }),
     }
 }
 
@@ -183,9 +196,9 @@ impl Opening<'_> {
     /// The manifest; `None` where there is none or it cannot be read.
     fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
         let path = self.dir.join(MANIFEST);
-        let is_right = |bytes: &[u8]| Manifest::parse(bytes).is_ok();
-        let (how, bytes) = match read_file_checked(&*self.shared.disk, &path, manifest::LONGEST, is_right) {
-            Ok(bytes) => match Manifest::parse(&bytes) {
+        let (how, bytes) = match read_manifest(&*self.shared.disk, self.dir) {
+            Ok(None) => return Ok(None),
+            Ok(Some(bytes)) => match Manifest::parse(&bytes) {
                 Ok(manifest) if manifest.store == self.ours.store => return Ok(Some(manifest)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
                 Err(ManifestError::Damaged(how)) => (how, bytes),
@@ -196,15 +209,13 @@ impl Opening<'_> {
                     });
                 }
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => (error.to_string(), Vec::new()),
         };
-        let folder = &self.shared.damaged_folder;
+        let damaged = &self.shared.damaged_folder;
         let moved_to = match bytes.len() as u64 {
-            0 => None,
-            // What is longer than a manifest takes no more room than it has.
-            manifest::LONGEST => folder.move_in(&path, &how).ok(),
-            _ => folder.keep_bytes(&path, 0, &bytes, &how).ok(),
+            // What cannot be read now may be read by an operator; what is longer than a manifest takes no more room than it has.
+            0 | manifest::LONGEST => damaged.move_in(&path, &how).ok(),
+            _ => damaged.keep_bytes(&path, 0, &bytes, &how).ok(),
         };
         self.shared.report(Damage {
             what: "manifest",

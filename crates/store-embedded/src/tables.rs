@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use host::Trash;
@@ -18,16 +17,15 @@ use crate::{
     layout1::{Layout1, NewTables},
     merges::MergeWith,
     names::Names,
+    opening,
     options::EmbeddedOptions,
+    patience::Patience,
     points::Points,
     record_log::{LogFolder, WhenUnread},
     spec::{self, Spec},
     status::metrics_below,
     timeline,
 };
-
-/// Interval of attempts to read the log of names.
-const BETWEEN_READS: Duration = Duration::from_secs(1);
 
 /// The tables of a store.
 pub(crate) struct Tables {
@@ -209,25 +207,6 @@ fn cannot_note(error: &StoreError) {
     tracing::warn!(%error, "cannot note what a log has lost; the next start looks again");
 }
 
-/// Opens the log of names, and again for a while where the disk fails.
-fn open_names(folder: &LogFolder, patience: Duration) -> Result<Names, StoreError> {
-    let began = folder.host.clock.instant();
-    let mut is_said = false;
-    loop {
-        let error = match Names::open(folder.clone()) {
-            Err(error @ StoreError::Io { .. }) => error,
-            opened => return opened,
-        };
-        if patience <= folder.host.clock.instant().saturating_duration_since(began) {
-            return Err(error);
-        }
-        if !std::mem::replace(&mut is_said, true) {
-            tracing::warn!(%error, seconds = patience.as_secs(), "cannot read the log of names; trying again before the start is refused");
-        }
-        std::thread::sleep(BETWEEN_READS.min(patience));
-    }
-}
-
 /// Opens the tables of a folder.
 fn open_in(
     dir: &Path,
@@ -237,23 +216,30 @@ fn open_in(
     reporter: &Reporter,
 ) -> Result<NewTables, StoreError> {
     let host = &options.host;
-    let folder = |name: &str, table: [u8; 4], what| LogFolder {
+    let folder = |name: &str, table: [u8; 4], what, when_unread| LogFolder {
         host: host.clone(),
         dir: dir.join(name),
         table,
         what,
         store: identity.store,
         reporter: reporter.clone(),
-        when_unread: match (table == *b"name", options.leaves_out_unread_names) {
-            (false, _) => WhenUnread::GoOn,
-            (true, true) => WhenUnread::GoOnWithTheRest,
-            (true, false) => WhenUnread::Refuse,
-        },
+        when_unread,
     };
-    let names = open_names(&folder("names", *b"name", "names record"), options.read_patience)?;
+    let patience = Patience::new(&host.clock, options.read_patience);
+    let names = |when_unread| Names::open(folder("names", *b"name", "names record", when_unread));
+    let names = match options.leaves_out_unread_names {
+        true => names(WhenUnread::GoOnWithTheRest)?,
+        false => patience.retry(|| names(WhenUnread::Refuse))?,
+    };
     identity.chain = timeline::with_names(identity.chain, &names.openings());
     timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
-    let events = EventsLog::open(folder("events", *b"evnt", "event"), options.events)?;
+    let events = |when_unread| EventsLog::open(folder("events", *b"evnt", "event", when_unread), options.events);
+    let events = match patience.retry(|| events(WhenUnread::Refuse)) {
+        Err(StoreError::Io { .. }) => events(WhenUnread::GoOn)?,
+        opened => opened?,
+    };
+    // Where it stays unreadable, it is made again of the files, without what only it knows.
+    let _ = patience.retry(|| opening::read_manifest(&*host.disk, dir));
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
     let points = Points::open(dir, Arc::new(shared), identity)?;

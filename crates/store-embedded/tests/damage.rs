@@ -154,6 +154,21 @@ fn names_behind_a_page_that_cannot_be_read_get_no_second_id() {
 }
 
 #[test]
+fn a_manifest_that_the_disk_does_not_return_for_a_moment_is_waited_for() {
+    let dir = small();
+    for (read_patience, findings) in [(Duration::from_secs(20), 0), (Duration::ZERO, 1)] {
+        let options = EmbeddedOptions { read_patience, ..unreadable("store/manifest", 0, 30) };
+        let store = dir.path().join("store");
+        EmbeddedDriver::open(&store, EmbeddedOptions::default()).unwrap();
+        EmbeddedDriver::open(&store, options.clone()).unwrap();
+        assert_eq!(options.damage.totals().0, findings, "{:?}", options.damage.examples());
+    }
+    // What was in it is not gone.
+    let kept = std::fs::read_dir(dir.path().join("store/damaged")).unwrap().flatten();
+    assert_eq!(kept.filter(|entry| entry.file_name().to_string_lossy().contains("manifest")).count(), 1);
+}
+
+#[test]
 fn files_of_two_stores_without_a_spec_are_refused() {
     let (dir, other) = (small(), small());
     std::fs::copy(other.path().join("names/00000001.log"), dir.path().join("names/00000002.log")).unwrap();

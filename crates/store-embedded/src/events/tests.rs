@@ -1,6 +1,6 @@
 use std::{path::Path, sync::Arc};
 
-use host::{Disk, Fault, FaultPlan, Host, SeededRandom, SimulatedDisk, SystemDisk};
+use host::{Disk, FailingDisk, Fault, FaultPlan, Host, SeededRandom, SimulatedDisk, SystemDisk};
 use store::DamageLog;
 
 use super::*;
@@ -49,6 +49,23 @@ fn what_expired_leaves_the_disk_and_its_ids_are_not_given_again() {
     assert_eq!((times(&events), events.usage()), (vec![], EventUsage::default()));
     assert_eq!(events.put(&event(7, 1)).unwrap(), 61);
     assert_eq!(open(data.path()).usage().events, 1);
+}
+
+#[test]
+fn events_that_cannot_be_read_at_a_start_keep_their_ids() {
+    let data = tempfile::tempdir().unwrap();
+    let events = open(data.path());
+    for when in 1..=60 {
+        events.put(&event(when, 300)).unwrap();
+    }
+    drop(events);
+    let disk =
+        FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("events/00000001.log", 9000..u64::MAX);
+    let events = open_with(data.path(), Arc::new(disk), EventLimits::default(), &DamageLog::new());
+    assert!(times(&events).len() < 30);
+    assert!(60 < events.put(&event(70, 10)).unwrap());
+    drop(events);
+    assert_eq!(times(&open(data.path())), (1..=60).chain([70]).collect::<Vec<_>>());
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) struct LogFolder {
 pub(crate) enum WhenUnread {
     /// The records in them are missing until an opening that can read them.
     GoOn,
-    /// As [`WhenUnread::GoOn`], but a file of which nothing can be read refuses the opening: for a repair of what the next
+    /// As [`WhenUnread::GoOn`], but a file that cannot be read at all refuses the opening: for a repair of what the next
     /// refuses.
     GoOnWithTheRest,
     /// The opening is refused: what the records name would get other ids.

@@ -144,6 +144,8 @@ pub(crate) struct RecordLog {
     /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
     /// start may read them.
     has_unread: bool,
+    /// Bytes that are damaged, or could not be read when the log was opened.
+    hidden_bytes: u64,
     /// Whether records were lost before the log was opened.
     has_damage: bool,
     /// Whether a rewrite has found records damaged that were whole when the log was opened.
@@ -166,6 +168,7 @@ impl RecordLog {
             ends_at: HEADER as u64,
             wants_rewrite: false,
             has_unread: false,
+            hidden_bytes: 0,
             has_damage: false,
             has_rotted: false,
             folder,
@@ -237,6 +240,11 @@ impl RecordLog {
         self.has_unread
     }
 
+    /// The most records that the bytes can have which are damaged, or could not be read when the log was opened.
+    pub(crate) fn most_hidden(&self) -> u64 {
+        self.hidden_bytes / FRAME as u64
+    }
+
     /// Whether records were lost before the log was opened.
     pub(crate) fn has_damage(&self) -> bool {
         self.has_damage
@@ -266,7 +274,7 @@ impl RecordLog {
         }
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged, mut is_unsure) = (HEADER as u64, false, false);
-        let (mut records, mut unread, mut ends_at) = (0_u64, 0, HEADER as u64);
+        let (mut records, mut unread, mut damaged, mut ends_at) = (0_u64, 0, 0, HEADER as u64);
         walk(&*file, found.min(wanted), &seal, |part| match part {
             Part::Record(offset, kind, payload) => {
                 let place = Place { file: number, offset, len: payload.len() as u32 };
@@ -283,6 +291,7 @@ impl RecordLog {
             Part::Damaged(offset, bytes) => {
                 reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
                 good_until = offset + bytes.len() as u64;
+                damaged += bytes.len() as u64;
                 is_damaged = true;
             }
             Part::Zeros(offset, bytes) => {
@@ -300,6 +309,7 @@ impl RecordLog {
             }
         });
         (self.has_damage, self.ends_at) = (self.has_damage | is_damaged, ends_at);
+        self.hidden_bytes += unread + damaged;
         if 0 < unread {
             self.folder.cannot_read(number, unread, records)?;
             self.has_unread = true;
