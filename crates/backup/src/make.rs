@@ -151,12 +151,26 @@ impl Making<'_> {
         let damaged_before = self.before.unreadable.clone();
         let mut made = Made { path, manifest, linked: 0, copied_bytes: 0, damaged: Vec::new(), damaged_before };
         let staged = below(disk, stage).map_err(BackupError::io("reading", stage))?;
+        let mut failed = Vec::new();
         for file in &staged {
+            match self.add(file, &mut made) {
+                Ok(added) => made.manifest.files.push(added),
+                Err(error) if self.is_of_rows(file) => {
+                    tracing::warn!(%error, file = %file.display(), "a file of rows cannot be put into the backup; trying again at its end");
+                    failed.push(file);
+                }
+                Err(error) => return Err(BackupError::io("writing", &self.draft.join(file))(error)),
+            }
+        }
+        // Reads that fail for a moment cost nothing.
+        for file in failed {
+            self.remove_part(file)?;
             match self.add(file, &mut made) {
                 Ok(added) => made.manifest.files.push(added),
                 Err(error) => self.leave_out(file, error, &mut made)?,
             }
         }
+        made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
         let staged: BTreeSet<PathBuf> = staged.into_iter().collect();
         for path in self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path)) {
             let faults = vec![DamagedPart::of_file("file of rows", 0, "it is missing")];
@@ -176,15 +190,24 @@ impl Making<'_> {
     /// Goes on without a file of rows that the disk cannot read: everything else is worth a backup.
     fn leave_out(&self, file: &Path, error: io::Error, made: &mut Made) -> Result<(), BackupError> {
         let (from, to) = (self.stage.join(file), self.draft.join(file));
-        let is_of_rows = self.moment.rows.contains_key(&*file.to_string_lossy());
-        let unreadable = hash(self.disk, &from).err().filter(|_| is_of_rows);
-        let Some(unreadable) = unreadable else { return Err(BackupError::io("writing", &to)(error)) };
-        if self.disk.exists(&to) {
-            self.disk.remove_file(&to).map_err(BackupError::io("removing", &to))?;
-        }
+        let Err(unreadable) = hash(self.disk, &from) else { return Err(BackupError::io("writing", &to)(error)) };
+        self.remove_part(file)?;
         let how = format!("{unreadable}; the file is not in the backup");
         let faults = vec![DamagedPart::of_file("file of rows", 0, how)];
         made.damaged.push(Checked { path: file.to_owned(), faults, ..Checked::default() });
+        Ok(())
+    }
+
+    fn is_of_rows(&self, file: &Path) -> bool {
+        self.moment.rows.contains_key(&*file.to_string_lossy())
+    }
+
+    /// Removes what is there of a file that could not be put into the backup.
+    fn remove_part(&self, file: &Path) -> Result<(), BackupError> {
+        let to = self.draft.join(file);
+        if self.disk.exists(&to) {
+            self.disk.remove_file(&to).map_err(BackupError::io("removing", &to))?;
+        }
         Ok(())
     }
 

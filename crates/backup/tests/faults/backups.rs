@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use backup::{Made, find, restore, verify_backup};
@@ -315,6 +318,32 @@ fn a_file_of_rows_that_the_disk_cannot_read_is_left_out_of_a_backup_and_named() 
     assert!(report.faults().all(|(file, _)| file.path == path) && !report.is_good(), "{report:?}");
     restore(&disk, Path::new(BACKUPS), Path::new("/restored")).unwrap();
     life.end();
+}
+
+#[test]
+fn reads_of_a_file_of_rows_that_fail_for_a_moment_do_not_leave_it_out_of_a_backup() {
+    let (disk, whole) = filled(&new_disk());
+    let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
+    let bad = life.file_of_rows();
+    life.end();
+    let is_failing = Arc::new(AtomicBool::new(false));
+    let failing = is_failing.clone();
+    let failing = FailingDisk::new(Arc::new(disk.clone()), move |call, of| {
+        // The manifest comes behind the rows.
+        if of.starts_with(BACKUPS) && of.ends_with("store/manifest") {
+            failing.store(false, Relaxed);
+        }
+        let is_bad = call == Call::Read && of.ends_with(&bad) && failing.load(Relaxed);
+        is_bad.then(|| std::io::Error::from_raw_os_error(5))
+    });
+    let shared: Arc<dyn Disk> = Arc::new(failing);
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    is_failing.store(true, Relaxed);
+    let made = life.back_up().unwrap();
+    assert!(!is_failing.load(Relaxed) && made.damaged.is_empty(), "{:?}", made.damaged);
+    life.end();
+    assert_eq!(check_folder(&disk), 1);
+    assert_eq!(restored(&(Arc::new(disk) as Arc<dyn Disk>)), whole);
 }
 
 #[test]
