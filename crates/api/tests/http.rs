@@ -549,6 +549,30 @@ fn connections_beyond_the_limit_wait_for_one_without_a_request() {
 }
 
 #[test]
+fn health_checks_do_not_wait_for_room() {
+    let mut setup = Setup::new(many(1));
+    setup.limits.connections = 2;
+    let server = setup.start();
+    let mut busy: Vec<_> = (0..5).map(|_| server.connect()).collect();
+    let begin = |stream: &mut std::net::TcpStream| {
+        stream.write_all(b"POST /render HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\ntarget").unwrap();
+    };
+    busy.iter_mut().for_each(begin);
+    eventually("both are counted", || server.notes.connections.lock().unwrap().contains(&2));
+    let begun = Instant::now();
+    let mut check = server.connect();
+    send(&mut check, "GET", "/healthy", &[], b"");
+    check.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // No extension answers here.
+    assert_eq!(receive(&mut check, "GET").status, 404);
+    assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
+    // Those before it are turned away, or still wait.
+    let first = &mut busy[2];
+    first.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(receive(first, "POST").status, 503);
+}
+
+#[test]
 fn a_stop_lets_an_answer_finish() {
     let server = Setup::new(many(2000)).start();
     let mut stream = server.connect();

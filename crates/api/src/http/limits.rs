@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
     /// `http.max_connections`: open connections. At the limit the longest idle one is closed for a new client, or else one
-    /// whose client keeps a request waiting. Without these, clients wait in the queue of the operating system.
+    /// whose client keeps a request waiting. Without these, clients wait in a queue; beyond it: 503.
     pub connections: usize,
     /// `http.connections_per_address`: open connections of one address, or of one /64 of IPv6; loopback is exempt. At the
     /// limit the longest idle one of the address is closed for a new one. Where none is idle, the new one is closed.

@@ -18,6 +18,7 @@ mod observation;
 mod pace;
 mod paced_stream;
 mod parameters;
+mod queue;
 mod record;
 mod rejection;
 mod response;

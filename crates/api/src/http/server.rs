@@ -5,10 +5,10 @@ use std::{future::Future, io, net::SocketAddr, pin::pin, sync::Arc, time::Durati
 use host::{Backoff, Clock, MinuteLog, SystemClock};
 use tls::Identity;
 use tokio::{
-    net::{TcpListener, TcpStream},
+    net::TcpListener,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
-    time::Instant,
+    time::{Instant, MissedTickBehavior},
 };
 
 use super::{
@@ -17,6 +17,7 @@ use super::{
     idle::OpenConnections,
     limits::Limits,
     observation::Observer,
+    queue::{HEALTH_TIME, Queue},
 };
 
 /// Time for unfinished answers once the server stops.
@@ -55,9 +56,18 @@ pub(crate) async fn serve(
     };
     let (stop, stopped) = watch::channel(());
     let mut open = JoinSet::new();
+    let serving = |peer, listed| Serving {
+        peer,
+        limits: limits.clone(),
+        handler: handler.clone(),
+        stopped: stopped.clone(),
+        listed,
+    };
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
-    // Accepted, and waiting for room. Others wait in the queue of the operating system.
-    let mut waiting: Option<(TcpStream, SocketAddr)> = None;
+    // Others wait in the queue of the operating system.
+    let mut queue = Queue::new(limits.connections, tls.is_some());
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
             () = &mut shutdown => break,
@@ -65,12 +75,24 @@ pub(crate) async fn serve(
                 observer.connections(open.len());
                 continue;
             }
-            accepted = listener.accept(), if waiting.is_none() => accepted,
-            permit = room.permit(observer), if waiting.is_some() => {
-                let Some((stream, peer)) = waiting.take() else { continue };
-                let listed = room.connections.add(peer.ip());
-                let serving = Serving { peer, limits: limits.clone(), handler: handler.clone(), stopped: stopped.clone(), listed };
-                let connection = serve_connection(stream, tls.clone(), serving);
+            accepted = listener.accept(), if !queue.is_full() => accepted,
+            _ = looks.tick(), if !queue.is_empty() => {
+                for (stream, peer, permit) in queue.look() {
+                    let check = serve_connection(stream, None, serving(peer, room.connections.add(peer.ip())));
+                    open.spawn(async move {
+                        tokio::time::timeout(HEALTH_TIME, check).await.ok();
+                        drop(permit);
+                    });
+                }
+                continue;
+            }
+            permit = room.permit(observer), if !queue.is_empty() => {
+                let Some((stream, peer)) = queue.next() else { continue };
+                // Others of its address may have had their turn since it came.
+                if !room.takes(peer, observer) {
+                    continue;
+                }
+                let connection = serve_connection(stream, tls.clone(), serving(peer, room.connections.add(peer.ip())));
                 open.spawn(async move {
                     connection.await;
                     drop(permit);
@@ -86,7 +108,7 @@ pub(crate) async fn serve(
                     backoff.reset();
                 }
                 if room.takes(accepted.1, observer) {
-                    waiting = Some(accepted);
+                    queue.push(accepted);
                 }
             }
             Err(error) => {
@@ -107,7 +129,7 @@ pub(crate) async fn serve(
             }
         }
     }
-    drop((listener, waiting));
+    drop((listener, queue));
     stop.send(()).ok();
     let finish = async { while open.join_next().await.is_some() {} };
     tokio::time::timeout(GRACE, finish).await.ok();

@@ -302,7 +302,8 @@ settings! {
     /// Limits of HTTP clients.
     http: Http {
         /// Concurrent connections. For a further one the longest idle one is closed, or else the one whose client has kept a request
-        /// waiting the longest, for 2 s at least; without these it waits in the system's queue.
+        /// waiting the longest, for 2 s at least; without these it waits. Where an eighth of this number wait already, 256 at most, it gets
+        /// status 503 instead. Health checks do not wait, except over TLS.
         max_connections: usize = "4096";
         /// Concurrent connections of one address, or of one /64 of IPv6, and three quarters of all at most. For a further one its longest
         /// idle one is closed; while none is idle, the further one is closed and counted. Loopback addresses are exempt: a proxy there
