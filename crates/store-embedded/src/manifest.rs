@@ -65,7 +65,7 @@ impl ManifestFile {
             index_crc: file.index_crc(),
             rows: summary.rows,
             metrics: summary.metrics,
-            newest: summary.newest,
+            newest: file.newest_possible(),
             opening: file.opening().map_or(0, |opening| opening.id),
         }
     }

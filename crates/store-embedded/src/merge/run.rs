@@ -152,7 +152,7 @@ impl Merging<'_> {
     }
 
     fn keep_row(&self, cursor: &Cursor, key: RowKey, how: &str) -> Result<(), MergeError> {
-        self.lost.borrow_mut().push(Lost { first: key, last: key, newest: cursor.file.summary().newest });
+        self.lost.borrow_mut().push(Lost { first: key, last: key, newest: cursor.file.newest_possible() });
         let damage = Damage {
             what: "row",
             file: self.shared.shown(cursor.file.path()),

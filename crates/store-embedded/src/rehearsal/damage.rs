@@ -226,6 +226,35 @@ fn a_value_before_a_damaged_correction_stays_flagged_after_merges_and_starts() {
 }
 
 #[test]
+fn what_a_file_without_a_footer_may_have_had_stays_flagged_after_merges_and_starts() {
+    let (mut node, table) = (Node::new(), table(60, 10_080, false));
+    node.cache_bytes = 0;
+    node.restart_on(node.disk.kill());
+    // Two groups of slots of one window; the end of the first file is cut off, with all rows of the second group.
+    let (early, late) = (FIRST, FIRST + 1000);
+    for first in [early, late] {
+        let values = |metric| (first..first + 30).map(|slot| value(metric, slot)).collect();
+        let runs: Vec<_> = (0..METRICS).map(|metric| run(table, metric, first, values(metric))).collect();
+        node.write(&runs);
+    }
+    node.points().flush().unwrap();
+    node.write(&[run(table, 7, early + 40, vec![2.0])]);
+    node.points().flush().unwrap();
+    let (path, len) = node.row_files().into_iter().max_by_key(|(_, len)| *len).unwrap();
+    let disk = node.disk.kill();
+    disk.rot(&path, |bytes| bytes.truncate(len as usize * 45 / 100)).unwrap();
+    node.restart_on(disk);
+    assert_eq!(node.fetch(table, 7, early..early + 1).values, [value(7, early)], "the first rows can be read");
+    let is_flagged = |node: &Node| node.fetch(table, 7, late..late + 10).is_damaged;
+    assert!(is_flagged(&node));
+    node.merge_fully().unwrap();
+    assert_eq!(node.row_files().len(), 1);
+    assert!(is_flagged(&node), "after a merge");
+    node.restart_on(node.disk.kill());
+    assert!(is_flagged(&node), "after a start");
+}
+
+#[test]
 fn a_merge_that_dies_at_any_call_leaves_no_older_value_unflagged() {
     use host::{Fault, FaultPlan};
     for at in 0..60 {

@@ -10,6 +10,7 @@ use std::{
 };
 
 use host::DiskFile;
+use metric::Slot;
 use store::{Damage, Incarnation};
 
 use super::{
@@ -24,6 +25,7 @@ use crate::{
     cache::{Cached, Shared},
     lost::Lost,
     row_key::RowKey,
+    window_key::window_slots,
 };
 
 /// The offset of an index in the cache: no block has it.
@@ -159,6 +161,13 @@ impl RowFile {
     /// Bytes.
     pub(crate) fn len(&self) -> u64 {
         self.len
+    }
+
+    /// The newest slot that a row may have had: without a footer, the last of the window.
+    pub(crate) fn newest_possible(&self) -> Slot {
+        let slots = window_slots(self.header.table.stage);
+        let last = self.header.window.saturating_add(1).saturating_mul(slots).saturating_sub(1);
+        if self.index_at.is_some() { self.summary.newest } else { last }
     }
 
     /// The checksum of the index; zero where it is not known, because the footer is damaged.
@@ -348,7 +357,7 @@ impl RowFile {
     /// The rows that are lost with a block.
     pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Lost {
         let first = index.blocks[number].first;
-        Lost { first, last: index.last_key(number, self.summary.last).max(first), newest: self.summary.newest }
+        Lost { first, last: index.last_key(number, self.summary.last).max(first), newest: self.newest_possible() }
     }
 
     fn report_block(&self, index: &Index, number: usize, error: &BlockError) {
