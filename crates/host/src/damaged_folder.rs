@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{Clock, Disk, Host, Open, replace_file};
+use crate::{Clock, DirEntry, Disk, Host, Open, replace_file};
 
 /// Lines of `list` are not added beyond this size; the files still are.
 const LONGEST_LIST: u64 = 4 << 20;
@@ -114,12 +114,31 @@ impl DamagedFolder {
 
     /// Files and folders that are kept, and the bytes of the files.
     pub fn usage(&self) -> io::Result<(u64, u64)> {
-        let entries = match self.disk.read_dir(&self.dir) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((0, 0)),
-            entries => entries?,
-        };
-        let kept = || entries.iter().filter(|entry| entry.name != "list");
-        Ok((kept().count() as u64, kept().map(|entry| entry.len).sum()))
+        let kept = self.kept()?;
+        Ok((kept.len() as u64, kept.iter().map(|entry| entry.len).sum()))
+    }
+
+    /// The files and folders that are kept, but for the list.
+    pub fn kept(&self) -> io::Result<Vec<DirEntry>> {
+        match self.disk.read_dir(&self.dir) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            entries => Ok(entries?.into_iter().filter(|entry| entry.name != "list").collect()),
+        }
+    }
+
+    /// Gives a file that is kept another name, durably. Returns it.
+    pub fn rename(&self, name: &str, to: &str, why: &str) -> io::Result<String> {
+        let mut free = to.to_owned();
+        for copy in 1.. {
+            if !self.disk.exists(&self.dir.join(&free)) {
+                break;
+            }
+            free = format!("{to}~{copy}");
+        }
+        self.disk.rename(&self.dir.join(name), &self.dir.join(&free))?;
+        self.disk.sync_dir(&self.dir)?;
+        self.note(&free, None, why);
+        Ok(free)
     }
 
     fn make(&self) -> io::Result<()> {

@@ -12,7 +12,8 @@ use store::Identity;
 
 use crate::{
     journal_ids::{JournalIds, Writer},
-    wal::{self, Folder, Planned, Record},
+    read_patience::ReadPatience,
+    wal::{self, Folder, Planned, Record, Segment},
 };
 
 /// The ids of a journal that it also deletes.
@@ -22,21 +23,23 @@ pub(crate) struct DeletedIds {
     common: HashSet<MetricId>,
     /// Those of one writer.
     of_writer: HashSet<(Writer, MetricId)>,
+    /// The numbers of segments that could not be read whole: what they delete is not known.
+    unread: HashSet<u64>,
 }
 
 impl DeletedIds {
     /// Reads all segments for deletions and, where there are any, for the names of the deleted ids: a deletion also ends
     /// the ids that the name had before it.
-    pub(crate) fn scan(folder: &Folder, identity: &Identity, planned: &[Planned]) -> DeletedIds {
+    pub(crate) fn scan(read: (&Folder, &ReadPatience), identity: &Identity, planned: &[Planned]) -> DeletedIds {
         let mut deletes_any = false;
-        each_name(folder, identity, planned, |_, _, name| deletes_any |= name.is_empty());
-        let mut deleted = DeletedIds::default();
+        let unread = each_name(read, identity, planned, |_, _, name| deletes_any |= name.is_empty());
+        let mut deleted = DeletedIds { unread, ..DeletedIds::default() };
         if !deletes_any {
             return deleted;
         }
         let mut names: HashMap<(Option<Writer>, MetricId), String> = HashMap::new();
         let mut ids: HashMap<String, Vec<(Option<Writer>, MetricId)>> = HashMap::new();
-        each_name(folder, identity, planned, |writer, metric, name| {
+        let unread = each_name(read, identity, planned, |writer, metric, name| {
             if name.is_empty() {
                 deleted.insert(writer, metric);
                 let named = names.get(&(writer, metric)).and_then(|name| ids.remove(name));
@@ -46,7 +49,13 @@ impl DeletedIds {
                 ids.entry(name.to_owned()).or_default().push((writer, metric));
             }
         });
+        deleted.unread.extend(unread);
         deleted
+    }
+
+    /// Whether pages of a segment could not be read.
+    pub(crate) fn is_unread(&self, segment: &Segment) -> bool {
+        self.unread.contains(&segment.number)
     }
 
     fn insert(&mut self, writer: Option<Writer>, metric: MetricId) {
@@ -67,16 +76,20 @@ impl DeletedIds {
 }
 
 /// Calls `with` for every name and deletion in the order of the journal; the writer is `None` for an id of the store.
-/// What cannot be read is left out.
+/// What cannot be read is left out; returns the numbers of such segments.
 fn each_name(
-    folder: &Folder,
+    (folder, patience): (&Folder, &ReadPatience),
     identity: &Identity,
     planned: &[Planned],
     mut with: impl FnMut(Option<Writer>, MetricId, &str),
-) {
-    let mut ids = JournalIds::new(identity.clone());
+) -> HashSet<u64> {
+    let (mut ids, mut unread) = (JournalIds::new(identity.clone()), HashSet::new());
     for planned in planned {
-        let bytes = folder.read_patiently(&planned.segment).unwrap_or_default();
+        let read = patience.read_segment(folder, &planned.segment);
+        if !read.as_ref().is_ok_and(|read| read.unread.is_empty()) {
+            unread.insert(planned.segment.number);
+        }
+        let bytes = read.map(|read| read.bytes).unwrap_or_default();
         let writer = ids.begin(planned);
         let of_writer = ids.of(writer);
         for (_, record) in wal::records(planned.part(&bytes)) {
@@ -86,4 +99,5 @@ fn each_name(
             }
         }
     }
+    unread
 }

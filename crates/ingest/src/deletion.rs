@@ -23,7 +23,12 @@ use metadata::Registry;
 use metric::MetricId;
 use store::{MetricRecord, SharedPoints, StoreError};
 
-use crate::{accept::NewMetrics, memtable::Memtable, registration::Registration, wal::Journal};
+use crate::{
+    accept::NewMetrics,
+    memtable::Memtable,
+    registration::Registration,
+    wal::{Journal, KeptDeletions},
+};
 
 /// Metrics deleted together: senders wait for as long.
 const GROUP: usize = 4096;
@@ -108,6 +113,8 @@ pub(crate) struct Deletion {
     /// The tables, where others write them too.
     pub(crate) shared: Option<Arc<dyn SharedPoints>>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// What is deleted while segments are kept that were not read whole.
+    pub(crate) kept: Arc<KeptDeletions>,
     pub(crate) new_metrics: Arc<NewMetrics>,
     pub(crate) counters: DeletionCounters,
 }
@@ -177,6 +184,7 @@ impl Deletion {
     ) -> Result<(), DeletionError> {
         // Until the store has deleted the names, no cycle may trim the record of the deletion.
         let turn = self.registration.turn().await;
+        self.note(group).await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
         let gone: Vec<MetricId> = {
             let mut memtable = self.memtable.lock();
             let names = self.registry.read();
@@ -212,6 +220,20 @@ impl Deletion {
         in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
         let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default()).await;
         in_tables.map_err(|source| DeletionError::Tables { deleted: *deleted, source })
+    }
+
+    /// Notes that metrics are deleted, where points of theirs may be put back later.
+    async fn note(&self, group: &[MetricId]) -> io::Result<()> {
+        if !self.kept.is_noting() {
+            return Ok(());
+        }
+        let named: Vec<(MetricId, String)> = {
+            let names = self.registry.read();
+            group.iter().map(|&metric| (metric, names.name(metric).to_owned())).collect()
+        };
+        let (kept, now) = (self.kept.clone(), self.clock.now());
+        let note = move |_: &Journal| kept.note(named.iter().map(|(metric, name)| (*metric, &**name)), now);
+        self.journal.elsewhere(note).await?
     }
 
     /// Deletes metrics for all who share the tables. Their ids are made of their names: points that are still on their way would

@@ -16,6 +16,7 @@ use crate::{
     flush::{FlushError, FlushProgress},
     policy_changes::PolicyChanges,
     protocol::Protocol,
+    put_back::PutBack,
     recovered::Restored,
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
@@ -26,6 +27,7 @@ use crate::{
 pub struct Ingest {
     pub(crate) stats: Stats,
     policy_changes: Arc<PolicyChanges>,
+    put_back: Arc<PutBack>,
     restored: Restored,
     supervisor: Supervisor,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -35,11 +37,12 @@ impl Ingest {
     pub(crate) fn new(
         stats: Stats,
         policy_changes: Arc<PolicyChanges>,
+        put_back: Arc<PutBack>,
         restored: Restored,
         supervisor: Supervisor,
         tasks: Vec<JoinHandle<()>>,
     ) -> Ingest {
-        Ingest { stats, policy_changes, restored, supervisor, tasks: Mutex::new(tasks) }
+        Ingest { stats, policy_changes, put_back, restored, supervisor, tasks: Mutex::new(tasks) }
     }
 
     /// Where receivers hand in points.
@@ -203,6 +206,15 @@ impl Ingest {
         store: impl FnOnce() -> io::Result<T> + Send + 'static,
     ) -> io::Result<(Timestamp, T)> {
         self.stats.cycle.snapshot(into, store).await
+    }
+
+    /// Reads the segments of the journal again that no start could read whole, and puts their points back where nothing newer
+    /// is. It happens by itself each minute. Returns how many points were put back.
+    ///
+    /// # Errors
+    /// Their slots cannot be read, or the journal cannot be written; they stay.
+    pub async fn put_back(&self) -> io::Result<u64> {
+        self.put_back.put_back().await
     }
 
     /// How far a flush is, for people who wait for it.

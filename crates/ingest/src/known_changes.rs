@@ -8,6 +8,7 @@ use metric::{MetricId, Timestamp};
 
 use crate::{
     policy_table::{JournalPolicyIds, Policies},
+    read_patience::ReadPatience,
     wal::{self, Folder, Planned, Record},
 };
 
@@ -20,14 +21,19 @@ pub(crate) struct KnownChanges {
 
 impl KnownChanges {
     /// Reads the journal for changes. Without changes of late, one record of it.
-    pub(crate) fn find(folder: &Folder, planned: &[Planned], registry: &Registry, policies: &Policies) -> KnownChanges {
+    pub(crate) fn find(
+        (folder, patience): (&Folder, &ReadPatience),
+        planned: &[Planned],
+        registry: &Registry,
+        policies: &Policies,
+    ) -> KnownChanges {
         let mut known = KnownChanges::default();
         let Some(last_change) = registry.last_policy_change() else { return known };
         let (mut ids, mut named) = (JournalPolicyIds::new(), HashMap::new());
         'journal: for planned in planned.iter() {
             // A segment that cannot be read is reported by the replay.
-            let Ok(bytes) = folder.read_patiently(&planned.segment) else { continue };
-            for (_, record) in wal::records(planned.part(&bytes)) {
+            let Ok(read) = patience.read_segment(folder, &planned.segment) else { continue };
+            for (_, record) in wal::records(planned.part(&read.bytes)) {
                 match record {
                     Record::Policy { id, policy } => _ = ids.insert(id, policies.intern(&policy)),
                     Record::Metrics { now, metrics } => note(now, &metrics, &ids, registry, &mut named),

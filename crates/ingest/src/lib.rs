@@ -10,6 +10,7 @@
 //!              memtable ──► flush ──► driver      jobs, coarse stages, rows; the journal is trimmed behind them
 //!       wal ──► read back ──► memtable            spilled points, when there is room again
 //!       wal ──► recovery ──► memtable             at the start
+//!       damaged/ ──► put back ──► wal, memtable   segments that could not be read then
 //!              memtable, driver ──► read          stored rows, with the points in memory laid over them
 //! ```
 //!
@@ -51,6 +52,8 @@ mod recovery;
 mod replay;
 
 mod read;
+
+mod put_back;
 
 mod backoff;
 mod call_health;

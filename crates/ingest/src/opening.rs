@@ -25,6 +25,7 @@ use crate::{
     outage_log::OutageLog,
     policy_changes::PolicyChanges,
     policy_table::Policies,
+    put_back::{PutBack, PutBackParts},
     read::Reader,
     read_patience::ReadPatience,
     recovered::{self, Recovered},
@@ -35,7 +36,7 @@ use crate::{
     stats::Stats,
     store_health::StoreHealth,
     supervisor::Supervisor,
-    wal::{Folder, Journal, JournalDamage, JournalOptions, JournalSize, WriterIdentity},
+    wal::{Folder, Journal, JournalDamage, JournalOptions, JournalSize, KeptDeletions, WriterIdentity},
 };
 
 /// Interval of fsyncs in the background, where each batch also waits for its own.
@@ -51,16 +52,20 @@ impl Ingest {
         rules: Rules,
     ) -> Result<Arc<Ingest>, IngestError> {
         let memory = Memory::new(&options, store.into(), registry);
-        let damage = options.damaged();
+        let deletions = Arc::new(KeptDeletions::new(options.host.disk.clone(), &options.journal_dir));
+        let damage = options.damaged().noting(deletions.clone());
         let mut recovered = memory.recover(&options, &rules, &damage)?;
+        damage.report_kept();
+        memory.note_deleted(&recovered, &deletions, &options)?;
         let identity = memory.begin().await?;
         let journal = memory.open_journal(&options, identity.clone(), &damage)?;
         recovered::count(&recovered.restored, &journal);
-        let from = recovered.reading(identity);
+        let from = recovered.reading(identity.clone());
         let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
         owners.name_given_ids(&recovered, &options).await?;
         let jobs = std::mem::take(&mut recovered.jobs);
-        let ingest = owners.start(&options, recovered, from, damage);
+        let kept = Kept { identity, damage, deletions };
+        let ingest = owners.start(&options, recovered, from, kept);
         if !jobs.is_empty() {
             let Stats { writer, journal, memtable, .. } = &ingest.stats;
             let (jobs, writer) = (Arc::new(Mutex::new(VecDeque::from(jobs))), writer.clone());
@@ -121,9 +126,23 @@ impl Memory {
             policies: &self.policies,
             memtable: &self.memtable,
             memory_limit: options.memory_limit_bytes,
-            patience: ReadPatience { clock: self.clock.clone(), patience: options.read_patience },
+            patience: ReadPatience::new(self.clock.clone(), options.read_patience),
         };
         recovery::recover(parts, self.store.names.journal_mark())
+    }
+
+    /// Notes what the journal deletes, where segments are kept whose points must not bring it back.
+    fn note_deleted(
+        &self,
+        recovered: &Recovered,
+        deletions: &KeptDeletions,
+        options: &IngestOptions,
+    ) -> Result<(), IngestError> {
+        if !deletions.is_noting() || recovered.deleted.is_empty() {
+            return Ok(());
+        }
+        let noted = deletions.note(recovered.deleted.iter().map(|&metric| (metric, "")), self.clock.now());
+        noted.map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
     }
 
     /// Begins an opening of the store. It distinguishes the ids from here on from those of a copy that goes on elsewhere.
@@ -163,6 +182,13 @@ impl IngestOptions {
         let data = self.data_dir.as_deref().unwrap_or(&self.journal_dir);
         JournalDamage::new(DamagedFolder::new(&self.host, data), self.host.clock.clone(), self.damage.clone())
     }
+}
+
+/// What is kept of the journal, and what tells whose points it has.
+struct Kept {
+    identity: Identity,
+    damage: JournalDamage,
+    deletions: Arc<KeptDeletions>,
 }
 
 /// The owners between the memtable and those that points come and go by.
@@ -295,18 +321,32 @@ impl Owners {
         ReadBack::new(parts, from)
     }
 
+    fn put_back(&self, kept: Kept, acceptor: Arc<Acceptor>) -> PutBack {
+        let Memory { store, registry, back_pressure, memtable, .. } = &self.memory;
+        let Kept { identity, damage, deletions } = kept;
+        PutBack::new(PutBackParts {
+            identity,
+            damage,
+            deletions,
+            registry: registry.clone(),
+            store: store.points.clone(),
+            journal: self.journal.clone(),
+            memtable: memtable.clone(),
+            back_pressure: back_pressure.clone(),
+            writer: self.writer.clone(),
+            acceptor,
+        })
+    }
+
     /// Makes the owners that points come and go by, and spawns every task.
-    fn start(
-        self,
-        options: &IngestOptions,
-        recovered: Recovered,
-        from: ReadFrom,
-        damage: JournalDamage,
-    ) -> Arc<Ingest> {
+    fn start(self, options: &IngestOptions, recovered: Recovered, from: ReadFrom, kept: Kept) -> Arc<Ingest> {
         let (acceptor, new_metrics) = self.acceptor(options.sync, options.name_limits.clone());
         let policy_changes = Arc::new(self.policy_changes());
         let cycle = Arc::new(self.cycle(policy_changes.clone()));
-        let read_back = Arc::new(self.read_back(from, damage));
+        let read_back = Arc::new(self.read_back(from, kept.damage.clone()));
+        let acceptor = Arc::new(acceptor);
+        let deletions = kept.deletions.clone();
+        let put_back = Arc::new(self.put_back(kept, acceptor.clone()));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
         let Memory { clock, time, store, registry, journal_size, back_pressure, memtable, .. } = memory;
         let shared = store.shared;
@@ -333,17 +373,18 @@ impl Owners {
         let supervisor = Supervisor::new(clock.clone());
         let (syncing, flush_after) = (journal.clone(), options.flush_after);
         let (registering, flushing, changing) = (registration.clone(), cycle.clone(), policy_changes.clone());
-        let outage_log = Arc::new(outage_log);
+        let (outage_log, putting_back) = (Arc::new(outage_log), put_back.clone());
         let tasks = vec![
             tokio::spawn(supervisor.run("journal sync", move || syncing.clone().sync_every(sync_interval))),
             tokio::spawn(supervisor.run("registration", move || registering.clone().run())),
             tokio::spawn(supervisor.run("flush cycle", move || flushing.clone().run(flush_after))),
             tokio::spawn(supervisor.run("read back", move || read_back.clone().run())),
+            tokio::spawn(supervisor.run("put back", move || putting_back.clone().run())),
             tokio::spawn(supervisor.run("outage log", move || outage_log.clone().run())),
             tokio::spawn(supervisor.run("policy changes", move || changing.clone().apply())),
         ];
-        let acceptor = Arc::new(acceptor);
         let deletion = Deletion {
+            kept: deletions,
             registry: registry.clone(),
             journal: journal.clone(),
             memtable: memtable.clone(),
@@ -367,6 +408,6 @@ impl Owners {
             writer,
             reader,
         };
-        Arc::new(Ingest::new(stats, policy_changes, recovered.restored, supervisor, tasks))
+        Arc::new(Ingest::new(stats, policy_changes, put_back, recovered.restored, supervisor, tasks))
     }
 }

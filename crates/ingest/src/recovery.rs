@@ -25,7 +25,7 @@ pub(crate) fn recover(parts: ReplayParts<'_>, mark: Option<JournalMark>) -> Resu
     let planned = wal::leave_out_stored(folder, damage, planned, mark, identity);
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
-    let known_changes = KnownChanges::find(folder, &planned, registry, policies);
+    let known_changes = KnownChanges::find((folder, patience), &planned, registry, policies);
     Replay::new(parts, &planned, known_changes).run()
 }
 

@@ -19,7 +19,7 @@ use crate::{
     read_patience::ReadPatience,
     recovered::{JobsAside, Recovered},
     replay_progress::ReplayProgress,
-    wal::{self, Folder, JournalDamage, Journalled, Planned, Points, Record, ResolvedPoint, Segment, SegmentBytes},
+    wal::{self, Folder, JournalDamage, Journalled, Planned, Points, Record, ResolvedPoint, Segment},
 };
 
 /// Where a replay reads from, and what it fills.
@@ -119,10 +119,15 @@ impl<'a> Replay<'a> {
     fn read_segment(&mut self, planned: &Planned) -> io::Result<()> {
         let segment = &planned.segment;
         self.progress.begin_segment();
-        let read = match self.read_again(segment) {
+        let read = match self.with.patience.read_segment(self.with.folder, segment) {
             Ok(read) => read,
             Err(error) => return Err(self.fail(segment, error)),
         };
+        // Points of metrics that it deletes may be in memory by now.
+        if read.unread.is_empty() && self.recovered.deleted_ids.as_ref().is_some_and(|ids| ids.is_unread(segment)) {
+            let error = io::Error::other("some pages of it could not be read before, and can now");
+            return Err(self.fail(segment, error));
+        }
         let writer = self.ids.begin(planned);
         // Each writer numbers policies itself, and names them all in each segment.
         if writer != self.writer || planned.is_header_lost {
@@ -147,15 +152,6 @@ impl<'a> Replay<'a> {
         planned.keep_damage(self.with.damage, &read, &records);
         // Failed attempts to begin a segment can leave very many without a record.
         if is_empty && records.replayed.damaged_bytes == 0 { Ok(()) } else { self.with.folder.sync(segment) }
-    }
-
-    /// Reads a segment, and again for a while where its disk does not return all of it.
-    fn read_again(&self, segment: &Segment) -> io::Result<SegmentBytes> {
-        let is_failing = |read: &io::Result<SegmentBytes>| match read {
-            Ok(read) => !read.unread.is_empty(),
-            Err(error) => wal::is_damage(error),
-        };
-        self.with.patience.read(|| self.with.folder.read_parts(segment), is_failing)
     }
 
     /// A segment that cannot be read ends the start: going on could lose points, or give them to other metrics.
@@ -268,7 +264,8 @@ impl<'a> Replay<'a> {
 
     /// Sees to it that everything under the ids that the journal deletes is left out from here on.
     fn look_for_deletions(&mut self) {
-        let scan = || DeletedIds::scan(self.with.folder, &self.with.identity, self.planned);
+        let ReplayParts { folder, identity, patience, .. } = &self.with;
+        let scan = || DeletedIds::scan((folder, patience), identity, self.planned);
         self.recovered.deleted_ids.get_or_insert_with(scan);
     }
 
@@ -351,22 +348,29 @@ impl<'a> Replay<'a> {
         if std::mem::replace(&mut self.is_fresh_safe, true) {
             return;
         }
-        let mut end = MetricId(0);
+        let (mut end, mut unread) = (MetricId(0), 0);
         let segments = self.with.folder.segments().unwrap_or_else(|source| {
             self.failed = Some(IngestError::Journal { dir: self.with.folder.dir().to_owned(), source });
             Vec::new()
         });
         for segment in segments {
-            let bytes = self.with.folder.read_patiently(&segment).unwrap_or_else(|error| {
-                self.fail(&segment, error);
-                Vec::new()
-            });
-            wal::replay(&bytes, |record| match record {
+            let read = match self.with.patience.read_segment(self.with.folder, &segment) {
+                Ok(read) => read,
+                Err(error) => {
+                    self.fail(&segment, error);
+                    continue;
+                }
+            };
+            unread += read.unread.iter().map(|part| part.end - part.start).sum::<u64>();
+            wal::replay(&read.bytes, |record| match record {
                 Record::Points { points, .. } => points.for_each(|point| end = end.max(after(point.metric))),
                 Record::Metrics { metrics, .. } => metrics.iter().for_each(|&(id, ..)| end = end.max(after(id))),
                 _ => {}
             });
         }
+        // Each id that only unread pages have is named there, behind all ids before it.
+        let known = end.max(self.with.registry.read().end());
+        let end = if unread == 0 { end } else { MetricId(known.0.saturating_add(most_ids(unread))) };
         self.with.registry.never_give_below(end);
         self.memtable.ensure_all();
     }
@@ -469,6 +473,11 @@ impl<'a> Replay<'a> {
             self.with.damage.keep_nameless(&segments, self.ids.header(writer), &points);
         }
     }
+}
+
+/// Metrics that so many bytes of the journal name, at most.
+fn most_ids(bytes: u64) -> u32 {
+    u32::try_from(bytes / wal::LEAST_NAME_BYTES + 1).unwrap_or(u32::MAX)
 }
 
 fn after(id: MetricId) -> MetricId {

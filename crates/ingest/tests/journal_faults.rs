@@ -16,7 +16,7 @@ use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, IngestError};
 use store::{Damage, DamageLog};
 use support::{
-    data_folder::{DataFolder, copy, send},
+    data_folder::{DataFolder, copy, read, send, send_at, time},
     runtime,
 };
 
@@ -196,6 +196,82 @@ fn records_that_are_repeated_and_cannot_be_read_for_a_while_are_not_left_out_sil
         assert!(values == expected || is_reported, "{times} reads after {skipped}");
     }
     assert!(20 < started, "{started}");
+}
+
+#[test]
+fn a_deletion_that_could_not_be_read_once_does_not_give_points_back() {
+    let mut folder = DataFolder::new();
+    let name_of_filler = |i: u32| format!("some.filler.{i}");
+    let fillers: Vec<String> = (0..2000).map(name_of_filler).collect();
+    let mut points = vec![("a", 1.0)];
+    points.extend(fillers.iter().map(|name| (&**name, 2.0)));
+    points.push(("a", 3.0));
+    folder.live(&points, false);
+    // Deleted and made again, at another time.
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        let registry = ingest.registry();
+        let metric = registry.read().find(registry.hash(b"a"), b"a").unwrap();
+        ingest.delete(&[metric]).await.unwrap();
+        send_at(&ingest, "a", time() - 5, 4.0).await;
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    folder.memory_limit = 4096;
+    let (mut started, mut refused) = (0, 0);
+    for (times, skipped) in (6..14).flat_map(|times| (0..4).map(move |skipped| (times, skipped))) {
+        let copied = DataFolder { memory_limit: 4096, ..DataFolder::of(&folder, &folder) };
+        let (reads, is_bad) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
+        let bad = is_bad.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
+            if call == Call::Read && path.ends_with("00000002.journal") {
+                bad.store((skipped..skipped + times).contains(&reads.fetch_add(1, Relaxed)), Relaxed);
+            }
+            None
+        });
+        let disk = disk.with_sector_bad_while("00000002.journal", 0..1, is_bad);
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        let life = runtime(2);
+        let value = life.block_on(async {
+            let Ok(ingest) = copied.open_on(host).await else { return None };
+            tokio::time::timeout(Duration::from_secs(60), ingest.flush()).await.unwrap().unwrap();
+            Some(read(&ingest, "a").await)
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+        let Some(value) = value else {
+            refused += 1;
+            continue;
+        };
+        started += 1;
+        assert!(value.is_none() || 0 < copied.damage.totals().0, "{times} reads after {skipped}: {value:?}");
+    }
+    assert!(0 < started && 0 < refused, "{started} {refused}");
+}
+
+#[test]
+fn ids_of_pages_that_cannot_be_read_are_not_given_again() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0)], true);
+    let other = DataFolder::of(&folder, &folder);
+    other.live(&[("c", 1.0)], true);
+    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
+    let points: Vec<(&str, f64)> = names.iter().map(|name| (&**name, 1.0)).collect();
+    folder.live(&points, false);
+    let both = DataFolder::of(&other, &folder);
+    let segment = folder.segments().pop().unwrap();
+    let bytes = fs::metadata(&segment).unwrap().len();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None);
+    let name: &'static str = segment.file_name().unwrap().to_str().unwrap().to_owned().leak();
+    let disk = disk.with_bad_sector(name, bytes / 2..bytes);
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    runtime(2).block_on(async {
+        let ingest = both.open_on(host).await.unwrap();
+        let registry = ingest.registry();
+        let given = registry.read().find(registry.hash(b"some.metric.0"), b"some.metric.0").unwrap();
+        // The journal gave 1 to 300.
+        assert!(300 < given.0, "{given:?}");
+    });
 }
 
 #[test]

@@ -145,9 +145,11 @@ impl Opening<'_> {
         let data = &settings.data.dir;
         let (store, calls) = timed(store, metrics, &host.clock)?;
         let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
-        // A replay blocks its thread, and leaves nothing half done when the stop drops this future.
+        // A replay blocks its thread, which must not be one that the signals need, and leaves nothing half done when the stop
+        // drops this future.
         let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage)? };
-        let replay = tokio::spawn(Ingest::open(options, store.clone(), registry.clone(), rules));
+        let replay = Ingest::open(options, store.clone(), registry.clone(), rules);
+        let replay = tokio::task::spawn_blocking(move || Handle::current().block_on(replay));
         let ingest = replay.await.context("the replay of the journal panicked")??;
         let restored = ingest.restored();
         tracing::info!(

@@ -144,7 +144,7 @@ impl ReadBack {
     }
 
     /// Reads a segment, again for a while where the disk does not return all of it. After that, pages that are lost are
-    /// left out, and a segment that is lost is moved aside: the points behind it must not wait for it.
+    /// left out, and so is a segment that is lost; its file is kept: the points behind it must not wait for it.
     fn load(&self, planned: Planned) -> io::Result<Option<Loaded>> {
         let read = self.with.journal.folder().read_parts(&planned.segment);
         let is_whole = read.as_ref().is_ok_and(|read| read.unread.is_empty());
@@ -162,7 +162,7 @@ impl ReadBack {
                 Ok(Some(Loaded { planned, read, skip: skip.map_or(0, |(_, offset)| offset), writer }))
             }
             Err(error) if wal::is_damage(&error) => {
-                self.with.damage.move_segment(&planned.segment, &error);
+                self.with.damage.keep_all_unread(&planned.segment, &error);
                 Ok(None)
             }
             Err(error) => Err(error),

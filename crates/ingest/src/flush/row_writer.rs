@@ -10,7 +10,10 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{
+            AtomicU64,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     time::Duration,
 };
@@ -116,6 +119,11 @@ impl RowWriter {
 
     pub(crate) fn counters(&self) -> &FlushCounters {
         &self.counters
+    }
+
+    /// Metrics whose points the store has taken since the start, with each time. It counts before they leave memory.
+    pub(crate) fn stored_metrics(&self) -> u64 {
+        self.counters.metrics.load(SeqCst)
     }
 
     /// Points that the store has taken since the start.
@@ -336,7 +344,7 @@ impl RowWriter {
         let is_stored = |job: &&JobPoints<'_>| !written.waiting.contains(&job.job.metric);
         let points = sorted.iter().filter(is_stored).map(|job| job.points.of_stage(0).len() as u64).sum();
         self.counters.points.fetch_add(points, Relaxed);
-        self.counters.metrics.fetch_add((jobs.len() - written.waiting.len()) as u64, Relaxed);
+        self.counters.metrics.fetch_add((jobs.len() - written.waiting.len()) as u64, SeqCst);
         if written.waiting.is_empty() {
             return self.release(jobs, &written.partials);
         }

@@ -14,6 +14,7 @@ use store::{Damage, DamageLog};
 
 use super::{
     header::SegmentHeader,
+    kept_deletions::KeptDeletions,
     record::{ResolvedPoint, push_points, segment_start},
     segment::{Folder, Segment, renamed},
     segment_bytes::SegmentBytes,
@@ -22,16 +23,23 @@ use super::{
 /// The folder for what is damaged, and the log of it.
 #[derive(Clone)]
 pub(crate) struct JournalDamage {
-    folder: DamagedFolder,
+    pub(super) folder: DamagedFolder,
     clock: Arc<dyn Clock>,
-    log: DamageLog,
+    pub(super) log: DamageLog,
+    /// What is deleted while segments are kept that were not read whole.
+    pub(super) deletions: Option<Arc<KeptDeletions>>,
     /// Segments whose damaged bytes are nowhere else. At most as many as a start finds.
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 impl JournalDamage {
     pub(crate) fn new(folder: DamagedFolder, clock: Arc<dyn Clock>, log: DamageLog) -> JournalDamage {
-        JournalDamage { folder, clock, log, only_copies: Arc::default() }
+        JournalDamage { folder, clock, log, deletions: None, only_copies: Arc::default() }
+    }
+
+    /// With a list of deletions.
+    pub(crate) fn noting(self, deletions: Arc<KeptDeletions>) -> JournalDamage {
+        JournalDamage { deletions: Some(deletions), ..self }
     }
 
     /// Of a journal alone, in a test.
@@ -126,9 +134,26 @@ impl JournalDamage {
             "{bytes} of the bytes from {} to {} cannot be read; the points in them are missing, the others are replayed",
             first.start, last.end
         );
+        self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let moved_to = self.or_stays(&[segment], kept, &mut how);
-        self.report(Damage { moved_to, ..self.damage("journal segment", &segment.path, how, bytes as usize) });
+        self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, bytes as usize) });
+    }
+
+    /// Keeps a segment whose disk returns nothing.
+    pub(crate) fn keep_all_unread(&self, segment: &Segment, why: &io::Error) {
+        let mut how = format!("it cannot be read: {why}; the points in it are missing");
+        self.begin_noting();
+        let kept = self.folder.keep_file(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
+    }
+
+    /// Deletions are noted from here on: points of what is deleted must not be put back.
+    fn begin_noting(&self) {
+        if let Some(Err(error)) = self.deletions.as_ref().map(|deletions| deletions.begin()) {
+            tracing::warn!(%error, "cannot make the list of deletions next to the journal");
+        }
     }
 
     /// Moves a segment here that the store has had for long: it came from a copy, and its values may have been
@@ -175,15 +200,6 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..damage });
     }
 
-    /// Moves a segment here that cannot be read.
-    pub(crate) fn move_segment(&self, segment: &Segment, why: &io::Error) {
-        let mut how = format!("it cannot be read: {why}");
-        let kept = self.folder.move_in(&segment.path, &how);
-        let moved_to = self.or_stays(&[segment], kept, &mut how);
-        let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
-        self.report(Damage { moved_to, ..damage });
-    }
-
     /// Keeps points that no metric is known for, as a segment of their own. Each comes with the time at which it was
     /// accepted; they are in some of these segments.
     pub(crate) fn keep_nameless(
@@ -220,18 +236,21 @@ impl JournalDamage {
         });
     }
 
-    fn damage(&self, what: &'static str, file: &Path, how: String, bytes: usize) -> Damage {
+    pub(super) fn damage(&self, what: &'static str, file: &Path, how: String, bytes: usize) -> Damage {
         let file = file.display().to_string();
         Damage { found_at: self.clock.now(), what, file, how, bytes: bytes as u64, ..Damage::default() }
     }
 
-    fn report(&self, damage: Damage) {
+    pub(super) fn report(&self, damage: Damage) {
         let Damage { what, file, how, bytes, moved_to, .. } = damage.clone();
         if self.log.report(damage) {
             tracing::error!(file, bytes, kept = moved_to, "damage in the journal: {what}: {how}");
         }
     }
 }
+
+/// A segment whose disk did not return all of it.
+pub(super) const UNREAD_SEGMENT: &str = "journal segment";
 
 /// What a segment that has lost its end has lost.
 const MISSING_RECORDS: &str = "journal records";

@@ -167,6 +167,13 @@ impl Exclusive<'_> {
         begun
     }
 
+    /// Appends records; the caller puts their points into memory.
+    pub(crate) fn append(&mut self, records: &[Accepted<'_>]) -> io::Result<()> {
+        let appended = self.writer.append(&self.journal.names, records);
+        self.journal.note(&mut self.writer);
+        appended
+    }
+
     /// Appends what was named.
     pub(crate) fn append_names(&mut self) -> io::Result<()> {
         let appended = self.writer.append(&self.journal.names, &[]);

@@ -13,6 +13,7 @@
 //! cut_end    which closed segments have lost their end
 //! missing    what a repair does about missing ones
 //! damage     what cannot be read or attributed, kept for an operator
+//! kept       what earlier starts kept; with the deletions since
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
@@ -24,6 +25,8 @@ mod damage;
 mod header;
 mod journal;
 mod journalled;
+mod kept;
+mod kept_deletions;
 mod loose_segment;
 mod missing;
 mod names;
@@ -48,12 +51,13 @@ pub(crate) use damage::JournalDamage;
 pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};
 pub(crate) use journalled::{Accepted, Journalled};
+pub(crate) use kept_deletions::{Deleted, KeptDeletions};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;
 pub use newer::newer_segment;
 pub(crate) use plan::{PlanError, Planned};
 pub use reader::{Records, Replayed, records, replay};
-pub(crate) use record::RECORD_POINTS;
+pub(crate) use record::{LEAST_NAME_BYTES, RECORD_POINTS};
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
 pub(crate) use segment::{Folder, Segment};
 pub use segment_bytes::read_contents;

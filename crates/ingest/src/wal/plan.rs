@@ -103,23 +103,30 @@ impl Folder {
     pub(crate) fn plan(&self) -> Result<Vec<Planned>, PlanError> {
         let mut planned = Vec::new();
         for segment in self.segments().map_err(PlanError::Disk)? {
-            let first = match retried(|| self.read_first(&segment, FIRST_BYTES)) {
-                Ok(first) => first,
+            match self.plan_alone(segment) {
                 // A cycle has trimmed it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                Err(source) => return Err(PlanError::Unreadable { segment, source }),
-            };
-            let (header, is_header_lost) = match start(&first) {
-                Start::Known(header) => (Some(*header), false),
-                Start::Old => (None, false),
-                Start::Damaged => (None, true),
-                Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
-            };
-            let header_end = header_end(&first);
-            planned.push(Planned { segment, header, is_header_lost, header_end, until: None, read_earlier: None });
+                Err(PlanError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                one => planned.push(one?),
+            }
         }
         self.leave_out_repeated(&mut planned)?;
         Ok(planned)
+    }
+
+    /// As [`Folder::plan`], of one file, which may be elsewhere. What it repeats of others is read again.
+    pub(crate) fn plan_alone(&self, segment: Segment) -> Result<Planned, PlanError> {
+        let first = match retried(|| self.read_first(&segment, FIRST_BYTES)) {
+            Ok(first) => first,
+            Err(source) => return Err(PlanError::Unreadable { segment, source }),
+        };
+        let (header, is_header_lost) = match start(&first) {
+            Start::Known(header) => (Some(*header), false),
+            Start::Old => (None, false),
+            Start::Damaged => (None, true),
+            Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
+        };
+        let header_end = header_end(&first);
+        Ok(Planned { segment, header, is_header_lost, header_end, until: None, read_earlier: None })
     }
 
     /// The segment with records that was before this one, where its header says.

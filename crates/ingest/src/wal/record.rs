@@ -30,6 +30,8 @@ const LONGEST_SMALL_RECORD: usize = 64 << 10;
 const LATEST: Timestamp = 1 << 40;
 /// A record of metrics that is longer than this is closed, and another begun.
 const METRICS_BYTES: usize = 1 << 20;
+/// Bytes that a record of metrics has of one metric, at least.
+pub(crate) const LEAST_NAME_BYTES: u64 = 9;
 /// Points of one record, at most, so that a replay never takes one for damage.
 pub(crate) const RECORD_POINTS: usize = 1 << 20;
 

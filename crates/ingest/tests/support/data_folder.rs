@@ -22,11 +22,15 @@ pub struct DataFolder {
     pub damage: DamageLog,
     /// How long a start waits for pages of the journal.
     pub read_patience: Duration,
+    /// Bytes of points in memory.
+    pub memory_limit: u64,
+    pub retentions: &'static str,
 }
 
 impl DataFolder {
     pub fn new() -> DataFolder {
-        DataFolder { dir: tempfile::tempdir().unwrap(), damage: DamageLog::new(), read_patience: Duration::ZERO }
+        let (dir, damage) = (tempfile::tempdir().unwrap(), DamageLog::new());
+        DataFolder { dir, damage, read_patience: Duration::ZERO, memory_limit: 1 << 30, retentions: "1s:1h" }
     }
 
     /// A folder with copies of the store of one and the journal of another.
@@ -65,9 +69,10 @@ impl DataFolder {
             damage: self.damage.clone(),
             data_dir: Some(self.dir.path().to_owned()),
             read_patience: self.read_patience,
+            memory_limit_bytes: self.memory_limit,
             ..options(&self.journal(), Duration::from_millis(20))
         };
-        Ingest::open(options, Store::of(driver), registry, rules("1s:1h")).await
+        Ingest::open(options, Store::of(driver), registry, rules(self.retentions)).await
     }
 
     /// A life that sends these points, and flushes if asked to; then the process is killed.
@@ -114,12 +119,18 @@ pub fn time() -> Timestamp {
 
 /// Sends a point, and waits until it is acknowledged.
 pub async fn send(ingest: &Ingest, name: &str, value: f64) {
+    send_at(ingest, name, time(), value).await;
+}
+
+/// As [`send`], at another time.
+pub async fn send_at(ingest: &Ingest, name: &str, time: Timestamp, value: f64) {
     let mut batch = ingest.batch(Protocol::LineTcp);
-    batch.point(name.as_bytes(), time(), value);
+    batch.point(name.as_bytes(), time, value);
     ingest.accept(&mut batch).await;
 }
 
-async fn read(ingest: &Ingest, name: &str) -> Option<f64> {
+/// The value of a name at the time of all points.
+pub async fn read(ingest: &Ingest, name: &str) -> Option<f64> {
     let registry = ingest.registry();
     let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())?;
     let window = Window::between(now() - 600, now());

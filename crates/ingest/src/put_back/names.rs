@@ -1,0 +1,138 @@
+//! The points of a segment that is read long after it was written, and the metrics that they belong to now.
+//!
+//! An id is never given again: a metric that has it is the one that the points came for. An id that no metric has belongs to
+//! a metric that was deleted, unless the record that named it is in what could not be read: then the name counts, and none
+//! that was deleted since.
+
+use std::collections::{HashMap, HashSet};
+
+use host::Now;
+use metadata::Registry;
+use metric::MetricId;
+use store::Identity;
+
+use crate::{
+    journal_ids::{JournalIds, Writer},
+    wal::{Deleted, Planned, Record},
+};
+
+/// A point, and when it was accepted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LatePoint {
+    pub(super) metric: MetricId,
+    pub(super) time: u32,
+    pub(super) value: f64,
+    pub(super) at: Now,
+}
+
+/// The points of a segment, in their order.
+#[derive(Default)]
+pub(super) struct LatePoints {
+    /// Of metrics that exist.
+    pub(super) known: Vec<LatePoint>,
+    /// Of names that no metric has.
+    pub(super) unknown: Vec<(String, LatePoint)>,
+    /// Points of metrics that were deleted, or that nothing names.
+    pub(super) left_out: u64,
+    /// Whether some of its bytes are not records.
+    pub(super) has_damage: bool,
+}
+
+/// What segments name and delete.
+#[derive(Default)]
+pub(super) struct Named {
+    names: HashMap<(Writer, MetricId), String>,
+    ended: HashSet<(Writer, MetricId)>,
+}
+
+impl Named {
+    /// The name that an id has with a writer, or with an opening before it that gave the id.
+    fn name(&self, openings: &[(Writer, MetricId)], id: MetricId) -> Option<&str> {
+        let mut given = openings.iter().filter(|&&(_, end)| id < end);
+        given.find_map(|&(writer, _)| self.names.get(&(writer, id))).map(String::as_str)
+    }
+
+    fn is_ended(&self, openings: &[(Writer, MetricId)], id: MetricId) -> bool {
+        openings.iter().any(|&(writer, end)| id < end && self.ended.contains(&(writer, id)))
+    }
+}
+
+/// Who wrote a segment, and who gave its ids before: the openings, the latest first, and where the ids end that each gave.
+fn openings(planned: &Planned, writer: Writer) -> Vec<(Writer, MetricId)> {
+    let chain = planned.header.as_ref().map(|header| &*header.identity.chain).unwrap_or_default();
+    let ends = chain.iter().skip(1).map(|next| next.first_id).chain([MetricId::NONE]);
+    let mut all: Vec<(Writer, MetricId)> = chain.iter().map(|opening| opening.id).zip(ends).collect();
+    if all.is_empty() {
+        all.push((writer, MetricId::NONE));
+    }
+    all.reverse();
+    all
+}
+
+/// Reads the points of a segment. Adds what it names to `named`, which has that of others.
+pub(super) fn late_points(
+    planned: &Planned,
+    bytes: &[u8],
+    (ours, registry): (&Identity, &Registry),
+    deleted: &Deleted,
+    named: &mut Named,
+) -> LatePoints {
+    let mut ids = JournalIds::new(ours.clone());
+    let writer = ids.begin(planned);
+    let (openings, mut points) = (openings(planned, writer), Vec::new());
+    let mut records = planned.records(bytes);
+    for (_, record) in records.by_ref() {
+        match record {
+            Record::Metrics { metrics, .. } => {
+                for (metric, _, name) in metrics {
+                    if name.is_empty() {
+                        named.ended.insert((writer, metric));
+                    } else {
+                        named.names.insert((writer, metric), name.to_owned());
+                    }
+                }
+            }
+            Record::Points { now, points: of_record } => points.extend(of_record.map(|point| (now, point))),
+            Record::Policy { .. } | Record::Segment { .. } => {}
+        }
+    }
+    let has_damage = records.damage.len() != usize::from(records.torn_tail().is_some());
+    let mut late = LatePoints { has_damage, ..LatePoints::default() };
+    let registered = registry.read();
+    let of_writer = ids.of(writer);
+    let mut targets: HashMap<MetricId, Target<'_>> = HashMap::new();
+    let target = |id: MetricId| -> Target<'_> {
+        let is_common = of_writer.is_common(id);
+        if named.is_ended(&openings, id) || is_common && deleted.ids.contains(&id) {
+            return Target::None;
+        }
+        let (name, ours) =
+            (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
+        match name {
+            _ if !ours.is_empty() && name.is_none_or(|name| name == ours) => Target::Metric(id),
+            Some(name) if deleted.is_known && !deleted.names.contains(name) => {
+                let known = registered.find(registry.hash(name.as_bytes()), name.as_bytes());
+                known.map_or(Target::Name(name), Target::Metric)
+            }
+            _ => Target::None,
+        }
+    };
+    for (at, point) in points {
+        let late_point = LatePoint { metric: point.metric, time: point.time, value: point.value, at };
+        match *targets.entry(point.metric).or_insert_with(|| target(point.metric)) {
+            Target::Metric(metric) => late.known.push(LatePoint { metric, ..late_point }),
+            Target::Name(name) => late.unknown.push((name.to_owned(), late_point)),
+            Target::None => late.left_out += 1,
+        }
+    }
+    late
+}
+
+/// Where the points of an id go.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    Metric(MetricId),
+    /// A name that no metric has.
+    Name(&'a str),
+    None,
+}

@@ -1,0 +1,136 @@
+//! What earlier starts kept of the journal in `damaged/`: each start reports it, until it is put back or removed.
+//!
+//! ```text
+//! journal_00000002.journal~whole        its disk did not return all of it; to be read again
+//! journal_00000002.journal~replayed     it was read, and its points are put back
+//! journal_00000002.journal~damaged      as before, but for the damaged bytes that it has
+//! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
+//! journal_00000002.nameless+0@1a2b3c4d  points whose metrics nothing names
+//! ```
+
+use std::{collections::HashSet, io, path::Path};
+
+use host::DirEntry;
+use store::Damage;
+
+use super::{
+    damage::{JournalDamage, UNREAD_SEGMENT},
+    segment::Segment,
+};
+
+/// Files that are reported one by one.
+const MOST_FINDINGS: usize = 64;
+
+/// The end of the name of a file whose disk did not return all of it.
+const WHOLE: &str = "~whole";
+
+/// What the names of other files have.
+const REPLAYED: &str = "~replayed";
+const DAMAGED: &str = "~damaged";
+const NAMELESS: &str = ".nameless+";
+
+impl JournalDamage {
+    /// Reports what earlier starts kept.
+    pub(crate) fn report_kept(&self) {
+        let kept = self.folder.kept().unwrap_or_default();
+        let known: HashSet<String> = self.log.examples().into_iter().filter_map(|damage| damage.moved_to).collect();
+        let is_new = |entry: &&DirEntry| !known.contains(&format!("damaged/{}", entry.name.to_string_lossy()));
+        let mut found: Vec<(String, u64, &'static str, &str)> = Vec::new();
+        for entry in kept.iter().filter(is_new) {
+            let name = entry.name.to_string_lossy().into_owned();
+            found.extend(meaning(&name).map(|(what, how)| (name, entry.len, what, how)));
+        }
+        found.sort();
+        let more = found.split_off(found.len().min(MOST_FINDINGS));
+        for (name, bytes, what, how) in found {
+            let moved_to = Some(format!("damaged/{name}"));
+            let damage = self.damage(what, Path::new(&name), how.to_owned(), bytes as usize);
+            self.report(Damage { moved_to, ..damage });
+        }
+        if let Some((name, ..)) = more.first() {
+            let bytes: u64 = more.iter().map(|(_, bytes, ..)| bytes).sum();
+            let how = format!(
+                "{} files of the journal in damaged/ have damage of earlier starts, from this one on",
+                more.len()
+            );
+            self.report(self.damage("journal record", Path::new(name), how, bytes as usize));
+        }
+    }
+
+    /// The segments that were not read whole, newest first.
+    pub(crate) fn unread_segments(&self) -> io::Result<Vec<Segment>> {
+        let mut segments = self.kept_segments(is_unread)?;
+        segments.sort_by_key(|segment| std::cmp::Reverse(segment.number));
+        Ok(segments)
+    }
+
+    /// Points whose metrics nothing named.
+    pub(crate) fn nameless_points(&self) -> io::Result<Vec<Segment>> {
+        self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED))
+    }
+
+    fn kept_segments(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<Segment>> {
+        let segment = |entry: DirEntry| {
+            let name = entry.name.to_str()?;
+            let number = number(name).filter(|_| is_meant(name))?;
+            Some(Segment { number, path: entry.path, bytes: entry.len })
+        };
+        Ok(self.folder.kept()?.into_iter().filter_map(segment).collect())
+    }
+
+    /// Ends the finding of a segment that was read, and whose points are put back.
+    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool) -> io::Result<()> {
+        let name = segment.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let to = name.split_once('~').map_or(&*name, |(name, _)| name);
+        let to = format!("{to}{}", if has_damage { DAMAGED } else { REPLAYED });
+        let renamed = self.folder.rename(&name, &to, "it was read at last, and its points are put back")?;
+        let kept = format!("damaged/{name}");
+        self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
+        tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
+        self.report_kept();
+        Ok(())
+    }
+}
+
+/// What a file in `damaged/` says about the journal, and how.
+fn meaning(name: &str) -> Option<(&'static str, &'static str)> {
+    number(name)?;
+    if name.contains(REPLAYED) {
+        None
+    } else if is_unread(name) {
+        Some((
+            UNREAD_SEGMENT,
+            "an earlier start could not read all of it; the points that it missed are missing from answers until the file can be \
+             read: it is read again each minute",
+        ))
+    } else if name.contains(DAMAGED) {
+        Some((
+            "journal record",
+            "it has damaged bytes; its other points are put back; remove the file to end this report",
+        ))
+    } else if name.contains(NAMELESS) {
+        Some((
+            "points without a name",
+            "no answer has these points of an earlier start; remove the file to end this report",
+        ))
+    } else if name.contains(".journal+") {
+        Some((
+            "journal record",
+            "damaged bytes that an earlier start found; their points are lost unless they were stored; remove the file to end \
+             this report",
+        ))
+    } else {
+        None
+    }
+}
+
+fn is_unread(name: &str) -> bool {
+    name.ends_with(WHOLE) || name.ends_with(".damaged")
+}
+
+/// The number of the segment that a file is of.
+fn number(name: &str) -> Option<u64> {
+    let name = name.strip_prefix("journal_").unwrap_or(name);
+    let (number, _) = name.split_once('.')?;
+    (8 <= number.len()).then(|| number.parse().ok())?
+}
