@@ -171,6 +171,12 @@ impl BackPressure {
         4 * self.memory_bytes() < 3 * self.memory_limit
     }
 
+    /// Whether memory and journal have room for late points that wait.
+    pub(crate) fn may_hold_late(&self) -> bool {
+        let is_disk_short = self.is_disk_short.load(Ordering::Relaxed);
+        !is_disk_short && self.has_room() && 4 * self.journal.bytes() < 3 * self.journal_limit
+    }
+
     /// Counts new points in memory or the journal. At half of a limit the flush cycle begins, at the limit
     /// receivers wait.
     pub(crate) fn added(&self, more: Held) {

@@ -214,7 +214,8 @@ impl Ingest {
     /// # Errors
     /// Their slots cannot be read, or the journal cannot be written; they stay.
     pub async fn put_back(&self) -> io::Result<u64> {
-        self.put_back.put_back().await
+        let put_back = self.put_back.put_back().await?;
+        self.put_back.derive_again().await.map(|again| put_back + again)
     }
 
     /// How far a flush is, for people who wait for it.

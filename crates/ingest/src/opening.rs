@@ -18,7 +18,7 @@ use crate::{
     back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
     deletion::{Deletion, DeletionCounters},
-    flush::{Aside, CycleParts, FlushCycle, ReadBack, ReadBackParts, ReadFrom, RowWriter, RowWriterParts},
+    flush::{Aside, CycleParts, FlushCycle, LateFiles, ReadBack, ReadBackParts, ReadFrom, RowWriter, RowWriterParts},
     ingest::Ingest,
     memtable::Memtable,
     options::{IngestError, IngestOptions},
@@ -56,12 +56,13 @@ impl Ingest {
         let damage = options.damaged().noting(deletions.clone());
         let mut recovered = memory.recover(&options, &rules, &damage)?;
         damage.report_kept();
+        damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
         memory.note_deleted(&recovered, &deletions, &options)?;
         let identity = memory.begin().await?;
         let journal = memory.open_journal(&options, identity.clone(), &damage)?;
         recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity.clone());
-        let owners = Owners::new(memory, journal, rules, &options, &mut recovered);
+        let owners = Owners::new(memory, journal, rules, (&options, &damage), &mut recovered);
         owners.name_given_ids(&recovered, &options).await?;
         let jobs = std::mem::take(&mut recovered.jobs);
         let kept = Kept { identity, damage, deletions };
@@ -207,7 +208,7 @@ impl Owners {
         memory: Memory,
         journal: Arc<Journal>,
         rules: Rules,
-        options: &IngestOptions,
+        (options, damage): (&IngestOptions, &JournalDamage),
         recovered: &mut Recovered,
     ) -> Owners {
         let Memory { clock, time, store, registry, policies, back_pressure, memtable, .. } = &memory;
@@ -232,6 +233,7 @@ impl Owners {
             health: health.clone(),
             clock: clock.clone(),
             time: time.clone(),
+            late_files: LateFiles::new(options.host.clone(), options.journal_dir.clone(), damage.clone()),
             aside: Aside::new(options.host.clone(), &options.journal_dir, options.damage.clone()),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }

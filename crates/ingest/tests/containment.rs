@@ -270,6 +270,52 @@ fn late_points_wait_for_stored_slots_that_cannot_be_read_and_all_others_are_stor
 }
 
 #[test]
+fn late_points_that_cannot_wait_for_a_read_reach_coarse_slots_when_it_works() {
+    for restarts in [false, true] {
+        let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+        let base = (now() - 1000) / 10 * 10;
+        let late_files = || {
+            let names = std::fs::read_dir(dir.path().join("journal")).unwrap().map(|file| file.unwrap().file_name());
+            names.filter(|name| name.to_str().unwrap().starts_with("late-")).count()
+        };
+        runtime(2).block_on(async {
+            let ingest = open(dir.path(), &driver, &damage).await;
+            send(&ingest, (base..base + 10).map(|time| ("m".to_owned(), time, 1.0))).await;
+            ingest.flush().await.unwrap();
+            ingest.close().await.unwrap();
+            driver.unreadable.lock().unwrap().insert("m".to_owned());
+            // Memory is full at once.
+            let options = IngestOptions {
+                damage: damage.clone(),
+                memory_limit_bytes: 1,
+                ..options(&dir.path().join("journal"), Duration::from_millis(20))
+            };
+            let registry = registry_of(&*driver).await;
+            let ingest =
+                Ingest::open(options, Store::of(driver.clone()), registry, rules("1s:1h,10s:6h")).await.unwrap();
+            send(&ingest, [("m".to_owned(), base + 3, 5.0), ("m".to_owned(), base + 4, 6.0)]).await;
+            ingest.flush_patiently(Duration::from_secs(20)).await.unwrap();
+            assert_eq!((late_files(), damage.examples().len()), (1, 1), "{:?}", damage.examples());
+            assert!(ingest.put_back().await.is_err(), "it still cannot be read");
+            drop(ingest);
+            let damage = if restarts { DamageLog::new() } else { damage.clone() };
+            let ingest = open(dir.path(), &driver, &damage).await;
+            assert_eq!((late_files(), damage.examples().len()), (1, 1), "{:?}", damage.examples());
+            driver.unreadable.lock().unwrap().clear();
+            // One has a newer value by now.
+            send(&ingest, [("m".to_owned(), base + 4, 7.0)]).await;
+            ingest.flush().await.unwrap();
+            assert_eq!(ingest.put_back().await.unwrap(), 1);
+            assert_eq!((late_files(), damage.examples().len()), (0, 0), "{:?}", damage.examples());
+            assert_eq!(read(&ingest, "m", base).await[1], 8.0 + 5.0 + 7.0);
+            ingest.flush().await.unwrap();
+            assert_eq!(read(&ingest, "m", base + 3).await, [5.0, 20.0]);
+            ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn points_that_wait_for_a_read_are_in_the_journal_when_the_process_ends() {
     let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
     let base = (now() - 1000) / 10 * 10;

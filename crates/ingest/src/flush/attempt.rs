@@ -40,6 +40,8 @@ pub(super) struct Written {
     pub(super) doubtful: usize,
     /// Metrics whose jobs wait: stored slots that their rows are derived from cannot be read now.
     pub(super) waiting: HashSet<MetricId>,
+    /// Metrics whose rows were written although stored slots cannot be read now: their coarse slots lack points.
+    pub(super) unread: HashSet<MetricId>,
 }
 
 impl Attempt<'_> {
@@ -47,7 +49,8 @@ impl Attempt<'_> {
     pub(super) async fn write(&self, jobs: &[JobPoints<'_>]) -> Result<Written, StoreError> {
         let now = self.time.reached();
         let mut partials = Vec::with_capacity(jobs.len());
-        let mut written = Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new() };
+        let mut written =
+            Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new(), unread: HashSet::new() };
         let (mut step, mut cost) = (Vec::new(), 0);
         for job in jobs {
             for piece in job.pieces(self.coverage(job, now), STEP_SLOTS) {
@@ -107,9 +110,11 @@ impl Attempt<'_> {
         // Older jobs of these metrics are stored.
         let coming = ComingRows::default();
         let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
-        if self.waits_for_reads {
-            let is_unreadable = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_unreadable);
-            let waiting = pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range));
+        let is_unreadable = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_unreadable);
+        let waiting = pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range));
+        if !self.waits_for_reads {
+            written.unread.extend(waiting.map(|(piece, _)| piece.of.job.metric));
+        } else {
             let before = written.waiting.len();
             written.waiting.extend(waiting.map(|(piece, _)| piece.of.job.metric));
             if before < written.waiting.len() {
@@ -155,6 +160,7 @@ impl Attempt<'_> {
             written.waiting.extend(mirrored.unread);
             return Ok(Vec::new());
         }
+        written.unread.extend(mirrored.unread);
         written.doubtful += doubtful;
         rows.extend(mirrored.own);
         self.store.points.write(rows).await?;

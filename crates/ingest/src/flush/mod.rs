@@ -2,6 +2,7 @@
 
 mod attempt;
 mod cycle;
+mod late_files;
 mod outcome;
 mod plan;
 mod read_back;
@@ -10,6 +11,7 @@ mod set_aside;
 mod unread;
 
 pub(crate) use cycle::{CycleParts, FlushCycle};
+pub(crate) use late_files::LateFiles;
 pub use outcome::{FlushError, FlushProgress};
 pub(crate) use read_back::{ReadBack, ReadBackParts, ReadFrom};
 pub(crate) use row_writer::{RowWriter, RowWriterParts};

@@ -26,6 +26,7 @@ use store::{JournalMark, Store, StoreError};
 
 use super::{
     attempt::{Attempt, Written},
+    late_files::LateFiles,
     plan::JobPoints,
     set_aside::Aside,
     unread::Unread,
@@ -78,6 +79,7 @@ pub(crate) struct RowWriterParts {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) time: Arc<JudgingTime>,
     pub(crate) aside: Aside,
+    pub(crate) late_files: LateFiles,
 }
 
 /// Writes jobs to the store.
@@ -316,6 +318,7 @@ impl RowWriter {
                     not_stored.unread.extend(part.clone().filter(waits));
                     is_any_stored |= not_stored.unread.len() < before + part.len();
                     self.counters.doubtful.fetch_add(written.doubtful as u64, Relaxed);
+                    self.keep_late(&sorted[part.clone()], &written.unread).await;
                     self.stored(&sorted[part.clone()], &jobs[part], &written);
                 }
                 Err(error) if error.is_lasting() => {
@@ -338,6 +341,18 @@ impl RowWriter {
             }
         }
         not_stored
+    }
+
+    /// Keeps points whose coarse slots could not be derived, however often that fails first: the journal has them until then.
+    async fn keep_late(&self, sorted: &[JobPoints<'_>], unread: &HashSet<MetricId>) {
+        if unread.is_empty() {
+            return;
+        }
+        let is_late = |job: &&JobPoints<'_>| unread.contains(&job.job.metric);
+        while let Err(problem) = self.with.late_files.put(sorted.iter().filter(is_late), &self.with.registry) {
+            self.note_failure(&problem);
+            tokio::time::sleep(JOURNAL_RETRY).await;
+        }
     }
 
     fn stored(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], written: &Written) {
@@ -370,7 +385,7 @@ impl RowWriter {
     async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Written, CallError> {
         let RowWriterParts { store, registry, time, .. } = &self.with;
         let policies = self.with.memtable.policies();
-        let may_hold = !self.with.back_pressure.is_half_full();
+        let may_hold = self.with.back_pressure.may_hold_late();
         let waits_for_reads = self.unread.may_wait(self.with.clock.instant(), may_hold);
         let once = Attempt { store, registry, policies: &policies, time, waits_for_reads };
         let mut attempt = pin!(NoPanic::new(once.write(jobs)));

@@ -13,11 +13,8 @@ use metadata::Registry;
 use metric::Timestamp;
 use store::{Damage, DamageLog};
 
-use super::plan::JobPoints;
-use crate::{
-    no_panic::CallError,
-    wal::{LoosePoints, loose_segment},
-};
+use super::{late_files::loose_points, plan::JobPoints};
+use crate::{no_panic::CallError, wal::loose_segment};
 
 /// Where points go that the store cannot take.
 pub(crate) struct Aside {
@@ -42,19 +39,9 @@ impl Aside {
 
     /// Puts the points of one metric into a file, which is on the disk when this returns, and reports it.
     pub(super) fn put(&self, job: &JobPoints<'_>, registry: &Registry, error: &CallError) -> io::Result<()> {
-        let (now, retention) = (self.host.clock.now(), &job.policy.retention);
+        let now = self.host.clock.now();
         let name = registry.read().name(job.job.metric).to_owned();
-        let points: Vec<(Timestamp, u32, f64)> = job
-            .points
-            .staged_times(retention)
-            .filter_map(|(stage, time, value)| {
-                // A replay puts the point into the stage that it had.
-                let is_held = retention.stage_holding(time, now) == Some(stage);
-                let accepted = if is_held { now } else { time + retention.stages()[stage].duration() };
-                Some((accepted, u32::try_from(time).ok()?, value))
-            })
-            .collect();
-        let metric = LoosePoints { metric: job.job.metric, name: &name, policy: job.policy, points };
+        let metric = loose_points(job, &name, now);
         let bytes = loose_segment(std::slice::from_ref(&metric), now);
         let file = self.write(&bytes, now)?;
         let count = metric.points.len() as u64;

@@ -1,8 +1,8 @@
 //! Jobs that wait because stored slots cannot be read now: coarse slots derived without them would lack points for good,
 //! also when the disk returns the slots again.
 //!
-//! They wait in memory and in the journal, for [`PATIENCE`] and while neither is half full. After that, what cannot be
-//! read counts as damaged: the points are stored, and the coarse slots around them stay as they are.
+//! They wait in memory and in the journal, for [`PATIENCE`] and while neither is three quarters full. After that, the points are
+//! stored, the coarse slots around them stay as they are, and `late_files.rs` keeps them to derive these slots again.
 
 use std::{
     sync::Arc,
@@ -48,7 +48,7 @@ impl Unread {
             (state.since, state.gave_up_at) = (None, Some(now));
             tracing::error!(
                 "stored rows still cannot be read; points that came late are stored without them, and coarse slots around \
-                 those points stay as they are; replace the disk, and see damage in /admin/status"
+                 those points lack them until the rows can be read; replace the disk, and see damage in /admin/status"
             );
         }
         waits

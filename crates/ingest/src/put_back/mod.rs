@@ -39,8 +39,9 @@ use crate::{
     },
 };
 
-/// Interval of attempts.
-const INTERVAL: Duration = Duration::from_secs(60);
+/// Interval of attempts, and how many of them are between two reads of segments: those are long, and their disk is bad.
+const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVALS_OF_SEGMENTS: u64 = 6;
 
 /// Points that are put back together, about: senders wait for as long.
 const GROUP: usize = 4096;
@@ -98,12 +99,14 @@ impl PutBack {
 
     /// Tries again and again, until the task is aborted.
     pub(crate) async fn run(self: Arc<PutBack>) {
-        loop {
+        for tick in 1_u64.. {
             tokio::time::sleep(INTERVAL).await;
-            match self.put_back().await {
+            let put_back = if tick.is_multiple_of(INTERVALS_OF_SEGMENTS) { self.put_back().await } else { Ok(0) };
+            let derived = self.derive_again().await;
+            match put_back.and(derived) {
                 Ok(_) => self.is_failing.store(false, Relaxed),
                 Err(error) if !self.is_failing.swap(true, Relaxed) => {
-                    tracing::warn!(%error, "points of journal segments that are kept in damaged/ cannot be put back; retrying");
+                    tracing::warn!(%error, "points of journal segments in damaged/, or late points in the journal's folder, cannot be put back; retrying");
                 }
                 Err(_) => {}
             }
@@ -129,7 +132,7 @@ impl PutBack {
         if !readable.is_empty() {
             // Points of metrics that only these segments name, and that came later.
             let this = self.clone();
-            for segment in self.elsewhere(move || this.with.damage.nameless_points()).await? {
+            for segment in self.elsewhere(move || this.nameless_points()).await? {
                 all += self.put_segment(&segment, &named, false).await?.unwrap_or(0);
             }
         }
@@ -145,6 +148,17 @@ impl PutBack {
             self.elsewhere(move || this.with.deletions.end()).await?;
         }
         Ok(all)
+    }
+
+    /// The files of points that nothing named, of the latest writer first.
+    fn nameless_points(&self) -> io::Result<Vec<Segment>> {
+        let mut files = self.with.damage.nameless_points()?;
+        let first_segment = |file: &Segment| {
+            let planned = self.with.journal.folder().plan_alone(file.clone()).ok()?;
+            Some(planned.header?.segment)
+        };
+        files.sort_by_cached_key(|file| std::cmp::Reverse(first_segment(file)));
+        Ok(files)
     }
 
     /// Puts the points of a segment back. `None` while it cannot be read, and where all must be known but is not.
@@ -165,6 +179,32 @@ impl PutBack {
             self.elsewhere(move || this.with.damage.was_put_back(&of, has_damage)).await?;
         }
         Ok(Some(points))
+    }
+
+    /// Has coarse slots derived again around late points that were stored without their neighbours. A file whose rows still
+    /// cannot be read stays. Returns how many points there were.
+    pub(crate) async fn derive_again(self: &Arc<PutBack>) -> io::Result<u64> {
+        let _turn = self.turn.lock().await;
+        let this = self.clone();
+        let (mut all, mut failed) = (0, None);
+        for file in self.elsewhere(move || this.with.journal.folder().late_files()).await? {
+            let (this, of) = (self.clone(), file.clone());
+            let Some(mut late) = self.elsewhere(move || this.load(&of, &mut Named::default())).await? else { continue };
+            // Of names that are gone nothing is left to derive.
+            late.unknown.clear();
+            late.known.iter_mut().for_each(|point| point.is_again = true);
+            match self.put(late).await {
+                Ok(points) => {
+                    let _ = self.with.journal.synced().await;
+                    let this = self.clone();
+                    self.elsewhere(move || this.with.damage.late_file_is_done(this.with.journal.folder(), &file))
+                        .await?;
+                    all += points;
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(all), Err)
     }
 
     async fn elsewhere<T: Send + 'static>(
@@ -271,7 +311,7 @@ impl PutBack {
                 let cell = wanted.slot.checked_sub(fetch.first_slot).filter(|_| wanted.slot < fetch.end_slot);
                 let is_there = policy.retention.table(wanted.stage) == fetch.table;
                 let value = cell.filter(|_| is_there).and_then(|cell| cells.values.get(cell as usize));
-                value.is_none_or(|value| value.is_nan())
+                value.is_none_or(|&value| value.is_nan() || wanted.point.is_again && value == wanted.point.value)
             });
         }
         metrics.retain(|metric| !metric.wanted.is_empty());

@@ -23,6 +23,8 @@ pub(super) struct LatePoint {
     pub(super) time: u32,
     pub(super) value: f64,
     pub(super) at: Now,
+    /// Whether it is stored, and coarse slots around it are not: a slot that has this value counts as empty.
+    pub(super) is_again: bool,
 }
 
 /// The points of a segment, in their order.
@@ -106,8 +108,7 @@ pub(super) fn late_points(
         if named.is_ended(&openings, id) || is_common && deleted.ids.contains(&id) {
             return Target::None;
         }
-        let (name, ours) =
-            (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
+        let (name, ours) = (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
         match name {
             _ if !ours.is_empty() && name.is_none_or(|name| name == ours) => Target::Metric(id),
             Some(name) if deleted.is_known && !deleted.names.contains(name) => {
@@ -118,7 +119,7 @@ pub(super) fn late_points(
         }
     };
     for (at, point) in points {
-        let late_point = LatePoint { metric: point.metric, time: point.time, value: point.value, at };
+        let late_point = LatePoint { metric: point.metric, time: point.time, value: point.value, at, is_again: false };
         match *targets.entry(point.metric).or_insert_with(|| target(point.metric)) {
             Target::Metric(metric) => late.known.push(LatePoint { metric, ..late_point }),
             Target::Name(name) => late.unknown.push((name.to_owned(), late_point)),

@@ -15,7 +15,7 @@ use store::Damage;
 
 use super::{
     damage::{JournalDamage, UNREAD_SEGMENT},
-    segment::Segment,
+    segment::{Folder, Segment},
 };
 
 /// Files that are reported one by one.
@@ -28,6 +28,24 @@ const WHOLE: &str = "~whole";
 const REPLAYED: &str = "~replayed";
 const DAMAGED: &str = "~damaged";
 const NAMELESS: &str = ".nameless+";
+
+/// How the names of files with late points begin, in the folder of the journal.
+pub(crate) const LATE_FILE: &str = "late-";
+
+const LATE_POINTS: &str = "late points";
+
+impl Folder {
+    /// The files with late points that were stored without their neighbours.
+    pub(crate) fn late_files(&self) -> io::Result<Vec<Segment>> {
+        let entries = match self.disk.read_dir(self.dir()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            entries => entries?,
+        };
+        let is_late = |name: &str| name.starts_with(LATE_FILE) && name.ends_with(".points");
+        let late = entries.into_iter().filter(|entry| entry.name.to_str().is_some_and(is_late));
+        Ok(late.map(|entry| Segment { number: 0, path: entry.path, bytes: entry.len }).collect())
+    }
+}
 
 impl JournalDamage {
     /// Reports what earlier starts kept.
@@ -67,6 +85,28 @@ impl JournalDamage {
     /// Points whose metrics nothing named.
     pub(crate) fn nameless_points(&self) -> io::Result<Vec<Segment>> {
         self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED))
+    }
+
+    /// Reports late points that earlier processes stored without their neighbours.
+    pub(crate) fn report_late_files(&self, folder: &Folder) {
+        for file in folder.late_files().unwrap_or_default() {
+            self.report_late(&file.path, file.bytes);
+        }
+    }
+
+    /// Reports late points that are stored without their neighbours.
+    pub(crate) fn report_late(&self, file: &Path, bytes: u64) {
+        let how = "stored rows could not be read: coarse slots around these late points lack them, until the rows can be read; trying \
+                   again every 10 seconds";
+        self.report(self.damage(LATE_POINTS, file, how.to_owned(), bytes as usize));
+    }
+
+    /// The coarse slots around late points are derived again.
+    pub(crate) fn late_file_is_done(&self, folder: &Folder, file: &Segment) -> io::Result<()> {
+        folder.remove(file)?;
+        let name = file.path.display().to_string();
+        self.log.mend(|damage| damage.what == LATE_POINTS && damage.file == name);
+        Ok(())
     }
 
     fn kept_segments(&self, is_meant: impl Fn(&str) -> bool) -> io::Result<Vec<Segment>> {
