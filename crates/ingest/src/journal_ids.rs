@@ -54,9 +54,18 @@ pub(crate) type Writer = u64;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct JournalIds {
     ours: Identity,
-    writers: HashMap<Writer, (WriterIds, Option<SegmentHeader>)>,
+    writers: HashMap<Writer, Segments>,
     /// The writer of the segment before.
     last: Option<(Writer, Option<SegmentHeader>)>,
+}
+
+/// The segments of a writer.
+#[derive(Debug, Clone)]
+struct Segments {
+    ids: WriterIds,
+    /// The first of them, and its header.
+    first: u64,
+    header: Option<SegmentHeader>,
 }
 
 const OLD: Writer = 0;
@@ -83,7 +92,8 @@ impl JournalIds {
         };
         if !self.writers.contains_key(&writer) {
             let ids = self.new_writer(writer, header.as_ref());
-            self.writers.insert(writer, (ids, header.clone()));
+            let first = planned.segment.number;
+            self.writers.insert(writer, Segments { ids, first, header: header.clone() });
         }
         self.last = Some((writer, header));
         writer
@@ -95,24 +105,32 @@ impl JournalIds {
             (_, Some(header)) => self.ours.common_ids(&header.identity).unwrap_or(MetricId(0)),
             (_, None) => MetricId(0),
         };
-        // An opening that continues an earlier one has the names that it gave.
-        let before = header.and_then(|header| header.identity.chain.iter().rev().nth(1));
-        let named = before.and_then(|before| self.writers.get(&before.id)).map(|(before, _)| before.named.clone());
+        // An opening that continues earlier ones has the names that they gave. Some may have written nothing.
+        let mut before = header.into_iter().flat_map(|header| header.identity.chain.iter().rev().skip(1));
+        let before = before.find_map(|before| self.writers.get(&before.id));
+        let named = before.map(|before| before.ids.named.clone());
         WriterIds { common, named: named.unwrap_or_default() }
     }
 
     /// The ids of a writer that a segment was begun of.
     pub(crate) fn of(&self, writer: Writer) -> &WriterIds {
-        &self.writers[&writer].0
+        &self.writers[&writer].ids
+    }
+
+    /// The first segment of those whose ids are not the store's own: without it the ids of the segments behind it have no
+    /// names.
+    pub(crate) fn first_with_other_ids(&self) -> Option<u64> {
+        let of_others = self.writers.values().filter(|writer| !writer.ids.named.is_empty());
+        of_others.map(|writer| writer.first).min()
     }
 
     /// The header of a writer's first segment.
     pub(crate) fn header(&self, writer: Writer) -> Option<&SegmentHeader> {
-        self.writers[&writer].1.as_ref()
+        self.writers[&writer].header.as_ref()
     }
 
     /// As [`JournalIds::of`], to name ids.
     pub(crate) fn of_mut(&mut self, writer: Writer) -> &mut WriterIds {
-        &mut self.writers.get_mut(&writer).expect("a segment of it was begun").0
+        &mut self.writers.get_mut(&writer).expect("a segment of it was begun").ids
     }
 }

@@ -111,6 +111,7 @@ impl<'a> Replay<'a> {
         let Replay { mut recovered, jobs, ids, left_ids, .. } = self;
         recovered.jobs = jobs.into_jobs().collect();
         recovered.policies = left_ids.unwrap_or(recovered.policies);
+        recovered.left.first_named = ids.first_with_other_ids();
         recovered.ids = ids;
         recovered.restored.parked_points = recovered.left.points;
         Ok(recovered)

@@ -7,7 +7,8 @@
 //!    room for. Points that come meanwhile are spilled behind them.
 //! 3. When only little is left, the rest is read while appends wait, and spilling ends.
 //!
-//! A cycle trims the journal only up to the segment that is being read back.
+//! A cycle trims the journal only up to the segment that is being read back, and nothing of a journal whose ids are not
+//! those of the store until all of it is read: its first segments name the ids of the later ones.
 
 use std::sync::{
     Arc,
@@ -33,6 +34,8 @@ pub(crate) struct Spill {
     store: Arc<StoreHealth>,
     /// The first segment that has a point that is not in memory.
     position: AtomicU64,
+    /// The first segment that has names of ids in later ones.
+    first_named: AtomicU64,
     counts: SpillCounts,
     begun: Notify,
     /// Reading the journal while points are spilled.
@@ -59,6 +62,8 @@ pub(crate) struct LeftInJournal {
     pub(crate) points: u64,
     /// Bytes of their records.
     pub(crate) bytes: u64,
+    /// The first segment that has names of ids in later ones.
+    pub(crate) first_named: Option<u64>,
 }
 
 impl Spill {
@@ -73,6 +78,7 @@ impl Spill {
             back_pressure,
             store,
             position: AtomicU64::new(NOWHERE),
+            first_named: AtomicU64::new(NOWHERE),
             counts: SpillCounts::default(),
             begun: Notify::new(),
             reading,
@@ -82,6 +88,7 @@ impl Spill {
     /// Goes on from where a recovery stopped.
     pub(crate) fn resume(&self, left: &LeftInJournal) {
         let Some(segment) = left.segment else { return };
+        self.first_named.store(left.first_named.unwrap_or(NOWHERE), SeqCst);
         self.counts.add(left.points, left.bytes);
         self.begin(segment, &self.journal.exclusive());
     }
@@ -152,6 +159,7 @@ impl Spill {
     /// Everything is read back: points go to memory from now on.
     pub(crate) fn end(&self, exclusive: &Exclusive<'_>) {
         self.position.store(NOWHERE, SeqCst);
+        self.first_named.store(NOWHERE, SeqCst);
         self.counts.clear();
         self.back_pressure.set_spilling(false, exclusive);
     }
@@ -159,7 +167,7 @@ impl Spill {
     /// The segment up to which a flush cycle may trim. It stores what was in memory when segment `begun` began; the
     /// position is read after that, so that what was spilled in between is not before it.
     pub(crate) fn trim_limit(&self, begun: u64) -> u64 {
-        begun.min(self.position())
+        begun.min(self.position()).min(self.first_named.load(SeqCst))
     }
 
     /// Points that are spilled now.

@@ -2,10 +2,13 @@
 
 mod support;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use ingest::IngestError;
-use support::{data_folder::DataFolder, runtime};
+use support::{
+    data_folder::{DataFolder, send_at, time},
+    runtime,
+};
 
 #[test]
 fn yesterdays_store_next_to_todays_journal_gives_no_point_to_another_name() {
@@ -25,6 +28,62 @@ fn yesterdays_store_next_to_todays_journal_gives_no_point_to_another_name() {
     // And again, after more of both, which have ids of their own.
     restored.live(&[("b", 6.0), ("y", 7.0)], false);
     assert_eq!(restored.values(&["a", "b", "c", "x", "y"]), [Some(5.0), Some(6.0), Some(4.0), Some(9.0), Some(7.0)]);
+}
+
+#[test]
+fn names_reach_over_starts_that_wrote_nothing() {
+    let today = DataFolder::new();
+    today.live(&[("a", 1.0)], true);
+    let yesterday = DataFolder::of(&today, &today);
+    today.live(&[("b", 2.0), ("c", 2.0)], false);
+    // A start that is killed before it gets a point.
+    assert_eq!(today.values(&["b"]), [Some(2.0)]);
+    today.live(&[("b", 3.0)], false);
+    // It gave the same ids to others, so that the journal's are not its own.
+    yesterday.live(&[("x", 9.0)], true);
+    let restored = DataFolder::of(&yesterday, &today);
+    assert_eq!(restored.values(&["a", "b", "c", "x"]), [Some(1.0), Some(3.0), Some(2.0), Some(9.0)]);
+    assert_eq!(restored.damage.examples().iter().filter(|damage| damage.what == "points without a name").count(), 0);
+}
+
+#[test]
+fn a_kill_while_the_journal_of_an_older_store_is_read_back_costs_no_name() {
+    let today = DataFolder::new();
+    today.live(&[("a", 1.0)], true);
+    let yesterday = DataFolder::of(&today, &today);
+    let names: Vec<String> = (0..50).map(|n| format!("b{n}")).collect();
+    let send_all = |value| {
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = today.open().await.unwrap();
+            for second in 0..30 {
+                for name in &names {
+                    send_at(&ingest, name, time() - second, value).await;
+                }
+            }
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+    };
+    // A segment each; the first one has the names.
+    (1..=6).for_each(|value| send_all(f64::from(value)));
+    yesterday.live(&[("x", 9.0)], true);
+    let mut restored = DataFolder::of(&yesterday, &today);
+    restored.memory_limit = 16_000;
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = restored.open().await.unwrap();
+        let parked = ingest.counters().parked_points;
+        assert!(6000 < parked, "{parked} points are left in the journal");
+        while parked / 2 < ingest.counters().parked_points {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(0 < ingest.counters().parked_points, "it was read back too quickly to be killed on the way");
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    restored.memory_limit = 1 << 30;
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(restored.values(&names), vec![Some(6.0); 50]);
+    assert_eq!(restored.damage.examples().iter().filter(|damage| damage.what == "points without a name").count(), 0);
 }
 
 #[test]
