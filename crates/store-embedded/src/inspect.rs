@@ -1,7 +1,7 @@
 //! The files of a store besides its rows, read without opening it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashSet},
     io,
     path::{Path, PathBuf},
 };
@@ -14,9 +14,10 @@ use crate::{
     events,
     id_set::IdSet,
     layout1,
-    manifest::table_of,
+    manifest::{Manifest, table_of},
     names,
     newer::{list, read_to},
+    opening,
     record_log::{self, LogEnd},
     row_file, spec, status,
     tables::{EVENTS_CUT, NAMES_CUT},
@@ -176,6 +177,13 @@ pub fn names_of(disk: &dyn Disk, store: &Path) -> BTreeMap<MetricId, String> {
     known
 }
 
+/// The openings that wrote the files of the manifest.
+fn openings_of_manifest(disk: &dyn Disk, store: &Path) -> HashSet<u64> {
+    let bytes = opening::read_manifest(disk, store).ok().flatten().unwrap_or_default();
+    let files = Manifest::parse(&bytes).map_or_else(|_| Vec::new(), |manifest| manifest.files);
+    files.iter().map(|file| file.opening).collect()
+}
+
 /// Files that belong to another timeline of the store, as from before a restore, and how that is known: files of rows, and the
 /// log of names. Nothing where the spec cannot be read.
 ///
@@ -193,7 +201,12 @@ pub fn of_other_timeline(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathB
         });
         is_whole &= read.is_ok_and(|report| report.damaged.is_empty());
     }
+    let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &openings);
+    let vouched = match timeline::is_unsure(of_spec, &identity.chain, is_whole) {
+        true => openings_of_manifest(disk, store),
+        false => HashSet::new(),
+    };
     let in_use = identity.first_id().max(status::metrics_below(disk, store));
     let refused = timeline::fault_of_names(&identity, &openings, is_whole, highest, in_use);
     found.extend(refused.map(|how| (names, how)));
@@ -206,6 +219,7 @@ pub fn of_other_timeline(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathB
                 list(disk, &of_window)?.into_iter().filter(|path| path.extension().is_some_and(|is| is == "rows"))
             {
                 let fault = row_file::written_by(disk, &path)
+                    .filter(|(opening, _)| !vouched.contains(&opening.id))
                     .and_then(|(opening, highest)| timeline::fault_of_rows(&identity.chain, Some(opening), highest));
                 found.extend(fault.map(|how| (path, how)));
             }

@@ -56,9 +56,13 @@ pub(crate) fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8
     }
 }
 
-/// Finds the windows of the store in `dir`.
-pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, ours: &Identity) -> Result<Found, StoreError> {
-    let opening = Opening { shared, dir, ours, is_again: false };
+/// Finds the windows of the store in `dir`. With its identity goes whether that may lack openings.
+pub(crate) fn find(
+    shared: &Arc<Shared>,
+    dir: &Path,
+    (ours, is_unsure): (&Identity, bool),
+) -> Result<Found, StoreError> {
+    let opening = Opening { shared, dir, ours, is_unsure, is_again: false };
     let manifest = opening.manifest()?;
     let known = manifest.clone().unwrap_or_default();
     let commits = Commits::of(dir, ours.store, &known);
@@ -99,7 +103,7 @@ pub(crate) fn find(shared: &Arc<Shared>, dir: &Path, ours: &Identity) -> Result<
     if manifest.is_none() {
         found.commits.set_behind();
     }
-    if ours.chain.is_empty() {
+    if ours.chain.is_empty() || is_unsure {
         let openings = found
             .windows
             .values()
@@ -127,12 +131,12 @@ pub(crate) fn may_open(shared: &Arc<Shared>, window: &Window) -> bool {
 pub(crate) fn find_again(
     shared: &Arc<Shared>,
     dir: &Path,
-    ours: &Identity,
+    (ours, is_unsure): (&Identity, bool),
     window: &Window,
     known: Vec<ManifestFile>,
     commits: &mut Commits,
 ) -> Result<(), StoreError> {
-    let opening = Opening { shared, dir, ours, is_again: true };
+    let opening = Opening { shared, dir, ours, is_unsure, is_again: true };
     opening.list(&window.dir)?;
     let before = std::mem::take(&mut commits.unreadable);
     let (of_window, others) = before.into_iter().partition::<Vec<_>, _>(|file| file.window == window.key);
@@ -160,6 +164,8 @@ struct Opening<'a> {
     dir: &'a Path,
     /// The store, and its openings.
     ours: &'a Identity,
+    /// Whether some of the openings may be missing.
+    is_unsure: bool,
     /// Whether a start found the files before: what it reported is not reported again.
     is_again: bool,
 }
@@ -430,6 +436,10 @@ impl Opening<'_> {
         let is_another = |known: &&ManifestFile| {
             file.opening().is_some_and(|opening| known.opening != 0 && known.opening != opening.id)
         };
+        let is_the_one = |known: &ManifestFile| file.opening().is_some_and(|opening| opening.id == known.opening);
+        if self.is_unsure && known.is_some_and(is_the_one) {
+            return None;
+        }
         let fault = timeline::fault_of(&self.ours.chain, file).or_else(|| {
             let known = known.filter(is_another)?;
             Some(format!("it is not the file that the manifest has, which the opening {:016x} wrote", known.opening))

@@ -47,6 +47,8 @@ pub(crate) struct Points {
     commits: Mutex<Commits>,
     /// Drafts of this process, so that each has a name of its own.
     drafts: AtomicU64,
+    /// Whether the openings of the store may lack some.
+    is_unsure: bool,
 }
 
 /// Slots of a fetch that are in one row.
@@ -62,10 +64,15 @@ struct Wanted {
 }
 
 impl Points {
-    /// Finds what is in the folder, and writes the manifest if it has to say something else. The openings of an identity that
-    /// has none are those of the files.
-    pub(crate) fn open(dir: &Path, shared: Arc<Shared>, mut identity: Identity) -> Result<Points, StoreError> {
-        let Found { windows, commits, openings } = opening::find(&shared, dir, &identity)?;
+    /// Finds what is in the folder, and writes the manifest if it has to say something else. Openings that the
+    /// identity may lack (`is_unsure`) or lacks are those of the files.
+    pub(crate) fn open(
+        dir: &Path,
+        shared: Arc<Shared>,
+        mut identity: Identity,
+        is_unsure: bool,
+    ) -> Result<Points, StoreError> {
+        let Found { windows, commits, openings } = opening::find(&shared, dir, (&identity, is_unsure))?;
         timeline::with_rows(&mut identity.chain, openings);
         let points = Points {
             dir: dir.to_owned(),
@@ -76,6 +83,7 @@ impl Points {
             flushing: Mutex::default(),
             commits: Mutex::new(commits),
             drafts: AtomicU64::new(0),
+            is_unsure,
         };
         let mut commits = points.commits.lock();
         if commits.is_behind()
@@ -370,7 +378,8 @@ impl Points {
                 let known = commits.manifest(&self.windows()).files;
                 let known = known.into_iter().filter(|file| file.window == window.key).collect();
                 let identity = self.identity.read().clone();
-                opening::find_again(&self.shared, &self.dir, &identity, &window, known, &mut commits)?;
+                let ours = (&identity, self.is_unsure);
+                opening::find_again(&self.shared, &self.dir, ours, &window, known, &mut commits)?;
                 self.commit(&mut commits)?;
             }
         }

@@ -231,7 +231,9 @@ fn open_in(
         true => names(WhenUnread::GoOnWithTheRest)?,
         false => patience.retry(|| names(WhenUnread::Refuse))?,
     };
+    let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &names.openings());
+    let is_unsure = timeline::is_unsure(of_spec, &identity.chain, names.is_whole());
     timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
     let events = |when_unread| EventsLog::open(folder("events", *b"evnt", "event", when_unread), options.events);
     let events = match patience.retry(|| events(WhenUnread::Refuse)) {
@@ -242,6 +244,6 @@ fn open_in(
     let _ = patience.retry(|| opening::read_manifest(&*host.disk, dir));
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
-    let points = Points::open(dir, Arc::new(shared), identity)?;
+    let points = Points::open(dir, Arc::new(shared), identity, is_unsure)?;
     Ok(NewTables { names, events, points })
 }

@@ -46,6 +46,12 @@ pub(crate) fn with_names(mut ours: Vec<Incarnation>, names: &[Incarnation]) -> V
     ours
 }
 
+/// Whether a chain may lack openings: what the log of names added to `before` openings of the spec came from a log that has lost
+/// records. The manifest then vouches for the files that it has.
+pub(crate) fn is_unsure(before: usize, with_names: &[Incarnation], is_whole: bool) -> bool {
+    !is_whole && before < with_names.len()
+}
+
 /// Adds the openings that files of rows name to a chain that was lost.
 pub(crate) fn with_rows(chain: &mut Vec<Incarnation>, of_rows: impl IntoIterator<Item = Incarnation>) {
     for opening in of_rows {

@@ -315,3 +315,32 @@ fn rows_of_openings_that_the_spec_has_forgotten_are_served() {
     assert_eq!(options.damage.examples(), []);
     assert!(fs::metadata(timelines.new.join("spec")).unwrap().len() < 64 << 10);
 }
+
+#[test]
+fn the_manifest_vouches_for_files_whose_opening_is_lost_with_the_spec() {
+    let dir = tempfile::tempdir().unwrap();
+    let store_dir = dir.path().join("store");
+    for opening in 0..4 {
+        let driver = open(&store_dir);
+        block_on(driver.begin(MetricId(opening * 10))).unwrap();
+        store(&driver, opening * 10..opening * 10 + 10, "m", f64::from(opening));
+    }
+    fs::remove_file(store_dir.join("spec")).unwrap();
+    // One bit in the record of the third opening.
+    let log = store_dir.join("names/00000001.log");
+    let mut bytes = fs::read(&log).unwrap();
+    let records = bytes.windows(3).enumerate().filter(|(_, head)| **head == [0xf5, 0xc3, 4]);
+    let third = records.map(|(place, _)| place).nth(2).expect("four openings are in the log");
+    bytes[third + 12] ^= 4;
+    fs::write(&log, bytes).unwrap();
+    assert_eq!(of_other_timeline(&SystemDisk, &store_dir).unwrap(), []);
+    for start in 0..2 {
+        let options = options();
+        let driver = EmbeddedDriver::open(&store_dir, options.clone()).unwrap();
+        for id in 0..40 {
+            assert_eq!(fetch(&driver, id).values, [f64::from(id / 10)], "start {start}");
+        }
+        assert_eq!(options.damage.examples().iter().filter(|damage| damage.what == "file of rows").count(), 0);
+        block_on(driver.begin(MetricId(40))).unwrap();
+    }
+}

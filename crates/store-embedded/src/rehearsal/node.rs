@@ -85,7 +85,7 @@ impl Node {
         let trash = Trash::open(&host, data).map_err(|source| StoreError::Io { what: "trash".to_owned(), source })?;
         let shared = Shared::new(&host, data, self.damage.clone(), Arc::new(trash), self.cache_bytes);
         self.points =
-            Some(Points::open(Path::new(STORE), Arc::new(shared), Identity { store: 42, chain: Vec::new() })?);
+            Some(Points::open(Path::new(STORE), Arc::new(shared), Identity { store: 42, chain: Vec::new() }, false)?);
         self.merges = Merges::default();
         Ok(())
     }
