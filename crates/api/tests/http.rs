@@ -563,13 +563,29 @@ fn health_checks_do_not_wait_for_room() {
     let mut check = server.connect();
     send(&mut check, "GET", "/healthy", &[], b"");
     check.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    // No extension answers here.
-    assert_eq!(receive(&mut check, "GET").status, 404);
+    // No extension answers here. The reserve is for one answer.
+    let answer = receive(&mut check, "GET");
+    assert_eq!((answer.status, answer.header("connection")), (404, Some("close")));
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     // Those before it are turned away, or still wait.
     let first = &mut busy[2];
     first.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
     assert_eq!(receive(first, "POST").status, 503);
+}
+
+#[test]
+fn a_connection_that_begins_with_a_health_check_stays_while_there_is_room() {
+    let server = Setup::new(many(1)).start();
+    for _ in 0..12 {
+        // The server looks ten times a second at those that wait.
+        std::thread::sleep(Duration::from_millis(120));
+        let mut client = server.connect();
+        client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        send(&mut client, "GET", "/ready", &[], b"");
+        assert_eq!(receive(&mut client, "GET").status, 404);
+        send(&mut client, "GET", "/ready", &[], b"");
+        assert!(receive(&mut client, "GET").header("connection").is_none());
+    }
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(super) struct Serving<H> {
     /// Changes when the server stops.
     pub(super) stopped: watch::Receiver<()>,
     pub(super) listed: Listed,
+    /// Whether the connection ends with its first answer.
+    pub(super) is_once: bool,
 }
 
 /// Breaks the connection to a client that does not read what is sent, or too slowly.
@@ -61,7 +63,7 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
     H: Handle,
 {
-    let Serving { peer, limits, handler, mut stopped, listed } = serving;
+    let Serving { peer, limits, handler, mut stopped, listed, is_once } = serving;
     // For reads, hyper limits headers, and `RequestBody` limits bodies.
     let io = paced(stream, &limits, &listed.idleness);
     let idleness = listed.idleness.clone();
@@ -73,6 +75,7 @@ where
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(!is_once)
         .header_read_timeout(limits.idle)
         .max_buf_size(limits.header_bytes.max(8192))
         .serve_connection(io, service);

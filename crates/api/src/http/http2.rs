@@ -55,7 +55,7 @@ where
     S: AsyncRead + AsyncWrite + Send + 'static,
     H: Handle,
 {
-    let Serving { peer, limits, handler, mut stopped, listed } = serving;
+    let Serving { peer, limits, handler, mut stopped, listed, .. } = serving;
     let io = paced(stream, &limits, &listed.idleness);
     let (idleness, offers) = (listed.idleness.clone(), Arc::new(Offers::new(&limits)));
     let service = service_fn({

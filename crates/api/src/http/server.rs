@@ -62,6 +62,7 @@ pub(crate) async fn serve(
         handler: handler.clone(),
         stopped: stopped.clone(),
         listed,
+        is_once: false,
     };
     let mut backoff = Backoff::new(FIRST_RETRY, LAST_RETRY);
     // Others wait in the queue of the operating system.
@@ -70,20 +71,11 @@ pub(crate) async fn serve(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
+            // In this order: a client for whom there is room is not looked at.
+            biased;
             () = &mut shutdown => break,
             Some(_) = open.join_next(), if !open.is_empty() => {
                 observer.connections(open.len());
-                continue;
-            }
-            accepted = listener.accept(), if !queue.is_full() => accepted,
-            _ = looks.tick(), if !queue.is_empty() => {
-                for (stream, peer, permit) in queue.look() {
-                    let check = serve_connection(stream, None, serving(peer, room.connections.add(peer.ip())));
-                    open.spawn(async move {
-                        tokio::time::timeout(HEALTH_TIME, check).await.ok();
-                        drop(permit);
-                    });
-                }
                 continue;
             }
             permit = room.permit(observer), if !queue.is_empty() => {
@@ -100,6 +92,18 @@ pub(crate) async fn serve(
                 observer.connections(open.len());
                 continue;
             }
+            _ = looks.tick(), if !queue.is_empty() => {
+                for (stream, peer, permit) in queue.look() {
+                    let serving = Serving { is_once: true, ..serving(peer, room.connections.add(peer.ip())) };
+                    let check = serve_connection(stream, None, serving);
+                    open.spawn(async move {
+                        tokio::time::timeout(HEALTH_TIME, check).await.ok();
+                        drop(permit);
+                    });
+                }
+                continue;
+            }
+            accepted = listener.accept(), if !queue.is_full() => accepted,
         };
         match accepted {
             Ok(accepted) => {
