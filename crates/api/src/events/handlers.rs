@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::{Method, Response, StatusCode};
-use store::{Event, StoreError};
+use metric::Timestamp;
+use store::{Event, NewEvent, StoreError};
+use tokio::sync::Semaphore;
 
 use super::{
-    scan::for_each_event,
+    scan::Pages,
     submitted::parse,
     tags::{SetOf, TagFilter},
 };
@@ -24,7 +27,14 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     if query.method != Method::POST {
         return get_data(backend, query).await;
     }
-    let event = match parse(&query.body, backend.now()) {
+    if let Err((limit, setting)) =
+        backend.senders.count_event(&query.viewer, backend.limits.events_per_minute, backend.now())
+    {
+        let message =
+            format!("{limit} events were stored in this minute, as many as {setting} allows; try again later");
+        return Ok(error(StatusCode::TOO_MANY_REQUESTS, &message));
+    }
+    let event = match parsed(query.body.clone(), backend.now()).await? {
         Ok(event) => event,
         Err(message) => return Ok(error(StatusCode::BAD_REQUEST, &message)),
     };
@@ -33,13 +43,6 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     {
         let message = format!("the event is from {}, older than limits.events_keep; it would be deleted", event.when);
         return Ok(error(StatusCode::BAD_REQUEST, &message));
-    }
-    if let Err((limit, setting)) =
-        backend.senders.count_event(&query.viewer, backend.limits.events_per_minute, backend.now())
-    {
-        let message =
-            format!("{limit} events were stored in this minute, as many as {setting} allows; try again later");
-        return Ok(error(StatusCode::TOO_MANY_REQUESTS, &message));
     }
     match backend.events.put_event(event).await {
         Err(StoreError::Full(full)) => {
@@ -53,6 +56,21 @@ pub(crate) async fn events(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     }
 }
 
+/// Bodies up to this size are read at once.
+const SHORT_BYTES: usize = 16 << 10;
+
+/// Longer ones are read by this many threads.
+static LONG: Semaphore = Semaphore::const_new(2);
+
+/// Reads an event, on a thread that may take its time if it is long.
+async fn parsed(body: Bytes, now: Timestamp) -> Result<Result<NewEvent, String>, Rejection> {
+    if body.len() <= SHORT_BYTES {
+        return Ok(parse(&body, now));
+    }
+    let _one = LONG.acquire().await.map_err(|_| Rejection::Broken)?;
+    blocking(move || Ok(parse(&body, now))).await
+}
+
 /// `/events/get_data`: the events of a time span, both ends included, in the order of time.
 pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let parameters = &query.parameters;
@@ -60,8 +78,11 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
         Ok(span) => span,
         Err(rejection) => return Ok(error(StatusCode::BAD_REQUEST, &rejection.to_string())),
     };
-    let filter =
-        parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), SetOf::named(parameters.last("set"))));
+    let set = SetOf::named(parameters.last("set"));
+    let filter = match parameters.last("tags").map(|tags| TagFilter::new(tags.split(' '), set)).transpose() {
+        Ok(filter) => filter,
+        Err(message) => return Ok(error(StatusCode::BAD_REQUEST, &message)),
+    };
     let style = JsonStyle { ascii: true, pretty: false, callback: query.callback() };
     let (work, _cancel) = Work::begin(backend, query, Kind::Whole).await?;
     let mut out = Vec::new();
@@ -69,20 +90,30 @@ pub(crate) async fn get_data(backend: &Arc<Backend>, query: &Query) -> Result<Re
     out.push(b'[');
     let begin = out.len();
     let limit = backend.limits.response_bytes;
-    for_each_event(backend, from, until, |event| {
-        if filter.as_ref().is_none_or(|filter| filter.matches(&event.content.tags)) {
-            if out.len() > begin {
-                out.extend_from_slice(b", ");
+    let mut taken = 0;
+    let mut pages = Pages::new(backend, from, until);
+    while pages
+        .next(|event| {
+            if filter.as_ref().is_none_or(|filter| filter.matches(&event.content.tags)) {
+                if out.len() > begin {
+                    out.extend_from_slice(b", ");
+                }
+                write_event(event, &mut out);
             }
-            write_event(event, &mut out);
+            if out.len() <= limit {
+                Ok(())
+            } else {
+                Err(Rejection::response_too_large(format!("more than {limit}"), limit))
+            }
+        })
+        .await?
+    {
+        let (grown, work) = (out.capacity() - taken, work.clone());
+        taken = out.capacity();
+        if 0 < grown {
+            blocking(move || work.take(grown)).await?;
         }
-        if out.len() <= limit {
-            Ok(())
-        } else {
-            Err(Rejection::response_too_large(format!("more than {limit}"), limit))
-        }
-    })
-    .await?;
+    }
     out.push(b']');
     style.close(&mut out);
     let (head, coding) = (head(style.content_type()), query.coding());

@@ -1,6 +1,6 @@
 //! Events over HTTP: submits them, lists them by time and tag, and shows one by its id.
 //!
-//! The handlers are the door for the router; [`for_each_event`] and [`TagFilter`] are the door for renders.
+//! The handlers are the door for the router; [`Pages`] and [`TagFilter`] are the door for renders.
 
 mod handlers;
 mod scan;
@@ -8,5 +8,5 @@ mod submitted;
 mod tags;
 
 pub(crate) use handlers::{events, get_data, one};
-pub(crate) use scan::for_each_event;
+pub(crate) use scan::Pages;
 pub(crate) use tags::{SetOf, TagFilter};

@@ -5,23 +5,39 @@ use store::Event;
 
 use crate::{http::Rejection, query::Backend};
 
-/// Events in one page.
-const PAGE_EVENTS: usize = 1000;
+/// Events in one page: some MiB of the longest.
+const PAGE_EVENTS: usize = 100;
 
-/// Calls `each` for the events of a time span, both ends included, in the order of time.
-pub(crate) async fn for_each_event(
-    backend: &Backend,
-    from: Timestamp,
+/// Events between two looks at other work and at whether the client still waits: some milliseconds for the longest.
+const SLICE: usize = 8;
+
+/// The events of a time span, both ends included, in the order of time.
+pub(crate) struct Pages<'a> {
+    backend: &'a Backend,
+    /// The time and id of the last event before those that are left; none at the end.
+    after: Option<(Timestamp, u64)>,
     until: Timestamp,
-    mut each: impl FnMut(&Event) -> Result<(), Rejection>,
-) -> Result<(), Rejection> {
-    let mut after = (from, 0);
-    loop {
-        let page = backend.events.events(after, until, PAGE_EVENTS).await?;
-        page.iter().try_for_each(&mut each)?;
-        match page.last() {
-            Some(last) if page.len() == PAGE_EVENTS => after = (last.content.when, last.id),
-            _ => return Ok(()),
+}
+
+impl<'a> Pages<'a> {
+    pub(crate) fn new(backend: &'a Backend, from: Timestamp, until: Timestamp) -> Pages<'a> {
+        Pages { backend, after: Some((from, 0)), until }
+    }
+
+    /// Calls `each` for the events of the next page. Returns false at the end.
+    pub(crate) async fn next(
+        &mut self,
+        mut each: impl FnMut(&Event) -> Result<(), Rejection>,
+    ) -> Result<bool, Rejection> {
+        let Some(after) = self.after.take() else { return Ok(false) };
+        let page = self.backend.events.events(after, self.until, PAGE_EVENTS).await?;
+        for slice in page.chunks(SLICE) {
+            slice.iter().try_for_each(&mut each)?;
+            tokio::task::yield_now().await;
         }
+        if page.len() == PAGE_EVENTS {
+            self.after = page.last().map(|last| (last.content.when, last.id));
+        }
+        Ok(true)
     }
 }

@@ -10,11 +10,18 @@ const MAX_TEXT_BYTES: usize = 4096;
 /// Bytes of `data`, at most. Beyond: 400.
 const MAX_DATA_BYTES: usize = 64 << 10;
 
+/// Bytes of a body, at most: these texts with all of their letters escaped. Its tree of values may take a hundred times as
+/// much. Beyond: 400.
+const MAX_BODY_BYTES: usize = 256 << 10;
+
 /// The years 1 to 9999, Unix seconds, for which a date has a text.
 const CALENDAR: std::ops::Range<Timestamp> = -62_135_596_800..253_402_300_800;
 
 /// Reads an event from JSON.
 pub(super) fn parse(body: &[u8], now: Timestamp) -> Result<NewEvent, String> {
+    if MAX_BODY_BYTES < body.len() {
+        return Err(format!("the body has {} bytes; the limit of an event is {MAX_BODY_BYTES}", body.len()));
+    }
     let json: Value = serde_json::from_slice(body).map_err(|error| format!("the body is not JSON: {error}"))?;
     let Value::Object(mut json) = json else {
         return Err(r#"an event is a JSON object such as {"what": "deployed", "tags": ["web"]}"#.to_owned());
@@ -79,6 +86,7 @@ mod tests {
             assert!(error.contains(words), "{body}: {error}");
         };
         check("", "not JSON");
+        check(&"1".repeat(262_145), "the body has 262145 bytes; the limit of an event is 262144");
         check("[]", "an event is a JSON object such as");
         check("{}", "\"what\" is missing");
         check(r#"{"what": {}}"#, "\"what\" must be a text, got an object");

@@ -1,5 +1,10 @@
 //! Tags of events: their text, and filters over them.
 
+use std::collections::HashSet;
+
+/// Tags of a filter, at most. Beyond: 400.
+const MOST_TAGS: usize = 1000;
+
 /// How several tags of a filter combine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetOf {
@@ -24,27 +29,40 @@ impl SetOf {
 
 /// Selects events by their tags.
 pub(crate) struct TagFilter {
-    tags: Vec<String>,
+    tags: HashSet<String>,
     set: SetOf,
 }
 
 impl TagFilter {
     /// A filter. Empty tags are ignored.
-    pub fn new<'a>(tags: impl Iterator<Item = &'a str>, set: SetOf) -> TagFilter {
-        TagFilter { tags: tags.filter(|tag| !tag.is_empty()).map(str::to_owned).collect(), set }
+    ///
+    /// # Errors
+    /// More than a thousand tags.
+    pub fn new<'a>(tags: impl Iterator<Item = &'a str>, set: SetOf) -> Result<TagFilter, String> {
+        let tags: HashSet<String> = tags.filter(|tag| !tag.is_empty()).take(MOST_TAGS + 1).map(str::to_owned).collect();
+        if MOST_TAGS < tags.len() {
+            return Err(format!("events are selected by more than {MOST_TAGS} tags"));
+        }
+        Ok(TagFilter { tags, set })
     }
 
-    /// Whether an event with these tags matches. A filter without tags matches nothing, as in graphite-web.
+    /// Whether an event with these tags matches. A filter without tags matches nothing, as in graphite-web. Takes time by the
+    /// tags of the event, however many the filter has.
     pub fn matches(&self, tags: &str) -> bool {
-        let stored = tags_in(tags);
-        let is_stored = |expected: &String| stored.iter().any(|tag| tag == expected);
-        let is_word = |expected: &String| tags.split_whitespace().any(|tag| tag == expected);
+        let mut stored = tags_in(tags).into_iter().filter(|tag| self.tags.contains(*tag));
         match self.set {
             _ if self.tags.is_empty() => false,
-            SetOf::All => self.tags.iter().all(is_stored),
-            SetOf::AllShown => self.tags.iter().all(|tag| is_stored(tag) && is_word(tag)),
-            SetOf::Any => self.tags.iter().any(is_stored),
+            SetOf::All => self.are_all(stored),
+            SetOf::AllShown => {
+                self.are_all(stored) && self.are_all(tags.split_whitespace().filter(|tag| self.tags.contains(*tag)))
+            }
+            SetOf::Any => stored.next().is_some(),
         }
+    }
+
+    /// Whether these tags of the filter are all that it has.
+    fn are_all<'a>(&self, found: impl Iterator<Item = &'a str>) -> bool {
+        found.collect::<HashSet<_>>().len() == self.tags.len()
     }
 }
 
@@ -73,6 +91,26 @@ fn tags_in(text: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_selects_by_all_or_any_of_its_tags() {
+        let check = |filter: &str, set, tags: &str| TagFilter::new(filter.split(' '), set).unwrap().matches(tags);
+        for set in [SetOf::All, SetOf::AllShown, SetOf::Any] {
+            assert!(check("a b", set, "b c a") && check("a a", set, "a") && !check("a b", set, "c"));
+            assert!(!check("", set, "a") && !check("  ", set, ""));
+        }
+        assert!(!check("a b", SetOf::All, "a") && check("a b", SetOf::Any, "a"));
+        // Where commas separate, a word has one.
+        assert!(check("a b", SetOf::All, "a,b") && !check("a b", SetOf::AllShown, "a,b"));
+    }
+
+    #[test]
+    fn a_filter_of_many_tags_is_refused() {
+        let tags: Vec<String> = (0..1001).map(|tag| tag.to_string()).collect();
+        let of = |count: usize| TagFilter::new(tags[..count].iter().map(String::as_str), SetOf::Any).err();
+        assert_eq!(of(1000), None);
+        assert_eq!(of(1001), Some("events are selected by more than 1000 tags".to_owned()));
+    }
 
     #[test]
     fn tags_are_read_as_django_tagging_reads_them() {

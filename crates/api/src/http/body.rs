@@ -151,12 +151,17 @@ pub struct RequestBody {
 }
 
 /// What is unread of a body when its [`RequestBody`] is dropped.
-pub(crate) struct UnreadBody(oneshot::Receiver<Incoming>);
+pub(crate) struct UnreadBody {
+    rest: oneshot::Receiver<Incoming>,
+    connection: Option<Arc<Idleness>>,
+}
 
 impl UnreadBody {
     /// Reads and forgets up to 16 MiB, for 10 s at most.
     pub(crate) async fn discard(mut self) {
-        let Ok(mut incoming) = self.0.try_recv() else { return };
+        let Ok(mut incoming) = self.rest.try_recv() else { return };
+        // Its client keeps the server waiting, and makes room for others.
+        let _wait = self.connection.as_ref().map(Idleness::waits_for_body);
         let all = async {
             let mut bytes = 0;
             while bytes <= DISCARDED_BYTES
@@ -184,8 +189,9 @@ impl RequestBody {
     /// The body, and what will be left of it.
     pub(crate) fn new(incoming: Incoming, pace: BodyPace, head: &Parts) -> (RequestBody, UnreadBody) {
         let (rest, unread) = oneshot::channel();
-        let (connection, wait) = (head.extensions.get().cloned(), None);
-        (RequestBody { incoming: Some(incoming), pace, rest: Some(rest), connection, wait }, UnreadBody(unread))
+        let connection: Option<Arc<Idleness>> = head.extensions.get().cloned();
+        let left = UnreadBody { rest: unread, connection: connection.clone() };
+        (RequestBody { incoming: Some(incoming), pace, rest: Some(rest), connection, wait: None }, left)
     }
 
     /// Number of bytes that the headers announce.

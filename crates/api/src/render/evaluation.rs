@@ -14,7 +14,7 @@ use metadata::Found;
 use metric::Window;
 use parking_lot::Mutex;
 use render::{Budget, Context, Data, EventFetch, EventTags, Expression, Fetch, Fetches, Series};
-use store::{FetchedSeries, SeriesRequest};
+use store::{Event, FetchedSeries, SeriesRequest};
 
 use super::{
     estimate::ReadEstimate,
@@ -23,7 +23,7 @@ use super::{
     resolve::{ResolvedPaths, too_many_series},
 };
 use crate::{
-    events::{SetOf, TagFilter, for_each_event},
+    events::{Pages, SetOf, TagFilter},
     http::Rejection,
     query::{Backend, Times, Work, blocking},
 };
@@ -163,18 +163,22 @@ impl Evaluation {
                 continue;
             }
             let filter = match &fetch.tags {
-                EventTags::All(tags) => Some(TagFilter::new(tags.iter().map(String::as_str), SetOf::All)),
+                EventTags::All(tags) => {
+                    let filter = TagFilter::new(tags.iter().map(String::as_str), SetOf::All);
+                    Some(filter.map_err(Rejection::Request)?)
+                }
                 EventTags::Any => None,
             };
             let mut times = Vec::new();
             let max_events = backend.limits.points.saturating_sub(self.cost.points);
-            for_each_event(&backend, fetch.span.from, fetch.span.until, |event| {
+            let mut each = |event: &Event| {
                 if filter.as_ref().is_none_or(|filter| filter.matches(&event.content.tags)) {
                     times.push(event.content.when);
                 }
                 if times.len() <= max_events { Ok(()) } else { Err(too_many_events(backend.limits.points)) }
-            })
-            .await?;
+            };
+            let mut pages = Pages::new(&backend, fetch.span.from, fetch.span.until);
+            while pages.next(&mut each).await? {}
             self.cost.points += times.len();
             self.data.put_events(fetch, times);
         }

@@ -224,18 +224,21 @@ impl State {
             let rule = &rules.rules[rule];
             // A branch without a metric gets its first points without a count.
             let Some(known) = branches.get_mut(branch) else { continue };
-            if known.is_shut(rule, *minute) {
+            let is_shut = known.is_shut(rule, *minute);
+            if is_shut || rule.points_per_minute.is_some_and(|limit| limit <= known.points) {
                 known.points_beyond += 1;
-                return true;
+                if is_shut || rule.dropping != Dropping::Nothing {
+                    return true;
+                }
             }
-            let Some(limit) = rule.points_per_minute else { continue };
-            if known.points < limit {
+        }
+        // Only now: what one branch rejects does not use up the quota of another.
+        for (branch, rule) in rules.branches_of(name) {
+            if let Some(limit) = rules.rules[rule].points_per_minute
+                && let Some(known) = branches.get_mut(branch)
+                && known.points < limit
+            {
                 known.points += 1;
-                continue;
-            }
-            known.points_beyond += 1;
-            if rule.dropping != Dropping::Nothing {
-                return true;
             }
         }
         false
@@ -374,6 +377,18 @@ mod tests {
         };
         assert_eq!([0, 59, 60].map(through), [4, 1, 4]);
         assert_eq!(quotas.used()[0].points_beyond, 3);
+    }
+
+    #[test]
+    fn points_that_one_branch_rejects_do_not_use_up_the_quota_above_it() {
+        let quotas = quotas("[*]\nthroughput = 3\n[/]\nthroughput = 5\n");
+        ["blue.1", "red.1"].iter().for_each(|name| quotas.admit(name, 0).unwrap());
+        let registry = Arc::new(Registry::new());
+        let mut batch = Batch::new(Protocol::LineTcp, 1, registry);
+        (0..20).for_each(|_| batch.point(b"blue.1", 60, 1.0));
+        batch.point(b"red.1", 60, 1.0);
+        quotas.pass(&mut batch, 0);
+        assert_eq!(batch.len(), 4);
     }
 
     #[test]
