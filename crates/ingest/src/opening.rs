@@ -332,6 +332,7 @@ impl Owners {
             deletions,
             registry: registry.clone(),
             store: store.points.clone(),
+            is_alone: store.shared.is_none(),
             journal: self.journal.clone(),
             memtable: memtable.clone(),
             back_pressure: back_pressure.clone(),

@@ -201,6 +201,122 @@ fn pages_that_can_be_read_at_last_are_put_back_where_nothing_newer_is() {
     }
 }
 
+/// A folder whose points of the newest segment replace stored ones, and others of the same segment.
+fn replacing() -> Scene {
+    let scene = Scene::new();
+    // The points of `Scene::new` are the earlier values here.
+    scene.folder.live(&[], true);
+    let names = &scene.names;
+    let mut points: Vec<(&str, f64)> = names.iter().map(|name| (&**name, -1.0)).collect();
+    points.extend(names.iter().enumerate().map(|(i, name)| (&**name, 100.0 + i as f64)));
+    scene.folder.live(&points, false);
+    let segment = scene.folder.segments().pop().unwrap();
+    let bytes = fs::read(&segment).unwrap();
+    let page = bytes.len() as u64 / 4 * 3 / 4096 * 4096;
+    let mut lost = Vec::new();
+    for (place, record) in ingest::wal::records(&bytes) {
+        if let Record::Points { points, .. } = record
+            && (place.start as u64) < page + 4096
+            && page < place.end as u64
+        {
+            lost.extend(points.filter(|point| 0.0 <= point.value).map(|point| point.metric.0 as usize));
+        }
+    }
+    assert!(10 < lost.len() && lost.len() < ALL / 2, "{lost:?}");
+    Scene { segment, page, lost, ..scene }
+}
+
+#[test]
+fn a_point_that_was_sent_to_replace_a_value_replaces_it_where_nothing_came_since() {
+    for restarts in [0, 1, 2] {
+        let scene = replacing();
+        let [newer, again, in_memory] = [0, 1, 2].map(|i| scene.lost[i]);
+        let name = |i: usize| &*scene.names[i];
+        let expected = |i: usize| match i {
+            _ if i == newer => 1000.0,
+            // The same value as before, sent once more.
+            _ if i == again => -1.0,
+            _ if i == in_memory => 2000.0,
+            _ => 100.0 + i as f64,
+        };
+        let check = async |ingest: &Ingest| {
+            for (i, name) in scene.names.iter().enumerate() {
+                assert_eq!(read(ingest, name).await, Some(expected(i)), "{name}, {restarts}");
+            }
+        };
+        let put_back = async |ingest: &Ingest| {
+            scene.is_bad.store(false, Relaxed);
+            assert_eq!(ingest.put_back().await.unwrap(), scene.lost.len() as u64 - 3);
+            check(ingest).await;
+        };
+        in_life(&scene.folder, scene.host(), async |ingest| {
+            for (i, name) in scene.names.iter().enumerate() {
+                let expected = if scene.lost.contains(&i) { -1.0 } else { 100.0 + i as f64 };
+                assert_eq!(read(ingest, name).await, Some(expected), "{name}");
+            }
+            ingest.flush().await.unwrap();
+            send(ingest, name(newer), 1000.0).await;
+            send(ingest, name(again), -1.0).await;
+            ingest.flush().await.unwrap();
+            send(ingest, name(in_memory), 2000.0).await;
+            if restarts == 0 {
+                put_back(ingest).await;
+            }
+        });
+        for restart in 1..=restarts {
+            in_life(&scene.folder, scene.host(), async |ingest| {
+                ingest.flush().await.unwrap();
+                if restart == restarts {
+                    put_back(ingest).await;
+                }
+            });
+        }
+        in_life(&scene.folder, Host::system(), async |ingest| {
+            check(ingest).await;
+            ingest.flush().await.unwrap();
+            check(ingest).await;
+        });
+        assert_eq!(scene.findings(), 0, "{:?}", scene.folder.damage.examples());
+        assert!(!scene.kept("~whole").exists() && scene.kept("~replayed").exists());
+        let left: Vec<PathBuf> = scene.folder.segments();
+        assert!(left.iter().all(|file| file.extension().is_some_and(|end| end == "journal")), "{left:?}");
+    }
+}
+
+#[test]
+fn points_whose_slots_may_have_an_older_value_are_counted_until_their_file_is_removed() {
+    let mut scene = replacing();
+    in_life(&scene.folder, scene.host(), async |ingest| {
+        ingest.flush().await.unwrap();
+        send(ingest, &scene.names[scene.lost[0]], 1000.0).await;
+        ingest.flush().await.unwrap();
+    });
+    // What came since is not known any more.
+    let since = |file: &PathBuf| file.extension().is_some_and(|end| end == "since");
+    let since: Vec<PathBuf> = scene.folder.segments().into_iter().filter(since).collect();
+    assert!(!since.is_empty());
+    since.iter().for_each(|file| fs::remove_file(file).unwrap());
+    scene.is_bad.store(false, Relaxed);
+    for _ in 0..3 {
+        scene.folder.damage = DamageLog::new();
+        in_life(&scene.folder, scene.host(), async |ingest| {
+            assert_eq!(ingest.put_back().await.unwrap(), 0);
+            let found = scene.folder.damage.examples();
+            assert_eq!(found.len(), 1, "{found:?}");
+            assert!(
+                found[0].how.starts_with(&format!("{} points of it are not put back", scene.lost.len())),
+                "{found:?}"
+            );
+            assert_eq!(read(ingest, &scene.names[scene.lost[0]]).await, Some(1000.0));
+            assert_eq!(read(ingest, &scene.names[scene.lost[1]]).await, Some(-1.0));
+        });
+    }
+    fs::remove_file(scene.kept(&format!("~{}-older", scene.lost.len()))).unwrap();
+    scene.folder.damage = DamageLog::new();
+    scene.folder.live(&[], false);
+    assert_eq!(scene.folder.damage.examples(), []);
+}
+
 #[test]
 fn a_metric_that_only_unread_pages_name_is_made_when_they_can_be_read() {
     let folder = DataFolder::new();

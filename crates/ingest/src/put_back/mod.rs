@@ -1,10 +1,12 @@
 //! Points of segments that no start could read whole, put back once their disk returns them.
 //!
-//! They are older than everything that came since, so that they take only slots that are empty, in the store and in memory.
+//! They are older than everything that came since: they take slots that are empty, in the store and in memory, and those that
+//! got nothing since (`since.rs`).
 //! They go to the journal and to memory as they would have at first, and are derived as any late point is. To do it twice
 //! changes nothing. The newest segment is first: of two points of one slot, that one counts.
 
 mod names;
+mod since;
 
 use std::{
     collections::HashSet,
@@ -24,7 +26,10 @@ use metric::{MetricId, Policy, Slot, Table, Timestamp};
 use parking_lot::Mutex;
 use store::{Fetch, Identity, PointStore};
 
-use self::names::{LatePoint, LatePoints, Named, late_points};
+use self::{
+    names::{LatePoint, LatePoints, Named, late_points},
+    since::{Asked, Replaced, Since, Taken, since},
+};
 use crate::{
     accept::Acceptor,
     back_pressure::BackPressure,
@@ -34,8 +39,8 @@ use crate::{
     older_cells::{OlderPolicies, fetch_filled},
     protocol::Protocol,
     wal::{
-        self, Accepted, Journal, JournalDamage, Journalled, KeptDeletions, PlanError, RECORD_POINTS, ResolvedPoint,
-        Segment,
+        self, Accepted, Exclusive, Journal, JournalDamage, Journalled, KeptDeletions, PlanError, RECORD_POINTS,
+        ResolvedPoint, Segment,
     },
 };
 
@@ -60,6 +65,8 @@ pub(crate) struct PutBackParts {
     pub(crate) deletions: Arc<KeptDeletions>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) store: Arc<dyn PointStore>,
+    /// Whether no other process writes the store.
+    pub(crate) is_alone: bool,
     pub(crate) journal: Arc<Journal>,
     pub(crate) memtable: Arc<Memtable>,
     pub(crate) back_pressure: Arc<BackPressure>,
@@ -90,6 +97,16 @@ struct OfMetric {
     policy: Arc<Policy>,
     older: Option<OlderPolicies>,
     wanted: Vec<Wanted>,
+    /// Those whose slots the store has, with its values.
+    stored: Vec<(Wanted, f64)>,
+}
+
+/// What became of points.
+#[derive(Default)]
+struct Put {
+    points: u64,
+    /// Points whose slots have other values.
+    taken: Vec<Taken>,
 }
 
 impl PutBack {
@@ -133,7 +150,9 @@ impl PutBack {
             // Points of metrics that only these segments name, and that came later.
             let this = self.clone();
             for segment in self.elsewhere(move || this.nameless_points()).await? {
-                all += self.put_segment(&segment, &named, false).await?.unwrap_or(0);
+                // Its names are in segments that must not count as done before it.
+                let Some(points) = self.put_segment(&segment, &named, false).await? else { return Ok(all) };
+                all += points;
             }
         }
         for segment in readable {
@@ -145,7 +164,8 @@ impl PutBack {
         }
         if self.with.deletions.is_noting() {
             let this = self.clone();
-            self.elsewhere(move || this.with.deletions.end()).await?;
+            self.elsewhere(move || this.with.journal.folder().forget_since().and_then(|()| this.with.deletions.end()))
+                .await?;
         }
         Ok(all)
     }
@@ -168,15 +188,26 @@ impl PutBack {
         named: &Arc<Mutex<Named>>,
         may_leave_out: bool,
     ) -> io::Result<Option<u64>> {
-        let (this, of, named) = (self.clone(), segment.clone(), named.clone());
-        let Some(late) = self.elsewhere(move || this.load(&of, &mut named.lock())).await? else { return Ok(None) };
+        let (this, of, names) = (self.clone(), segment.clone(), named.clone());
+        let Some(late) = self.elsewhere(move || this.load(&of, &mut names.lock())).await? else { return Ok(None) };
         let (left_out, has_damage) = (late.left_out, late.has_damage);
-        let points = self.put(late).await?;
+        let Put { mut points, taken } = self.put(late).await?;
+        // Of nameless points it is not known behind which others they came.
+        let older = if may_leave_out {
+            let replaced = self.replace(segment, taken, named).await?;
+            points += replaced.points;
+            if replaced.is_waiting {
+                return Ok(None);
+            }
+            replaced.unclear
+        } else {
+            taken.len() as u64
+        };
         let _ = self.with.journal.synced().await;
-        tracing::info!(file = %segment.path.display(), points, left_out, "put points of a journal segment back");
+        tracing::info!(file = %segment.path.display(), points, left_out, older, "put points of a journal segment back");
         if may_leave_out || left_out == 0 {
             let (this, of) = (self.clone(), segment.clone());
-            self.elsewhere(move || this.with.damage.was_put_back(&of, has_damage)).await?;
+            self.elsewhere(move || this.with.damage.was_put_back(&of, has_damage, older)).await?;
         }
         Ok(Some(points))
     }
@@ -194,7 +225,7 @@ impl PutBack {
             late.unknown.clear();
             late.known.iter_mut().for_each(|point| point.is_again = true);
             match self.put(late).await {
-                Ok(points) => {
+                Ok(Put { points, .. }) => {
                     let _ = self.with.journal.synced().await;
                     let this = self.clone();
                     self.elsewhere(move || this.with.damage.late_file_is_done(this.with.journal.folder(), &file))
@@ -238,11 +269,11 @@ impl PutBack {
     }
 
     /// Puts points back, as far as their slots are empty.
-    async fn put(self: &Arc<PutBack>, late: LatePoints) -> io::Result<u64> {
+    async fn put(self: &Arc<PutBack>, late: LatePoints) -> io::Result<Put> {
         let LatePoints { mut known, unknown, .. } = late;
         // In the order of the segment within a metric.
         known.sort_by_key(|point| point.metric);
-        let mut points = 0;
+        let mut all = Put::default();
         let mut groups: Vec<Range<usize>> = Vec::new();
         let mut from = 0;
         for of_metric in known.chunk_by(|one, next| one.metric == next.metric) {
@@ -253,7 +284,9 @@ impl PutBack {
             from += of_metric.len();
         }
         for group in groups {
-            points += self.put_group(&known[group]).await?;
+            let put = self.put_group(&known[group]).await?;
+            all.points += put.points;
+            all.taken.extend(put.taken);
         }
         // Nothing else is known of these metrics.
         for group in unknown.chunks(GROUP) {
@@ -262,12 +295,12 @@ impl PutBack {
                 batch.point(name.as_bytes(), Timestamp::from(point.time), point.value);
             }
             self.with.acceptor.accept(&mut batch).await;
-            points += group.len() as u64;
+            all.points += group.len() as u64;
         }
-        Ok(points)
+        Ok(all)
     }
 
-    async fn put_group(self: &Arc<PutBack>, points: &[LatePoint]) -> io::Result<u64> {
+    async fn put_group(self: &Arc<PutBack>, points: &[LatePoint]) -> io::Result<Put> {
         for _ in 0..ATTEMPTS {
             while !self.with.back_pressure.has_room() {
                 self.with.back_pressure.ask_for_flush();
@@ -282,7 +315,7 @@ impl PutBack {
     }
 
     /// Puts points back unless something is stored meanwhile.
-    async fn try_to_put(self: &Arc<PutBack>, points: &[LatePoint]) -> io::Result<Option<u64>> {
+    async fn try_to_put(self: &Arc<PutBack>, points: &[LatePoint]) -> io::Result<Option<Put>> {
         let PutBackParts { memtable, writer, store, .. } = &self.with;
         memtable.may_take().await;
         let stored = writer.stored_metrics();
@@ -307,24 +340,29 @@ impl PutBack {
         for ((fetch, cells), &place) in fetches.iter().zip(&cells).zip(&of) {
             let metric = &mut metrics[place];
             let policy = metric.policy.clone();
-            metric.wanted.retain(|wanted| {
+            for wanted in std::mem::take(&mut metric.wanted) {
                 let cell = wanted.slot.checked_sub(fetch.first_slot).filter(|_| wanted.slot < fetch.end_slot);
                 let is_there = policy.retention.table(wanted.stage) == fetch.table;
                 let value = cell.filter(|_| is_there).and_then(|cell| cells.values.get(cell as usize));
-                value.is_none_or(|&value| value.is_nan() || wanted.point.is_again && value == wanted.point.value)
-            });
+                match value.filter(|value| !value.is_nan()) {
+                    Some(&value) if !wanted.point.is_again => metric.stored.push((wanted, value)),
+                    Some(&value) if value != wanted.point.value => {}
+                    _ => metric.wanted.push(wanted),
+                }
+            }
         }
-        metrics.retain(|metric| !metric.wanted.is_empty());
+        metrics.retain(|metric| !metric.wanted.is_empty() || !metric.stored.is_empty());
         if metrics.is_empty() {
-            return Ok(Some(0));
+            return Ok(Some(Put::default()));
         }
         let this = self.clone();
         self.elsewhere(move || this.put_now(metrics, stored)).await
     }
 
     /// Puts points back whose slots memory does not have, either. `None` where jobs were stored since `stored` was counted.
-    fn put_now(&self, mut metrics: Vec<OfMetric>, stored: u64) -> io::Result<Option<u64>> {
+    fn put_now(&self, mut metrics: Vec<OfMetric>, stored: u64) -> io::Result<Option<Put>> {
         let PutBackParts { journal, memtable, back_pressure, writer, .. } = &self.with;
+        let mut taken = Vec::new();
         // No other point gets into memory meanwhile.
         let mut exclusive = journal.exclusive();
         {
@@ -334,12 +372,17 @@ impl PutBack {
             }
             // Of those that were deleted nothing is put back.
             metrics.retain(|metric| memtable.policy(metric.metric).is_some());
-            if !metrics.iter_mut().all(|metric| metric.leave_out_those_in(&memtable)) {
+            if !metrics.iter_mut().all(|metric| metric.leave_out_those_in(&memtable, &mut taken)) {
                 return Ok(None);
             }
         }
-        let mut left: Vec<LatePoint> =
+        let left =
             metrics.into_iter().flat_map(|metric| metric.wanted.into_iter().map(|wanted| wanted.point)).collect();
+        Ok(Some(Put { points: self.append(left, &mut exclusive)?, taken }))
+    }
+
+    /// Gives points to the journal and to memory. Returns how many.
+    fn append(&self, mut left: Vec<LatePoint>, exclusive: &mut Exclusive<'_>) -> io::Result<u64> {
         // Few records, whose points are of one moment each.
         left.sort_by_key(|point| (point.at.low(), point.at.high()));
         for of_moment in left.chunk_by(|one, next| one.at == next.at).flat_map(|points| points.chunks(RECORD_POINTS)) {
@@ -348,9 +391,80 @@ impl PutBack {
                 |point: &LatePoint| ResolvedPoint { metric: point.metric, time: point.time, value: point.value };
             let points: Vec<ResolvedPoint> = of_moment.iter().map(resolved).collect();
             exclusive.append(&[Accepted { points: &points, at }])?;
-            memtable.apply_spilled(Journalled::read_back(&points, at));
+            self.with.memtable.apply_spilled(Journalled::read_back(&points, at));
         }
-        Ok(Some(left.len() as u64))
+        Ok(left.len() as u64)
+    }
+
+    /// Puts points in the place of values that are older. `named` is what the segments name.
+    async fn replace(
+        self: &Arc<PutBack>,
+        segment: &Segment,
+        taken: Vec<Taken>,
+        named: &Arc<Mutex<Named>>,
+    ) -> io::Result<Replaced> {
+        let mut replaced = Replaced::default();
+        let (taken, others): (Vec<Taken>, Vec<Taken>) =
+            taken.into_iter().partition(|taken| taken.is_plain && self.with.is_alone);
+        replaced.unclear = others.len() as u64;
+        if taken.is_empty() {
+            return Ok(replaced);
+        }
+        let taken = Arc::new(taken);
+        for _ in 0..ATTEMPTS {
+            self.with.memtable.may_take().await;
+            let (this, of, all, named) = (self.clone(), segment.clone(), taken.clone(), named.clone());
+            let put = self.elsewhere(move || this.try_to_replace(&of, &all, &mut named.lock())).await?;
+            if let Some(put) = put {
+                return Ok(Replaced { unclear: replaced.unclear + put.unclear, ..put });
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Err(io::Error::other("points are stored all the time; trying again later"))
+    }
+
+    /// `None` where jobs were stored meanwhile.
+    fn try_to_replace(&self, segment: &Segment, taken: &[Taken], named: &mut Named) -> io::Result<Option<Replaced>> {
+        let PutBackParts { identity, journal, memtable, back_pressure, writer, .. } = &self.with;
+        // Before the segments are read: whatever the store has by then is in them.
+        let stored = writer.stored_metrics();
+        let since =
+            since((journal.folder(), identity), segment, &Asked::about(taken), |other| self.load(other, named))?;
+        let Some(since) = since else {
+            return Ok(Some(Replaced { unclear: taken.len() as u64, ..Replaced::default() }));
+        };
+        let (mut replaced, mut left) = (Replaced::default(), Vec::new());
+        for taken in taken {
+            match since.get(&(taken.point.metric, taken.slot)) {
+                Some(Since::Newer) => {}
+                Some(Since::Unclear) => replaced.unclear += 1,
+                None => left.push(taken),
+            }
+        }
+        let mut exclusive = journal.exclusive();
+        {
+            let memtable = memtable.lock();
+            if writer.stored_metrics() != stored || back_pressure.is_spilling() {
+                return Ok(None);
+            }
+            // What is in memory may have come since the segments were read.
+            left.retain(|taken| {
+                let metric = taken.point.metric;
+                let is_there = memtable.policy(metric) == Some(taken.policy_id)
+                    && memtable.older_jobs(metric, taken.policy_id).is_empty();
+                let view = memtable.view(metric, taken.policy_id);
+                let has = |slot| {
+                    !view.is_empty()
+                        && view.points().of_stage(0).binary_search_by_key(&slot, |point| point.slot).is_ok()
+                };
+                let may_put = is_there && !has(taken.slot);
+                // Of a metric that was deleted nothing is put back.
+                replaced.is_waiting |= !may_put && memtable.policy(metric).is_some();
+                may_put
+            });
+        }
+        replaced.points = self.append(left.into_iter().map(|taken| taken.point).collect(), &mut exclusive)?;
+        Ok(Some(replaced))
     }
 
     /// The slots that points of one metric are for. `None` where it has no policy any more.
@@ -368,7 +482,7 @@ impl PutBack {
         let mut seen = HashSet::new();
         wanted.retain(|wanted| seen.insert((wanted.stage, wanted.slot)));
         wanted.sort_by_key(|wanted| (wanted.stage, wanted.slot));
-        Some(OfMetric { metric, policy_id, policy, older, wanted })
+        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new() })
     }
 }
 
@@ -410,21 +524,35 @@ impl OfMetric {
         self.wanted.chunk_by(together).filter_map(fetch).collect()
     }
 
-    /// Leaves out the slots that memory has. Returns false where that is not known now.
-    fn leave_out_those_in(&mut self, memtable: &LockedMemtable<'_>) -> bool {
+    fn taken(&self, wanted: &Wanted) -> Taken {
+        let (policy_id, policy) = (self.policy_id, self.policy.clone());
+        let is_plain = wanted.stage == 0 && self.older.is_none();
+        Taken { point: wanted.point, slot: wanted.slot, policy_id, policy, is_plain }
+    }
+
+    /// Leaves out the slots that memory has. Those that have other values, there or in the store, go to `taken`. Returns
+    /// false where that is not known now.
+    fn leave_out_those_in(&mut self, memtable: &LockedMemtable<'_>, taken: &mut Vec<Taken>) -> bool {
         if memtable.policy(self.metric) != Some(self.policy_id)
             || !memtable.older_jobs(self.metric, self.policy_id).is_empty()
         {
             return false;
         }
         let view = memtable.view(self.metric, self.policy_id);
-        if !view.is_empty() {
-            let points = view.points();
-            let has = |wanted: &Wanted| {
-                let of_stage = points.of_stage(wanted.stage);
-                of_stage.binary_search_by_key(&wanted.slot, |point| point.slot).is_ok()
-            };
-            self.wanted.retain(|wanted| !has(wanted));
+        let points = (!view.is_empty()).then(|| view.points());
+        let in_memory = |wanted: &Wanted| {
+            let of_stage = points.as_ref()?.of_stage(wanted.stage);
+            let place = of_stage.binary_search_by_key(&wanted.slot, |point| point.slot).ok()?;
+            Some(of_stage[place].value)
+        };
+        let stored = std::mem::take(&mut self.stored).into_iter().map(|(wanted, value)| (wanted, Some(value)));
+        let absent = std::mem::take(&mut self.wanted).into_iter().map(|wanted| (wanted, None));
+        for (wanted, stored) in stored.chain(absent) {
+            match in_memory(&wanted).or(stored) {
+                None => self.wanted.push(wanted),
+                Some(value) if wanted.point.is_again || value == wanted.point.value => {}
+                Some(_) => taken.push(self.taken(&wanted)),
+            }
         }
         true
     }

@@ -36,6 +36,8 @@ pub(super) struct LatePoints {
     pub(super) unknown: Vec<(String, LatePoint)>,
     /// Points of metrics that were deleted, or that nothing names.
     pub(super) left_out: u64,
+    /// Those that nothing names.
+    pub(super) nameless: u64,
     /// Whether some of its bytes are not records.
     pub(super) has_damage: bool,
 }
@@ -106,7 +108,7 @@ pub(super) fn late_points(
     let target = |id: MetricId| -> Target<'_> {
         let is_common = of_writer.is_common(id);
         if named.is_ended(&openings, id) || is_common && deleted.ids.contains(&id) {
-            return Target::None;
+            return Target::Deleted;
         }
         let (name, ours) = (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
         match name {
@@ -115,6 +117,7 @@ pub(super) fn late_points(
                 let known = registered.find(registry.hash(name.as_bytes()), name.as_bytes());
                 known.map_or(Target::Name(name), Target::Metric)
             }
+            Some(name) if deleted.names.contains(name) => Target::Deleted,
             _ => Target::None,
         }
     };
@@ -123,7 +126,8 @@ pub(super) fn late_points(
         match *targets.entry(point.metric).or_insert_with(|| target(point.metric)) {
             Target::Metric(metric) => late.known.push(LatePoint { metric, ..late_point }),
             Target::Name(name) => late.unknown.push((name.to_owned(), late_point)),
-            Target::None => late.left_out += 1,
+            Target::Deleted => late.left_out += 1,
+            Target::None => (late.left_out, late.nameless) = (late.left_out + 1, late.nameless + 1),
         }
     }
     late
@@ -135,5 +139,6 @@ enum Target<'a> {
     Metric(MetricId),
     /// A name that no metric has.
     Name(&'a str),
+    Deleted,
     None,
 }

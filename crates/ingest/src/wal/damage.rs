@@ -52,7 +52,8 @@ impl JournalDamage {
     /// for what is damaged, or is renamed.
     pub(super) fn remove(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
         if !self.only_copies.lock().contains(&segment.number) {
-            return folder.remove(segment);
+            let is_asked_for = self.deletions.as_ref().is_some_and(|deletions| deletions.is_noting());
+            return if is_asked_for { folder.keep_since(segment) } else { folder.remove(segment) };
         }
         match self.folder.keep_file(&segment.path, "it has damaged bytes that could not be copied at the start") {
             Ok(_) => folder.remove(segment)?,

@@ -4,6 +4,7 @@
 //! journal_00000002.journal~whole        its disk did not return all of it; to be read again
 //! journal_00000002.journal~replayed     it was read, and its points are put back
 //! journal_00000002.journal~damaged      as before, but for the damaged bytes that it has
+//! journal_00000002.journal~75-older     as before, but for 75 points whose slots have a value that may be older
 //! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
 //! journal_00000002.nameless+0@1a2b3c4d  points whose metrics nothing names
 //! ```
@@ -27,6 +28,7 @@ const WHOLE: &str = "~whole";
 /// What the names of other files have.
 const REPLAYED: &str = "~replayed";
 const DAMAGED: &str = "~damaged";
+const OLDER: &str = "-older";
 const NAMELESS: &str = ".nameless+";
 
 /// How the names of files with late points begin, in the folder of the journal.
@@ -53,7 +55,7 @@ impl JournalDamage {
         let kept = self.folder.kept().unwrap_or_default();
         let known: HashSet<String> = self.log.examples().into_iter().filter_map(|damage| damage.moved_to).collect();
         let is_new = |entry: &&DirEntry| !known.contains(&format!("damaged/{}", entry.name.to_string_lossy()));
-        let mut found: Vec<(String, u64, &'static str, &str)> = Vec::new();
+        let mut found: Vec<(String, u64, &'static str, String)> = Vec::new();
         for entry in kept.iter().filter(is_new) {
             let name = entry.name.to_string_lossy().into_owned();
             found.extend(meaning(&name).map(|(what, how)| (name, entry.len, what, how)));
@@ -62,7 +64,7 @@ impl JournalDamage {
         let more = found.split_off(found.len().min(MOST_FINDINGS));
         for (name, bytes, what, how) in found {
             let moved_to = Some(format!("damaged/{name}"));
-            let damage = self.damage(what, Path::new(&name), how.to_owned(), bytes as usize);
+            let damage = self.damage(what, Path::new(&name), how, bytes as usize);
             self.report(Damage { moved_to, ..damage });
         }
         if let Some((name, ..)) = more.first() {
@@ -84,7 +86,7 @@ impl JournalDamage {
 
     /// Points whose metrics nothing named.
     pub(crate) fn nameless_points(&self) -> io::Result<Vec<Segment>> {
-        self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED))
+        self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && !has_older(name))
     }
 
     /// Reports late points that earlier processes stored without their neighbours.
@@ -118,11 +120,15 @@ impl JournalDamage {
         Ok(self.folder.kept()?.into_iter().filter_map(segment).collect())
     }
 
-    /// Ends the finding of a segment that was read, and whose points are put back.
-    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool) -> io::Result<()> {
+    /// Ends the finding of a segment that was read, and whose points are put back. `older` counts those whose slots have
+    /// another value, which may be older.
+    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool, older: u64) -> io::Result<()> {
         let name = segment.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let to = name.split_once('~').map_or(&*name, |(name, _)| name);
-        let to = format!("{to}{}", if has_damage { DAMAGED } else { REPLAYED });
+        let to = match older {
+            0 => format!("{to}{}", if has_damage { DAMAGED } else { REPLAYED }),
+            _ => format!("{to}~{older}{OLDER}"),
+        };
         let renamed = self.folder.rename(&name, &to, "it was read at last, and its points are put back")?;
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
@@ -133,10 +139,22 @@ impl JournalDamage {
 }
 
 /// What a file in `damaged/` says about the journal, and how.
-fn meaning(name: &str) -> Option<(&'static str, &'static str)> {
+fn meaning(name: &str) -> Option<(&'static str, String)> {
+    let (what, how) = fixed_meaning(name)?;
+    let points = name.rsplit_once('~').map_or("", |(_, end)| end.split(OLDER).next().unwrap_or_default());
+    Some((what, if has_older(name) { format!("{points} points of it {how}") } else { how.to_owned() }))
+}
+
+fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
     number(name)?;
     if name.contains(REPLAYED) {
         None
+    } else if has_older(name) {
+        Some((
+            UNREAD_SEGMENT,
+            "are not put back: their slots have other values, and what came later is not known any more; a slot may \
+             have an older value than the point; the other points are put back; remove the file to end this report",
+        ))
     } else if is_unread(name) {
         Some((
             UNREAD_SEGMENT,
@@ -164,6 +182,10 @@ fn meaning(name: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
+fn has_older(name: &str) -> bool {
+    name.rsplit_once('~').is_some_and(|(_, end)| end.contains(OLDER))
+}
+
 fn is_unread(name: &str) -> bool {
     name.ends_with(WHOLE) || name.ends_with(".damaged")
 }
@@ -173,4 +195,26 @@ fn number(name: &str) -> Option<u64> {
     let name = name.strip_prefix("journal_").unwrap_or(name);
     let (number, _) = name.split_once('.')?;
     (8 <= number.len()).then(|| number.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, sync::Arc};
+
+    use host::SystemDisk;
+
+    use super::*;
+
+    #[test]
+    fn a_backup_has_the_late_points_that_wait_and_no_other_file_of_the_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["00000001.journal", "00000002.journal", "00000001.since", "deleted", "late-5-0.points"];
+        names.iter().for_each(|name| fs::write(dir.path().join(name), name).unwrap());
+        let into = dir.path().join("into");
+        Folder::new(Arc::new(SystemDisk), dir.path()).link_before(2, &into).unwrap();
+        let mut linked: Vec<_> =
+            fs::read_dir(&into).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        linked.sort();
+        assert_eq!(linked, ["00000001.journal", "late-5-0.points"]);
+    }
 }

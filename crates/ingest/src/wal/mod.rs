@@ -13,7 +13,7 @@
 //! cut_end    which closed segments have lost their end
 //! missing    what a repair does about missing ones
 //! damage     what cannot be read or attributed, kept for an operator
-//! kept       what earlier starts kept; with the deletions since
+//! kept       what earlier starts kept; with the deletions and the segments since
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
@@ -37,6 +37,7 @@ mod reader;
 mod record;
 mod segment;
 mod segment_bytes;
+mod since;
 mod unsynced;
 mod writer;
 

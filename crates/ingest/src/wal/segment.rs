@@ -120,10 +120,11 @@ impl Folder {
         Ok(first)
     }
 
-    /// Links the segments before number `end` into a folder of the same file system.
+    /// Links the segments before number `end`, and the files with late points, into a folder of the same file system.
     pub(crate) fn link_before(&self, end: u64, into: &Path) -> io::Result<()> {
         self.disk.create_dir_all(into)?;
-        for segment in self.segments()?.iter().filter(|segment| segment.number < end) {
+        let (segments, late) = (self.segments()?, self.late_files()?);
+        for segment in segments.iter().filter(|segment| segment.number < end).chain(&late) {
             let name = segment.path.file_name().expect("a segment has a name");
             self.disk.hard_link(&segment.path, &into.join(name))?;
         }
