@@ -33,6 +33,7 @@ mod rules_watcher;
 mod self_metrics;
 mod serve;
 mod settings;
+mod settled;
 mod status;
 mod stop;
 mod timed;

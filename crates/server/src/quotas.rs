@@ -6,10 +6,11 @@ use anyhow::Context;
 use carbon::QuotaRule;
 use host::Disk;
 use ingest::{BranchUse, Ingest};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::settings::Settings;
+use crate::{settings::Settings, settled};
 
 /// Branches that are shown, at most: those nearest to their quotas.
 const SHOWN: usize = 1000;
@@ -38,12 +39,14 @@ pub struct QuotaWatcher {
     ingest: Arc<Ingest>,
     // As it was read last; `Err` with the reason if that failed. None before the first read.
     last: tokio::sync::Mutex<Option<Result<String, String>>>,
+    /// The text in force.
+    current: Mutex<Option<String>>,
 }
 
 impl QuotaWatcher {
     /// Of the file that the start has read.
     pub fn new(disk: Arc<dyn Disk>, path: PathBuf, ingest: Arc<Ingest>) -> QuotaWatcher {
-        QuotaWatcher { disk, path, ingest, last: tokio::sync::Mutex::default() }
+        QuotaWatcher { disk, path, ingest, last: tokio::sync::Mutex::default(), current: Mutex::default() }
     }
 
     /// Reads the file at each interval and each SIGHUP, until dropped.
@@ -60,12 +63,8 @@ impl QuotaWatcher {
 
     async fn reload(self: Arc<QuotaWatcher>) {
         let mut last = self.last.lock().await;
-        let this = self.clone();
-        let read = tokio::task::spawn_blocking(move || this.disk.read_to_string(&this.path)).await;
-        let read = match read {
-            Ok(read) => read.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
+        let current = self.current.lock().clone();
+        let read = settled::read(&self.disk, &self.path, current.as_deref()).await;
         if last.as_ref() == Some(&read) {
             return;
         }
@@ -75,6 +74,7 @@ impl QuotaWatcher {
             Ok(rules) => {
                 let (quotas, ingest) = (rules.len(), self.ingest.clone());
                 let set = tokio::task::spawn_blocking(move || ingest.set_quotas(rules)).await;
+                *self.current.lock() = read.clone().ok();
                 if set.is_ok() && !is_first {
                     tracing::info!(quotas, "the file of quotas changed; the new quotas are in force");
                 }

@@ -1,6 +1,10 @@
 //! `plumbago token`: adds, lists and revokes the tokens of a file.
 
-use std::{io::Write, path::Path, process::ExitCode};
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::{Context, bail};
 use host::{Disk, Host, Open};
@@ -12,6 +16,9 @@ use crate::{
     output::print,
     tokens::{Entry, TokenFile, hash, section, without},
 };
+
+/// The contents of a file without tokens.
+const NO_TOKENS: &str = "# No tokens.\n";
 
 /// Does what is asked with the file of tokens. A running server reads the file again within rules.reload_every.
 pub fn token(options: &TokenOptions, host: &Host) -> anyhow::Result<ExitCode> {
@@ -90,12 +97,24 @@ fn parse(file: &Path, text: &str) -> anyhow::Result<TokenFile> {
     parsed.with_context(|| format!("cannot use the file of tokens {}", file.display()))
 }
 
-/// Writes in place, so that the file keeps its owner and its rights: the server's user must be able to read it.
+/// Writes in place, so that the file keeps its owner and its rights: the server's user must be able to read it. A whole copy is on
+/// the disk meanwhile: a full disk changes nothing, and after a crash the copy has what is lost.
 fn write(file: &Path, text: &str, disk: &dyn Disk) -> anyhow::Result<()> {
-    let write = || {
-        let mut open = disk.open(file, Open::Create)?;
+    // An empty file is taken for a lost one.
+    let text = if text.trim().is_empty() { NO_TOKENS } else { text };
+    let write = |path: &Path| {
+        let mut open = disk.open(path, Open::Create)?;
         open.write_all(text.as_bytes())?;
         open.sync_all()
     };
-    write().with_context(|| format!("cannot write the file of tokens {}", file.display()))
+    let mut copy = file.as_os_str().to_owned();
+    copy.push(".new");
+    let copy = PathBuf::from(copy);
+    let failed = || format!("cannot write the file of tokens {}", file.display());
+    if let Err(error) = write(&copy) {
+        disk.remove_file(&copy).ok();
+        return Err(error).with_context(failed);
+    }
+    write(file).with_context(|| format!("{}; all of it is in {}", failed(), copy.display()))?;
+    disk.remove_file(&copy).with_context(|| format!("cannot remove {}", copy.display()))
 }

@@ -3,9 +3,11 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use host::Disk;
+use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{bearers::Bearers, file::TokenFile};
+use crate::settled;
 
 /// Puts changed tokens into force. An invalid file leaves the old ones in force.
 pub struct TokenWatcher {
@@ -14,12 +16,14 @@ pub struct TokenWatcher {
     bearers: Arc<Bearers>,
     // As it was read last; `Err` with the reason if that failed.
     last: tokio::sync::Mutex<Result<String, String>>,
+    /// The text in force.
+    current: Mutex<String>,
 }
 
 impl TokenWatcher {
     /// With the file as the start read it.
     pub fn new(disk: Arc<dyn Disk>, path: PathBuf, text: String, bearers: Arc<Bearers>) -> TokenWatcher {
-        TokenWatcher { disk, path, bearers, last: Ok(text).into() }
+        TokenWatcher { disk, path, bearers, last: Ok(text.clone()).into(), current: text.into() }
     }
 
     /// Reads the file at each interval and each SIGHUP, until dropped.
@@ -35,12 +39,8 @@ impl TokenWatcher {
     }
 
     async fn reload(&self) {
-        let (disk, path) = (self.disk.clone(), self.path.clone());
-        let read = tokio::task::spawn_blocking(move || disk.read_to_string(&path)).await;
-        let read = match read {
-            Ok(read) => read.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
+        let current = self.current.lock().clone();
+        let read = settled::read(&self.disk, &self.path, Some(&current)).await;
         let mut last = self.last.lock().await;
         if *last == read {
             return;
@@ -50,6 +50,7 @@ impl TokenWatcher {
             Ok(file) => {
                 tracing::info!(tokens = file.entries.len(), "the file of tokens changed; the new tokens are in force");
                 self.bearers.replace(file);
+                *self.current.lock() = read.clone().unwrap_or_default();
             }
             Err(error) => tracing::error!(file = %self.path.display(),
                 "cannot use the changed file of tokens; the old tokens stay in force: {error}"),
