@@ -71,7 +71,7 @@ pub(crate) async fn serve(
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
-            // In this order: a client for whom there is room is not looked at.
+            // In this order: clients wait only while there is no room for them.
             biased;
             () = &mut shutdown => break,
             Some(_) = open.join_next(), if !open.is_empty() => {
