@@ -5,7 +5,7 @@ use std::time::Duration;
 use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
-    Planned, Scenario, Sent, Step,
+    BadPages, FileKind, Planned, Scenario, Sent, Step,
     machine::{LISTED, LONG, SHORT},
 };
 
@@ -17,6 +17,21 @@ pub(crate) const LITTLE_MEMORY: u64 = 4 << 10;
 
 /// Jumps of the calendar in seconds: NTP's, an hour, a day, ten years.
 const JUMPS: [i64; 6] = [20, 500, 900, 3600, 86_400, 315_000_000];
+
+/// Files whose pages cannot be read for a time: those of the journal more often.
+const FILES: [FileKind; 11] = [
+    FileKind::Rows,
+    FileKind::Rows,
+    FileKind::Names,
+    FileKind::Events,
+    FileKind::Journal,
+    FileKind::Journal,
+    FileKind::Journal,
+    FileKind::Manifest,
+    FileKind::Spec,
+    FileKind::Clock,
+    FileKind::Any,
+];
 
 /// Kinds of steps that a seed has or not.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +50,9 @@ struct Kinds {
     backups: bool,
     /// Nor with jumps: a start that cannot read the mark goes by the calendar.
     bad_starts: bool,
+    /// Not with jumps: a start that cannot read the mark goes by the calendar. Not with backups: they share files with the
+    /// folder. Not with lists: those judge a metric that cannot be read as a new one.
+    bad_pages: bool,
 }
 
 impl Kinds {
@@ -51,6 +69,7 @@ impl Kinds {
             pauses: !jumps && half(),
             backups: !jumps && half(),
             bad_starts: !jumps && half(),
+            bad_pages: false,
         }
     }
 }
@@ -61,6 +80,8 @@ struct Maker {
     kinds: Kinds,
     names: Vec<String>,
     rules: usize,
+    /// Whether pages cannot be read.
+    is_bad: bool,
     /// By how much the steps so far have set the calendar wrong.
     ahead: i64,
 }
@@ -68,9 +89,14 @@ struct Maker {
 /// Few metrics with short retentions, and every kind of step.
 pub(crate) fn whole(seed: u64, count: usize) -> Scenario {
     let random = SeededRandom::new(seed);
-    let kinds = Kinds::of(&random);
+    let mut kinds = Kinds::of(&random);
+    // Of its own numbers: the other kinds of a seed stay.
+    kinds.bad_pages = !kinds.jumps && SeededRandom::new(!seed).below(2) == 0;
+    if kinds.bad_pages {
+        (kinds.backups, kinds.lists) = (false, false);
+    }
     let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
-    let mut maker = Maker { random, kinds, names, rules: SHORT, ahead: 0 };
+    let mut maker = Maker { random, kinds, names, rules: SHORT, is_bad: false, ahead: 0 };
     let sync = maker.sync();
     let steps = (0..count).map(|place| maker.planned(place)).collect();
     Scenario { seed, sync, is_whole: true, rules: SHORT, steps }
@@ -81,7 +107,7 @@ pub(crate) fn long_slots(seed: u64, count: usize) -> Scenario {
     let random = SeededRandom::new(seed);
     let kinds = Kinds { little_memory: false, bad_starts: false, jumps: false, pauses: false, ..Kinds::of(&random) };
     let names: Vec<String> = (0..1 + random.below(2)).map(|_| name(&random)).collect();
-    let mut maker = Maker { random, kinds, names: names.clone(), rules: LONG, ahead: 0 };
+    let mut maker = Maker { random, kinds, names: names.clone(), rules: LONG, is_bad: false, ahead: 0 };
     let sync = maker.sync();
     let mut steps: Vec<Planned> = (0..count).map(|place| maker.planned(place)).collect();
     for planned in steps.iter_mut().step_by(12) {
@@ -107,7 +133,7 @@ impl Maker {
     fn planned(&mut self, place: usize) -> Planned {
         let step = self.step(place);
         let random = &self.random;
-        let may_fail = self.kinds.faults && !step.kills() && !matches!(step, Step::Check);
+        let may_fail = self.kinds.faults && !step.kills() && !matches!(step, Step::Check | Step::Heal { .. });
         let plan = (may_fail && random.below(6) == 0).then(|| self.fault(&step));
         let cut = (random.below(2) == 0).then(|| random.bits());
         let memory = (self.kinds.little_memory && step.starts())
@@ -118,6 +144,11 @@ impl Maker {
     fn step(&mut self, place: usize) -> Step {
         let random = &self.random;
         match random.below(48) {
+            18..20 if self.kinds.bad_pages => Step::Send(vec![self.many()]),
+            20..22 if self.is_bad => Step::Kill,
+            22 if self.is_bad => Step::Restart,
+            44..48 if self.is_bad => self.heal(),
+            46..48 if self.kinds.bad_pages => self.bad_pages(),
             24..28 => Step::Flush,
             28..31 => Step::Pass(Duration::from_millis(random.below(20_000))),
             31 => Step::Pass(Duration::from_secs(random.below(400))),
@@ -136,6 +167,40 @@ impl Maker {
             45 => Step::Check,
             _ => Step::Send((0..1 + random.below(3) / 2).map(|_| self.connection()).collect()),
         }
+    }
+
+    /// Pages that cannot be read from now on.
+    fn bad_pages(&mut self) -> Step {
+        self.is_bad = true;
+        let random = &self.random;
+        let part = |_| BadPages {
+            kind: FILES[random.index(FILES.len())],
+            file: random.bits(),
+            // Files are short, so that most have one page: of some only a sector is bad.
+            page: [512, 4096][random.index(2)],
+            first: random.bits(),
+            pages: 1 + random.below(3),
+            times: [6, 40, u64::MAX, u64::MAX][random.index(4)],
+        };
+        Step::BadPages((0..1 + random.below(4)).map(part).collect())
+    }
+
+    /// The disk is right again.
+    fn heal(&mut self) -> Step {
+        self.is_bad = false;
+        let after = Duration::from_secs([0, 1, 15, 70][self.random.index(4)]);
+        Step::Heal { after, is_killed: self.random.below(2) == 0 }
+    }
+
+    /// So many points that a segment of the journal has pages.
+    fn many(&self) -> Vec<Sent> {
+        let random = &self.random;
+        let newest = random.below(60) as i64;
+        let seconds = (newest..newest + 60 + random.below(60) as i64).rev();
+        let points = seconds.flat_map(|age| self.names.iter().map(move |name| (name, age)));
+        points
+            .map(|(name, age)| Sent { name: name.clone(), age, value: random.below(2001) as f64 / 8.0 - 125.0 })
+            .collect()
     }
 
     fn name(&self) -> String {

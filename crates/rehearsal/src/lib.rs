@@ -7,6 +7,7 @@
 //! model ── check                 what was accepted, and whether a node serves that and nothing else
 //! step ─── workload              what is done to a node, and the fixed sequence of it
 //! sending ── backups             points to a node and its rules, and backups of it
+//! bad_pages                      files that cannot be read for a time
 //! run                            steps performed on a machine, through stops and deaths
 //! faults                         every call fails, or is the last before a kill or a power cut
 //! rot                            bits that flip in the files of a node
@@ -28,6 +29,7 @@ mod step;
 mod workload;
 
 mod backups;
+mod bad_pages;
 mod sending;
 
 mod run;
@@ -50,6 +52,6 @@ pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
 pub use seeds::{ALL_KINDS, LONG_SLOTS, MORE_KINDS, WRITERS};
-pub use step::{Sent, Step};
+pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;
 pub use writers::perform_writers;

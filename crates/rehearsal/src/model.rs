@@ -46,6 +46,10 @@ pub struct Metric {
     pub(crate) has_changed: bool,
     /// Whether the calendar was set back or forward since there are points of it, and a time may come twice.
     pub(crate) has_jumped: bool,
+    /// Slots with a point that was perhaps in pages of the journal that could not be read: by stage and slot, the last rank
+    /// that is stored for certain, and the last that was perhaps missed. A slot with a value keeps it when points are put
+    /// back.
+    missed: BTreeMap<(usize, Timestamp), (u64, u64)>,
     /// Every value that was sent to a slot of stage 0.
     history: BTreeMap<Timestamp, Vec<f64>>,
 }
@@ -69,6 +73,8 @@ pub struct Model {
     /// The latest time by which stored points expired.
     pub(crate) expired: Timestamp,
     rank: u64,
+    /// Points up to this rank are stored: no journal has them.
+    stored: u64,
 }
 
 impl Model {
@@ -98,6 +104,7 @@ impl Model {
             written: vec![Slots::new(); stages],
             has_changed: false,
             has_jumped: false,
+            missed: BTreeMap::new(),
             history: BTreeMap::new(),
         });
         let entry = Entry { value, rank: self.rank, floor: Floor::Sent };
@@ -141,6 +148,27 @@ impl Model {
         }
         for floor in self.events.values_mut().filter(|floor| **floor == Floor::Acknowledged) {
             *floor = Floor::Durable;
+        }
+    }
+
+    /// Everything so far is stored, and the journal is deleted behind it.
+    pub(crate) fn store(&mut self) {
+        self.sync();
+        self.stored = self.rank + 1;
+    }
+
+    /// A start went on without pages of the journal. Of points that replaced others, these may stay.
+    pub(crate) fn miss(&mut self) {
+        let (stored, last) = (self.stored, self.rank + 1);
+        for metric in self.metrics.values_mut() {
+            let Metric { written, missed, .. } = metric;
+            for (stage, slots) in written.iter().enumerate() {
+                let is_replaced =
+                    |entries: &[Entry]| 1 < entries.len() && entries.iter().any(|entry| stored < entry.rank);
+                for (&slot, _) in slots.iter().filter(|(_, entries)| is_replaced(entries)) {
+                    missed.entry((stage, slot)).or_insert((stored, last)).1 = last;
+                }
+            }
         }
     }
 
@@ -223,7 +251,7 @@ impl Metric {
     /// The values that a slot may have when points below `floor` may be lost. Empty when there are too many.
     pub(crate) fn possible(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
         let entries = self.written[stage].get(&slot).map_or(&[][..], |entries| entries);
-        let certain = entries.iter().filter(|entry| entry.floor >= floor).map(|entry| entry.rank).max();
+        let certain = self.certain(stage, slot, floor);
         let whole = self.expected(stage);
         let may_be = entries.iter().filter(|entry| certain.is_none_or(|rank| entry.rank >= rank));
         let may_be = may_be.map(|entry| {
@@ -252,6 +280,21 @@ impl Metric {
         }
         possible.extend(made);
         possible
+    }
+
+    /// The rank of the oldest point that a slot may have, where it has one for certain.
+    fn certain(&self, stage: usize, slot: Timestamp, floor: Floor) -> Option<u64> {
+        let ranks = || {
+            let entries = self.written[stage].get(&slot).into_iter().flatten();
+            entries.filter(|entry| floor <= entry.floor).map(|entry| entry.rank)
+        };
+        let certain = ranks().max()?;
+        match self.missed.get(&(stage, slot)) {
+            Some((stored, last)) if *stored < certain && certain <= *last => {
+                ranks().filter(|rank| rank <= stored).max().or_else(|| ranks().min())
+            }
+            _ => Some(certain),
+        }
     }
 
     /// Whether every slot of stage 0 under a coarse slot may have a point.
@@ -311,6 +354,7 @@ impl Metric {
     pub(crate) fn settle(&mut self, stage: usize, slot: Timestamp, seen: f64, floor: Floor) {
         let method = self.method();
         let (whole, x_files_factor) = (self.expected(stage), self.policy.x_files_factor);
+        self.missed.remove(&(stage, slot));
         let Some(entries) = self.written[stage].get_mut(&slot) else { return };
         let shown = |entry: &Entry| match stage {
             0 => entry.value,

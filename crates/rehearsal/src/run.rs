@@ -11,6 +11,7 @@ use store::NewEvent;
 use crate::{
     Fidelity, Floor, Life, Machine, Model, Sent, Step,
     backups::Backups,
+    bad_pages,
     check::{self, Losses},
     machine::{moved, rules},
     sending::{Sending, policy_of, until_in_force},
@@ -41,6 +42,8 @@ pub struct Run {
     /// Whether metrics keep the policies that they have until the doubt about the clock ends.
     are_rules_waiting: bool,
     backups: Backups,
+    /// Whether pages of files cannot be read, perhaps.
+    is_bad: bool,
     /// Calls of the disks before this one.
     calls: u64,
 }
@@ -54,6 +57,7 @@ impl Run {
             life: None,
             are_rules_waiting: false,
             backups: Backups::default(),
+            is_bad: false,
             calls: 0,
         }
     }
@@ -115,11 +119,16 @@ impl Run {
             let faults = self.machine.disk.faults();
             match self.machine.start() {
                 Ok(life) => {
+                    if bad_pages::has_missed(&life) {
+                        self.model.miss();
+                    }
                     self.life = Some(life);
                     // A start judges all metrics by its rules in the background: this waits until it has.
                     self.set_rules(self.machine.rules);
                     return Ok(());
                 }
+                // What cannot be read now may be read later: it need not start.
+                Err(_) if self.is_bad => return Ok(()),
                 // A fault that happens once may stop a start; the operator starts it again.
                 Err(_) if self.machine.disk.faults().len() > faults.len() && attempt < STARTS => {}
                 Err(error) => return Err(format!("it does not start: {error}")),
@@ -131,6 +140,14 @@ impl Run {
     /// Compares everything that is served with the model.
     pub fn check(&mut self, fidelity: Fidelity) -> Result<Losses, String> {
         self.start()?;
+        if self.is_bad {
+            let checked =
+                self.life.as_ref().map_or(Ok(()), |life| bad_pages::check(life, &self.model, self.machine.ahead));
+            if fidelity == Fidelity::From(Floor::Durable) {
+                self.model.forget_unsynced();
+            }
+            return checked.map(|()| Losses::default());
+        }
         let life = self.life.as_ref().expect("it was started");
         life.run("reading points back", read_back(life));
         check::check(life, &mut self.model, fidelity, self.machine.ahead)
@@ -148,6 +165,9 @@ impl Run {
     }
 
     fn step(&mut self, step: &Step) -> Result<(), String> {
+        if self.is_bad && !bad_pages::may_do(step, self.life.as_ref()) {
+            return Ok(());
+        }
         match step {
             Step::Kill => self.kill(),
             Step::PowerCut(seed) => self.cut_power(*seed),
@@ -163,6 +183,7 @@ impl Run {
             }
             Step::StartWithFaults(plan, points) => self.start_with_faults(plan, points)?,
             Step::Restore => self.restore()?,
+            Step::Heal { after, is_killed } => self.heal(*after, *is_killed)?,
             _ => {}
         }
         if matches!(step, Step::Kill | Step::PowerCut(_)) {
@@ -183,15 +204,24 @@ impl Run {
             Step::Send(connections) => self.send(connections)?,
             Step::Bulk { name, newest, seconds } => self.send_many(name, *newest, *seconds)?,
             Step::Flush => {
-                if let Some(Ok(())) = life.run("a flush", node.ingest.flush()) {
-                    self.model.sync();
+                let flush = async {
+                    match self.is_bad {
+                        true => bad_pages::flush(node).await,
+                        false => node.ingest.flush().await.is_ok(),
+                    }
+                };
+                if life.run("a flush", flush) == Some(true) {
+                    self.model.store();
                 }
             }
             Step::Rules(number) => self.set_rules(*number),
             Step::Delete(names) => {
                 let find =
                     |name: &String| node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
-                let ids: Vec<_> = names.iter().filter_map(find).collect();
+                // Of a metric that pages hide nothing is deleted.
+                let is_there = |name: &&String| !self.is_bad || find(name).is_some();
+                let names: Vec<&String> = names.iter().filter(is_there).collect();
+                let ids: Vec<_> = names.iter().filter_map(|name| find(name)).collect();
                 let is_certain = matches!(life.run("a deletion", node.ingest.delete(&ids)), Some(Ok(_)));
                 names.iter().for_each(|name| self.model.delete(name, is_certain));
             }
@@ -223,6 +253,10 @@ impl Run {
                 _ = life.run("the mark of the time", node.save_mark());
                 self.machine.ahead = 0;
             }
+            Step::BadPages(parts) => {
+                bad_pages::spoil(&self.machine, parts);
+                self.is_bad = true;
+            }
             Step::Backup => self.backups.make(life, &self.machine.disk, &self.model)?,
             _ => {}
         }
@@ -247,7 +281,8 @@ impl Run {
 
     fn send_together(&mut self, connections: &[Vec<Sent>]) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
-        let sending = Sending { life, machine: &self.machine, are_rules_waiting: self.are_rules_waiting };
+        let (machine, are_rules_waiting) = (&self.machine, self.are_rules_waiting);
+        let sending = Sending { life, machine, are_rules_waiting, may_miss_metrics: self.is_bad };
         sending.send(&mut self.model, connections)
     }
 
@@ -321,15 +356,45 @@ impl Run {
         Ok(())
     }
 
+    /// The disk returns everything again.
+    fn heal(&mut self, after: Duration, is_killed: bool) -> Result<(), String> {
+        if !self.is_bad {
+            return Ok(());
+        }
+        self.machine.disk.heal();
+        if let Some(life) = &self.life {
+            life.run("time", async { tokio::time::sleep(after).await });
+        }
+        match is_killed {
+            true => self.kill(),
+            false => self.stop()?,
+        }
+        self.is_bad = false;
+        self.start()?;
+        let life = self.life.as_ref().expect("it was started");
+        let wrong = |error| format!("after pages could be read again: {error}");
+        life.run("reading points back", read_back(life));
+        if let Some(put_back) = life.run("putting points back", bad_pages::put_back(life)) {
+            put_back.map_err(wrong)?;
+        }
+        self.check(Fidelity::From(Floor::Acknowledged)).map_err(wrong).map(drop)
+    }
+
     /// Gives the metrics their policies by the rules with this number.
     fn set_rules(&mut self, number: usize) {
         let Some(life) = &self.life else { return };
-        life.run("reading points back", read_back(life));
+        let is_bad = self.is_bad;
+        if !is_bad {
+            life.run("reading points back", read_back(life));
+        }
         let rules = rules(number);
         let changed = async {
             life.node.ingest.set_rules(rules.clone()).await;
             if life.is_in_doubt() {
                 return false;
+            }
+            if is_bad {
+                return bad_pages::until_in_force(life, &rules).await;
             }
             until_in_force(life, &rules, false).await;
             true
@@ -346,7 +411,7 @@ impl Run {
 
     /// Where a change of rules waited for the end of a doubt about the clock, and that has come: waits for the change.
     fn finish_rules(&mut self) {
-        let Some(life) = self.life.as_ref().filter(|_| self.are_rules_waiting) else { return };
+        let Some(life) = self.life.as_ref().filter(|_| self.are_rules_waiting && !self.is_bad) else { return };
         if life.judged().is_certain() {
             let rules = rules(self.machine.rules);
             let changed = async {
@@ -363,10 +428,11 @@ impl Run {
     /// A clean stop. An error of the disk leaves the rest in the journal.
     pub fn stop(&mut self) -> Result<(), String> {
         self.start()?;
-        let life = self.life.as_ref().expect("it was started");
+        let Some(life) = &self.life else { return Ok(()) };
         let faults = self.machine.disk.faults();
         match life.run("a stop", life.node.stop(&self.machine.disk)) {
-            Some(Ok(())) => self.model.sync(),
+            Some(Ok(())) => self.model.store(),
+            Some(Err(_)) if self.is_bad => {}
             Some(Err(error)) if self.machine.disk.faults() == faults && !self.machine.disk.is_dead() => {
                 return Err(format!("a stop fails without a fault: {error}"));
             }

@@ -1,6 +1,6 @@
 //! Steps with faults, performed with a comparison after each that ends a process.
 
-use std::ops::AddAssign;
+use std::{ops::AddAssign, time::Duration};
 
 use host::FaultPlan;
 
@@ -103,7 +103,8 @@ impl Scenario {
             work.count(step);
         }
         work.calls = run.calls();
-        run.perform(&[Step::Restart, Step::Check]).map_err(|error| format!("at the end: {error}"))?;
+        let heal = Step::Heal { after: Duration::ZERO, is_killed: true };
+        run.perform(&[heal, Step::Restart, Step::Check]).map_err(|error| format!("at the end: {error}"))?;
         Ok(work)
     }
 }

@@ -15,6 +15,44 @@ pub struct Sent {
     pub value: f64,
 }
 
+/// Files of a data folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// Files of rows.
+    Rows,
+    /// The log of names.
+    Names,
+    /// The log of events.
+    Events,
+    /// Segments of the journal, and files with late points.
+    Journal,
+    /// The manifest of the store.
+    Manifest,
+    /// The spec of the store.
+    Spec,
+    /// The mark of how far the time had come.
+    Clock,
+    /// Any file.
+    Any,
+}
+
+/// Pages of a file that cannot be read for a time. The numbers choose among the files and pages that there are.
+#[derive(Debug, Clone, Copy)]
+pub struct BadPages {
+    /// Its file.
+    pub kind: FileKind,
+    /// The file.
+    pub file: u64,
+    /// Bytes of a page.
+    pub page: u64,
+    /// The first.
+    pub first: u64,
+    /// How many.
+    pub pages: u64,
+    /// Reads that fail before the disk is right again.
+    pub times: u64,
+}
+
 /// One step of a rehearsal.
 #[derive(Debug, Clone)]
 pub enum Step {
@@ -52,6 +90,15 @@ pub enum Step {
     /// The process is killed, and a start has these faults, which then pass. Where it runs nevertheless, it gets these
     /// points, and stores them.
     StartWithFaults(FaultPlan, Vec<Sent>),
+    /// These pages cannot be read from now on.
+    BadPages(Vec<BadPages>),
+    /// The disk is right again. The process goes on for so long, dies or is stopped, and starts again: everything is there.
+    Heal {
+        /// How long it goes on.
+        after: Duration,
+        /// Whether it is killed.
+        is_killed: bool,
+    },
     /// The store frees expired points.
     Expire,
     /// An event.
@@ -75,6 +122,6 @@ impl Step {
 
     /// Whether a process starts in it.
     pub(crate) fn starts(&self) -> bool {
-        self.kills() || matches!(self, Step::Restart)
+        self.kills() || matches!(self, Step::Restart | Step::Heal { .. })
     }
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use host::{Call, Fault, FaultPlan};
-use rehearsal::{Ended, Fidelity, Floor, Machine, Run, Scenario, Sent, Step, StoreKind};
+use rehearsal::{BadPages, Ended, Fidelity, FileKind, Floor, Machine, Run, Scenario, Sent, Step, StoreKind};
 
 /// A point for each of these names and ages, from one connection.
 fn send(points: &[(&str, i64)]) -> Step {
@@ -224,6 +224,44 @@ fn a_point_that_replaces_a_stored_one_behind_a_partition_counts_once() {
         Step::Flush,
         send(&[("sum.a", 0)]),
         Step::Check,
+    ])
+    .unwrap();
+}
+
+/// Seed 20110: a start could read nothing of the log of events. The next event got the id of the first, and took its place
+/// once the log could be read again.
+#[test]
+fn an_event_gets_an_id_of_its_own_while_the_log_of_events_cannot_be_read() {
+    let mut run = run();
+    let page = BadPages { kind: FileKind::Events, file: 0, page: 4096, first: 0, pages: 1, times: u64::MAX };
+    run.perform(&[
+        Step::Event("first".into()),
+        Step::BadPages(vec![page]),
+        Step::Kill,
+        Step::Event("second".into()),
+        Step::Heal { after: Duration::ZERO, is_killed: true },
+    ])
+    .unwrap();
+}
+
+/// Seed 20313: a late point of a coarse stage that was stored while its stored neighbours could not be read. The still coarser
+/// slots never got it, where its aggregate is not its value.
+#[test]
+fn a_late_point_of_an_average_reaches_its_coarser_slots_once_their_rows_can_be_read() {
+    let mut run = run();
+    let page = |file| BadPages { kind: FileKind::Rows, file, page: 4096, first: 0, pages: 9, times: u64::MAX };
+    let many: Vec<(&str, i64)> = (0..300).rev().map(|age| ("sum.a", age)).collect();
+    run.perform(&[send(&[("average.a", 760), ("average.a", 1)]), Step::Flush]).unwrap();
+    run.machine.memory_limit_bytes = 4 << 10;
+    run.perform(&[
+        Step::BadPages((0..8).map(page).collect()),
+        Step::Kill,
+        send(&[("average.a", 700)]),
+        send(&many),
+        Step::Pass(Duration::from_secs(1)),
+        Step::Flush,
+        Step::Pass(Duration::from_secs(1)),
+        Step::Heal { after: Duration::ZERO, is_killed: false },
     ])
     .unwrap();
 }

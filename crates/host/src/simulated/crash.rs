@@ -46,7 +46,13 @@ pub(super) fn crash(tree: &Tree, random: &dyn Random) -> Tree {
         };
         let contents = Arc::new(contents);
         found.used += contents.len() as u64;
-        *file = File { live: contents.clone(), durable: contents, links: file.links, ..File::default() };
+        *file = File {
+            live: contents.clone(),
+            durable: contents,
+            links: file.links,
+            bad: std::mem::take(&mut file.bad),
+            ..File::default()
+        };
     }
     found
 }

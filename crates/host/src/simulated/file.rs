@@ -89,9 +89,10 @@ impl Read for SimulatedFile {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut state = self.disk.begin(Call::Read, &self.path)?;
         let live = state.file(self.node).live.clone();
-        drop(state);
         let from = (self.cursor.load(SeqCst) as usize).min(live.len());
         let read = bytes.len().min(live.len() - from);
+        let read = state.readable(self.node, &self.path, from as u64..(from + read) as u64)? as usize;
+        drop(state);
         bytes[..read].copy_from_slice(&live[from..from + read]);
         self.cursor.fetch_add(read as u64, SeqCst);
         Ok(read)
@@ -138,9 +139,13 @@ impl DiskFile for SimulatedFile {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.begin(Call::Read, &self.path)?;
         let live = state.file(self.node).live.clone();
-        drop(state);
-        let from = offset as usize;
+        let (from, mut place) = (offset as usize, offset);
         let found = live.get(from..from + bytes.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let end = offset + bytes.len() as u64;
+        while place < end {
+            place += state.readable(self.node, &self.path, place..end)?;
+        }
+        drop(state);
         bytes.copy_from_slice(found);
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! Data is durable after a sync of its file, a name after a sync of its directory. [`SimulatedDisk::crash`] gives a state
 //! that a power cut may leave, [`SimulatedDisk::kill`] what the death of the process leaves. A [`FaultPlan`] says which
-//! calls fail. Paths begin at the root; there are no symbolic links and no permissions.
+//! calls fail, [`SimulatedDisk::spoil`] which bytes cannot be read. Paths begin at the root; there are no symbolic links and no permissions.
 
 mod crash;
 mod file;
@@ -12,6 +12,7 @@ mod tree;
 
 use std::{
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, MutexGuard},
 };
@@ -20,7 +21,7 @@ pub use self::plan::{Fault, FaultPlan};
 use self::{
     file::SimulatedFile,
     state::{Shared, State},
-    tree::{Node, Tree},
+    tree::{BadPart, Node, Tree},
 };
 use crate::{Call, DirEntry, Disk, DiskFile, Open, Random};
 
@@ -72,6 +73,20 @@ impl SimulatedDisk {
     pub fn set_plan(&self, plan: Option<FaultPlan>) {
         let mut state = self.state();
         (state.plan, state.planned) = (plan, 0);
+    }
+
+    /// From now on these bytes of a file cannot be read, so many times, or until [`SimulatedDisk::heal`]. Deaths of the
+    /// process and power cuts leave it so.
+    pub fn spoil(&self, path: &Path, bytes: Range<u64>, times: u64) -> io::Result<()> {
+        let mut state = self.state();
+        let node = state.tree.file(path)?;
+        state.file(node).bad.push(BadPart { bytes, left: times });
+        Ok(())
+    }
+
+    /// All files can be read again.
+    pub fn heal(&self) {
+        self.state().tree.files.values_mut().for_each(|file| file.bad.clear());
     }
 
     /// The process ends now: all later calls fail.

@@ -2,13 +2,14 @@
 
 use std::{
     fmt, io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
     plan::{Fault, FaultPlan, dead, is_change},
-    tree::{Change, File, Node, Tree},
+    tree::{BadPart, Change, File, Node, Tree},
 };
 use crate::Call;
 
@@ -141,5 +142,21 @@ impl State {
         self.tree.used += growth.min(room);
         self.file(node).change(Change::Write { offset, bytes: bytes[..written].into() });
         Ok(written)
+    }
+
+    /// How many of these bytes of a file a read returns, before the first that it cannot.
+    pub(super) fn readable(&mut self, node: Node, path: &Path, asked: Range<u64>) -> io::Result<u64> {
+        let parts = self.file(node).bad.iter_mut().filter(|part| 0 < part.left);
+        let is_asked = |part: &&mut BadPart| part.bytes.start < asked.end && asked.start < part.bytes.end;
+        let Some(part) = parts.filter(is_asked).min_by_key(|part| part.bytes.start) else {
+            return Ok(asked.end - asked.start);
+        };
+        if asked.start < part.bytes.start {
+            return Ok(part.bytes.start - asked.start);
+        }
+        part.left -= 1;
+        self.faults.push((Call::Read, PathBuf::from(path)));
+        let Fault::Error(number) = Fault::EIO else { unreachable!("it is an error") };
+        Err(io::Error::from_raw_os_error(number))
     }
 }

@@ -7,6 +7,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     ffi::{OsStr, OsString},
     io,
+    ops::Range,
     path::{Component, Path},
     sync::Arc,
 };
@@ -49,6 +50,14 @@ pub(super) fn put(contents: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     contents[offset..end].copy_from_slice(bytes);
 }
 
+/// A part of a file whose reads fail. It goes with the file, whatever that is called.
+#[derive(Debug, Clone)]
+pub(super) struct BadPart {
+    pub(super) bytes: Range<u64>,
+    /// Reads that fail, before it can be read again.
+    pub(super) left: u64,
+}
+
 /// Contents of a file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct File {
@@ -63,6 +72,8 @@ pub(super) struct File {
     pub(super) is_locked: bool,
     pub(super) links: u32,
     pub(super) handles: u32,
+    /// What cannot be read.
+    pub(super) bad: Vec<BadPart>,
 }
 
 impl File {

@@ -346,7 +346,7 @@ impl PutBack {
                 let value = cell.filter(|_| is_there).and_then(|cell| cells.values.get(cell as usize));
                 match value.filter(|value| !value.is_nan()) {
                     Some(&value) if !wanted.point.is_again => metric.stored.push((wanted, value)),
-                    Some(&value) if value != wanted.point.value => {}
+                    Some(&value) if value != wanted.stored(&policy) => {}
                     _ => metric.wanted.push(wanted),
                 }
             }
@@ -502,6 +502,20 @@ fn wanted(point: LatePoint, policy: &Policy, now: Timestamp) -> Option<Wanted> {
     };
     let slot = retention.stages()[stage].slot(time)?;
     Some(Wanted { stage, slot, point: LatePoint { at, ..point } })
+}
+
+impl Wanted {
+    /// The value that its slot has once it is stored.
+    fn stored(&self, policy: &Policy) -> f64 {
+        let stages = policy.retention.stages();
+        match self.stage {
+            0 => self.point.value,
+            stage => {
+                let expected = stages[stage].resolution() / stages[0].resolution();
+                policy.aggregation.whole(self.point.value, expected).value
+            }
+        }
+    }
 }
 
 impl OfMetric {

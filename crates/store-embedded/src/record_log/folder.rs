@@ -46,6 +46,8 @@ pub(crate) enum WhenUnread {
 pub(super) struct Found {
     /// By number; without those that others replace.
     pub(super) headers: BTreeMap<u64, Header>,
+    /// Those that cannot be read at all now, with their lengths.
+    pub(super) unread: Vec<(u64, u64)>,
     /// The highest number that was seen.
     pub(super) highest: u64,
     /// Files up to this number were replaced by others.
@@ -92,11 +94,14 @@ impl LogFolder {
                 }
             }
         }
-        let mut headers = BTreeMap::new();
+        let (mut headers, mut unread) = (BTreeMap::new(), Vec::new());
         for (number, len, header) in read {
             highest = highest.max(number);
-            if let Some(header) = self.judge(number, len, header) {
-                headers.insert(number, header);
+            let is_unread = header == HeaderRead::Unread;
+            match self.judge(number, len, header) {
+                Some(header) => _ = headers.insert(number, header),
+                None if is_unread => unread.push((number, len)),
+                None => {}
             }
         }
         for draft in drafts {
@@ -107,12 +112,13 @@ impl LogFolder {
         let obsolete: Vec<u64> = headers.range(..=replaced).map(|(number, _)| *number).collect();
         self.remove(&obsolete);
         headers.retain(|number, _| replaced < *number);
+        unread.retain(|(number, _)| replaced < *number);
         for header in headers.values() {
             if replaced < header.previous && !headers.contains_key(&header.previous) {
                 self.reporter.missing(self.what, &self.path(header.previous), "the file is missing");
             }
         }
-        Ok(Found { headers, highest, replaced })
+        Ok(Found { headers, unread, highest, replaced })
     }
 
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {

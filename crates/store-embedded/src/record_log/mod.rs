@@ -144,6 +144,8 @@ pub(crate) struct RecordLog {
     /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
     /// start may read them.
     has_unread: bool,
+    /// Files that could not be read at all, and their lengths.
+    unread: Vec<(u64, u64)>,
     /// Bytes that are damaged, or could not be read when the log was opened.
     hidden_bytes: u64,
     /// Whether records were lost before the log was opened.
@@ -159,7 +161,7 @@ impl RecordLog {
     /// [`StoreError::Spec`] for a file of a later format, and [`StoreError::Io`] where nothing of a required file can be
     /// read; nothing is changed then.
     pub(crate) fn open(folder: LogFolder, mut each: impl FnMut(Place, u8, &[u8])) -> Result<RecordLog, StoreError> {
-        let Found { headers, highest, replaced } = folder.find()?;
+        let Found { headers, unread, highest, replaced } = folder.find()?;
         let mut log = RecordLog {
             files: LogFiles::default(),
             tail: None,
@@ -167,8 +169,9 @@ impl RecordLog {
             replaced,
             ends_at: HEADER as u64,
             wants_rewrite: false,
-            has_unread: false,
-            hidden_bytes: 0,
+            has_unread: !unread.is_empty(),
+            hidden_bytes: unread.iter().map(|(_, bytes)| bytes).sum(),
+            unread,
             has_damage: false,
             has_rotted: false,
             folder,
@@ -435,7 +438,7 @@ impl RecordLog {
         let old: Vec<(u64, u64)> = self.files.0.read().range(..number).map(|(n, file)| (*n, file.len)).collect();
         self.files.0.write().retain(|known, _| *known == number);
         if self.has_unread {
-            for (number, bytes) in old {
+            for (number, bytes) in old.into_iter().chain(std::mem::take(&mut self.unread)) {
                 self.folder.keep(number, bytes, "what can be read of it was written to another file");
             }
         } else {

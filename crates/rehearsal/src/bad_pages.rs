@@ -1,0 +1,114 @@
+//! Pages that a disk does not return for a time, and what may be missing meanwhile.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use carbon::Rules;
+
+use crate::{
+    Fidelity, Floor, Machine, Model, Step, check,
+    machine::Life,
+    node::Node,
+    sending,
+    step::{BadPages, FileKind},
+};
+
+/// What a finding says that a segment of the journal was not read whole.
+const UNREAD_SEGMENT: &str = "journal segment";
+
+/// How long a flush or a change of rules is waited for while pages cannot be read.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Attempts to put points back once they can be read, one a second.
+const ATTEMPTS: usize = 60;
+
+/// Has reads of these pages fail.
+pub(crate) fn spoil(machine: &Machine, parts: &[BadPages]) {
+    let files: Vec<(PathBuf, u64)> =
+        machine.disk.files(&machine.data).into_iter().filter(|(_, len)| 0 < *len).collect();
+    for part in parts {
+        let of_kind: Vec<&(PathBuf, u64)> = files.iter().filter(|(path, _)| is_of(part.kind, path)).collect();
+        if of_kind.is_empty() {
+            continue;
+        }
+        let (path, len) = of_kind[(part.file % of_kind.len() as u64) as usize];
+        let first = part.first % len.div_ceil(part.page);
+        let bytes = first * part.page..(first + part.pages) * part.page;
+        machine.disk.spoil(path, bytes, part.times).expect("it is a file");
+    }
+}
+
+fn is_of(kind: FileKind, path: &Path) -> bool {
+    let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
+    match kind {
+        FileKind::Rows => path.extension().is_some_and(|extension| extension == "rows"),
+        FileKind::Names => is_in("store/names"),
+        FileKind::Events => is_in("store/events"),
+        FileKind::Journal => is_in("journal"),
+        FileKind::Manifest => path.ends_with("store/manifest"),
+        FileKind::Spec => path.ends_with("store/spec"),
+        FileKind::Clock => path.ends_with("clock"),
+        FileKind::Any => true,
+    }
+}
+
+/// Whether a step is done while pages cannot be read. Rules stay while points wait to be read back.
+pub(crate) fn may_do(step: &Step, life: Option<&Life>) -> bool {
+    match step {
+        Step::StartWithFaults(..) | Step::Restore | Step::Backup => false,
+        Step::Rules(_) => life.is_some_and(|life| parked(&life.node) == 0),
+        _ => true,
+    }
+}
+
+fn parked(node: &Node) -> u64 {
+    node.ingest.flush_progress().parked_points
+}
+
+/// Whether a start went on without pages of the journal.
+pub(crate) fn has_missed(life: &Life) -> bool {
+    life.node.damage.examples().iter().any(|damage| damage.what == UNREAD_SEGMENT)
+}
+
+/// Writes points out, for as long as that may take. Returns whether all are stored.
+pub(crate) async fn flush(node: &Node) -> bool {
+    matches!(tokio::time::timeout(PATIENCE, node.ingest.flush_patiently(PATIENCE)).await, Ok(Ok(())))
+}
+
+/// Waits for the rules, which may wait for what cannot be read. Returns whether they are in force.
+pub(crate) async fn until_in_force(life: &Life, rules: &Rules) -> bool {
+    tokio::time::timeout(PATIENCE, sending::until_in_force(life, rules, false)).await.is_ok()
+}
+
+/// Puts back what can be read again, which a node does each minute.
+pub(crate) async fn put_back(life: &Life) -> Result<(), String> {
+    let mut failed = None;
+    for _ in 0..ATTEMPTS {
+        match life.node.ingest.put_back().await {
+            Ok(_) => return Ok(()),
+            Err(error) => failed = Some(error),
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    Err(format!("points are not put back: {failed:?}"))
+}
+
+/// What is served while pages cannot be read. Answers may be refused, or lack what was stored, with a report; every value was
+/// sent to its metric and time, and no deleted metric is there.
+pub(crate) fn check(life: &Life, model: &Model, ahead: i64) -> Result<(), String> {
+    let mut seen = model.clone();
+    let wrong = |error: String| format!("while pages cannot be read: {error}");
+    let losses = match check::check(life, &mut seen, Fidelity::Damaged, ahead) {
+        Err(error) if error.starts_with("a query fails") || error.starts_with("events cannot be read") => return Ok(()),
+        losses => losses.map_err(wrong)?,
+    };
+    let is_lost = |name: &&String| !seen.metrics.contains_key(*name) && model.metrics[*name].is_certain(Floor::Durable);
+    let lost: Vec<&String> = model.metrics.keys().filter(is_lost).collect();
+    let is_reported = !life.node.damage.examples().is_empty() || 0 < parked(&life.node);
+    if is_reported || losses.places.is_empty() && lost.is_empty() {
+        return Ok(());
+    }
+    Err(wrong(format!("{lost:?} and {:?} are missing, and nothing is reported", losses.places)))
+}
