@@ -115,6 +115,11 @@ impl Ingest {
         self.stats.new_metrics.quotas_used()
     }
 
+    /// Whether branches have quotas.
+    pub fn has_quotas(&self) -> bool {
+        self.stats.new_metrics.has_quotas()
+    }
+
     /// Puts other quotas of branches into force, which takes as long as reading all names: blocks the thread.
     pub fn set_quotas(&self, rules: Vec<QuotaRule>) {
         self.stats.new_metrics.set_quotas(rules);

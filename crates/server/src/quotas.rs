@@ -15,6 +15,9 @@ use crate::{settings::Settings, settled};
 /// Branches that are shown, at most: those nearest to their quotas.
 const SHOWN: usize = 1000;
 
+/// Stands for the text that the start read, if that had quotas: a file that was emptied since is noticed.
+const AT_START: &str = "as the start read it";
+
 /// Reads the file of quotas, if the settings name one, and logs its warnings.
 ///
 /// # Errors
@@ -46,7 +49,8 @@ pub struct QuotaWatcher {
 impl QuotaWatcher {
     /// Of the file that the start has read.
     pub fn new(disk: Arc<dyn Disk>, path: PathBuf, ingest: Arc<Ingest>) -> QuotaWatcher {
-        QuotaWatcher { disk, path, ingest, last: tokio::sync::Mutex::default(), current: Mutex::default() }
+        let current = ingest.has_quotas().then(|| AT_START.to_owned());
+        QuotaWatcher { disk, path, ingest, last: tokio::sync::Mutex::default(), current: Mutex::new(current) }
     }
 
     /// Reads the file at each interval and each SIGHUP, until dropped.

@@ -100,6 +100,11 @@ impl NewMetrics {
         self.quotas.replace(rules, &self.registry);
     }
 
+    /// Whether branches have quotas.
+    pub(crate) fn has_quotas(&self) -> bool {
+        self.quotas.has_rules()
+    }
+
     /// Metrics were deleted: counts again what limits by prefix need.
     pub(crate) fn count_again(&self) {
         self.admission.lock().count_prefixes(&self.registry);

@@ -6,7 +6,10 @@
 use std::{
     collections::{HashMap, HashSet},
     hash::{BuildHasher, RandomState},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use carbon::{Dropping, QuotaRule, RejectReason};
@@ -57,7 +60,7 @@ pub(crate) struct Quotas {
 
 #[derive(Debug, Default)]
 struct State {
-    rules: Rules,
+    rules: Arc<Rules>,
     minute: Timestamp,
     // Branches with metrics: as many as there are metrics, at most.
     branches: HashMap<String, Branch>,
@@ -97,23 +100,39 @@ impl Quotas {
     /// Puts other rules into force. Branches that have a quota under both keep what they counted. The caller holds the
     /// lock of the admission.
     pub(super) fn replace(&self, rules: Vec<QuotaRule>, registry: &Registry) {
+        let rules = Arc::new(Rules::new(rules));
+        let shuts = |rule: &QuotaRule| rule.points_per_minute.is_some() || rule.dropping == Dropping::All;
+        let has_points = rules.rules.iter().any(shuts);
+        self.count_by(rules, registry);
+        self.has_points.store(has_points, Relaxed);
+    }
+
+    /// Counts the metrics of each branch, which takes as long as reading all names. The caller holds the lock of the admission.
+    pub(super) fn count(&self, registry: &Registry) {
+        let rules = self.state.lock().rules.clone();
+        self.count_by(rules, registry);
+    }
+
+    /// Whether there are any.
+    pub(super) fn has_rules(&self) -> bool {
+        !self.state.lock().rules.rules.is_empty()
+    }
+
+    /// Counts apart from what is in use: points of known metrics do not wait for it.
+    fn count_by(&self, rules: Arc<Rules>, registry: &Registry) {
+        let mut counted = State { rules, ..State::default() };
+        counted.count(registry);
         let mut state = self.state.lock();
-        state.rules = Rules::new(rules);
-        let earlier = std::mem::take(&mut state.branches);
-        state.count(registry);
-        for (name, branch) in earlier {
-            if let Some(now) = state.branches.get_mut(&name) {
+        for (name, branch) in std::mem::take(&mut state.branches) {
+            if let Some(now) = counted.branches.get_mut(&name) {
                 let Branch { rule, metrics, namespaces, .. } = *now;
                 *now = Branch { rule, metrics, namespaces, ..branch };
             }
         }
-        let shuts = |rule: &QuotaRule| rule.points_per_minute.is_some() || rule.dropping == Dropping::All;
-        self.has_points.store(state.rules.rules.iter().any(shuts), Relaxed);
-    }
-
-    /// Counts the metrics of each branch, which takes as long as reading all names.
-    pub(super) fn count(&self, registry: &Registry) {
-        self.state.lock().count(registry);
+        counted.minute = state.minute;
+        let before = std::mem::replace(&mut *state, counted);
+        drop(state);
+        drop(before);
     }
 
     /// Counts one more metric, unless a quota forbids it. The error is the limit that was met.
@@ -188,11 +207,8 @@ impl Quotas {
 impl State {
     fn count(&mut self, registry: &Registry) {
         if self.rules.rules.is_empty() {
-            self.branches.clear();
             return;
         }
-        self.branches.values_mut().for_each(|branch| (branch.metrics, branch.namespaces) = (0, 0));
-        self.directories.clear();
         registry.all(|_, name| {
             self.add(name);
             true
@@ -325,8 +341,6 @@ fn named(branch: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use carbon::{Sink, read_quotas};
 
     use super::*;
