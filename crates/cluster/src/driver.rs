@@ -5,7 +5,7 @@ use std::sync::Arc;
 use metric::{MetricId, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
-    Usage,
+    StoreError, Usage,
 };
 
 use crate::{connection::Connection, last_seen::LastSeen};
@@ -84,6 +84,10 @@ impl NameStore for ClusterDriver {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         self.local.names.begin(first_id)
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.local.names.put_opening()
     }
 
     fn next_id(&self) -> MetricId {

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    io,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use carbon::Rules;
 use host::{Clock, DamagedFolder, JudgingTime};
 use metadata::Registry;
 use parking_lot::Mutex;
-use store::{Identity, Store};
+use store::{Identity, Store, StoreError};
 
 use crate::{
     accept::{Acceptor, AcceptorParts, AppendQueue, AppendQueueParts, NameLimits, NewMetrics, Resolver, Sync},
@@ -165,8 +166,15 @@ impl Memory {
     ) -> Result<Arc<Journal>, IngestError> {
         let registry = self.registry.clone();
         let next_id = Box::new(move || registry.read().end());
+        let names = self.store.names.clone();
+        let put_opening = Box::new(move || {
+            names.put_opening().map_err(|error| match error {
+                StoreError::Io { what, source } => io::Error::new(source.kind(), format!("{what}: {source}")),
+                error => io::Error::other(error),
+            })
+        });
         let journal = JournalOptions {
-            identity: WriterIdentity { identity, next_id },
+            identity: WriterIdentity { identity, next_id, put_opening },
             memory_limit: options.memory_limit_bytes,
             mark: self.store.names.journal_mark(),
             size: self.journal_size.clone(),
@@ -243,7 +251,15 @@ impl Owners {
     async fn name_given_ids(&self, recovered: &Recovered, options: &IngestOptions) -> Result<(), IngestError> {
         let Memory { registry, clock, .. } = &self.memory;
         let named = recovered::name_given_ids(&recovered.given_ids, registry, &self.journal, clock.now()).await;
-        named.map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
+        named.map_err(|error| {
+            let why = format!(
+                "{error}; the journal names metrics that this store does not know, as with an older copy of it, and these names must be \
+                 written before anything else; nothing is lost: if the disk is full, make room (trash/ and damaged/ in the data \
+                 folder), and start again"
+            );
+            let source = io::Error::new(error.kind(), why);
+            IngestError::Journal { dir: options.journal_dir.clone(), source }
+        })
     }
 
     fn acceptor(&self, sync: Sync, limits: NameLimits) -> (Acceptor, Arc<NewMetrics>) {

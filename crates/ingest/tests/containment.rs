@@ -120,6 +120,10 @@ impl NameStore for Picky {
         self.memory.begin(first_id)
     }
 
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.memory.put_opening()
+    }
+
     fn next_id(&self) -> MetricId {
         self.memory.next_id()
     }

@@ -150,6 +150,10 @@ impl NameStore for Forgetful {
         self.openings.begin(first_id.max(self.next_id()))
     }
 
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.openings.put_opening()
+    }
+
     fn next_id(&self) -> MetricId {
         self.inner().next_id().max(self.openings.next_id())
     }

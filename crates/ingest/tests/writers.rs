@@ -17,7 +17,7 @@ use ingest::{Ingest, Protocol};
 use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp, Window};
 use store::{
     Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest,
-    SharedPoints, Store, Usage,
+    SharedPoints, Store, StoreError, Usage,
 };
 use support::{now, options, registry_of, rules_by_method, runtime};
 use tokio::runtime::Runtime;
@@ -126,6 +126,10 @@ impl NameStore for Writer {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         self.names.begin(first_id)
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.names.put_opening()
     }
 
     fn next_id(&self) -> MetricId {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
-    Usage,
+    StoreError, Usage,
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
@@ -165,6 +165,10 @@ impl NameStore for Timed<dyn NameStore> {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         self.calls.timed("begin", self.store.begin(first_id))
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.store.put_opening()
     }
 
     fn next_id(&self) -> MetricId {

@@ -245,7 +245,11 @@ impl NameStore for EmbeddedDriver {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         let (tables, first_id) = (self.tables.clone(), first_id.max(self.next_id()));
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.begin(first_id))).await? })
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.begin(first_id))).await })
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.tables.spec.raise()
     }
 
     fn next_id(&self) -> MetricId {

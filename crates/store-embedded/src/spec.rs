@@ -118,8 +118,8 @@ pub(crate) struct Spec {
     host: Host,
     path: PathBuf,
     identity: Mutex<Identity>,
-    /// An earlier program wrote the file.
-    is_earlier: AtomicBool,
+    /// An earlier program wrote the file, or it lacks the last opening.
+    is_behind: AtomicBool,
 }
 
 impl Spec {
@@ -144,7 +144,7 @@ impl Spec {
             host: host.clone(),
             path: path.clone(),
             identity: Mutex::new(identity),
-            is_earlier: AtomicBool::new(codec < codec::VERSION),
+            is_behind: AtomicBool::new(codec < codec::VERSION),
         };
         let text = found.as_deref().map(String::from_utf8_lossy);
         let reading = || io_error(format!("reading {}", dir.display()));
@@ -195,10 +195,10 @@ impl Spec {
         Ok(spec)
     }
 
-    /// Says that the folder has rows as this program writes them, durably, so that no earlier one takes them for damage.
-    /// Called before any row is written; a store whose disk is full is read without it.
+    /// Says that the folder has rows as this program writes them, so that no earlier one takes them for damage, and which
+    /// opening writes, durably. Called before any row is written; a store whose disk is full is read without it.
     pub(crate) fn raise(&self) -> Result<(), StoreError> {
-        if self.is_earlier.load(Relaxed) { self.write(&self.identity.lock()) } else { Ok(()) }
+        if self.is_behind.load(Relaxed) { self.write(&self.identity.lock()) } else { Ok(()) }
     }
 
     /// Takes the openings that the other files know, where a spec was damaged or is an older one. The next opening writes
@@ -211,21 +211,25 @@ impl Spec {
         self.identity.lock().clone()
     }
 
-    /// Adds an opening, durably.
-    pub(crate) fn begin(&self, first_id: MetricId) -> Result<Identity, StoreError> {
+    /// Adds an opening. Where it cannot be written now, as on a full disk, [`Spec::raise`] writes it before anything refers to
+    /// it.
+    pub(crate) fn begin(&self, first_id: MetricId) -> Identity {
         let mut identity = self.identity.lock();
-        let mut next = identity.clone();
-        next.chain.push(Incarnation { id: self.host.random.bits(), first_id });
-        next.chain.drain(..next.chain.len().saturating_sub(MOST_OPENINGS));
-        self.write(&next)?;
-        *identity = next;
-        Ok(identity.clone())
+        identity.chain.push(Incarnation { id: self.host.random.bits(), first_id });
+        let forgotten = identity.chain.len().saturating_sub(MOST_OPENINGS);
+        identity.chain.drain(..forgotten);
+        self.is_behind.store(true, Relaxed);
+        if let Err(error) = self.write(&identity) {
+            tracing::error!(%error, "cannot note this start in the store; stored points are served, and no point is accepted until it can be \
+                written; if the disk is full, make room: see trash/ and damaged/ in the data folder");
+        }
+        identity.clone()
     }
 
     fn write(&self, identity: &Identity) -> Result<(), StoreError> {
         let written = host::replace_file(&*self.host.disk, &self.path, text_of(identity).as_bytes());
         written.map_err(io_error(format!("writing {}", self.path.display())))?;
-        self.is_earlier.store(false, Relaxed);
+        self.is_behind.store(false, Relaxed);
         Ok(())
     }
 }

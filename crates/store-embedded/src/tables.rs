@@ -91,16 +91,17 @@ impl Tables {
         above_rows.max(self.names.next_id()).max(self.spec.identity().first_id())
     }
 
-    /// Records an opening, durably. The log of names has it too, so that the chain outlives a damaged spec.
-    pub(crate) fn begin(&self, first_id: MetricId) -> Result<Identity, StoreError> {
-        let identity = self.spec.begin(first_id)?;
+    /// Records an opening. The log of names has it too, so that the chain outlives a damaged spec, or has it instead where
+    /// the spec cannot be written now.
+    pub(crate) fn begin(&self, first_id: MetricId) -> Identity {
+        let identity = self.spec.begin(first_id);
         self.points.set_identity(identity.clone());
         if let Some(opening) = identity.chain.last()
             && let Err(error) = self.names.begin(*opening)
         {
-            tracing::warn!(%error, "cannot note the opening in the log of names; the spec has it");
+            tracing::warn!(%error, "cannot note the opening in the log of names; the next write of names does");
         }
-        Ok(identity)
+        identity
     }
 
     /// Writes everything to files.

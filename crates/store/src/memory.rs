@@ -14,7 +14,7 @@ use metric::{MetricId, Partial, Slot, Table, Timestamp};
 
 use crate::{
     Cells, DriverFuture, Event, Events, Fetch, Identity, Incarnation, MetricRecord, NameStore, NewEvent, PointStore,
-    Run, Usage,
+    Run, StoreError, Usage,
 };
 
 /// All stores in memory are the same store, emptied at each start.
@@ -141,6 +141,10 @@ impl NameStore for MemoryDriver {
         let first_id = first_id.max(tables.next_id());
         tables.openings.push(Incarnation { id: 1 + OPENINGS.fetch_add(1, Relaxed), first_id });
         Box::pin(ready(Ok(tables.identity())))
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     fn next_id(&self) -> MetricId {

@@ -2,7 +2,7 @@
 
 use metric::{MetricId, Policy, Timestamp};
 
-use crate::{DriverFuture, Identity};
+use crate::{DriverFuture, Identity, StoreError};
 
 /// A policy and when it began to hold.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,12 +46,16 @@ pub trait NameStore: Send + Sync + 'static {
     /// store.
     fn identity(&self) -> Identity;
 
-    /// Records a new opening, durably, and returns the identity with it. Called once, after the journal was replayed and
-    /// before anything is written under the new opening.
+    /// Records a new opening, and returns the identity with it. Called once, after the journal was replayed and before
+    /// anything is written under the new opening. A disk that takes nothing now, as a full one, is not an error: reads need no
+    /// opening, and [`NameStore::put_opening`] comes before every write.
     ///
     /// Its `first_id` is the larger of the caller's and [`NameStore::next_id`]; the caller gives out no id below it from
     /// now on.
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity>;
+
+    /// Puts the opening on the disk, if it is not there: before what refers to it, such as a segment of the journal. Blocks.
+    fn put_opening(&self) -> Result<(), StoreError>;
 
     /// An id above every id that this store has seen: in names (deleted ones too), in rows and in openings.
     fn next_id(&self) -> MetricId;

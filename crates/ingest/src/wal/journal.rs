@@ -189,7 +189,7 @@ pub(crate) struct NamesOnDisk(());
 
 impl Journal {
     /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed and
-    /// which the caller has synced.
+    /// which the caller has synced. A segment that cannot be begun, as on a full disk, waits for the next append.
     pub(crate) fn open(host: Host, dir: &Path, options: JournalOptions) -> io::Result<Journal> {
         let JournalOptions { identity, memory_limit, mark, size, damage } = options;
         let folder = Folder::new(host.disk.clone(), dir);
@@ -208,12 +208,14 @@ impl Journal {
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
         let previous =
             last.map_or(Before { number: stored, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
-        let writer = Writer::new(folder.clone(), identity, segment, previous)?;
-        folder.remove_empty(&empty)?;
+        let (writer, begun) = Writer::new(folder.clone(), identity, segment, previous);
+        if begun.is_ok() {
+            folder.remove_empty(&empty)?;
+        }
         size.closed.store(old.iter().map(|segment| segment.bytes).sum(), Relaxed);
         size.open.store(writer.length(), Relaxed);
         let few = (memory_limit / 4).max(LEAST_BYTES);
-        Ok(Journal {
+        let journal = Journal {
             folder,
             damage,
             positions: Positions::new(host.clock.clone(), writer.segment(), writer.length()),
@@ -228,7 +230,12 @@ impl Journal {
             counters: JournalCounters::default(),
             removed_below: AtomicU64::new(removed_below),
             is_failing: AtomicBool::new(false),
-        })
+        };
+        if let Err(error) = begun {
+            journal.failed(&error, "cannot begin a segment of the journal; stored points are served, and no point is accepted until a write \
+                succeeds; if the disk is full, make room: see trash/ and damaged/ in the data folder");
+        }
+        Ok(journal)
     }
 
     /// Names a policy, before any metric is created with it.

@@ -261,7 +261,7 @@ mod tests {
             fails.then(|| io::Error::from_raw_os_error(5))
         });
         let identity = Identity { store: 7, chain: vec![] };
-        let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)) };
+        let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
         let host = Host { disk: Arc::new(disk), ..Host::system() };
         let damage = JournalDamage::in_folder(&host, dir);
         let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };

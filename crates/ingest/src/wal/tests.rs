@@ -31,7 +31,8 @@ fn identity() -> Identity {
 }
 
 fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
-    let identity = WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)) };
+    let identity =
+        WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
     let damage = JournalDamage::in_folder(&host, dir);
     let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };
     let journal = Journal::open(host, dir, options)?;

@@ -22,12 +22,17 @@ use super::{
 /// Reads the id that the next new metric gets.
 pub(crate) type NextId = Box<dyn Fn() -> MetricId + Send + Sync>;
 
+/// Puts the opening of the store on the disk, if it is not there.
+pub(crate) type PutOpening = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+
 /// What a segment's header says about its writer.
 pub(crate) struct WriterIdentity {
     /// The opening of the store.
     pub(crate) identity: Identity,
     /// Every id in use is below the answer.
     pub(crate) next_id: NextId,
+    /// Called before each segment, whose header names the opening.
+    pub(crate) put_opening: PutOpening,
 }
 
 /// The current segment.
@@ -51,7 +56,8 @@ pub(super) struct Writer {
 
 /// Where records go.
 struct Current {
-    file: Arc<dyn DiskFile>,
+    /// `None` until the first segment is begun.
+    file: Option<Arc<dyn DiskFile>>,
     number: u64,
     previous: Before,
     /// Bytes of the header.
@@ -72,7 +78,12 @@ pub(super) struct Before {
 impl Current {
     fn of(new: NewSegment, previous: Before) -> Current {
         let NewSegment { number, file, length } = new;
-        Current { file, number, previous, start: length, length, named: 0 }
+        Current { file: Some(file), number, previous, start: length, length, named: 0 }
+    }
+
+    /// In the place of a first segment that cannot be begun now.
+    fn none(number: u64, previous: Before) -> Current {
+        Current { file: None, number, previous, start: 0, length: 0, named: 0 }
     }
 
     /// The last segment that has records, up to this one.
@@ -85,6 +96,8 @@ impl Current {
 /// What happened to a segment that gets no further record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Broken {
+    /// It could not be begun.
+    NotBegun,
     /// An append failed, and its bytes could not be cut off.
     Torn,
     /// An fsync failed.
@@ -99,10 +112,19 @@ pub(super) struct ToSync {
 }
 
 impl Writer {
-    /// Begins a segment behind the `previous` one that has records.
-    pub(super) fn new(folder: Folder, identity: WriterIdentity, number: u64, previous: Before) -> io::Result<Writer> {
-        let current = Current::of(begin(&folder, &identity, number, previous, None)?, previous);
-        Ok(Writer {
+    /// Begins a segment behind the `previous` one that has records. Where that fails, as on a full disk, it says why, and the first
+    /// append begins one.
+    pub(super) fn new(
+        folder: Folder,
+        identity: WriterIdentity,
+        number: u64,
+        previous: Before,
+    ) -> (Writer, io::Result<()>) {
+        let (current, begun) = match begin(&folder, &identity, number, previous, None) {
+            Ok(new) => (Current::of(new, previous), Ok(())),
+            Err(error) => (Current::none(number, previous), Err(error)),
+        };
+        let writer = Writer {
             folder,
             identity,
             unsynced_from: (current.number, current.length),
@@ -112,8 +134,9 @@ impl Writer {
             appended: 0,
             closed_bytes: 0,
             metrics: Vec::new(),
-            broken: None,
-        })
+            broken: begun.is_err().then_some(Broken::NotBegun),
+        };
+        (writer, begun)
     }
 
     /// The number of the current segment.
@@ -150,7 +173,7 @@ impl Writer {
     /// appended again.
     pub(super) fn append(&mut self, names: &Mutex<UnwrittenNames>, records: &[Accepted<'_>]) -> io::Result<()> {
         match self.broken {
-            Some(Broken::Torn) => self.begin_next()?,
+            Some(Broken::Torn | Broken::NotBegun) => self.begin_next()?,
             Some(Broken::Unsynced) => self.repeat_unsynced(names)?,
             None => {}
         }
@@ -165,12 +188,13 @@ impl Writer {
             push_points(buffer, record.at, record.points);
         }
         let bytes = (buffer.len() - begin) as u64;
+        let file = self.current.file.as_ref().expect("a segment that is not broken was begun");
         if bytes > 0
-            && let Err(error) = self.current.file.write_shared(&buffer[begin..])
+            && let Err(error) = file.write_shared(&buffer[begin..])
         {
             buffer.truncate(begin);
             // The next record must begin where the last whole one ended.
-            if self.current.file.set_len(self.current.length).is_err() {
+            if file.set_len(self.current.length).is_err() {
                 self.broken = Some(Broken::Torn);
             }
             return Err(error);
@@ -238,7 +262,7 @@ impl Writer {
     fn go_on_in(&mut self, new: NewSegment, previous: Before) {
         let before = std::mem::replace(&mut self.current, Current::of(new, previous));
         self.closed_bytes += before.length;
-        self.closed.push(before.file);
+        self.closed.extend(before.file);
         if self.unsynced.bytes() == 0 {
             self.unsynced_from = (self.current.number, self.current.length);
         }
@@ -247,7 +271,7 @@ impl Writer {
 
     /// What an fsync has to cover now; `None` when it must be [`Writer::repeat_unsynced`].
     pub(super) fn to_sync(&self) -> Option<ToSync> {
-        let files = self.closed.iter().chain([&self.current.file]).cloned().collect();
+        let files = self.closed.iter().chain(&self.current.file).cloned().collect();
         let end = (self.current.number, self.current.length);
         (self.broken != Some(Broken::Unsynced)).then_some(ToSync { files, appended: self.appended, end })
     }
@@ -306,7 +330,9 @@ fn begin(
     previous: Before,
     repeats: Option<Repeats>,
 ) -> io::Result<NewSegment> {
-    let WriterIdentity { identity, next_id } = identity;
+    let WriterIdentity { identity, next_id, put_opening } = identity;
+    // A start that does not know the opening would take the segment for another timeline's.
+    put_opening()?;
     let (identity, next_id) = (identity.clone(), next_id());
     let Before { number: previous, bytes: previous_bytes } = previous;
     let previous = Some(previous);

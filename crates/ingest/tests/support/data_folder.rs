@@ -62,7 +62,18 @@ impl DataFolder {
 
     /// A start whose journal is on the disk of this host.
     pub async fn open_on(&self, host: Host) -> Result<Arc<Ingest>, IngestError> {
-        let driver = Arc::new(EmbeddedDriver::open(&self.store(), EmbeddedOptions::default()).unwrap());
+        self.open_over(host, EmbeddedOptions::default()).await
+    }
+
+    /// A start with everything on the disk of this host.
+    pub async fn open_all_on(&self, host: Host) -> Result<Arc<Ingest>, IngestError> {
+        let data = Some(self.dir.path().to_owned());
+        let store = EmbeddedOptions { host: host.clone(), damage: self.damage.clone(), data, ..Default::default() };
+        self.open_over(host, store).await
+    }
+
+    async fn open_over(&self, host: Host, store: EmbeddedOptions) -> Result<Arc<Ingest>, IngestError> {
+        let driver = Arc::new(EmbeddedDriver::open(&self.store(), store)?);
         let registry = registry_of(&*driver).await;
         let options = IngestOptions {
             host,
