@@ -72,3 +72,32 @@ def test_senders_without_end_leave_descriptors_for_http_and_files(make_server):
             connection.close()
     eventually(lambda: server.counter("plumbago_connections"), 0)
     server.send([("second.two", aligned_now() - 60, 1.0)])
+
+
+def test_messages_of_very_many_empty_names_take_little_memory(server):
+    before = server.counter("process_resident_memory_bytes")
+    body = b"\n\0" * (4 * MIB - 1000)
+    for path in ["/render", "/metrics/find", "/info"]:
+        answer = server.post(path, params={"format": "carbonapi_v3_pb"}, data=body)
+        assert answer.status_code == 422 and "query.max_target_bytes" in answer.text, answer.text[:300]
+    assert server.counter("process_resident_memory_bytes") - before < 96 * MIB
+
+
+def test_an_error_quotes_the_beginning_of_a_long_parameter(server):
+    long = "\x01" * (MIB - 1000)
+    asked = [
+        ("/metrics/find", {"query": "a", "leavesOnly": long}),
+        ("/metrics/find", {"query": "a", "from": long}),
+        ("/metrics/expand", {"query": "a", "leavesOnly": long}),
+        ("/metrics/details", {"format": long}),
+        ("/render", {"target": "a", "format": "json", "from": long}),
+        ("/render", {"target": "a", "format": "json", "cacheTimeout": long}),
+        ("/render", {"target": "a", "format": "json", "xFilesFactor": long}),
+        ("/render", {"target": "a", "graphType": long}),
+        ("/info", {"target": long}),
+        ("/events/get_data", {"from": long}),
+    ]
+    for path, form in asked:
+        answer = server.post(path, data=form)
+        assert 400 <= answer.status_code < 500, (path, answer.status_code)
+        assert 0 < len(answer.content) < 20_000, (path, list(form), len(answer.content))

@@ -140,6 +140,14 @@ def test_openssl_agrees_on_version_and_protocol(encrypted, version):
     assert old.returncode != 0 and server.handshakes("failed") == 1
 
 
+@pytest.mark.parametrize("version", ["--http2", "--http1.1"])
+def test_a_request_with_very_many_headers_is_refused(encrypted, version):
+    server = encrypted()
+    for count, status in [(90, 200), (101, 431)]:
+        headers = [word for i in range(count) for word in ("-H", f"x-{i}: 1")]
+        assert server.curl("/version", version, *headers)[0] == str(status)
+
+
 def test_plain_text_to_a_port_with_tls_is_said_once_a_minute(encrypted):
     server = encrypted()
     for _ in range(5):

@@ -22,6 +22,9 @@ pub const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// Open connections to a listener of administration.
 const ADMINISTRATION_CONNECTIONS: usize = 64;
 
+/// Headers of a request, at most: as many as HTTP/1.1 reads here.
+const MAX_HEADERS: usize = 100;
+
 /// The parts of an [`Api`].
 pub struct ApiOptions {
     /// All metrics.
@@ -169,6 +172,10 @@ impl Api {
         peer: SocketAddr,
         record: &mut Record<'_>,
     ) -> Result<Reply, Rejection> {
+        // Over HTTP/2 a byte can be a header, and the head is kept while the body comes.
+        if head.headers.len() > MAX_HEADERS {
+            return Err(Rejection::TooManyHeaders { given: head.headers.len(), limit: MAX_HEADERS });
+        }
         let route = Route::of(&head.method, &head.uri);
         let access = match &route {
             Some(route) => Some(route.access()),

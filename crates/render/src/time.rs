@@ -25,12 +25,23 @@ pub(crate) const CALENDAR: RangeInclusive<i64> = -62_135_596_800..=253_402_300_7
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
+/// Bytes of a time or an interval, at most; and characters of a longer text that its error quotes.
+const LONGEST_TEXT: usize = 1000;
+const QUOTED: usize = 100;
+
+fn beginning(text: &str) -> String {
+    text.chars().take(QUOTED).chain(['…']).collect()
+}
+
 /// Reads `from`, `until` or `now` of a request: Unix seconds. `now` is the current time, Unix seconds; days
 /// begin in `zone`. The grammar is the old one of `at`, as graphite-web's attime.py has it.
 ///
 /// # Errors
 /// The text is not a time, or no time of the years 1 to 9999.
 pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeError> {
+    if text.len() > LONGEST_TEXT {
+        return Err(TimeError::Time(beginning(text)));
+    }
     let plain: String = text.trim().to_lowercase().chars().filter(|c| !matches!(c, '_' | ',' | ' ')).collect();
     let wrong = || TimeError::Time(text.to_owned());
     if is_digits(&plain) && !is_compact_date(&plain) {
@@ -51,6 +62,9 @@ pub fn parse_at_time(text: &str, now: i64, zone: &TimeZone) -> Result<i64, TimeE
 /// The text is not an interval, or one longer than Python's calendar.
 pub fn parse_interval(text: &str) -> Result<i64, TimeError> {
     const LONGEST: i64 = 86_400 * 999_999_999;
+    if text.len() > LONGEST_TEXT {
+        return Err(TimeError::Interval(beginning(text)));
+    }
     let wrong = || TimeError::Interval(text.to_owned());
     let (sign, mut rest) = match text.as_bytes().first() {
         Some(b'+') => (1, text.get(1..).unwrap_or_default()),

@@ -7,7 +7,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::messages::{FetchRequest, invalid, read_fetches};
+use super::messages::{FetchRequest, read_body, read_fetches};
 use crate::{
     http::Rejection,
     query::{Backend, Kind, Query, Reply, Times, Work, blocking},
@@ -16,9 +16,7 @@ use crate::{
 
 /// `/render` in version 3, with a message in the body.
 pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let fetches = read_fetches(&query.body).map_err(invalid("MultiFetchRequest"))?;
-    let bytes = fetches.iter().map(|fetch| fetch.name.len() + FETCH_BYTES).sum();
-    backend.check_target_bytes("the bytes of the targets are", bytes)?;
+    let fetches = read_body(backend, query, "MultiFetchRequest", read_fetches).await?;
     let names: Vec<&str> = fetches.iter().map(|fetch| &*fetch.name).collect();
     let (work, _cancel) = Work::begin(backend, query, Kind::of_targets(&names)).await?;
     let now = backend.now();
@@ -53,9 +51,6 @@ struct Group {
 
 /// Groups of one request, at most; each is evaluated separately. carbonapi nearly always has one for each time span.
 const MAX_GROUPS: usize = 100;
-
-/// The fixed cost of a fetch, in bytes of a target: a request may have many with short names.
-const FETCH_BYTES: usize = 16;
 
 /// Groups fetches of the same time span. A name with two expressions is in two groups, because the answer has it twice.
 fn groups(fetches: Vec<FetchRequest>) -> Result<Vec<Group>, Rejection> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::messages::{invalid, read_names};
+use super::messages::{read_body, read_names};
 use crate::{
     encode::protobuf,
     find::{Nodes, answer_bytes, check_patterns, find_next, glob_response, names_work, query_is_missing},
@@ -12,7 +12,7 @@ use crate::{
 
 /// `/metrics/find` in version 3.
 pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let mut patterns = read_names(&query.body).map_err(invalid("MultiGlobRequest"))?;
+    let mut patterns = read_body(backend, query, "MultiGlobRequest", read_names).await?;
     patterns.extend(query.parameters.all("query").map(str::to_owned));
     if patterns.is_empty() {
         return Err(query_is_missing());

@@ -7,7 +7,7 @@ use metric::Policy;
 
 use super::{
     formats::check_format,
-    messages::{invalid, read_names},
+    messages::{read_body, read_names},
 };
 use crate::{
     encode::{
@@ -26,7 +26,7 @@ const MAX_METRICS: usize = 10_000;
 pub(crate) async fn info(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     check_format(query)?;
     let mut names = match query.protocol {
-        Some(Protocol::V3) => read_names(&query.body).map_err(invalid("MultiMetricsInfoRequest"))?,
+        Some(Protocol::V3) => read_body(backend, query, "MultiMetricsInfoRequest", read_names).await?,
         _ => Vec::new(),
     };
     names.extend(query.parameters.all("target").map(str::to_owned));

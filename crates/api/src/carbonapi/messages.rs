@@ -1,8 +1,11 @@
 //! carbonapi's messages of version 3. The field numbers are those of go-graphite/protocol.
 
+use std::sync::Arc;
+
 use crate::{
     encode::protobuf::{Damaged, Fields, Value, read_text},
     http::Rejection,
+    query::{Backend, Query, blocking},
 };
 
 /// One entry of a `MultiFetchRequest`.
@@ -18,9 +21,69 @@ pub(super) struct FetchRequest {
     pub stop: i64,
 }
 
+/// The fixed cost of an entry of a message, in bytes of a target: a message may have many with short names.
+const ENTRY_BYTES: usize = 16;
+
+/// Bytes of a message that is read at once. A longer one takes milliseconds, and is read on a thread that may block.
+const SHORT_MESSAGE: usize = 64 << 10;
+
+/// Reads the body of a query, called `message`. `read` gives up where the entries have more than `query.max_target_bytes`:
+/// it is not known before what they will take in memory.
+pub(super) async fn read_body<T: Send + 'static>(
+    backend: &Arc<Backend>,
+    query: &Query,
+    message: &'static str,
+    read: impl FnOnce(&[u8], &mut EntryBytes) -> Result<T, Unread> + Send + 'static,
+) -> Result<T, Rejection> {
+    let (body, limit) = (query.body.clone(), backend.limits.target_bytes);
+    let mut entries = EntryBytes { taken: 0, limit };
+    let read = if body.len() <= SHORT_MESSAGE {
+        read(&body, &mut entries)
+    } else {
+        blocking(move || Ok(read(&body, &mut entries))).await?
+    };
+    read.map_err(|error| match error {
+        Unread::Damaged(error) => {
+            Rejection::Request(format!("the body is not a valid {message} of carbonapi_v3_pb: {error}"))
+        }
+        Unread::TooLong => Rejection::TooMuch {
+            what: "the bytes of the names, and 16 for each, are",
+            given: format!("more than {limit}"),
+            limit,
+            setting: "query.max_target_bytes",
+        },
+    })
+}
+
+/// Why a message was not read.
+#[derive(Debug, PartialEq)]
+pub(super) enum Unread {
+    Damaged(Damaged),
+    TooLong,
+}
+
+impl From<Damaged> for Unread {
+    fn from(error: Damaged) -> Unread {
+        Unread::Damaged(error)
+    }
+}
+
+/// What the entries of a message have, in bytes of targets.
+pub(super) struct EntryBytes {
+    taken: usize,
+    limit: usize,
+}
+
+impl EntryBytes {
+    fn take(&mut self, name: &str) -> Result<(), Unread> {
+        self.taken += name.len() + ENTRY_BYTES;
+        if self.taken <= self.limit { Ok(()) } else { Err(Unread::TooLong) }
+    }
+}
+
 /// Reads a `MultiFetchRequest`. Filter functions and `maxDataPoints` are ignored: the capabilities offer neither, and
 /// carbonapi does both itself.
-pub(super) fn read_fetches(message: &[u8]) -> Result<Vec<FetchRequest>, Damaged> {
+pub(super) fn read_fetches(message: &[u8], bytes: &mut EntryBytes) -> Result<Vec<FetchRequest>, Unread> {
     let mut all = Vec::new();
     for field in Fields::of(message) {
         let (1, Value::Bytes(message)) = field? else { continue };
@@ -37,25 +100,23 @@ pub(super) fn read_fetches(message: &[u8]) -> Result<Vec<FetchRequest>, Damaged>
         if request.path_expression.is_empty() {
             request.path_expression.clone_from(&request.name);
         }
+        bytes.take(&request.name)?;
         all.push(request);
     }
     Ok(all)
 }
 
 /// Reads the texts of a `MultiGlobRequest` or a `MultiMetricsInfoRequest`, which both have in their first field.
-pub(super) fn read_names(message: &[u8]) -> Result<Vec<String>, Damaged> {
+pub(super) fn read_names(message: &[u8], bytes: &mut EntryBytes) -> Result<Vec<String>, Unread> {
     let mut names = Vec::new();
     for field in Fields::of(message) {
         if let (1, Value::Bytes(text)) = field? {
-            names.push(read_text(text)?);
+            let name = read_text(text)?;
+            bytes.take(&name)?;
+            names.push(name);
         }
     }
     Ok(names)
-}
-
-/// The rejection of a body that is not a valid `message`.
-pub(super) fn invalid(message: &'static str) -> impl FnOnce(Damaged) -> Rejection {
-    move |error| Rejection::Request(format!("the body is not a valid {message} of carbonapi_v3_pb: {error}"))
 }
 
 #[cfg(test)]
@@ -81,7 +142,20 @@ mod tests {
             start: 60,
             stop: 120,
         };
-        assert_eq!(read_fetches(&message), Ok(vec![request("a.*"), request("{a,b}.*")]));
-        assert_eq!(read_fetches(&message[..message.len() - 1]), Err(Damaged));
+        let read = |message: &[u8], limit| read_fetches(message, &mut EntryBytes { taken: 0, limit });
+        assert_eq!(read(&message, 38), Ok(vec![request("a.*"), request("{a,b}.*")]));
+        assert_eq!(read(&message, 37), Err(Unread::TooLong));
+        assert_eq!(read(&message[..message.len() - 1], 38), Err(Unread::Damaged(Damaged)));
+    }
+
+    #[test]
+    fn many_empty_entries_are_read_no_further_than_their_limit() {
+        let message = b"\n\0".repeat(1000);
+        let mut bytes = EntryBytes { taken: 0, limit: 160 };
+        assert_eq!(read_names(&message, &mut bytes), Err(Unread::TooLong));
+        assert_eq!(bytes.taken, 176);
+        let mut bytes = EntryBytes { taken: 0, limit: 160 };
+        assert_eq!(read_fetches(&message, &mut bytes), Err(Unread::TooLong));
+        assert_eq!(bytes.taken, 176);
     }
 }

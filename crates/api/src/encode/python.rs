@@ -2,8 +2,15 @@
 //!
 //! Messages quote the request as graphite-web does, and answers contain its digits.
 
-/// `repr(text)` of a Python string.
+/// Characters of a text that a message quotes, at most.
+const QUOTED: usize = 300;
+
+/// `repr(text)` of a Python string, for messages: of a long text its beginning, and `…` behind the quote.
 pub(crate) fn repr(text: &str) -> String {
+    let (text, is_cut) = match text.char_indices().nth(QUOTED) {
+        Some((end, _)) => (&text[..end], true),
+        None => (text, false),
+    };
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut out = String::with_capacity(text.len() + 2);
     out.push(quote);
@@ -19,6 +26,9 @@ pub(crate) fn repr(text: &str) -> String {
         }
     }
     out.push(quote);
+    if is_cut {
+        out.push('…');
+    }
     out
 }
 
@@ -102,5 +112,7 @@ mod tests {
         check("a'b", "\"a'b\"");
         check("a'b\"c", "'a\\'b\"c'");
         check("a\\\n\u{1}", "'a\\\\\\n\\x01'");
+        check(&"é".repeat(300), &format!("'{}'", "é".repeat(300)));
+        check(&"é".repeat(301), &format!("'{}'…", "é".repeat(300)));
     }
 }

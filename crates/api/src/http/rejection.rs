@@ -1,10 +1,15 @@
 //! Rejected requests: the reasons, their messages and their HTTP statuses.
 
+use std::fmt::{self, Write as _};
+
 use hyper::{StatusCode, header};
 
 use metadata::FindError;
 
 use super::body::{Body, BodyError, Response};
+
+/// Bytes of a message, at most.
+const MESSAGE_BYTES: usize = 16 << 10;
 
 /// Why the server rejects a request. The store or the server is at fault for the last four, the client for the others.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +103,14 @@ pub(crate) enum Rejection {
         name: String,
         /// The scope.
         scope: &'static str,
+    },
+    /// More headers than a client has use for.
+    #[error("the request has {given} headers; at most {limit} are allowed")]
+    TooManyHeaders {
+        /// The headers of the request.
+        given: usize,
+        /// The limit.
+        limit: usize,
     },
     /// A page of another site sends a write.
     #[error("a page of another site may not write here")]
@@ -211,6 +224,7 @@ impl Rejection {
             Rejection::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Rejection::CrossSite | Rejection::NotAllowed { .. } => StatusCode::FORBIDDEN,
             Rejection::NoCredential => StatusCode::UNAUTHORIZED,
+            Rejection::TooManyHeaders { .. } => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Rejection::Method { .. } => StatusCode::METHOD_NOT_ALLOWED,
             Rejection::Store(_)
             | Rejection::Names(_)
@@ -221,10 +235,19 @@ impl Rejection {
         }
     }
 
+    /// The message. What it quotes of a request is cut where the message would be longer than [`MESSAGE_BYTES`]: no
+    /// budget of memory counts it.
+    fn text(&self) -> String {
+        let mut text = Shortened(String::new());
+        // It ends with an error where the text is cut.
+        let _ = write!(text, "{self}");
+        text.0
+    }
+
     /// The answer. Plain text, where graphite-web sends HTML: the text quotes the request, and a browser must not read
     /// the quotation as markup.
     pub fn response(&self) -> Response {
-        let mut text = self.to_string();
+        let mut text = self.text();
         // graphite-web's messages have no line end, and clients show them as they are.
         if !matches!(self, Rejection::Parameters { .. } | Rejection::Format(_)) {
             text.push('\n');
@@ -251,5 +274,35 @@ impl Rejection {
             _ => {}
         }
         response
+    }
+}
+
+/// A text of at most [`MESSAGE_BYTES`], and `…` where it was longer.
+struct Shortened(String);
+
+impl fmt::Write for Shortened {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = MESSAGE_BYTES - self.0.len();
+        if more.len() <= room {
+            self.0.push_str(more);
+            return Ok(());
+        }
+        let end = (0..=room).rev().find(|&end| more.is_char_boundary(end)).unwrap_or(0);
+        self.0.push_str(&more[..end]);
+        self.0.push('…');
+        Err(fmt::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_does_not_quote_a_request_without_end() {
+        assert_eq!(Rejection::NoSuchMetric("a.b".to_owned()).text(), "unknown metric a.b");
+        let long = Rejection::NoSuchMetric("é".repeat(1 << 20)).text();
+        assert!(long.starts_with("unknown metric éé") && long.ends_with("é…"), "{}", long.len());
+        assert!(MESSAGE_BYTES <= long.len() && long.len() < MESSAGE_BYTES + 3, "{}", long.len());
     }
 }
