@@ -8,7 +8,7 @@ use hyper::{Method, Uri, http::request::Parts};
 
 use crate::{
     carbonapi, events, find, functions,
-    http::{Access, Recording, Rejection, RequestBody, read_counted},
+    http::{Access, Client, Recording, Rejection, RequestBody, read_counted},
     page,
     query::{Backend, Protocol, Query, Reply, Viewer},
     render, tags,
@@ -83,10 +83,11 @@ impl Route {
         if !self.methods.split(", ").any(|method| method == head.method.as_str()) {
             return Err(Rejection::Method { path: head.uri.path().to_owned(), allow: self.methods });
         }
-        // Held until the answer is ready.
-        let mut share = backend.memory.share();
-        let body = read_counted(body, backend.limits.body_bytes, "http.max_body_bytes", &mut share).await?;
-        let query = Query::parse(viewer, peer, head, body).await?;
+        let client = Client::new(&viewer.name, peer);
+        let memory = || backend.body_memory(&viewer, &client);
+        // Its memory is held until the answer is ready.
+        let (body, _memory) = read_counted(body, backend.limits.body_bytes, "http.max_body_bytes", memory).await?;
+        let query = Query::parse(viewer, client, head, body).await?;
         if let Some(recording) = recording {
             recording.asks(["target", "query", "expr"].iter().flat_map(|name| query.parameters.all(name)));
         }

@@ -222,7 +222,7 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::{
-        super::{memory::MemoryBudget, response::head},
+        super::{client::Client, memory::MemoryBudget, response::head},
         *,
     };
 
@@ -243,7 +243,8 @@ mod tests {
     }
 
     fn share() -> AnswerShare {
-        Arc::new(MemoryBudget::new(1, std::time::Duration::ZERO, "", "").share())
+        let client = Client::Named(String::new());
+        Arc::new(MemoryBudget::new(1, std::time::Duration::ZERO, "", "").share(&client))
     }
 
     fn answer(chunks: usize, coding: Coding) -> (Vec<u8>, Response) {

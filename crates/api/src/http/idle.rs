@@ -4,15 +4,12 @@
 //! Idle connections of pools would otherwise keep health checks and operators out for as long as the idle timeout, and clients
 //! that trickle for as long as a window of the least rate.
 
-use std::{
-    collections::HashMap,
-    net::{IpAddr, Ipv6Addr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{sync::Notify, time::Instant};
+
+use super::client::network;
 
 /// A client that has just connected, or has read an answer, may be about to send.
 const SHORTEST_IDLE: Duration = Duration::from_millis(300);
@@ -72,7 +69,7 @@ impl OpenConnections {
         });
         let mut next = self.next.lock();
         *next += 1;
-        self.open.lock().insert(*next, (one_of(address), idleness.clone()));
+        self.open.lock().insert(*next, (network(address), idleness.clone()));
         Listed { all: self.clone(), number: *next, idleness }
     }
 
@@ -84,7 +81,7 @@ impl OpenConnections {
     /// Whether an address may open a connection besides those that it has: up to `most`, or in place of its longest idle one.
     /// Connections of loopback are not counted, because a proxy on this machine has those of all its clients.
     pub fn takes(&self, address: IpAddr, most: usize) -> bool {
-        let address = one_of(address);
+        let address = network(address);
         if address.is_loopback() {
             return true;
         }
@@ -119,15 +116,6 @@ impl OpenConnections {
             connection.leave.notify_one();
         }
         true
-    }
-}
-
-/// The address by which connections are counted: one of IPv4, or the first half of one of IPv6, which has 2^64 addresses for
-/// each network.
-fn one_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
-        address => address,
     }
 }
 

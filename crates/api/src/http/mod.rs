@@ -5,6 +5,7 @@
 mod body;
 mod browsers;
 mod chunks;
+mod client;
 mod connection;
 mod counted_body;
 mod extension;
@@ -33,7 +34,8 @@ pub use observation::{Answered, Observer, RequestRecord, TakenPoints};
 pub use pace::SlowBody;
 
 pub(crate) use chunks::{AHEAD, Chunks, respond, respond_text};
-pub(crate) use counted_body::read_counted;
+pub(crate) use client::Client;
+pub(crate) use counted_body::{BodyMemory, read_counted};
 pub(crate) use gzip::Coding;
 pub(crate) use http1::Handle;
 pub(crate) use memory::{AnswerShare, MemoryBudget, MemoryShare};

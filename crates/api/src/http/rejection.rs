@@ -67,6 +67,15 @@ pub(crate) enum Rejection {
         /// The setting that raises it.
         setting: &'static str,
     },
+    /// Others waited for the memory that a body held which was still coming.
+    #[error(
+        "the server's memory for this was spent while the body was coming, and other queries waited for it; send the body \
+         again, faster or smaller, or raise {setting}"
+    )]
+    GaveWay {
+        /// The setting that raises it.
+        setting: &'static str,
+    },
     /// The client is gone, or the time of the query is over. No client reads this.
     #[error("the request was cancelled")]
     Cancelled,
@@ -182,7 +191,7 @@ impl Rejection {
 
     /// Whether the server has too much to do.
     pub fn is_overload(&self) -> bool {
-        matches!(self, Rejection::NoMemory { .. })
+        matches!(self, Rejection::NoMemory { .. } | Rejection::GaveWay { .. })
     }
 
     /// The setting of the limit that was met, if it was one.
@@ -190,6 +199,7 @@ impl Rejection {
         match self {
             Rejection::TooMuch { setting, .. }
             | Rejection::NoMemory { setting, .. }
+            | Rejection::GaveWay { setting }
             | Rejection::Body(BodyError::TooLarge { setting, .. }) => Some(setting),
             Rejection::TooSlow(_) => Some("query.timeout"),
             Rejection::Busy(_) => Some("http.max_queued_queries"),
@@ -230,6 +240,7 @@ impl Rejection {
             | Rejection::Names(_)
             | Rejection::Events(_)
             | Rejection::NoMemory { .. }
+            | Rejection::GaveWay { .. }
             | Rejection::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
             Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
@@ -266,6 +277,10 @@ impl Rejection {
             }
             Rejection::Busy(_) | Rejection::TooManyQueries { .. } | Rejection::NoMemory { .. } => {
                 headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+            }
+            Rejection::GaveWay { .. } => {
+                headers.insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
+                headers.insert(header::CONNECTION, header::HeaderValue::from_static("close"));
             }
             // The unread rest of a body must not count as the next request.
             Rejection::Body(_) => {

@@ -7,8 +7,8 @@ use metadata::{Finder, Registry};
 use metric::Timestamp;
 use store::{Events, SeriesSource};
 
-use super::{sender_limits::SenderUse, turns::QueryTurns};
-use crate::http::{BrowserRules, Limits, MemoryBudget, Observer, Rejection};
+use super::{sender_limits::SenderUse, turns::QueryTurns, viewer::Viewer};
+use crate::http::{BodyMemory, BrowserRules, Client, Limits, MemoryBudget, Observer, Rejection};
 
 /// The sources of every answer. One for the life of the server, shared by all requests.
 pub(crate) struct Backend {
@@ -57,6 +57,18 @@ impl Backend {
             tracing::warn!(path, suppressed, error = %Excerpt(error),
                 "a graphite-web gets an empty answer to an invalid query; logging this once a minute");
         }
+    }
+
+    /// The memory for queries of this sender alone; `None` without a limit.
+    pub fn own_memory(&self, viewer: &Viewer) -> Option<MemoryBudget> {
+        self.senders.memory(viewer, self.limits.memory_wait)
+    }
+
+    /// The memory of the body of a request.
+    pub fn body_memory(&self, viewer: &Viewer, client: &Client) -> BodyMemory {
+        let own = self.own_memory(viewer);
+        // The sender's own first, so that no memory of all is held while it waits for that.
+        BodyMemory::new(client, own.iter().chain([&self.memory]))
     }
 
     /// Checks the bytes of all targets of a render, or of all patterns of a find; `what` begins the message.

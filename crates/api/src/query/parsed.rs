@@ -1,21 +1,21 @@
 //! A request to Graphite's API, parsed.
 
-use std::{net::IpAddr, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, header, http::request::Parts};
 
-use super::{protocol::Protocol, turns::Client, viewer::Viewer};
+use super::{protocol::Protocol, viewer::Viewer};
 use crate::{
     encode::json::JsonStyle,
-    http::{Coding, Parameters, Rejection},
+    http::{Client, Coding, Parameters, Rejection},
 };
 
 /// A request to Graphite's API, with its whole body.
 pub(crate) struct Query {
     /// Who sends it.
     pub viewer: Arc<Viewer>,
-    /// Whose turns it takes.
+    /// Whose turns and memory it takes.
     pub client: Client,
     /// Method.
     pub method: Method,
@@ -33,7 +33,7 @@ pub(crate) struct Query {
 
 impl Query {
     /// Parses a request.
-    pub async fn parse(viewer: Arc<Viewer>, peer: IpAddr, head: Parts, body: Bytes) -> Result<Query, Rejection> {
+    pub async fn parse(viewer: Arc<Viewer>, client: Client, head: Parts, body: Bytes) -> Result<Query, Rejection> {
         let path = head.uri.path();
         let path = path.strip_suffix('/').unwrap_or(path).to_owned();
         let is_v3 = Protocol::is_v3(head.uri.query(), &head.headers);
@@ -42,7 +42,6 @@ impl Query {
         let parameters = Parameters::read(head.uri.query(), &head.headers, form).await?;
         let named = || parameters.last("format").and_then(Protocol::named);
         let protocol = if is_v3 { Some(Protocol::V3) } else { named() };
-        let client = Client::new(&viewer.name, peer);
         Ok(Query { viewer, client, method: head.method, path, headers: head.headers, parameters, body, protocol })
     }
 

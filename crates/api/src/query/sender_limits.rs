@@ -6,7 +6,7 @@ use metric::Timestamp;
 use parking_lot::Mutex;
 
 use super::viewer::Viewer;
-use crate::http::{MemoryBudget, MemoryShare, Rejection};
+use crate::http::{MemoryBudget, Rejection};
 
 /// Credentials whose memory is remembered: more than a file of tokens has.
 const MAX_BUDGETS: usize = 20_000;
@@ -48,8 +48,8 @@ impl SenderUse {
         Ok(SenderQuery { used: self, name: &viewer.name })
     }
 
-    /// A share of the memory for queries of this sender; `None` without a limit. A query waits for more at most for `wait`.
-    pub(crate) fn memory(&self, viewer: &Viewer, wait: Duration) -> Option<MemoryShare> {
+    /// The memory for queries of this sender; `None` without a limit. A query waits for more at most for `wait`.
+    pub(crate) fn memory(&self, viewer: &Viewer, wait: Duration) -> Option<MemoryBudget> {
         let limit = viewer.limits.query_memory?;
         let mut budgets = self.memory.lock();
         if MAX_BUDGETS <= budgets.len() {
@@ -60,7 +60,7 @@ impl SenderUse {
             // Running queries keep what they have of the earlier one.
             (*known, *budget) = (limit, own_memory(limit, wait));
         }
-        Some(budget.share())
+        Some(budget.clone())
     }
 
     /// Counts an event, unless all or this sender have had theirs in this minute; the error is the limit and its setting.
@@ -90,7 +90,7 @@ impl SenderUse {
 }
 
 fn own_memory(bytes: usize, wait: Duration) -> MemoryBudget {
-    MemoryBudget::new(bytes, wait, "the bytes of memory that the query needs are", "query_memory of the token")
+    MemoryBudget::of_one(bytes, wait, "the bytes of memory that the query needs are", "query_memory of the token")
 }
 
 impl Drop for SenderQuery<'_> {
@@ -111,7 +111,7 @@ impl Drop for SenderQuery<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::SenderLimits;
+    use crate::http::{Client, SenderLimits};
 
     fn viewer(name: &str, queries: Option<usize>, events_per_minute: Option<usize>) -> Viewer {
         let limits = SenderLimits { queries, events_per_minute, ..SenderLimits::default() };
@@ -142,7 +142,7 @@ mod tests {
             let of = |name: &str, query_memory| {
                 let limits = SenderLimits { query_memory, ..SenderLimits::default() };
                 let viewer = Viewer { name: name.to_owned(), limits, ..Viewer::everyone() };
-                used.memory(&viewer, wait)
+                used.memory(&viewer, wait).map(|budget| budget.share(&Client::Named(viewer.name)))
             };
             let (mut first, mut second) = (of("a", Some(8 * MIB)).unwrap(), of("a", Some(8 * MIB)).unwrap());
             let mut other = of("b", Some(8 * MIB)).unwrap();

@@ -5,38 +5,17 @@
 
 use std::{
     collections::HashMap,
-    net::IpAddr,
     sync::{Arc, Weak},
 };
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::http::{Limits, Rejection};
+use crate::http::{Client, Limits, Rejection};
 
 /// The part of all turns that one client leaves to others, and that one kind of heavy work leaves.
 const LEFT_BY_CLIENT: usize = 8;
 const LEFT_BY_KIND: usize = 4;
-
-/// Who waits for a turn.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Client {
-    /// The name of a credential.
-    Named(String),
-    /// An address. Of IPv6 its network, because a host has many addresses.
-    Address(IpAddr),
-}
-
-impl Client {
-    /// The client of a credential, whose name may be empty, at an address.
-    pub fn new(name: &str, address: IpAddr) -> Client {
-        match address.to_canonical() {
-            _ if !name.is_empty() => Client::Named(name.to_owned()),
-            IpAddr::V6(address) => Client::Address(IpAddr::V6((address.to_bits() >> 64 << 64).into())),
-            address => Client::Address(address),
-        }
-    }
-}
 
 /// What a turn is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -322,12 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_a_credential_or_an_address() {
-        let address = |text: &str| Client::new("", text.parse().unwrap());
-        assert_eq!(Client::new("grafana", "10.0.0.1".parse().unwrap()), named("grafana"));
-        assert_eq!(address("::ffff:10.0.0.1"), address("10.0.0.1"));
-        assert_eq!(address("2001:db8::1"), address("2001:db8::ffff:1"));
-        assert_ne!(address("2001:db8::1"), address("2001:db8:0:1::1"));
+    fn the_kind_of_a_render_is_that_of_its_targets() {
         assert_eq!(Kind::of_targets(&["sumSeries(a.b,c.d)", "e"]), Kind::Whole);
         assert_eq!(Kind::of_targets(&["a", "seriesByTag('a=b')"]), Kind::Globs);
         assert_eq!(Kind::of_targets(&["a.{b,c}"]), Kind::Globs);

@@ -13,7 +13,7 @@ use super::{
     parsed::Query,
     turns::{Kind, Turn},
 };
-use crate::http::{AnswerShare, MemoryBudget, MemoryShare, Rejection};
+use crate::http::{AnswerShare, Client, MemoryBudget, MemoryShare, Rejection};
 
 /// A query that runs. Every thread that works for it has an [`Arc`] of it, and the last one gives up its turn and its
 /// memory: also when the client is long gone.
@@ -21,6 +21,7 @@ pub(crate) struct Work {
     cancelled: Arc<AtomicBool>,
     memory: Mutex<Held>,
     answers: MemoryBudget,
+    client: Client,
     _turn: Turn,
 }
 
@@ -53,10 +54,11 @@ impl Work {
     /// Waits for a turn. The work is cancelled when the second value is dropped.
     pub async fn begin(backend: &Backend, query: &Query, kind: Kind) -> Result<(Arc<Work>, CancelOnDrop), Rejection> {
         let turn = backend.turns.wait(query.client.clone(), kind).await?;
-        let own = backend.senders.memory(&query.viewer, backend.limits.memory_wait);
+        let client = query.client.clone();
+        let own = backend.own_memory(&query.viewer).map(|budget| budget.share(&client));
         let cancelled = Arc::<AtomicBool>::default();
-        let memory = Mutex::new(Held { own, share: backend.memory.share(), bytes: 0 });
-        let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), _turn: turn };
+        let memory = Mutex::new(Held { own, share: backend.memory.share(&client), bytes: 0 });
+        let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), client, _turn: turn };
         Ok((Arc::new(work), CancelOnDrop(cancelled)))
     }
 
@@ -102,7 +104,7 @@ impl Work {
 
     /// Memory for an answer, which is held until the client has read it. On a thread that may block.
     pub fn answer(&self, bytes: usize) -> Result<AnswerShare, Rejection> {
-        let mut share = self.answers.share();
+        let mut share = self.answers.share(&self.client);
         if bytes > FREE_ANSWER_BYTES {
             share.raise_blocking(bytes, &self.cancelled)?;
         }

@@ -323,7 +323,8 @@ settings! {
         /// idle_timeout if that is shorter. "off" allows any rate.
         min_rate: Option<Bytes> = "256B";
         /// Memory for answers that clients have not read yet. When it is spent, answers wait query.memory_wait for it, then
-        /// get status 503. Answers up to 16 KiB are not counted.
+        /// get status 503. Answers up to 16 KiB are not counted. A client (token, or address) with an answer in it has at
+        /// most three quarters.
         answer_memory: Bytes = "96MiB";
         /// Concurrent renders, finds and listings. A client (token, or address) has at most seven eighths of them; renders of
         /// globs have three quarters, and so have finds and listings.
@@ -370,7 +371,9 @@ settings! {
         /// Time until the first byte of an answer. The work for it ends then, too.
         timeout: Duration = "60s";
         /// Memory for all queries together: names, points, and what functions make of them. An eighth of it is for small
-        /// queries alone. A query that needs more than the others leave waits memory_wait for it.
+        /// queries alone. A query that needs more than the others leave waits memory_wait for it. A client (token, or
+        /// address) with other queries begins none beyond three quarters. Bodies count, too, those still coming of one client
+        /// up to a quarter; these are refused where others wait for their memory.
         memory: Bytes = "256MiB";
         /// How long a query waits for memory before it gets status 503.
         memory_wait: Duration = "5s";

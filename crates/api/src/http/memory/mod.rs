@@ -2,7 +2,10 @@
 //!
 //! A share takes bytes before the memory is allocated, and travels with the work until the memory is free. Work that needs
 //! more waits in turn, for a limited time. Part of a budget is for small shares alone, so that cheap work does not wait
-//! behind large work.
+//! behind large work. Memory is by client: of those that wait, the one with the fewest bytes comes first, and none has all.
+//! Bodies that are still coming give way to others.
+
+mod state;
 
 use std::{
     sync::{
@@ -15,7 +18,8 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::rejection::Rejection;
+use self::state::{For, Sizes, State, Wish};
+use super::{client::Client, rejection::Rejection};
 
 /// The part of a budget that is for small shares alone, and how many of the largest of these have room in it.
 const PART_FOR_SMALL: usize = 8;
@@ -26,6 +30,9 @@ const MUCH: usize = 32 << 20;
 
 /// Interval between two looks whether the client is gone, on a thread that waits for memory.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Interval between two looks for bodies that may give way.
+const MAKE_ROOM_EVERY: Duration = Duration::from_millis(50);
 
 /// A budget. A clone shares it.
 #[derive(Clone)]
@@ -45,33 +52,6 @@ struct Shared {
     much_returned: Notify,
 }
 
-struct State {
-    free_small: usize,
-    free_large: usize,
-    /// Shares with bytes of the large part.
-    holders: usize,
-    /// In the order in which they came.
-    waiting: Vec<Waiting>,
-    next: u64,
-}
-
-struct Waiting {
-    number: u64,
-    for_what: For,
-    bytes: usize,
-    granted: Arc<Notify>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum For {
-    /// A small share.
-    Small,
-    /// A share that has no bytes of the large part yet.
-    Begin,
-    /// A share that has some. It goes before those that begin, because its end frees memory.
-    Grow,
-}
-
 /// A budget of memory at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
@@ -86,18 +66,27 @@ pub struct MemoryUse {
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes. Work waits for them at most for `wait`. `what` begins a message, `setting` ends it.
+    /// A budget of so many bytes for all clients. Work waits for them at most for `wait`. `what` begins a message, `setting`
+    /// ends it.
     pub fn new(bytes: usize, wait: Duration, what: &'static str, setting: &'static str) -> MemoryBudget {
+        MemoryBudget::of(bytes, wait, what, setting, true)
+    }
+
+    /// The same for one client, which may have all of it.
+    pub fn of_one(bytes: usize, wait: Duration, what: &'static str, setting: &'static str) -> MemoryBudget {
+        MemoryBudget::of(bytes, wait, what, setting, false)
+    }
+
+    fn of(bytes: usize, wait: Duration, what: &'static str, setting: &'static str, is_shared: bool) -> MemoryBudget {
         let small = bytes / PART_FOR_SMALL;
         let large = bytes - small;
-        let state = State { free_small: small, free_large: large, holders: 0, waiting: Vec::new(), next: 0 };
         MemoryBudget(Arc::new(Shared {
             what,
             setting,
             wait,
             small,
             large,
-            state: Mutex::new(state),
+            state: Mutex::new(State::new(Sizes { small, large, is_shared })),
             waits: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             returned: AtomicUsize::new(0),
@@ -105,9 +94,20 @@ impl MemoryBudget {
         }))
     }
 
-    /// A share without bytes.
-    pub fn share(&self) -> MemoryShare {
-        MemoryShare { budget: self.clone(), small: 0, large: 0 }
+    /// A share of a client without bytes.
+    pub fn share(&self, client: &Client) -> MemoryShare {
+        self.share_of(client, None)
+    }
+
+    /// A share for the body of a request while it is coming. Until [`MemoryShare::is_whole`] others may ask for its memory:
+    /// then `leave` is notified.
+    pub fn body(&self, client: &Client, leave: &Arc<Notify>) -> MemoryShare {
+        let body = self.0.state.lock().body_begins(client.clone(), leave.clone());
+        self.share_of(client, Some(body))
+    }
+
+    fn share_of(&self, client: &Client, body: Option<u64>) -> MemoryShare {
+        MemoryShare { budget: self.clone(), client: client.clone(), small: 0, large: 0, body }
     }
 
     /// Waits until [`MUCH`] more is given back.
@@ -118,65 +118,13 @@ impl MemoryBudget {
     /// For metrics.
     pub fn usage(&self) -> MemoryUse {
         let shared = &*self.0;
-        let (limit, state) = (shared.small + shared.large, shared.state.lock());
+        let limit = shared.small + shared.large;
         MemoryUse {
-            used: (limit - state.free_small - state.free_large) as u64,
+            used: (limit - shared.state.lock().free()) as u64,
             limit: limit as u64,
             waits: shared.waits.load(Relaxed),
             refused: shared.refused.load(Relaxed),
         }
-    }
-}
-
-impl State {
-    /// Takes bytes if they are free, and those before this one have theirs.
-    fn take(&mut self, for_what: For, bytes: usize) -> bool {
-        let none_waits = |kinds: &[For]| !self.waiting.iter().any(|other| kinds.contains(&other.for_what));
-        let is_first = match for_what {
-            For::Grow => true,
-            For::Begin => none_waits(&[For::Begin, For::Grow]),
-            For::Small => none_waits(&[For::Small]),
-        };
-        let free = if for_what == For::Small { &mut self.free_small } else { &mut self.free_large };
-        if !is_first || *free < bytes {
-            return false;
-        }
-        *free -= bytes;
-        self.holders += usize::from(for_what == For::Begin);
-        true
-    }
-
-    /// Gives free bytes to those that wait: first to all that grow, then in turn to those that begin.
-    fn grant(&mut self) {
-        let mut is_open = true;
-        let State { waiting, free_small, free_large, holders, .. } = self;
-        let mut pass = |wanted: For, free: &mut usize, in_turn: bool| {
-            waiting.retain(|one| {
-                if one.for_what != wanted || (in_turn && !is_open) {
-                    return true;
-                }
-                if one.bytes > *free {
-                    is_open = false;
-                    return true;
-                }
-                *free -= one.bytes;
-                *holders += usize::from(wanted == For::Begin);
-                one.granted.notify_one();
-                false
-            });
-        };
-        pass(For::Grow, free_large, false);
-        pass(For::Begin, free_large, true);
-        is_open = true;
-        waiting.retain(|one| {
-            let is_granted = one.for_what == For::Small && is_open && one.bytes <= *free_small;
-            if is_granted {
-                *free_small -= one.bytes;
-                one.granted.notify_one();
-            }
-            is_open &= is_granted || one.for_what != For::Small;
-            !is_granted
-        });
     }
 }
 
@@ -186,8 +134,11 @@ pub(crate) type AnswerShare = Arc<MemoryShare>;
 /// Bytes of a budget that a piece of work holds. Dropping it gives them back.
 pub(crate) struct MemoryShare {
     budget: MemoryBudget,
+    client: Client,
     small: usize,
     large: usize,
+    /// The body that is still coming.
+    body: Option<u64>,
 }
 
 impl MemoryShare {
@@ -202,28 +153,35 @@ impl MemoryShare {
             let (given, limit) = (bytes.to_string(), shared.large);
             return Err(Rejection::TooMuch { what: shared.what, given, limit, setting: shared.setting });
         }
-        let for_what = if self.large > 0 { For::Grow } else { For::Begin };
-        let is_small = self.large == 0 && bytes <= shared.small / SMALL_SHARES;
+        let wish = |for_what, has| Wish { client: self.client.clone(), for_what, bytes: missing, has };
+        let for_what = match self.body {
+            Some(number) => For::Body(number),
+            None if self.large > 0 => For::Grow,
+            None => For::Begin,
+        };
+        let is_small = for_what == For::Begin && bytes <= shared.small / SMALL_SHARES;
         let queued = {
             let mut state = shared.state.lock();
-            if state.take(for_what, missing) {
+            let mut wanted = wish(for_what, self.large);
+            if state.take(&wanted) {
                 self.large += missing;
                 return Ok(());
             }
-            let for_what = if is_small { For::Small } else { for_what };
-            if is_small && state.take(For::Small, missing) {
-                self.small += missing;
-                return Ok(());
+            if is_small {
+                wanted = wish(For::Small, self.small);
+                if state.take(&wanted) {
+                    self.small += missing;
+                    return Ok(());
+                }
             }
             shared.waits.fetch_add(1, Relaxed);
             // No work would end if all that have memory waited for more.
-            let growing = state.waiting.iter().filter(|one| one.for_what == For::Grow).count();
-            if for_what == For::Grow && growing + 1 >= state.holders {
+            if for_what == For::Grow && state.growing() + 1 >= state.holders {
                 return Err(shared.refusal());
             }
-            Queued::new(&shared, &mut state, for_what, missing)
+            Queued::new(&shared, &mut state, wanted)
         };
-        if tokio::time::timeout(shared.wait, queued.granted.notified()).await.is_err() {
+        if !queued.is_granted().await {
             return Err(shared.refusal());
         }
         queued.keep();
@@ -257,25 +215,37 @@ impl MemoryShare {
     /// Gives bytes back, until the share has so many in all.
     pub fn lower(&mut self, bytes: usize) {
         let surplus = (self.small + self.large).saturating_sub(bytes);
+        if surplus == 0 {
+            return;
+        }
         let large = surplus.min(self.large);
         let small = surplus - large;
-        if surplus > 0 {
-            let mut state = self.budget.0.state.lock();
-            state.holders -= usize::from(large > 0 && large == self.large);
-            state.free_large += large;
-            state.free_small += small;
-            state.grant();
-            drop(state);
-            self.budget.0.give_back(surplus);
-        }
+        let is_last = large > 0 && large == self.large;
+        self.budget.0.state.lock().take_back(&self.client, self.body, (small, large), is_last);
+        self.budget.0.give_back(surplus);
         self.large -= large;
         self.small -= small;
+    }
+
+    /// The body has come: what the share has belongs to the work that follows.
+    pub fn is_whole(&mut self) {
+        if let Some(body) = self.body.take() {
+            self.budget.0.state.lock().body_ends(body);
+        }
+    }
+
+    /// The rejection of a body that gives its memory back.
+    pub fn gives_way(&self) -> Rejection {
+        let shared = &*self.budget.0;
+        shared.refused.fetch_add(1, Relaxed);
+        Rejection::GaveWay { setting: shared.setting }
     }
 }
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
         self.lower(0);
+        self.is_whole();
     }
 }
 
@@ -298,18 +268,31 @@ impl Shared {
 struct Queued {
     shared: Arc<Shared>,
     number: u64,
-    for_what: For,
-    bytes: usize,
+    wish: Wish,
     granted: Arc<Notify>,
     is_kept: bool,
 }
 
 impl Queued {
-    fn new(shared: &Arc<Shared>, state: &mut State, for_what: For, bytes: usize) -> Queued {
-        let (number, granted) = (state.next, Arc::new(Notify::new()));
-        state.next += 1;
-        state.waiting.push(Waiting { number, for_what, bytes, granted: granted.clone() });
-        Queued { shared: shared.clone(), number, for_what, bytes, granted, is_kept: false }
+    fn new(shared: &Arc<Shared>, state: &mut State, wish: Wish) -> Queued {
+        let number = state.number();
+        let granted = state.wait(number, wish.clone());
+        Queued { shared: shared.clone(), number, wish, granted, is_kept: false }
+    }
+
+    /// Waits for the bytes, and sees to it that others make room; false when they do not come in time.
+    async fn is_granted(&self) -> bool {
+        let last = tokio::time::Instant::now() + self.shared.wait;
+        loop {
+            self.shared.state.lock().make_room(self.number);
+            let next = last.min(tokio::time::Instant::now() + MAKE_ROOM_EVERY);
+            if tokio::time::timeout_at(next, self.granted.notified()).await.is_ok() {
+                return true;
+            }
+            if last <= tokio::time::Instant::now() {
+                return false;
+            }
+        }
     }
 
     /// The bytes belong to a share from now on.
@@ -324,15 +307,18 @@ impl Drop for Queued {
             return;
         }
         let mut state = self.shared.state.lock();
-        match state.waiting.iter().position(|one| one.number == self.number) {
-            Some(place) => drop(state.waiting.remove(place)),
-            None if self.for_what == For::Small => state.free_small += self.bytes,
-            None => {
-                state.free_large += self.bytes;
-                state.holders -= usize::from(self.for_what == For::Begin);
-            }
+        if state.leave(self.number) {
+            // Others may have waited behind it.
+            state.grant();
+            return;
         }
-        state.grant();
+        let Wish { client, for_what, bytes, has } = &self.wish;
+        let (body, parts, is_last) = match *for_what {
+            For::Small => (None, (*bytes, 0), false),
+            For::Begin | For::Grow => (None, (0, *bytes), *has == 0),
+            For::Body(number) => (Some(number), (0, *bytes), *has == 0),
+        };
+        state.take_back(client, body, parts, is_last);
     }
 }
 
@@ -346,6 +332,14 @@ mod tests {
         MemoryBudget::new(64 * MIB, Duration::from_millis(50), "the bytes of the test are", "test.memory")
     }
 
+    fn client() -> Client {
+        named("a")
+    }
+
+    fn named(name: &str) -> Client {
+        Client::Named(name.to_owned())
+    }
+
     fn run<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
     }
@@ -354,7 +348,7 @@ mod tests {
     fn work_waits_for_memory_and_gives_up() {
         run(async {
             let budget = budget();
-            let (mut first, mut second) = (budget.share(), budget.share());
+            let (mut first, mut second) = (budget.share(&client()), budget.share(&client()));
             first.raise(50 * MIB).await.unwrap();
             assert_eq!(budget.usage().used, 50 * MIB as u64);
             assert!(matches!(second.raise(20 * MIB).await, Err(Rejection::NoMemory { setting: "test.memory", .. })));
@@ -370,7 +364,8 @@ mod tests {
     fn work_that_has_memory_gets_more_before_work_that_begins() {
         run(async {
             let budget = budget();
-            let (mut first, mut second, mut third) = (budget.share(), budget.share(), budget.share());
+            let (mut first, mut second, mut third) =
+                (budget.share(&client()), budget.share(&client()), budget.share(&client()));
             first.raise(30 * MIB).await.unwrap();
             third.raise(10 * MIB).await.unwrap();
             let (begun, grown) = tokio::join!(second.raise(40 * MIB), async {
@@ -390,7 +385,8 @@ mod tests {
     fn a_small_share_does_not_wait_behind_large_ones() {
         run(async {
             let budget = budget();
-            let (mut large, mut next, mut small) = (budget.share(), budget.share(), budget.share());
+            let (mut large, mut next, mut small) =
+                (budget.share(&client()), budget.share(&client()), budget.share(&client()));
             large.raise(56 * MIB).await.unwrap();
             let (next, small) = tokio::join!(next.raise(10 * MIB), async {
                 tokio::time::timeout(Duration::from_millis(1), small.raise(MIB / 4)).await
@@ -401,9 +397,69 @@ mod tests {
     }
 
     #[test]
+    fn the_client_with_the_fewest_bytes_is_next_and_none_has_all() {
+        run(async {
+            let budget = budget();
+            let [mut first, mut second, mut third] = [(); 3].map(|()| budget.share(&client()));
+            let mut other = budget.share(&named("b"));
+            first.raise(30 * MIB).await.unwrap();
+            second.raise(12 * MIB).await.unwrap();
+            // Three quarters of 56 MiB.
+            assert!(matches!(third.raise(4 * MIB).await, Err(Rejection::NoMemory { .. })));
+            let (own, other, ()) = tokio::join!(third.raise(14 * MIB), other.raise(20 * MIB), async {
+                second.lower(0);
+            });
+            other.unwrap();
+            assert!(matches!(own, Err(Rejection::NoMemory { .. })), "behind the other");
+            drop((first, second));
+            third.raise(36 * MIB).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn bodies_that_are_coming_give_way_and_no_client_has_much_for_them() {
+        let budget = MemoryBudget::new(64 * MIB, Duration::from_secs(5), "", "");
+        run(async {
+            let leave = [(); 4].map(|()| Arc::<Notify>::default());
+            let mut bodies = ["a", "b", "c", "d"].map(named).into_iter().zip(&leave);
+            let mut bodies =
+                [(); 4].map(|()| bodies.next().map(|(client, leave)| budget.body(&client, leave)).unwrap());
+            for body in &mut bodies {
+                body.raise(13 * MIB).await.unwrap();
+            }
+            let mut second = budget.body(&named("a"), &leave[0]);
+            let own_part = tokio::time::timeout(Duration::from_millis(100), second.raise(2 * MIB)).await;
+            assert!(own_part.is_err(), "a quarter is for bodies of one client");
+            bodies[3].is_whole();
+            let mut work = budget.share(&named("e"));
+            let (raised, ()) = tokio::join!(work.raise(16 * MIB), async {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let asks = |leave: &Arc<Notify>| is_ready(leave.notified());
+                assert!(!leave.iter().any(asks), "they have just begun");
+                tokio::time::sleep(Duration::from_millis(400)).await;
+                let mut given = 0;
+                for (body, leave) in bodies.iter_mut().zip(&leave) {
+                    if asks(leave) {
+                        body.lower(0);
+                        given += 1;
+                    }
+                }
+                assert_eq!(given, 1, "as many as are needed");
+            });
+            raised.unwrap();
+            drop((bodies, work, second));
+            assert_eq!(budget.usage().used, 0);
+        });
+    }
+
+    fn is_ready(wait: impl Future<Output = ()>) -> bool {
+        std::pin::pin!(wait).poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
+    }
+
+    #[test]
     fn more_than_the_whole_budget_is_refused_at_once() {
         run(async {
-            let mut share = budget().share();
+            let mut share = budget().share(&client());
             assert!(matches!(share.raise(57 * MIB).await, Err(Rejection::TooMuch { setting: "test.memory", .. })));
             share.raise(56 * MIB).await.unwrap();
         });
@@ -413,11 +469,11 @@ mod tests {
     fn a_thread_stops_waiting_for_a_client_that_is_gone() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_time().build().unwrap();
         let budget = MemoryBudget::new(MIB, Duration::from_secs(60), "", "");
-        let mut all = budget.share();
+        let mut all = budget.share(&client());
         runtime.block_on(all.raise(MIB / 8 * 7)).unwrap();
         let cancelled = Arc::new(AtomicBool::new(false));
         let flag = cancelled.clone();
-        let mut share = budget.share();
+        let mut share = budget.share(&client());
         let waiting = runtime.spawn_blocking(move || share.raise_blocking(MIB / 2, &flag).unwrap_err().to_string());
         std::thread::sleep(Duration::from_millis(50));
         cancelled.store(true, Relaxed);
