@@ -347,6 +347,7 @@ impl Owners {
             damage,
             deletions,
             registry: registry.clone(),
+            rules: self.rules.clone(),
             store: store.points.clone(),
             is_alone: store.shared.is_none(),
             journal: self.journal.clone(),

@@ -1,11 +1,16 @@
 //! Pages that a disk does not return for a time, and what may be missing meanwhile.
 
 use std::{
+    cell::RefCell,
+    collections::BTreeMap,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use carbon::Rules;
+use ingest::wal::{self, Record};
+use metric::{MetricId, Timestamp};
+use store::Damage;
 
 use crate::{
     Fidelity, Floor, Machine, Model, Step, check,
@@ -14,6 +19,9 @@ use crate::{
     sending,
     step::{BadPages, FileKind},
 };
+
+/// What the name of a kept file has before the first and the last time of points whose slots had expired.
+const EXPIRED: &str = "-expired-";
 
 /// What a finding says that a segment of the journal was not read whole.
 const UNREAD_SEGMENT: &str = "journal segment";
@@ -69,7 +77,47 @@ fn parked(node: &Node) -> u64 {
 
 /// Whether a start went on without pages of the journal.
 pub(crate) fn has_missed(life: &Life) -> bool {
-    life.node.damage.examples().iter().any(|damage| damage.what == UNREAD_SEGMENT)
+    let is_put_back = |kept: &String| kept.contains("-older") || kept.contains(EXPIRED);
+    let is_unread =
+        |damage: &Damage| damage.what == UNREAD_SEGMENT && !damage.moved_to.as_ref().is_some_and(is_put_back);
+    life.node.damage.examples().iter().any(is_unread)
+}
+
+/// Learns which slots had expired when their points could be read, by the files that findings of the node name.
+pub(crate) fn learn_of_expired(life: &Life, machine: &Machine, model: &mut Model) {
+    model.metrics.values_mut().for_each(|metric| metric.left_out.clear());
+    for kept in life.node.damage.examples().into_iter().filter_map(|damage| damage.moved_to) {
+        let Some((_, times)) = kept.split_once(EXPIRED) else { continue };
+        let mut times = times.split(['-', '~']).map(|time| time.parse::<Timestamp>().expect("it is a time"));
+        let (first, last) = (times.next().expect("the first time"), times.next().expect("the last time"));
+        let bytes = contents(machine, &kept);
+        let mut names: BTreeMap<MetricId, String> = BTreeMap::new();
+        for (_, record) in wal::records(&bytes) {
+            match record {
+                Record::Metrics { metrics, .. } => {
+                    names.extend(metrics.iter().map(|&(id, _, name)| (id, name.to_owned())));
+                }
+                Record::Points { now, points } => {
+                    for point in points.filter(|point| (first..=last).contains(&i64::from(point.time))) {
+                        let registered = || life.node.registry.read().name(point.metric).to_owned();
+                        let name = names.entry(point.metric).or_insert_with(registered);
+                        let Some(metric) = model.metrics.get_mut(name) else { continue };
+                        metric.left_out.extend(metric.slot_of(point.time.into(), now));
+                    }
+                }
+                Record::Policy { .. } | Record::Segment { .. } => {}
+            }
+        }
+    }
+}
+
+/// The bytes of a file of the data folder, without a call that counts.
+fn contents(machine: &Machine, file: &str) -> Vec<u8> {
+    let bytes = RefCell::new(None);
+    let read =
+        machine.disk.rot(&machine.data.join(file), |live| _ = bytes.borrow_mut().get_or_insert_with(|| live.clone()));
+    read.expect("a finding names a file that is there");
+    bytes.into_inner().unwrap_or_default()
 }
 
 /// Writes points out, for as long as that may take. Returns whether all are stored.

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use host::Now;
 use metric::{Aggregation, Partial, Policy, Timestamp};
 
-/// Most combinations of uncertain slots that a check compares with one coarse slot.
+/// Most combinations of uncertain slots that a check compares with one coarse slot, and where findings name some of them.
 const MOST_COMBINATIONS: usize = 64;
+const MOST_REPORTED: usize = 4096;
 
 /// What a node has promised of a point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,8 @@ pub struct Metric {
     /// that is stored for certain, and the last that was perhaps missed. A slot with a value keeps it when points are put
     /// back.
     missed: BTreeMap<(usize, Timestamp), (u64, u64)>,
+    /// Slots, by stage, that had expired when their points could be read: a finding says that coarser slots may lack them.
+    pub(crate) left_out: BTreeSet<(usize, Timestamp)>,
     /// Every value that was sent to a slot of stage 0.
     history: BTreeMap<Timestamp, Vec<f64>>,
 }
@@ -105,6 +108,7 @@ impl Model {
             has_changed: false,
             has_jumped: false,
             missed: BTreeMap::new(),
+            left_out: BTreeSet::new(),
             history: BTreeMap::new(),
         });
         let entry = Entry { value, rank: self.rank, floor: Floor::Sent };
@@ -218,6 +222,14 @@ impl Model {
     }
 }
 
+impl Metric {
+    /// The slot that a point went to which a node accepted by this time.
+    pub(crate) fn slot_of(&self, time: Timestamp, now: Now) -> Option<(usize, Timestamp)> {
+        let stage = self.policy.retention.stage_holding(time, now.low())?;
+        Some((stage, time - time.rem_euclid(i64::from(self.policy.retention.stages()[stage].resolution()))))
+    }
+}
+
 /// The values that a slot may have; `None` is absent.
 pub(crate) type Possible = Vec<Option<Partial>>;
 
@@ -251,13 +263,20 @@ impl Metric {
     /// The values that a slot may have when points below `floor` may be lost. Empty when there are too many.
     pub(crate) fn possible(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
         let entries = self.written[stage].get(&slot).map_or(&[][..], |entries| entries);
-        let certain = self.certain(stage, slot, floor);
+        let certain = self.certain(stage, slot, floor).filter(|_| !self.left_out.contains(&(stage, slot)));
         let whole = self.expected(stage);
         let may_be = entries.iter().filter(|entry| certain.is_none_or(|rank| entry.rank >= rank));
         let may_be = may_be.map(|entry| {
             Some(if stage == 0 { Partial::point(entry.value) } else { self.method().whole(entry.value, whole) })
         });
         let mut possible: Possible = may_be.collect();
+        if self.left_out.contains(&(stage, slot)) {
+            possible.push(None);
+            if 0 < stage {
+                possible.extend(self.made(stage, slot, floor));
+            }
+            return possible;
+        }
         if let Some(certain) = certain {
             let has_finer_since = self.has_finer_since(stage, slot, certain);
             if !has_finer_since && !self.may_be_full(stage, slot) {
@@ -320,9 +339,10 @@ impl Metric {
         }
         let (step, finer) = (i64::from(stages[stage].resolution()), i64::from(stages[stage - 1].resolution()));
         let mut possible: Possible = vec![None];
+        let most = if self.left_out.is_empty() { MOST_COMBINATIONS } else { MOST_REPORTED };
         for child in (slot..slot + step).step_by(finer as usize) {
             let children = self.possible(stage - 1, child, floor);
-            if children.is_empty() || possible.len() * children.len() > MOST_COMBINATIONS {
+            if children.is_empty() || possible.len() * children.len() > most {
                 return Vec::new();
             }
             let both = |earlier: Option<Partial>, later: Option<Partial>| match (earlier, later) {
@@ -331,6 +351,8 @@ impl Metric {
             };
             possible =
                 children.iter().flat_map(|&later| possible.iter().map(move |&earlier| both(earlier, later))).collect();
+            let mut seen = BTreeSet::new();
+            possible.retain(|partial| seen.insert(partial.map(|partial| (partial.value.to_bits(), partial.count))));
         }
         possible
     }

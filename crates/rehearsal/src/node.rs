@@ -84,6 +84,7 @@ impl Node {
             time: Some(time),
             damage: damage.clone(),
             journal_dir: data.join("journal"),
+            data_dir: Some(data.to_owned()),
             sync: options.sync,
             memory_limit_bytes: options.memory_limit_bytes,
             flush_after: Duration::from_secs(600),

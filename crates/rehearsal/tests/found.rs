@@ -265,3 +265,73 @@ fn a_late_point_of_an_average_reaches_its_coarser_slots_once_their_rows_can_be_r
     ])
     .unwrap();
 }
+
+/// Pages that cannot be read, from this one on.
+fn bad(kind: FileKind, file: u64, first: u64) -> BadPages {
+    BadPages { kind, file, page: 4096, first, pages: 9, times: u64::MAX }
+}
+
+/// Until stored rows can be read again, or a page of the journal, when their points have left the stage of ten minutes. Whether
+/// a finding stays.
+fn points_wait(seconds: u64, lose: impl Fn(&mut Run)) -> bool {
+    let mut run = run();
+    lose(&mut run);
+    run.perform(&[
+        Step::Pass(Duration::from_secs(seconds)),
+        Step::Heal { after: Duration::ZERO, is_killed: false },
+        Step::Flush,
+        Step::Check,
+        Step::Restart,
+        Step::Check,
+        Step::Kill,
+    ])
+    .unwrap_or_else(|error| panic!("{seconds} s: {error}"));
+    let found = run.damage();
+    assert!(found.len() < 2 && found.iter().all(|damage| damage.how.contains("expired")), "{found:?}");
+    !found.is_empty()
+}
+
+/// Seed 20313: late points whose stored neighbours could be read again when the slots had left the finest stage. They were put
+/// into a coarser slot for the whole of it, or left out, and nothing was reported.
+#[test]
+fn late_points_of_expired_slots_reach_their_coarse_slots_or_stay_reported() {
+    let lose = |run: &mut Run| {
+        let stored: Vec<(&str, i64)> = (40..80).rev().map(|age| ("sum.a", age)).collect();
+        run.perform(&[send(&stored), Step::Flush]).unwrap();
+        run.machine.memory_limit_bytes = 4 << 10;
+        let many: Vec<(&str, i64)> = (0..300).rev().map(|age| ("sum.b", age)).collect();
+        let late = Step::Send(vec![
+            [63, 62, 51].map(|age| Sent { name: "sum.a".to_owned(), age, value: 1000.0 + age as f64 }).to_vec(),
+        ]);
+        run.perform(&[
+            Step::BadPages((0..8).map(|file| bad(FileKind::Rows, file, 0)).collect()),
+            Step::Kill,
+            late,
+            send(&many),
+            Step::Pass(Duration::from_secs(1)),
+            Step::Flush,
+        ])
+        .unwrap();
+    };
+    assert!(!points_wait(10, lose), "their slots are kept");
+    assert!(!points_wait(700, lose), "their neighbours are stored still");
+    assert!(points_wait(3000, lose), "they may be gone");
+}
+
+/// Seed 20383: points of a segment that could be read when their slots had left the finest stage. Each was put into a coarser slot
+/// for the whole of it.
+#[test]
+fn points_that_are_put_back_late_reach_their_coarse_slots_or_stay_reported() {
+    let lose = |run: &mut Run| {
+        let stored: Vec<(&str, i64)> = (40..80).rev().step_by(2).map(|age| ("sum.a", age)).collect();
+        let missed: Vec<(&str, i64)> = (40..80).rev().step_by(3).map(|age| ("sum.a", age)).collect();
+        // A page.
+        let others: Vec<(&str, i64)> = (0..300).rev().map(|age| ("sum.b", age)).collect();
+        run.perform(&[send(&stored), Step::Flush, Step::Restart, send(&others), send(&missed)]).unwrap();
+        let page = Step::BadPages(vec![bad(FileKind::Journal, 0, 1)]);
+        run.perform(&[page, Step::Kill, send(&[("sum.b", 1)]), Step::Flush]).unwrap();
+    };
+    assert!(!points_wait(10, lose), "their slots are kept");
+    assert!(!points_wait(700, lose), "their neighbours are stored still");
+    assert!(points_wait(3000, lose), "they may be gone");
+}

@@ -153,6 +153,10 @@ impl PointStore for Timed<dyn PointStore> {
         self.calls.timed("expire", self.store.expire(now))
     }
 
+    fn slots_kept_longer(&self) -> u32 {
+        self.store.slots_kept_longer()
+    }
+
     fn usage(&self) -> Usage {
         self.store.usage()
     }

@@ -25,6 +25,7 @@ use crate::{
     status::{StoreStatus, StoredFile, status},
     tables::Tables,
     tasks::{Cancel, chunks, joined},
+    window_key::KEPT_LONGER,
 };
 
 /// Bytes of names that wait for a sync; beyond, a call writes them. A sync has each of them several times in memory.
@@ -231,6 +232,10 @@ impl PointStore for EmbeddedDriver {
             let expire = move || (tables.points.expire(now), one).0;
             joined(tokio::task::spawn_blocking(expire)).await?
         })
+    }
+
+    fn slots_kept_longer(&self) -> u32 {
+        KEPT_LONGER
     }
 
     fn usage(&self) -> Usage {

@@ -13,13 +13,15 @@ pub(crate) fn window_slots(stage: Stage) -> u32 {
     partitions.div_ceil(WINDOWS_PER_TABLE) * ROW_POINTS
 }
 
+/// Slots by which a window is kept longer than its stage says: neighbours of a late point at the edge are still there.
+pub(crate) const KEPT_LONGER: u32 = ROW_POINTS;
+
 /// The table and the number of a window.
 pub(crate) type WindowKey = (Table, u32);
 
 /// When every slot of a window is older than its stage keeps, Unix seconds.
 pub(crate) fn expires_at((table, number): WindowKey) -> Timestamp {
-    // A partition longer than it is kept: neighbours of a late point at the edge are still there.
-    let until = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) + i64::from(ROW_POINTS);
+    let until = (i64::from(number) + 1) * i64::from(window_slots(table.stage)) + i64::from(KEPT_LONGER);
     until * i64::from(table.stage.resolution()) + table.stage.duration()
 }
 

@@ -89,6 +89,11 @@ pub trait PointStore: Send + Sync + 'static {
     /// while: readers clip to the retention.
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()>;
 
+    /// Slots of each stage that stay readable at least behind those that the stage keeps. 0 promises nothing.
+    fn slots_kept_longer(&self) -> u32 {
+        0
+    }
+
     /// The size of the store.
     fn usage(&self) -> Usage;
 }

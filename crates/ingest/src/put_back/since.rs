@@ -8,33 +8,14 @@ use std::{
 };
 
 use host::Now;
-use metadata::PolicyId;
 use metric::{MetricId, Policy, Slot, Timestamp};
 use store::Identity;
 
-use super::names::{LatePoint, LatePoints};
-use crate::wal::{Folder, Segment};
-
-/// A point whose slot has another value.
-pub(super) struct Taken {
-    pub(super) point: LatePoint,
-    pub(super) slot: Slot,
-    pub(super) policy_id: PolicyId,
-    pub(super) policy: Arc<Policy>,
-    /// Whether it is a point of the finest stage of a metric that never had another policy. Of others the value in the slot
-    /// may be made of several.
-    pub(super) is_plain: bool,
-}
-
-/// What became of such points.
-#[derive(Default)]
-pub(super) struct Replaced {
-    pub(super) points: u64,
-    /// Points of slots that may have an older or a newer value.
-    pub(super) unclear: u64,
-    /// Whether some have to wait for a flush.
-    pub(super) is_waiting: bool,
-}
+use super::{
+    names::{LatePoint, LatePoints},
+    slots::Taken,
+};
+use crate::wal::{Folder, Planned, Segment};
 
 /// What came for a slot behind a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,53 +39,94 @@ impl Asked {
             policies: taken.iter().map(|taken| (taken.point.metric, taken.policy.clone())).collect(),
         }
     }
+
+    /// The slot of a point, where it is asked about, and what the point is there.
+    fn what(&self, point: &LatePoint) -> Option<((MetricId, Slot), Since)> {
+        let policy = self.policies.get(&point.metric)?;
+        let slot = (point.metric, policy.retention.finest().slot(Timestamp::from(point.time))?);
+        let at = self.slots.get(&slot)?;
+        Some((slot, if at.low() <= point.at.low() { Since::Newer } else { Since::Unclear }))
+    }
 }
 
-/// The slots, of those that are asked about, that got points behind a segment. `None` where that is not known: not all
-/// segments behind it are there and whole.
-pub(super) fn since(
+/// What the segments behind one say, of the slots that are asked about. Stored segments do not change: they are read once.
+#[derive(Default)]
+pub(super) struct SinceFiles {
+    stored: HashMap<u64, Said>,
+}
+
+/// What one of these segments says.
+#[derive(Clone)]
+struct Said {
+    /// The segment before it.
+    previous: u64,
+    slots: Arc<HashMap<(MetricId, Slot), Since>>,
+}
+
+impl SinceFiles {
+    /// The slots, of those that are asked about, that got points behind a segment. `None` where that is not known: not all
+    /// segments behind it are there and whole.
+    pub(super) fn since(
+        &mut self,
+        (folder, identity): (&Folder, &Identity),
+        segment: &Segment,
+        asked: &Asked,
+        mut load: impl FnMut(&Segment) -> io::Result<Option<LatePoints>>,
+    ) -> io::Result<Option<HashMap<(MetricId, Slot), Since>>> {
+        // In this order: a segment of the first may be among the second before it is read.
+        let mut segments = folder.segments()?;
+        let kept = folder.since()?;
+        let stored: HashSet<u64> = kept.iter().map(|kept| kept.number).collect();
+        segments.retain(|segment| !stored.contains(&segment.number));
+        segments.extend(kept);
+        segments.retain(|other| segment.number < other.number);
+        segments.sort_by_key(|segment| segment.number);
+        let numbers: HashSet<u64> = segments.iter().map(|segment| segment.number).collect();
+        let mut since = HashMap::new();
+        for other in &segments {
+            let known = self.stored.get(&other.number).filter(|_| stored.contains(&other.number)).cloned();
+            let Some(said) =
+                known.map_or_else(|| said((folder, identity), other, asked, &mut load), |said| Ok(Some(said)))?
+            else {
+                return Ok(None);
+            };
+            if segment.number < said.previous && !numbers.contains(&said.previous) {
+                return Ok(None);
+            }
+            said.slots.iter().for_each(|(&slot, &what)| note(&mut since, slot, what));
+            if stored.contains(&other.number) {
+                self.stored.insert(other.number, said);
+            }
+        }
+        Ok((!segments.is_empty()).then_some(since))
+    }
+}
+
+/// What a segment says. `None` where it is not one of ours, or not whole.
+fn said(
     (folder, identity): (&Folder, &Identity),
-    segment: &Segment,
+    other: &Segment,
     asked: &Asked,
-    mut load: impl FnMut(&Segment) -> io::Result<Option<LatePoints>>,
-) -> io::Result<Option<HashMap<(MetricId, Slot), Since>>> {
-    // In this order: a segment of the first may be among the second before it is read.
-    let mut segments = folder.segments()?;
-    let kept = folder.since()?;
-    let numbers: HashSet<u64> = kept.iter().map(|kept| kept.number).collect();
-    segments.retain(|segment| !numbers.contains(&segment.number));
-    segments.extend(kept);
-    segments.retain(|other| segment.number < other.number);
-    segments.sort_by_key(|segment| segment.number);
-    let numbers: HashSet<u64> = segments.iter().map(|segment| segment.number).collect();
-    let mut since = HashMap::new();
-    for other in &segments {
-        let Ok(planned) = folder.plan_alone(other.clone()) else { return Ok(None) };
-        let Some(header) = &planned.header else { return Ok(None) };
-        let of = header.identity.chain.last().map(|opening| opening.id);
-        let is_ours =
-            header.identity.store == identity.store && identity.chain.iter().any(|opening| Some(opening.id) == of);
-        let follows = |previous: u64| previous <= segment.number || numbers.contains(&previous);
-        if !is_ours || !header.previous.is_some_and(follows) {
-            return Ok(None);
-        }
-        let Some(late) = load(other)? else { return Ok(None) };
-        if late.has_damage || 0 < late.nameless {
-            return Ok(None);
-        }
-        for point in &late.known {
-            note(point, asked, &mut since);
+    load: &mut impl FnMut(&Segment) -> io::Result<Option<LatePoints>>,
+) -> io::Result<Option<Said>> {
+    let Ok(Planned { header: Some(header), .. }) = folder.plan_alone(other.clone()) else { return Ok(None) };
+    let of = header.identity.chain.last().map(|opening| opening.id);
+    let is_ours =
+        header.identity.store == identity.store && identity.chain.iter().any(|opening| Some(opening.id) == of);
+    let Some(previous) = header.previous.filter(|_| is_ours) else { return Ok(None) };
+    let Some(late) = load(other)?.filter(|late| !late.has_damage && late.nameless == 0) else { return Ok(None) };
+    let mut slots = HashMap::new();
+    for point in &late.known {
+        if let Some((slot, what)) = asked.what(point) {
+            note(&mut slots, slot, what);
         }
     }
-    Ok((!segments.is_empty()).then_some(since))
+    Ok(Some(Said { previous, slots: Arc::new(slots) }))
 }
 
-fn note(point: &LatePoint, asked: &Asked, since: &mut HashMap<(MetricId, Slot), Since>) {
-    let Some(policy) = asked.policies.get(&point.metric) else { return };
-    let Some(slot) = policy.retention.finest().slot(Timestamp::from(point.time)) else { return };
-    let Some(at) = asked.slots.get(&(point.metric, slot)) else { return };
-    let noted = since.entry((point.metric, slot)).or_insert(Since::Unclear);
-    if at.low() <= point.at.low() {
-        *noted = Since::Newer;
+fn note(slots: &mut HashMap<(MetricId, Slot), Since>, slot: (MetricId, Slot), what: Since) {
+    let noted = slots.entry(slot).or_insert(what);
+    if what == Since::Newer {
+        *noted = what;
     }
 }

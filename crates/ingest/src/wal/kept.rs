@@ -4,7 +4,8 @@
 //! journal_00000002.journal~whole        its disk did not return all of it; to be read again
 //! journal_00000002.journal~replayed     it was read, and its points are put back
 //! journal_00000002.journal~damaged      as before, but for the damaged bytes that it has
-//! journal_00000002.journal~75-older     as before, but for 75 points whose slots have a value that may be older
+//! journal_00000002.journal~75-older     as before, but for 75 points; see `not_put_back.rs`
+//! journal_late-5-0.points~12-expired-…  late points whose coarse slots can never be derived again, 12
 //! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
 //! journal_00000002.nameless+0@1a2b3c4d  points whose metrics nothing names
 //! ```
@@ -16,6 +17,7 @@ use store::Damage;
 
 use super::{
     damage::{JournalDamage, UNREAD_SEGMENT},
+    not_put_back::NotPutBack,
     segment::{Folder, Segment},
 };
 
@@ -28,7 +30,6 @@ const WHOLE: &str = "~whole";
 /// What the names of other files have.
 const REPLAYED: &str = "~replayed";
 const DAMAGED: &str = "~damaged";
-const OLDER: &str = "-older";
 const NAMELESS: &str = ".nameless+";
 
 /// How the names of files with late points begin, in the folder of the journal.
@@ -86,7 +87,7 @@ impl JournalDamage {
 
     /// Points whose metrics nothing named.
     pub(crate) fn nameless_points(&self) -> io::Result<Vec<Segment>> {
-        self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && !has_older(name))
+        self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && NotPutBack::of(name).is_none())
     }
 
     /// Reports late points that earlier processes stored without their neighbours.
@@ -103,9 +104,17 @@ impl JournalDamage {
         self.report(self.damage(LATE_POINTS, file, how.to_owned(), bytes as usize));
     }
 
-    /// The coarse slots around late points are derived again.
-    pub(crate) fn late_file_is_done(&self, folder: &Folder, file: &Segment) -> io::Result<()> {
-        folder.remove(file)?;
+    /// The coarse slots around late points are derived again, but for some, whose file goes to the folder for what is damaged.
+    pub(crate) fn late_file_is_done(&self, folder: &Folder, file: &Segment, left: &NotPutBack) -> io::Result<()> {
+        if let Some(ending) = left.ending() {
+            let why = left.of_late_points();
+            let moved = self.folder.move_in(&file.path, &why)?;
+            let name = moved.rsplit('/').next().unwrap_or_default();
+            self.folder.rename(name, &format!("{name}{ending}"), &why)?;
+            self.report_kept();
+        } else {
+            folder.remove(file)?;
+        }
         let name = file.path.display().to_string();
         self.log.mend(|damage| damage.what == LATE_POINTS && damage.file == name);
         Ok(())
@@ -120,16 +129,13 @@ impl JournalDamage {
         Ok(self.folder.kept()?.into_iter().filter_map(segment).collect())
     }
 
-    /// Ends the finding of a segment that was read, and whose points are put back. `older` counts those whose slots have
-    /// another value, which may be older.
-    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool, older: u64) -> io::Result<()> {
+    /// Ends the finding of a segment that was read, and whose points are put back, but for those that are `left`.
+    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool, left: &NotPutBack) -> io::Result<()> {
         let name = segment.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let to = name.split_once('~').map_or(&*name, |(name, _)| name);
-        let to = match older {
-            0 => format!("{to}{}", if has_damage { DAMAGED } else { REPLAYED }),
-            _ => format!("{to}~{older}{OLDER}"),
-        };
-        let renamed = self.folder.rename(&name, &to, "it was read at last, and its points are put back")?;
+        let ending = left.ending().unwrap_or_else(|| if has_damage { DAMAGED } else { REPLAYED }.to_owned());
+        let why = "it was read at last, and its points are put back, as far as its name says";
+        let renamed = self.folder.rename(&name, &format!("{to}{ending}"), why)?;
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
         tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
@@ -140,21 +146,21 @@ impl JournalDamage {
 
 /// What a file in `damaged/` says about the journal, and how.
 fn meaning(name: &str) -> Option<(&'static str, String)> {
-    let (what, how) = fixed_meaning(name)?;
-    let points = name.rsplit_once('~').map_or("", |(_, end)| end.split(OLDER).next().unwrap_or_default());
-    Some((what, if has_older(name) { format!("{points} points of it {how}") } else { how.to_owned() }))
+    let left = NotPutBack::of(name);
+    if is_late(name) {
+        let how = "they cannot be derived again, and coarser slots over them may lack them; remove the file to end this report";
+        return Some((LATE_POINTS, left.map_or_else(|| how.to_owned(), |left| left.of_late_points())));
+    }
+    number(name)?;
+    match left {
+        Some(left) => Some((UNREAD_SEGMENT, left.of_segment())),
+        None => fixed_meaning(name).map(|(what, how)| (what, how.to_owned())),
+    }
 }
 
 fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
-    number(name)?;
     if name.contains(REPLAYED) {
         None
-    } else if has_older(name) {
-        Some((
-            UNREAD_SEGMENT,
-            "are not put back: their slots have other values, and what came later is not known any more; a slot may \
-             have an older value than the point; the other points are put back; remove the file to end this report",
-        ))
     } else if is_unread(name) {
         Some((
             UNREAD_SEGMENT,
@@ -182,8 +188,9 @@ fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn has_older(name: &str) -> bool {
-    name.rsplit_once('~').is_some_and(|(_, end)| end.contains(OLDER))
+/// Whether a file had late points, in the folder of the journal.
+fn is_late(name: &str) -> bool {
+    name.strip_prefix("journal_").unwrap_or(name).starts_with(LATE_FILE)
 }
 
 fn is_unread(name: &str) -> bool {

@@ -13,7 +13,7 @@
 //! cut_end    which closed segments have lost their end
 //! missing    what a repair does about missing ones
 //! damage     what cannot be read or attributed, kept for an operator
-//! kept       what earlier starts kept; with the deletions and the segments since
+//! kept       what earlier starts kept; with the deletions and the segments since, and what is not put back
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
@@ -31,6 +31,7 @@ mod loose_segment;
 mod missing;
 mod names;
 mod newer;
+mod not_put_back;
 mod plan;
 mod positions;
 mod reader;
@@ -57,6 +58,7 @@ pub(crate) use kept_deletions::{Deleted, KeptDeletions};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;
 pub use newer::newer_segment;
+pub(crate) use not_put_back::NotPutBack;
 pub(crate) use plan::{PlanError, Planned};
 pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::{LEAST_NAME_BYTES, RECORD_POINTS};

@@ -1,0 +1,65 @@
+//! The owners that points are put back to, and how a segment is read.
+
+use std::{io, sync::Arc};
+
+use metadata::Registry;
+use store::{Identity, PointStore};
+
+use super::names::{LatePoints, Named, late_points};
+use crate::{
+    accept::Acceptor,
+    active_rules::ActiveRules,
+    back_pressure::BackPressure,
+    flush::RowWriter,
+    memtable::Memtable,
+    wal::{self, Journal, JournalDamage, KeptDeletions, PlanError, Segment},
+};
+
+/// The owners.
+pub(crate) struct PutBackParts {
+    pub(crate) identity: Identity,
+    pub(crate) damage: JournalDamage,
+    pub(crate) deletions: Arc<KeptDeletions>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) rules: Arc<ActiveRules>,
+    pub(crate) store: Arc<dyn PointStore>,
+    /// Whether no other process writes the store.
+    pub(crate) is_alone: bool,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) memtable: Arc<Memtable>,
+    pub(crate) back_pressure: Arc<BackPressure>,
+    pub(crate) writer: Arc<RowWriter>,
+    pub(crate) acceptor: Arc<Acceptor>,
+}
+
+impl PutBackParts {
+    pub(super) async fn elsewhere<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        self.journal.elsewhere(move |_| work()).await?
+    }
+
+    /// The points of a segment; `None` while its disk does not return all of it.
+    pub(super) fn load(&self, segment: &Segment, named: &mut Named) -> io::Result<Option<LatePoints>> {
+        let PutBackParts { identity, deletions, registry, journal, .. } = self;
+        let planned = match journal.folder().plan_alone(segment.clone()) {
+            Ok(planned) => planned,
+            Err(PlanError::Unreadable { source, .. }) if wal::is_damage(&source) => return Ok(None),
+            Err(PlanError::Disk(error) | PlanError::Unreadable { source: error, .. }) => return Err(error),
+            Err(PlanError::Newer { version, .. }) => return Err(io::Error::other(format!("its version is {version}"))),
+        };
+        let theirs = planned.header.as_ref().map_or(0, |header| header.identity.store);
+        if theirs != 0 && identity.store != 0 && theirs != identity.store {
+            return Err(io::Error::other(format!("{} is of another store", segment.path.display())));
+        }
+        let read = match journal.folder().read_parts(segment) {
+            Err(error) if wal::is_damage(&error) => return Ok(None),
+            read => read?,
+        };
+        if !read.unread.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(late_points(&planned, &read.bytes, (identity, registry), &deletions.read()?, named)))
+    }
+}

@@ -1,0 +1,216 @@
+//! The slots that the points of a metric came for, and whether they may still be put there.
+//!
+//! A point whose slot has expired since would make its coarser slots of itself alone, where its neighbours are gone; in a
+//! coarser slot of its own it would stand for the whole of that. It is put into its own slot while the store promises that
+//! the neighbours are there ([`store::PointStore::slots_kept_longer`]), and nowhere after that.
+
+use std::{collections::HashSet, sync::Arc};
+
+use host::Now;
+use metadata::PolicyId;
+use metric::{MetricId, Policy, Retention, Slot, Table, Timestamp};
+use store::Fetch;
+
+use super::{names::LatePoint, parts::PutBackParts};
+use crate::{memtable::LockedMemtable, older_cells::OlderPolicies};
+
+/// Touched slots closer than this are read together.
+const JOIN: u32 = metric::ROW_POINTS;
+
+/// A point, and the slot of a stage that it is for.
+pub(super) struct Wanted {
+    pub(super) stage: usize,
+    pub(super) slot: Slot,
+    pub(super) point: LatePoint,
+    pub(super) age: Age,
+}
+
+/// A point whose slot has another value.
+pub(super) struct Taken {
+    pub(super) point: LatePoint,
+    pub(super) slot: Slot,
+    pub(super) age: Age,
+    pub(super) policy_id: PolicyId,
+    pub(super) policy: Arc<Policy>,
+    /// Whether it is a point of the finest stage of a metric that never had another policy. Of others the value in the slot
+    /// may be made of several.
+    pub(super) is_plain: bool,
+}
+
+/// How old a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Age {
+    /// Its stage keeps it.
+    Kept,
+    /// Its stage does not, and all slots under its coarser ones are stored: these are exact if it is stored soon.
+    JustExpired,
+    /// Its neighbours may be gone.
+    Expired,
+}
+
+/// The points of one metric that are put back.
+pub(super) struct OfMetric {
+    pub(super) metric: MetricId,
+    policy_id: PolicyId,
+    policy: Arc<Policy>,
+    pub(super) older: Option<OlderPolicies>,
+    pub(super) wanted: Vec<Wanted>,
+    /// Those whose slots the store has, with its values.
+    pub(super) stored: Vec<(Wanted, f64)>,
+}
+
+impl PutBackParts {
+    /// The slots that points of one metric are for. `None` where it has no policy any more.
+    pub(super) fn of_metric(&self, points: &[LatePoint]) -> Option<OfMetric> {
+        let metric = points[0].metric;
+        let table = self.memtable.policies();
+        let history = self.registry.policies(metric)?;
+        let policy_id = history.current();
+        let policy = table.all.get(usize::from(policy_id))?.clone();
+        let older = if history.len() > 1 { OlderPolicies::of(&history, policy_id, &table) } else { None };
+        let now = self.acceptor.now();
+        // What another policy or another node has stored may be gone earlier.
+        let is_simple = self.is_alone && history.len() == 1;
+        let kept_longer = if is_simple { self.store.slots_kept_longer() } else { 0 };
+        let reached = self.acceptor.time().reached().max(now);
+        let age = |stage: usize, time: Timestamp| match () {
+            () if !has_expired(&policy.retention, stage, time, now) => Age::Kept,
+            () if has_neighbours(&policy.retention, stage, time, reached, kept_longer / 2) => Age::JustExpired,
+            () => Age::Expired,
+        };
+        let wanted = |&point: &LatePoint| {
+            let (stage, at) = place(point, &policy.retention, now)?;
+            let time = Timestamp::from(point.time);
+            let slot = policy.retention.stages()[stage].slot(time)?;
+            Some(Wanted { stage, slot, point: LatePoint { at, ..point }, age: age(stage, time) })
+        };
+        let mut wanted: Vec<Wanted> = points.iter().filter_map(wanted).collect();
+        // The last of a slot.
+        wanted.reverse();
+        let mut seen = HashSet::new();
+        wanted.retain(|wanted| seen.insert((wanted.stage, wanted.slot)));
+        wanted.sort_by_key(|wanted| (wanted.stage, wanted.slot));
+        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new() })
+    }
+}
+
+/// The stage that a point came for, and when it came. `None` where no stage shows its time any more.
+pub(super) fn place(point: LatePoint, retention: &Retention, now: Timestamp) -> Option<(usize, Now)> {
+    let time = Timestamp::from(point.time);
+    let place = |at: Now| {
+        let finest = retention.finest();
+        let is_in_bounds = at.low() - time <= finest.duration() && time - at.high() <= retention.longest().duration();
+        let stage = if is_in_bounds { 0 } else { retention.stage_holding(time, at.low())? };
+        (is_in_bounds || at.high() >= time && 0 < stage).then_some((stage, at))
+    };
+    if retention.longest().duration() < now - time {
+        return None;
+    }
+    // By other rules than then, it may come from too far in the future.
+    place(point.at).or_else(|| place(Now::at(now)))
+}
+
+/// Whether a stage does not keep the slot of a point any more.
+pub(super) fn has_expired(retention: &Retention, stage: usize, time: Timestamp, now: Timestamp) -> bool {
+    retention.stages()[stage].duration() < now - time
+}
+
+/// Whether everything is stored for certain that the coarser slots over a point are made of, where each stage keeps so many
+/// slots more than its own.
+fn has_neighbours(retention: &Retention, stage: usize, time: Timestamp, now: Timestamp, kept_longer: u32) -> bool {
+    let mut pairs = retention.stages().windows(2).skip(stage);
+    0 < kept_longer
+        && pairs.all(|stages| {
+            let begin = time - time.rem_euclid(i64::from(stages[1].resolution()));
+            now - begin <= stages[0].duration() + i64::from(kept_longer) * i64::from(stages[0].resolution())
+        })
+}
+
+impl Wanted {
+    /// The value that its slot has once it is stored.
+    fn as_stored(&self, policy: &Policy) -> f64 {
+        let stages = policy.retention.stages();
+        match self.stage {
+            0 => self.point.value,
+            stage => {
+                let expected = stages[stage].resolution() / stages[0].resolution();
+                policy.aggregation.whole(self.point.value, expected).value
+            }
+        }
+    }
+}
+
+impl OfMetric {
+    /// The stored slots that are wanted.
+    pub(super) fn fetches(&self, name: &str) -> Vec<Fetch> {
+        let together = |one: &Wanted, next: &Wanted| one.stage == next.stage && next.slot - one.slot < JOIN;
+        let fetch = |wanted: &[Wanted]| {
+            let (first, last) = (wanted.first()?, wanted.last()?);
+            let table: Table = self.policy.retention.table(first.stage);
+            let (metric, name, aggregation) = (self.metric, name.to_owned(), self.policy.aggregation);
+            Some(Fetch {
+                metric,
+                name,
+                table,
+                first_slot: first.slot,
+                end_slot: last.slot.saturating_add(1),
+                aggregation,
+            })
+        };
+        self.wanted.chunk_by(together).filter_map(fetch).collect()
+    }
+
+    /// Takes what is stored in these slots from those that are wanted.
+    pub(super) fn note_stored(&mut self, fetch: &Fetch, values: &[f64]) {
+        let policy = self.policy.clone();
+        for wanted in std::mem::take(&mut self.wanted) {
+            let cell = wanted.slot.checked_sub(fetch.first_slot).filter(|_| wanted.slot < fetch.end_slot);
+            let is_there = policy.retention.table(wanted.stage) == fetch.table;
+            let value = cell.filter(|_| is_there).and_then(|cell| values.get(cell as usize));
+            match value.filter(|value| !value.is_nan()) {
+                Some(&value) if !wanted.point.is_again => self.stored.push((wanted, value)),
+                Some(&value) if value != wanted.as_stored(&policy) => {}
+                _ => self.wanted.push(wanted),
+            }
+        }
+    }
+
+    fn taken(&self, wanted: &Wanted) -> Taken {
+        let (policy_id, policy) = (self.policy_id, self.policy.clone());
+        let is_plain = wanted.stage == 0 && self.older.is_none();
+        Taken { point: wanted.point, slot: wanted.slot, age: wanted.age, policy_id, policy, is_plain }
+    }
+
+    /// Leaves out the slots that memory has. Those that have other values, there or in the store, go to `taken`. Returns
+    /// false where that is not known now.
+    pub(super) fn leave_out_those_in(&mut self, memtable: &LockedMemtable<'_>, taken: &mut Vec<Taken>) -> bool {
+        if memtable.policy(self.metric) != Some(self.policy_id)
+            || !memtable.older_jobs(self.metric, self.policy_id).is_empty()
+        {
+            return false;
+        }
+        let view = memtable.view(self.metric, self.policy_id);
+        let points = (!view.is_empty()).then(|| view.points());
+        let in_memory = |wanted: &Wanted| {
+            let of_stage = points.as_ref()?.of_stage(wanted.stage);
+            let place = of_stage.binary_search_by_key(&wanted.slot, |point| point.slot).ok()?;
+            Some(of_stage[place].value)
+        };
+        let stored = std::mem::take(&mut self.stored).into_iter().map(|(wanted, value)| (wanted, Some(value)));
+        let absent = std::mem::take(&mut self.wanted).into_iter().map(|wanted| (wanted, None));
+        for (wanted, stored) in stored.chain(absent) {
+            let has_it = match (in_memory(&wanted), stored) {
+                (Some(value), _) => value == wanted.point.value,
+                (None, Some(value)) => value == wanted.as_stored(&self.policy),
+                (None, None) => {
+                    self.wanted.push(wanted);
+                    continue;
+                }
+            };
+            if !has_it && !wanted.point.is_again {
+                taken.push(self.taken(&wanted));
+            }
+        }
+        true
+    }
+}

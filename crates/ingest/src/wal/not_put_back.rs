@@ -1,0 +1,142 @@
+//! Points of a kept file that are not put back, in its name: so each start can say how many they are, and their times,
+//! without a read of the file.
+//!
+//! ```text
+//! ~75-older                                    75 points whose slots have a value that may be older
+//! ~12-expired-1800000000-1800000059            12 points of these times whose slots had expired
+//! ~75-older-12-expired-1800000000-1800000059   both
+//! ```
+
+use host::utc;
+use metric::Timestamp;
+
+const OLDER: &str = "older";
+const EXPIRED: &str = "expired";
+
+/// How many such points a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct NotPutBack {
+    /// Points whose slots have another value, which may be older.
+    pub(crate) older: u64,
+    /// Points whose slots had expired, and over which coarser slots are kept.
+    expired: u64,
+    /// The first and the last time of these.
+    times: Option<(Timestamp, Timestamp)>,
+}
+
+impl NotPutBack {
+    /// Adds a point whose slot has expired.
+    pub(crate) fn add_expired(&mut self, time: Timestamp) {
+        let (first, last) = self.times.unwrap_or((time, time));
+        (self.expired, self.times) = (self.expired + 1, Some((first.min(time), last.max(time))));
+    }
+
+    pub(crate) fn add(&mut self, other: NotPutBack) {
+        let times = match (self.times, other.times) {
+            (Some((first, last)), Some((from, to))) => Some((first.min(from), last.max(to))),
+            (times, others) => times.or(others),
+        };
+        *self = NotPutBack { older: self.older + other.older, expired: self.expired + other.expired, times };
+    }
+
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// What is added to the name of the file. `None` where all points are put back.
+    pub(super) fn ending(&self) -> Option<String> {
+        let older = (0 < self.older).then(|| format!("{}-{OLDER}", self.older));
+        let expired = self.times.map(|(first, last)| format!("{}-{EXPIRED}-{first}-{last}", self.expired));
+        let all: Vec<String> = older.into_iter().chain(expired).collect();
+        (!all.is_empty()).then(|| format!("~{}", all.join("-")))
+    }
+
+    /// What the name of a file says.
+    pub(super) fn of(name: &str) -> Option<NotPutBack> {
+        name.split('~').skip(1).find_map(NotPutBack::parse)
+    }
+
+    fn parse(ending: &str) -> Option<NotPutBack> {
+        let mut parts = ending.split('-').peekable();
+        let mut all = NotPutBack::default();
+        while parts.peek().is_some() {
+            let count = parts.next()?.parse().ok()?;
+            match parts.next()? {
+                OLDER => all.older = count,
+                EXPIRED => {
+                    all.expired = count;
+                    all.times = Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?));
+                }
+                _ => return None,
+            }
+        }
+        Some(all)
+    }
+
+    /// What a file of the journal lacks in answers.
+    pub(super) fn of_segment(&self) -> String {
+        let older = (0 < self.older).then(|| {
+            format!(
+                "{} points of it are not put back: their slots have other values, and what came later is not known any \
+                 more; a slot may have an older value than the point",
+                self.older
+            )
+        });
+        let expired = self.times.map(|(first, last)| {
+            format!(
+                "{} points of it, from {} to {}, are not put back: their slots had expired when it could be read; \
+                 coarser slots over these points lack them, unless they were stored before",
+                self.expired,
+                utc(first),
+                utc(last)
+            )
+        });
+        let all: Vec<String> = older.into_iter().chain(expired).collect();
+        format!("{}; the other points are put back; remove the file to end this report", all.join("; "))
+    }
+
+    /// What coarse slots lack of late points.
+    pub(super) fn of_late_points(&self) -> String {
+        let (first, last) = self.times.unwrap_or_default();
+        format!(
+            "{} points, from {} to {}, expired before the stored rows around them could be read: coarser slots over these \
+             points may lack them; remove the file to end this report",
+            self.expired,
+            utc(first),
+            utc(last)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_file_says_what_is_not_put_back() {
+        let older = NotPutBack { older: 75, ..NotPutBack::default() };
+        let mut both = older;
+        [1_800_000_007, 1_800_000_000, 1_800_000_059].into_iter().for_each(|time| both.add_expired(time));
+        let expired = NotPutBack { older: 0, ..both };
+        for (what, ending) in [
+            (older, "~75-older"),
+            (expired, "~3-expired-1800000000-1800000059"),
+            (both, "~75-older-3-expired-1800000000-1800000059"),
+        ] {
+            assert_eq!(what.ending().as_deref(), Some(ending));
+            for name in ["journal_00000002.journal", "journal_late-5-0.points"] {
+                // A name that was taken gets a number.
+                for copy in ["", "~1"] {
+                    assert_eq!(NotPutBack::of(&format!("{name}{ending}{copy}")), Some(what));
+                }
+            }
+        }
+        assert_eq!(NotPutBack::default().ending(), None);
+        let mut sum = older;
+        sum.add(expired);
+        assert_eq!(sum, both);
+        for name in ["journal_00000002.journal~whole", "journal_00000002.journal~1", "a~5-older-x", "a~5-expired-1"] {
+            assert_eq!(NotPutBack::of(name), None, "{name}");
+        }
+    }
+}
