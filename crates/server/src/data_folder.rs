@@ -1,8 +1,8 @@
 //! The data folder: the embedded store, and the names that a clean stop saves for a quick start.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use host::{Disk, Host, JudgingTime};
 use metadata::Registry;
 use store::{DamageLog, NameStore};
@@ -19,7 +19,7 @@ pub const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// Creates the folder if it is missing, and opens its store. One process at a time can.
 pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyhow::Result<Arc<EmbeddedDriver>> {
     let data = &settings.data.dir;
-    host.disk.create_dir_all(data).with_context(|| {
+    make_folder(&*host.disk, data).with_context(|| {
         format!("cannot create the data folder {}; name a writable one with --data", data.display())
     })?;
     host.disk.hold(data).with_context(|| format!("cannot open the data folder {}", data.display()))?;
@@ -29,6 +29,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     }
     let reserve_bytes = settings.data.reserve.bytes(|| host.disk.capacity(data).unwrap_or(u64::MAX));
     let is_new = !has_store(&*host.disk, data);
+    refuse_emptied(&*host.disk, data)?;
     // Before anything is changed: opening the store completes what a crash left.
     backup::may_start(&*host.disk, data)?;
     let options = EmbeddedOptions {
@@ -49,6 +50,48 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     host.disk.hold(&data.join("store")).with_context(|| format!("cannot open {}", data.join("store").display()))?;
     backup::remove_stage(&*host.disk, data);
     Ok(Arc::new(driver))
+}
+
+/// Makes a folder and those above it that are missing, and puts their names on the disk: a power cut must not take it with
+/// everything in it.
+pub fn make_folder(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
+    let is_missing = |above: &&Path| !above.as_os_str().is_empty() && !disk.exists(above);
+    let missing: Vec<&Path> = folder.ancestors().take_while(is_missing).collect();
+    disk.create_dir_all(folder)?;
+    for made in missing.into_iter().rev() {
+        let above = made.parent().unwrap_or(Path::new("."));
+        match disk.sync_dir(above) {
+            // A folder that others own may be written to and not read.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                tracing::warn!(%error, folder = %above.display(), "cannot sync the folder above a new one; a power cut soon may take the new one");
+            }
+            synced => synced?,
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a folder that was in use and has neither store nor journal: their disks are not mounted, or they were moved away. Points
+/// of a new, empty store there would be hidden or overwritten when they are back.
+fn refuse_emptied(disk: &dyn Disk, data: &Path) -> anyhow::Result<()> {
+    if ["store", "journal"].into_iter().any(|part| !is_empty(disk, &data.join(part))) {
+        return Ok(());
+    }
+    let Some(left) = [SAVED, "clock"].into_iter().find(|name| disk.exists(&data.join(name))) else { return Ok(()) };
+    bail!(
+        "the data folder {} was in use ({left} is there), and its folders store and journal are gone or empty; nothing was changed: mount their \
+         disks, put them back, or restore a backup into another folder; to begin with an empty store, remove the files {SAVED} and \
+         clock",
+        data.display()
+    )
+}
+
+/// Whether a folder is missing or has no file of the program, as where its disk is not mounted.
+fn is_empty(disk: &dyn Disk, folder: &Path) -> bool {
+    match disk.read_dir(folder) {
+        Ok(entries) => entries.iter().all(|entry| entry.name == "lost+found" || entry.name == "lock"),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }
 
 fn has_store(disk: &dyn Disk, data: &Path) -> bool {
@@ -104,4 +147,46 @@ pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) 
 /// Saves the names at a clean stop.
 pub fn save_registry(data: &Path, registry: &Registry, disk: &dyn Disk) -> anyhow::Result<()> {
     registry.save(disk, &data.join(SAVED)).context("cannot save the names; the next start reads them from the store")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use host::{Open, SeededRandom, SimulatedDisk};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_made_outlives_a_power_cut_with_those_above_it() {
+        let (disk, folder) = (SimulatedDisk::new(), Path::new("/var/lib/plumbago/data"));
+        make_folder(&disk, folder).unwrap();
+        for seed in 0..20 {
+            assert!(disk.crash(&SeededRandom::new(seed)).exists(folder), "{seed}");
+        }
+        make_folder(&disk, folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_was_in_use_is_not_taken_for_a_new_one() {
+        let (disk, data) = (SimulatedDisk::new(), Path::new("/data"));
+        make_folder(&disk, data).unwrap();
+        refuse_emptied(&disk, data).unwrap();
+        for left in ["clock", "names"] {
+            let path = data.join(left);
+            disk.open(&path, Open::Create).unwrap().write_all(b"text").unwrap();
+            let error = refuse_emptied(&disk, data).unwrap_err().to_string();
+            assert!(error.contains("are gone or empty") && error.contains("/data") && error.contains(left), "{error}");
+            for mounted in ["store", "journal"] {
+                disk.create_dir_all(&data.join(mounted)).unwrap();
+                refuse_emptied(&disk, data).expect_err("an empty folder, as of a disk that is not mounted");
+                let file = data.join(mounted).join("file");
+                disk.open(&file, Open::Create).unwrap();
+                refuse_emptied(&disk, data).unwrap();
+                disk.remove_file(&file).unwrap();
+            }
+            disk.remove_file(&path).unwrap();
+        }
+        refuse_emptied(&disk, data).unwrap();
+    }
 }

@@ -15,6 +15,7 @@ use crate::{
     backups::PROOF,
     cli::{BackupOptions, RestoreOptions, VerifyOptions},
     config,
+    data_folder::make_folder,
     output::print,
 };
 
@@ -23,7 +24,7 @@ pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let disk = &*host.disk;
     let settings = config::load(&options.config, options.overrides(), disk)?;
     let server = server(&settings, "the server has no HTTP port (listen.http is off); set one to make backups", disk)?;
-    disk.create_dir_all(&options.dir).with_context(|| format!("cannot make {}", options.dir.display()))?;
+    make_folder(disk, &options.dir).with_context(|| format!("cannot make {}", options.dir.display()))?;
     let dir = disk.canonicalize(&options.dir)?;
     let proof = format!("{PROOF}{:016x}", host.random.bits());
     disk.open(&dir.join(&proof), Open::CreateNew).with_context(|| format!("cannot write to {}", dir.display()))?;
