@@ -21,6 +21,7 @@ mod verify;
 
 mod repair;
 mod scrub;
+mod segments;
 
 pub use error::BackupError;
 pub use make::Made;

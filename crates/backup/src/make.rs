@@ -16,7 +16,8 @@ use crate::{
     manifest::{self, BackupFile, Manifest},
     pace::Pace,
     read_once::read_rows,
-    verify::{Checked, check},
+    segments,
+    verify::{Checked, SEGMENT, check},
 };
 
 /// A backup that was made.
@@ -155,8 +156,8 @@ impl Making<'_> {
         for file in &staged {
             match self.add(file, &mut made) {
                 Ok(added) => made.manifest.files.push(added),
-                Err(error) if self.is_of_rows(file) => {
-                    tracing::warn!(%error, file = %file.display(), "a file of rows cannot be put into the backup; trying again at its end");
+                Err(error) if self.is_of_rows(file) || segments::is_one(file) => {
+                    tracing::warn!(%error, file = %file.display(), "a file cannot be put into the backup; trying again at its end");
                     failed.push(file);
                 }
                 Err(error) => return Err(BackupError::io("writing", &self.draft.join(file))(error)),
@@ -167,7 +168,11 @@ impl Making<'_> {
             self.remove_part(file)?;
             match self.add(file, &mut made) {
                 Ok(added) => made.manifest.files.push(added),
-                Err(error) => self.leave_out(file, error, &mut made)?,
+                Err(error) if self.is_of_rows(file) => self.leave_out(file, error, &mut made)?,
+                Err(error) => {
+                    let added = self.add_part(file, error, &mut made)?;
+                    made.manifest.files.push(added);
+                }
             }
         }
         made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
@@ -196,6 +201,39 @@ impl Making<'_> {
         let faults = vec![DamagedPart::of_file("file of rows", 0, how)];
         made.damaged.push(Checked { path: file.to_owned(), faults, ..Checked::default() });
         Ok(())
+    }
+
+    /// Goes on with what the disk returns of a segment of the journal.
+    fn add_part(&self, file: &Path, error: io::Error, made: &mut Made) -> Result<BackupFile, BackupError> {
+        let (from, to) = (self.stage.join(file), self.draft.join(file));
+        self.remove_part(file)?;
+        let failed = BackupError::io("writing", &to);
+        if hash(self.disk, &from).is_ok() {
+            // It cannot be written, or could not be read for a moment again.
+            return self.add(file, made).map_err(|_| failed(error));
+        }
+        let part = segments::copy_part(self.disk, &from, &to).map_err(failed)?;
+        made.copied_bytes += part.bytes;
+        let mut checked = check(self.disk, self.draft, Some(self.moment.store), file.to_owned());
+        if checked.faults.is_empty() {
+            // A start takes zeros at the end for a write that was cut off.
+            made.manifest.files.push(self.note_unread(file, part.unread)?);
+        }
+        checked.faults.push(DamagedPart::of_file(SEGMENT, part.unread, format!("{error}; {}", segments::UNREAD)));
+        made.damaged.push(checked);
+        let path = file.to_string_lossy().into_owned();
+        Ok(BackupFile { path, bytes: part.bytes, sha256: part.sha256, index_crc: None })
+    }
+
+    /// Has each start of the restored store report the segment.
+    fn note_unread(&self, file: &Path, unread: u64) -> Result<BackupFile, BackupError> {
+        let (note, text) = segments::note(file, unread);
+        let to = self.draft.join(&note);
+        let written = make_folders(self.disk, self.draft, &note)
+            .and_then(|()| replace_file(self.disk, &to, text.as_bytes()))
+            .and_then(|()| hash(self.disk, &to));
+        let (bytes, sha256) = written.map_err(BackupError::io("writing", &to))?;
+        Ok(BackupFile { path: note.to_string_lossy().into_owned(), bytes, sha256, index_crc: None })
     }
 
     fn is_of_rows(&self, file: &Path) -> bool {

@@ -8,6 +8,7 @@ mod node;
 mod repairs;
 mod restores;
 mod two_disks;
+mod unread;
 
 use host::{Fault, FaultPlan, SeededRandom, SimulatedDisk};
 

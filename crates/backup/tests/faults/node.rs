@@ -99,6 +99,11 @@ impl Life {
         self.runtime.block_on(self.node.ingest.flush()).unwrap();
     }
 
+    /// Puts points back that a start could not read.
+    pub fn put_back(&self) {
+        self.runtime.block_on(self.node.ingest.put_back()).unwrap();
+    }
+
     pub fn back_up(&self) -> Result<Made, BackupError> {
         self.back_up_to(BACKUPS)
     }
@@ -174,6 +179,7 @@ async fn open(host: Host, data: &Path) -> Result<backup::Node, String> {
         host,
         time: Some(Arc::new(time)),
         journal_dir: data.join("journal"),
+        data_dir: Some(data.to_owned()),
         sync: ingest::Sync::Always,
         flush_after: Duration::from_secs(600),
         ..IngestOptions::default()

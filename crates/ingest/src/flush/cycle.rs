@@ -212,7 +212,7 @@ impl FlushCycle {
                 (clock.now(), exclusive.close_segment()?)
             };
             journal.sync()?;
-            journal.folder().link_before(segment, &into)?;
+            journal.link_before(segment, &into)?;
             Ok((moment, stored))
         };
         tokio::task::spawn_blocking(link).await.map_err(io::Error::other)?

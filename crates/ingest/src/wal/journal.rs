@@ -336,6 +336,12 @@ impl Journal {
         &self.folder
     }
 
+    /// Links what a backup has of the journal into `into`, a folder of the same file system, and into `damaged` next to it.
+    pub(crate) fn link_before(&self, segment: u64, into: &Path) -> io::Result<()> {
+        self.folder.link_before(segment, into)?;
+        self.damage.link_unread(&self.folder, &into.with_file_name("damaged"))
+    }
+
     /// What the store may record before the segments below `stored_below` are trimmed, at a time when `newest` exists.
     pub(crate) fn mark(&self, stored_below: u64, newest: u64) -> JournalMark {
         JournalMark { removed_below: self.removed_below.load(Relaxed), stored_below, newest, opening: 0 }

@@ -203,25 +203,3 @@ fn number(name: &str) -> Option<u64> {
     let (number, _) = name.split_once('.')?;
     (8 <= number.len()).then(|| number.parse().ok())?
 }
-
-#[cfg(test)]
-mod tests {
-    use std::{fs, sync::Arc};
-
-    use host::SystemDisk;
-
-    use super::*;
-
-    #[test]
-    fn a_backup_has_the_late_points_that_wait_and_no_other_file_of_the_folder() {
-        let dir = tempfile::tempdir().unwrap();
-        let names = ["00000001.journal", "00000002.journal", "00000001.since", "deleted", "late-5-0.points"];
-        names.iter().for_each(|name| fs::write(dir.path().join(name), name).unwrap());
-        let into = dir.path().join("into");
-        Folder::new(Arc::new(SystemDisk), dir.path()).link_before(2, &into).unwrap();
-        let mut linked: Vec<_> =
-            fs::read_dir(&into).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        linked.sort();
-        assert_eq!(linked, ["00000001.journal", "late-5-0.points"]);
-    }
-}

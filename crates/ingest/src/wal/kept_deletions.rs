@@ -21,6 +21,9 @@ use super::{
     record::{MetricsWriter, Record},
 };
 
+/// The name of the file.
+pub(super) const LIST: &str = "deleted";
+
 /// The list.
 #[derive(Debug)]
 pub(crate) struct KeptDeletions {
@@ -42,7 +45,7 @@ pub(crate) struct Deleted {
 impl KeptDeletions {
     /// Of the journal in this folder.
     pub(crate) fn new(disk: Arc<dyn Disk>, journal: &Path) -> KeptDeletions {
-        let file = journal.join("deleted");
+        let file = journal.join(LIST);
         let is_noting = AtomicBool::new(disk.exists(&file));
         KeptDeletions { disk, file, is_noting }
     }

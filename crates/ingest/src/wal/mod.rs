@@ -14,6 +14,7 @@
 //! missing    what a repair does about missing ones
 //! damage     what cannot be read or attributed, kept for an operator
 //! kept       what earlier starts kept; with the deletions and the segments since, and what is not put back
+//! snapshot   what a backup has of all this
 //! ```
 //!
 //! Nothing here knows where points go afterwards.
@@ -39,6 +40,7 @@ mod record;
 mod segment;
 mod segment_bytes;
 mod since;
+mod snapshot;
 mod unsynced;
 mod writer;
 
@@ -64,6 +66,6 @@ pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::{LEAST_NAME_BYTES, RECORD_POINTS};
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
 pub(crate) use segment::{Folder, Segment};
-pub use segment_bytes::read_contents;
 pub(crate) use segment_bytes::{SegmentBytes, is_damage};
+pub use segment_bytes::{read_contents, read_what_can_be};
 pub(crate) use writer::WriterIdentity;

@@ -120,17 +120,6 @@ impl Folder {
         Ok(first)
     }
 
-    /// Links the segments before number `end`, and the files with late points, into a folder of the same file system.
-    pub(crate) fn link_before(&self, end: u64, into: &Path) -> io::Result<()> {
-        self.disk.create_dir_all(into)?;
-        let (segments, late) = (self.segments()?, self.late_files()?);
-        for segment in segments.iter().filter(|segment| segment.number < end).chain(&late) {
-            let name = segment.path.file_name().expect("a segment has a name");
-            self.disk.hard_link(&segment.path, &into.join(name))?;
-        }
-        self.disk.sync_dir(into)
-    }
-
     /// Begins a segment with this number, or with a later one where a file is in the way. The folder's entry for it is
     /// on the disk when this returns. Returns also the length of its header.
     pub(super) fn create(&self, mut header: SegmentHeader) -> io::Result<NewSegment> {

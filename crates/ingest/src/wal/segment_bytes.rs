@@ -55,7 +55,7 @@ impl Folder {
     /// As [`Folder::read_patiently`], and says what was not read.
     pub(crate) fn read_parts(&self, segment: &Segment) -> io::Result<SegmentBytes> {
         match retried(|| self.read(segment)) {
-            Err(error) if is_damage(&error) => self.read_in_blocks(segment),
+            Err(error) if is_damage(&error) => read_in_blocks(&*self.disk, &segment.path),
             read => {
                 let mut bytes = read?;
                 self.read_doubtful_again(segment, &mut bytes);
@@ -84,40 +84,54 @@ impl Folder {
             }
         }
     }
+}
 
-    fn read_in_blocks(&self, segment: &Segment) -> io::Result<SegmentBytes> {
-        let file = retried(|| self.disk.open(&segment.path, Open::Read))?;
-        let end = retried(|| contents_end(&*file))?;
-        let mut bytes = vec![0; end.min(MOST) as usize];
-        let all = bytes.len().div_ceil(BLOCK);
-        let mut left: Vec<usize> = (0..all).collect();
-        for _ in 0..ROUNDS {
-            let mut failed = Vec::new();
-            for &i in &left {
-                let block = bytes.chunks_mut(BLOCK).nth(i).expect("it is one of them");
-                match uninterrupted(|| file.read_exact_at(block, (i * BLOCK) as u64)) {
-                    Ok(()) => {}
-                    Err(error) if is_damage(&error) => {
-                        block.fill(0);
-                        failed.push(i);
-                    }
-                    Err(error) => return Err(error),
+fn read_in_blocks(disk: &dyn Disk, path: &Path) -> io::Result<SegmentBytes> {
+    let file = retried(|| disk.open(path, Open::Read))?;
+    let end = retried(|| contents_end(&*file))?;
+    let mut bytes = vec![0; end.min(MOST) as usize];
+    let all = bytes.len().div_ceil(BLOCK);
+    let mut left: Vec<usize> = (0..all).collect();
+    for _ in 0..ROUNDS {
+        let mut failed = Vec::new();
+        for &i in &left {
+            let block = bytes.chunks_mut(BLOCK).nth(i).expect("it is one of them");
+            match uninterrupted(|| file.read_exact_at(block, (i * BLOCK) as u64)) {
+                Ok(()) => {}
+                Err(error) if is_damage(&error) => {
+                    block.fill(0);
+                    failed.push(i);
                 }
-            }
-            left = failed;
-            if left.is_empty() {
-                break;
+                Err(error) => return Err(error),
             }
         }
-        if left.len() == all && all > 0 {
-            return Err(io::Error::other("no block of it can be read"));
+        left = failed;
+        if left.is_empty() {
+            break;
         }
-        let of_block = |i: usize| (i * BLOCK) as u64..((i + 1) * BLOCK).min(bytes.len()) as u64;
-        let mut unread: Vec<Range<u64>> = left.into_iter().map(of_block).collect();
-        if (bytes.len() as u64) < end {
-            unread.push(bytes.len() as u64..end);
+    }
+    if left.len() == all && all > 0 {
+        return Err(io::Error::other("no block of it can be read"));
+    }
+    let of_block = |i: usize| (i * BLOCK) as u64..((i + 1) * BLOCK).min(bytes.len()) as u64;
+    let mut unread: Vec<Range<u64>> = left.into_iter().map(of_block).collect();
+    if (bytes.len() as u64) < end {
+        unread.push(bytes.len() as u64..end);
+    }
+    Ok(SegmentBytes { bytes, unread })
+}
+
+/// What the disk returns of a segment now, with zeros in place of the rest, and how many bytes that is.
+///
+/// # Errors
+/// Nothing of it can be read.
+pub fn read_what_can_be(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, u64)> {
+    match retried(|| read_contents(disk, path)) {
+        Err(error) if is_damage(&error) => {
+            let read = read_in_blocks(disk, path)?;
+            Ok((read.bytes, read.unread.iter().map(|unread| unread.end - unread.start).sum()))
         }
-        Ok(SegmentBytes { bytes, unread })
+        read => Ok((read?, 0)),
     }
 }
 

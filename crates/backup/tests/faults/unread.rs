@@ -1,0 +1,130 @@
+//! Backups while the disk does not return all of the journal.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
+
+use backup::{restore, verify, verify_backup};
+use host::{Call, Disk, FailingDisk, SimulatedDisk};
+
+use super::node::{BACKUPS, DATA, Life, Served, filled, new_disk, points};
+
+/// A data folder as a kill left it, the last segment of its journal, which has several pages, and what is served.
+fn many_points() -> (SimulatedDisk, PathBuf, Served) {
+    let (disk, _) = filled(&new_disk());
+    let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
+    life.send(points("first", 40, 0..20));
+    life.send(points("many", 200, 0..10));
+    let served = life.served();
+    disk.die();
+    life.end();
+    let disk = disk.kill();
+    let segments = disk.files(&Path::new(DATA).join("journal"));
+    let (last, bytes) = segments.last().unwrap();
+    assert!(3 * 4096 < *bytes, "{segments:?}");
+    (disk, last.strip_prefix(DATA).unwrap().to_owned(), served)
+}
+
+/// A disk whose reads of a page of the segment fail in the folder with the journal `of` while the flag is set.
+fn with_bad_page(disk: &SimulatedDisk, of: &str, segment: &Path, page: u64) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
+    let name = format!("{of}/{}", segment.display());
+    let is_bad = Arc::new(AtomicBool::new(false));
+    let failing = FailingDisk::new(Arc::new(disk.clone()), |_, _| None);
+    let failing = failing.with_sector_bad_while(name.leak(), page * 4096..(page + 1) * 4096, is_bad.clone());
+    (Arc::new(failing), is_bad)
+}
+
+/// Restores the backup, and starts it.
+fn started(disk: &SimulatedDisk) -> Life {
+    restore(disk, Path::new(BACKUPS), Path::new("/restored")).unwrap();
+    Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new("/restored")).unwrap()
+}
+
+/// Whether something in `damaged` of the restored folder says of a segment that it is damaged.
+fn is_reported(disk: &SimulatedDisk, segment: &Path) -> bool {
+    let begin = format!("journal_{}+", segment.file_name().unwrap().to_str().unwrap());
+    let kept = disk.read_dir(Path::new("/restored/damaged")).unwrap_or_default();
+    kept.iter().any(|entry| entry.name.to_string_lossy().starts_with(&begin))
+}
+
+fn check_page(page: impl Fn(u64) -> u64) {
+    let (disk, segment, whole) = many_points();
+    let bytes = disk.read(&Path::new(DATA).join(&segment)).unwrap().len() as u64;
+    let (shared, is_bad) = with_bad_page(&disk, ".backup", &segment, page(bytes.div_ceil(4096)));
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    is_bad.store(true, Relaxed);
+    let made = life.back_up().unwrap();
+    assert_eq!(made.damaged.iter().map(|file| &file.path).collect::<Vec<_>>(), [&segment]);
+    assert!(made.damaged[0].faults.iter().any(|part| part.how.contains("zeros")), "{:?}", made.damaged);
+    assert!(life.served() == whole, "the node has them");
+    life.end();
+    let (_, report) = verify_backup(&disk, &made.path).unwrap();
+    assert!(report.faults().all(|(file, part)| file.path == segment && part.what != "file of a backup"), "{report:?}");
+    let life = started(&disk);
+    let served = life.served();
+    assert!(served != whole && is_reported(&disk, &segment));
+    let steady = |name: &str| name.ends_with(" 10 s");
+    for (name, values) in served.iter().filter(|(name, _)| steady(name)) {
+        assert!(values.iter().all(|(time, value)| whole[name].get(time).is_none_or(|whole| whole == value)), "{name}");
+    }
+    assert_eq!(served.keys().filter(|name| name.starts_with("second")).count(), 10, "what is stored is there");
+    life.end();
+}
+
+#[test]
+fn a_page_of_the_journal_that_cannot_be_read_costs_a_backup_that_page() {
+    check_page(|_| 1);
+}
+
+#[test]
+fn the_last_page_of_the_journal_that_cannot_be_read_is_not_taken_for_the_end_of_a_write() {
+    check_page(|pages| pages - 1);
+}
+
+#[test]
+fn reads_of_the_journal_that_fail_for_a_moment_cost_a_backup_nothing() {
+    let (disk, segment, whole) = many_points();
+    let is_failing = Arc::new(AtomicBool::new(false));
+    let (failing, bad) = (is_failing.clone(), segment.clone());
+    let shared: Arc<dyn Disk> = Arc::new(FailingDisk::new(Arc::new(disk.clone()), move |call, of| {
+        // The manifest comes behind the journal.
+        if of.starts_with(BACKUPS) && of.ends_with("store/manifest") {
+            failing.store(false, Relaxed);
+        }
+        let is_bad = call == Call::Read && of.ends_with(&bad) && failing.load(Relaxed);
+        is_bad.then(|| std::io::Error::from_raw_os_error(5))
+    }));
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    is_failing.store(true, Relaxed);
+    let made = life.back_up().unwrap();
+    assert!(!is_failing.load(Relaxed) && made.damaged.is_empty(), "{:?}", made.damaged);
+    life.end();
+    let life = started(&disk);
+    assert!(life.served() == whole);
+    life.end();
+}
+
+#[test]
+fn a_restored_backup_puts_points_back_that_could_not_be_read_when_it_was_made() {
+    let (disk, segment, whole) = many_points();
+    let (shared, is_bad) = with_bad_page(&disk, "data", &segment, 1);
+    is_bad.store(true, Relaxed);
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    assert!(life.served() != whole);
+    life.flush();
+    let made = life.back_up().unwrap();
+    life.end();
+    let (_, report) = verify_backup(&disk, &made.path).unwrap();
+    assert!(report.is_good(), "{report:?}");
+    let life = started(&disk);
+    life.put_back();
+    assert!(life.served() == whole, "{:?}", disk.files(Path::new("/restored")));
+    life.flush();
+    life.end();
+    let report = verify(&disk, Path::new("/restored")).unwrap();
+    assert!(report.is_good(), "{report:?}");
+}

@@ -1,0 +1,95 @@
+//! What a backup has of the journal: the segments before a moment, and everything that a start needs to put points back that could not
+//! be read, or to derive coarse slots again.
+
+use std::{io, path::Path};
+
+use host::retried;
+
+use super::{
+    damage::JournalDamage,
+    kept_deletions::LIST,
+    segment::{Folder, Segment},
+};
+
+impl Folder {
+    /// Links the segments before number `end`, files with late points, and stored segments that are kept since one could not be
+    /// read whole into a folder of the same file system. The list of deletions grows where it is: it is copied.
+    pub(crate) fn link_before(&self, end: u64, into: &Path) -> io::Result<()> {
+        self.disk.create_dir_all(into)?;
+        let mut segments = self.segments()?;
+        segments.retain(|segment| segment.number < end);
+        let others = [self.late_files()?, self.since()?].concat();
+        let paths = segments.into_iter().chain(others).map(|segment| segment.path);
+        for path in paths.chain(self.put_aside_before()?) {
+            self.link(&path, into)?;
+        }
+        let list = self.dir().join(LIST);
+        if self.disk.exists(&list) {
+            let bytes = retried(|| self.disk.read(&list))?;
+            host::replace_file(&*self.disk, &into.join(LIST), &bytes)?;
+        }
+        self.disk.sync_dir(into)
+    }
+
+    fn link(&self, path: &Path, into: &Path) -> io::Result<()> {
+        self.disk.hard_link(path, &into.join(path.file_name().expect("a file has a name")))
+    }
+}
+
+impl JournalDamage {
+    /// Links the segments that could not be read whole, and are kept elsewhere, into a folder of the same file system.
+    pub(crate) fn link_unread(&self, folder: &Folder, into: &Path) -> io::Result<()> {
+        let unread: Vec<Segment> = self.unread_segments()?;
+        if unread.is_empty() {
+            return Ok(());
+        }
+        folder.disk.create_dir_all(into)?;
+        unread.iter().try_for_each(|segment| folder.link(&segment.path, into))?;
+        folder.disk.sync_dir(into)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::PathBuf, sync::Arc};
+
+    use host::{Host, SystemDisk};
+
+    use super::*;
+
+    fn names(dir: PathBuf) -> Vec<String> {
+        let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_backup_has_late_points_and_what_waits_for_segments_that_could_not_be_read() {
+        let data = tempfile::tempdir().unwrap();
+        let (journal, damaged) = (data.path().join("journal"), data.path().join("damaged"));
+        let in_journal = [
+            "00000002.journal",
+            "00000003.journal",
+            "00000001.since",
+            "00000000.damaged",
+            "deleted",
+            "late-5-0.points",
+            "probe",
+        ];
+        let in_damaged = ["journal_00000001.journal~whole", "journal_00000001.journal~replayed", "list", "manifest"];
+        for (dir, names) in [(&journal, &in_journal[..]), (&damaged, &in_damaged[..])] {
+            fs::create_dir(dir).unwrap();
+            names.iter().for_each(|name| fs::write(dir.join(name), name).unwrap());
+        }
+        let folder = Folder::new(Arc::new(SystemDisk), &journal);
+        let into = data.path().join("into");
+        folder.link_before(3, &into.join("journal")).unwrap();
+        JournalDamage::in_folder(&Host::system(), data.path()).link_unread(&folder, &into.join("damaged")).unwrap();
+        let expected = ["00000000.damaged", "00000001.since", "00000002.journal", "deleted", "late-5-0.points"];
+        assert_eq!(names(into.join("journal")), expected);
+        assert_eq!(names(into.join("damaged")), ["journal_00000001.journal~whole"]);
+        fs::write(journal.join("deleted"), "more").unwrap();
+        assert_eq!(fs::read(into.join("journal/deleted")).unwrap(), b"deleted");
+    }
+}
