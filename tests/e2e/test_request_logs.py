@@ -1,6 +1,7 @@
 """Logs of requests: queries, slow queries, and the audit of writes, administration and refused clients."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -85,6 +86,14 @@ def test_writes_and_administration_are_in_the_audit(logged):
     server.post("/tags/delSeries", data={"path": "second.none"})
     for path in ["/admin/flush", "/tags/delSeries"]:
         assert logged.last("audit", path=path)["who"] == "ops"
+    assert logged.last("audit", path="/tags/delSeries")["asked"] == "path=second.none"
+    server.post("/admin/delete", data={"query": "second.none*", "dry_run": "1"})
+    assert logged.last("audit", path="/admin/delete")["asked"] == "query=second.none* dry_run=1"
+    server.post("/admin/backup", data={"dir": "/none", "proof": ".plumbago-secret"})
+    assert logged.last("audit", path="/admin/backup")["asked"] == "dir=/none"
+    answer = server.post("/admin/delete_events", data={"from": "0", "until": str(logged.now + 60)})
+    assert answer.json() == {"events": 1, "deleted": 1, "dry_run": False}
+    assert logged.last("audit", path="/admin/delete_events")["asked"] == f"from=0 until={logged.now + 60}"
     assert all(line["path"] not in ("/healthy", "/ready", "/metrics") for line in logged.lines("audit") + logged.lines("queries"))
     assert (logged.folder / "audit").stat().st_mode & 0o077 == 0
 
@@ -103,6 +112,17 @@ def test_refused_clients_have_few_lines_that_count_the_others(logged):
 
     eventually(counted, count + 1)
     assert not any(line["status"] == 401 for line in logged.lines("queries"))
+
+
+def test_requests_whose_head_cannot_be_read_are_counted(logged):
+    def count():
+        return logged.server.counter("plumbago_http_requests_unreadable_total")
+
+    before = count()
+    with logged.server.connect("http") as client:
+        client.sendall(b"GET / HTTP/9.9\r\n\r\n")
+        assert b" 400 " in client.recv(100)
+    eventually(count, before + 1)
 
 
 def test_a_log_may_be_moved_away_at_any_time(logged):

@@ -199,7 +199,9 @@ impl Api {
         if access.is_some() {
             record.path = "extension";
             let Parts { method, uri, headers, .. } = head;
-            let request = ExtensionRequest { method, uri, headers, peer, sender: viewer.sender(), body };
+            let asked_for = record.recording.as_ref().map(Recording::asked_for).unwrap_or_default();
+            let sender = viewer.sender();
+            let request = ExtensionRequest { method, uri, headers, peer, sender, asked_for, body };
             return Ok(self.extension.answer(request).await.into());
         }
         Err(no_route(&head.uri))
@@ -271,6 +273,10 @@ struct Door {
 }
 
 impl Handle for Door {
+    fn unreadable(&self) {
+        self.api.backend.observer.unreadable();
+    }
+
     async fn handle(self: Arc<Self>, request: Request<Incoming>, peer: SocketAddr) -> Response {
         let Api { backend, .. } = &*self.api;
         let started = backend.clock.instant();
@@ -339,6 +345,10 @@ impl Observer for Uncounted {
 
     fn made_room(&self) {
         self.0.made_room();
+    }
+
+    fn unreadable(&self) {
+        self.0.unreadable();
     }
 
     fn refused(&self) {

@@ -61,7 +61,7 @@ mod router;
 
 pub use api::{Api, ApiOptions, PROTOCOLS, Paths};
 pub use http::{
-    Access, AllowedHosts, Answer, Answered, Body, BodyError, BrowserRules, Extension, ExtensionRequest, Limits,
-    MemoryUse, Observer, RequestBody, RequestRecord, Response, Sender, SenderLimits, SlowBody, TakenPoints,
+    Access, AllowedHosts, Answer, Answered, AskedFor, Body, BodyError, BrowserRules, Extension, ExtensionRequest,
+    Limits, MemoryUse, Observer, RequestBody, RequestRecord, Response, Sender, SenderLimits, SlowBody, TakenPoints,
 };
-pub use query::{Activity, Doorkeeper, NameScope, Scope, Viewer};
+pub use query::{Activity, Doorkeeper, NameOwners, NameScope, Scope, Viewer, WriteScope};

@@ -40,7 +40,7 @@ impl Doorkeeper for Names {
         let name = headers.get("x-client").map_or("", |name| name.to_str().unwrap()).to_owned();
         let query_memory = (name == "small").then_some(MIB);
         let limits = SenderLimits { query_memory, ..SenderLimits::default() };
-        Some(Arc::new(Viewer { name, scopes: Scope::ALL.to_vec(), names: None, limits }))
+        Some(Arc::new(Viewer { name, scopes: Scope::ALL.to_vec(), names: None, writes: None, limits }))
     }
 }
 

@@ -44,7 +44,13 @@ impl Doorkeeper for One {
 fn viewer() -> Viewer {
     let prefixes = ["blue.", "shared.web1", "gone.", "red.web.b"].map(str::to_owned).to_vec();
     let names = NameScope::new(prefixes, vec!["tenant=blue".to_owned()]).unwrap();
-    Viewer { name: "blue".to_owned(), scopes: vec![Scope::Read], names: Some(names), limits: SenderLimits::default() }
+    Viewer {
+        name: "blue".to_owned(),
+        scopes: vec![Scope::Read],
+        names: Some(Arc::new(names)),
+        writes: None,
+        limits: SenderLimits::default(),
+    }
 }
 
 fn server(names: &[&str], viewer: Viewer) -> Server {

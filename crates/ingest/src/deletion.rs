@@ -170,9 +170,6 @@ impl Deletion {
         }
         asked.fetch_sub(metrics.len() as u64, Relaxed);
         done.fetch_sub(counted, Relaxed);
-        let new_metrics = self.new_metrics.clone();
-        // Reads all names, where there are limits by prefix.
-        let _ = tokio::task::spawn_blocking(move || new_metrics.count_again()).await;
         ended.map(|()| deleted)
     }
 
@@ -202,8 +199,8 @@ impl Deletion {
         }
         self.registration.add_deleted(gone.iter().copied());
         let records = self.shared.as_ref().map(|_| self.registry.records(&gone));
-        let (registry, ids) = (self.registry.clone(), gone.clone());
-        let removed = tokio::task::spawn_blocking(move || registry.remove(&ids)).await;
+        let (new_metrics, ids) = (self.new_metrics.clone(), gone.clone());
+        let removed = tokio::task::spawn_blocking(move || new_metrics.remove(&ids)).await;
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
         self.counters.deleted.fetch_add(removed as u64, Relaxed);

@@ -86,3 +86,42 @@ async fn creations_are_limited_by_the_minute() {
         assert_eq!(ingest.rejects()[0].limit.as_deref(), Some("limits.creations_per_minute = 100"));
     }
 }
+
+fn quotas(text: &str) -> Vec<carbon::QuotaRule> {
+    carbon::read_quotas(text).unwrap().0
+}
+
+fn metrics(ingest: &Ingest) -> Vec<(String, u64)> {
+    ingest.quotas().into_iter().map(|used| (used.branch, used.metrics)).collect()
+}
+
+#[tokio::test]
+async fn tagged_metrics_count_for_quotas_after_deletions_and_other_rules_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = open(dir.path(), NameLimits { quotas: quotas("[*]\nmetrics = 9\n"), ..NameLimits::default() }).await;
+    send(&ingest, ["a.b;x=1", "a.c", "a.d", "b.c;x=1"].map(str::to_owned).into_iter()).await;
+    let found = ingest.registry().leaves("a.c", &metadata::FindLimits::default()).unwrap();
+    ingest.delete(&found.leaves().map(|(id, _)| id).collect::<Vec<_>>()).await.unwrap();
+    assert_eq!(metrics(&ingest), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+    ingest.set_quotas(quotas("[*]\nmetrics = 8\n"));
+    assert_eq!(metrics(&ingest), [("a".to_owned(), 2), ("b".to_owned(), 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_metrics_are_accepted_while_other_quotas_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = "[*]\nmetrics = 9000000\n[*.*]\nmetrics = 9000000\nnamespaces = 90000\n";
+    let ingest = open(dir.path(), NameLimits { quotas: quotas(rules), ..NameLimits::default() }).await;
+    send(&ingest, (0..60_000).map(|i| format!("a.b{}.c{}.d{i}", i % 10, i % 100))).await;
+    let (counts, ends) = (ingest.clone(), quotas(&rules.replace("9000000", "8000000")));
+    let counting = tokio::task::spawn_blocking(move || counts.set_quotas(ends));
+    let mut batches = 0;
+    while !counting.is_finished() {
+        send(&ingest, std::iter::once(format!("new.b.c{batches}"))).await;
+        batches += 1;
+    }
+    counting.await.unwrap();
+    assert!(10 < batches, "{batches} batches");
+    let of = |branch: &str| metrics(&ingest).into_iter().find(|(name, _)| name == branch).unwrap().1;
+    assert_eq!((of("a"), of("a.b3"), of("new")), (60_000, 6000, batches));
+}

@@ -121,8 +121,8 @@ impl Registry {
     }
 
     /// Makes metrics known under the ids that [`Registry::reserve`] gave them. Those that were created meanwhile stay as
-    /// they are.
-    pub fn adopt(&self, records: &[MetricRecord]) -> Adopted {
+    /// they are. Calls `each` with the id and name of those that were not known, while the names are locked.
+    pub fn adopt(&self, records: &[MetricRecord], mut each: impl FnMut(MetricId, &str)) -> Adopted {
         let mut taken = Adopted::default();
         let mut table = self.names.write();
         let mut policies = self.policies.write();
@@ -133,6 +133,7 @@ impl Registry {
                 table.reserved.remove(&*record.name);
                 let hash = self.hash(record.name.as_bytes());
                 table.insert(hash, record.id, &record.name, policy, record.created_on);
+                each(record.id, &record.name);
                 taken.added += 1;
             } else if table.record(record.id).is_some_and(|known| known.policy != policy) {
                 taken.created_meanwhile.push(record.id);
@@ -173,8 +174,8 @@ mod tests {
             policies: vec![PolicyChange { since: 0, policy: theirs.clone() }],
         };
         let records = [record(1, "b"), record(2, "c;t=v"), record(3, "d")];
-        assert_eq!(registry.adopt(&records), Adopted { added: 2, created_meanwhile: vec![MetricId(3)] });
-        assert_eq!(registry.adopt(&records), Adopted { added: 0, created_meanwhile: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 2, created_meanwhile: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 0, created_meanwhile: vec![MetricId(3)] });
         let names = registry.read();
         let found: Vec<Option<MetricId>> = ["a", "b", "c;t=v", "d", "e"]
             .map(|name| names.find(registry.hash(name.as_bytes()), name.as_bytes()))

@@ -179,6 +179,19 @@ impl Names<'_> {
         Timestamp::from(self.table.record(id).expect("a metric's id comes from the registry").created)
     }
 
+    /// Calls `each` with the metrics, tagged ones included, among the next so many ids, and returns the id after these.
+    pub fn slice(&self, from: MetricId, ids: u32, mut each: impl FnMut(MetricId, &str)) -> MetricId {
+        let until = MetricId(from.0.saturating_add(ids).min(self.end().0));
+        for id in (from.0..until.0).map(MetricId) {
+            if let Some(record) = self.table.record(id)
+                && (self.table.hidden.is_empty() || !self.table.hidden.contains(&id))
+            {
+                each(id, text(record.name));
+            }
+        }
+        until
+    }
+
     /// The id after the highest in use: what per-metric columns are sized by.
     pub fn end(&self) -> MetricId {
         self.table.places.end()

@@ -17,16 +17,22 @@ impl Registry {
     /// Removes metrics, and returns how many of the ids had one. From here on [`NamesMut::create`](crate::NamesMut::create)
     /// of the same name makes another metric with another id. Waits for a merge of the path index.
     pub fn remove(&self, ids: &[MetricId]) -> usize {
+        self.remove_each(ids, |_, _| {})
+    }
+
+    /// As [`Registry::remove`], and calls `each` with the id and name of every metric that was shown, while the names are
+    /// locked.
+    pub fn remove_each(&self, ids: &[MetricId], mut each: impl FnMut(MetricId, &str)) -> usize {
         let _compacting = self.compacting.lock();
         let mut removed = 0;
         for ids in ids.chunks(AT_ONCE) {
-            removed += self.remove_group(ids);
+            removed += self.remove_group(ids, &mut each);
             while self.move_sparse_chunk() {}
         }
         removed
     }
 
-    fn remove_group(&self, ids: &[MetricId]) -> usize {
+    fn remove_group(&self, ids: &[MetricId], each: &mut impl FnMut(MetricId, &str)) -> usize {
         let mut table = self.names.write();
         let mut policies = self.policies.write();
         let before = table.names + table.hidden.len();
@@ -35,6 +41,9 @@ impl Registry {
         for &id in ids {
             let Some(record) = table.record(id) else { continue };
             let is_tagged = is_tagged(text(record.name));
+            if !table.hidden.contains(&id) {
+                each(id, text(record.name));
+            }
             let was_hidden = self.free(&mut table, id);
             policies.forget(id);
             if is_tagged {

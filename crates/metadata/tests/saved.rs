@@ -298,7 +298,7 @@ fn nothing_is_saved_while_ids_are_reserved() {
     assert!(!path.exists());
     let records: Vec<MetricRecord> =
         reserved.iter().map(|(id, name)| record(id.0, name, &[(0, &Policy::default())])).collect();
-    registry.adopt(&records);
+    registry.adopt(&records, |_, _| {});
     registry.save(&host::SystemDisk, &path).unwrap();
     assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().records(&[MetricId(6)]), records);
 }

@@ -10,13 +10,14 @@ use ingest::{
     receivers::{ReceiveBudget, TakenBody},
 };
 use serde_json::{Map, Value, json};
-use store::{DamageLog, PointStore};
+use store::{DamageLog, Events, PointStore};
 use store_embedded::EmbeddedDriver;
 
 use crate::{
     backups::{self, Backups},
     clock,
     deletion::{self, Asked},
+    event_deletion,
     health::Health,
     metrics::Metrics,
     points_body,
@@ -37,6 +38,8 @@ pub struct Admin {
     pub health: Arc<Health>,
     /// The store.
     pub points: Arc<dyn PointStore>,
+    /// Where events are kept.
+    pub events: Arc<dyn Events>,
     /// The store in the data folder.
     pub embedded: Arc<EmbeddedDriver>,
     /// The damage found in the data folder.
@@ -55,7 +58,7 @@ pub struct Admin {
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 12] = [
+const PATHS: [(&str, &str); 13] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
@@ -66,6 +69,7 @@ const PATHS: [(&str, &str); 12] = [
     ("POST", "/admin/backup"),
     ("GET", "/admin/delete"),
     ("POST", "/admin/delete"),
+    ("POST", "/admin/delete_events"),
     ("POST", "/tags/delSeries"),
     ("POST", "/ingest"),
 ];
@@ -116,10 +120,13 @@ impl Extension for Admin {
                 blocking(move || json_answer(StatusCode::OK, &of.status()))
             }
             "/admin/rejects" => ready(json_answer(StatusCode::OK, &rejects(&self.ingest))),
-            "/admin/clock" => ready(match clock::settle(self.ingest.time(), request.uri.query()) {
-                Ok(state) => json_answer(StatusCode::OK, &state),
-                Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
-            }),
+            "/admin/clock" => {
+                request.asked_for.set(request.uri.query().map(str::to_owned).into_iter().collect());
+                ready(match clock::settle(self.ingest.time(), request.uri.query()) {
+                    Ok(state) => json_answer(StatusCode::OK, &state),
+                    Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
+                })
+            }
             "/admin/flush" => Box::pin(flush(self.ingest.clone(), request)),
             "/admin/backup" => {
                 let backups = self.backups.clone();
@@ -132,6 +139,13 @@ impl Extension for Admin {
                 let ingest = self.ingest.clone();
                 Box::pin(async move {
                     let (status, answer) = deletion::delete(ingest, request).await;
+                    json_answer(status, &answer)
+                })
+            }
+            "/admin/delete_events" => {
+                let events = self.events.clone();
+                Box::pin(async move {
+                    let (status, answer) = event_deletion::delete(events, request).await;
                     json_answer(status, &answer)
                 })
             }

@@ -20,14 +20,24 @@ const NAMES_SHOWN: usize = 100;
 pub struct Asked(Vec<(String, String)>);
 
 impl Asked {
+    /// Reads them, and says them for the record of the request.
     pub async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
+        let asked_for = request.asked_for;
         let mut all = request.uri.query().unwrap_or_default().as_bytes().to_vec();
         let body = request.body.read(FORM_BYTES, "a form of at most 64 KiB").await;
         let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
         all.push(b'&');
         all.extend_from_slice(&body);
-        let pairs = form_urlencoded::parse(&all).filter(|(name, _)| !name.is_empty());
-        Ok(Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect()))
+        let asked = Asked::parsed(&all);
+        let shown = asked.0.iter().filter(|(name, _)| name != "proof");
+        asked_for.set(shown.map(|(name, value)| format!("{name}={value}")).collect());
+        Ok(asked)
+    }
+
+    /// Of a query string or a form.
+    pub fn parsed(text: &[u8]) -> Asked {
+        let pairs = form_urlencoded::parse(text).filter(|(name, _)| !name.is_empty());
+        Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
     }
 
     pub fn all(&self, name: &str) -> Vec<&str> {
@@ -43,7 +53,7 @@ impl Asked {
         })
     }
 
-    fn flag(&self, name: &str) -> bool {
+    pub fn flag(&self, name: &str) -> bool {
         self.all(name).last().is_some_and(|value| !matches!(*value, "" | "0" | "false"))
     }
 }

@@ -45,8 +45,10 @@ pub struct Listeners {
 
 impl Listeners {
     /// None yet.
-    pub fn new(descriptors: Descriptors) -> Listeners {
-        let cap = Arc::new(ConnectionCap::new(descriptors.receivers));
+    pub fn new(descriptors: Descriptors, settings: &Settings) -> Listeners {
+        let own = [&settings.listen.line, &settings.listen.pickle, &settings.listen.protobuf];
+        let receivers = own.into_iter().flatten().count() + settings.listeners.len();
+        let cap = Arc::new(ConnectionCap::new(descriptors.receivers, receivers as u64));
         Listeners { tasks: JoinSet::new(), bound: Vec::new(), stop: watch::channel(false).0, cap }
     }
 

@@ -14,6 +14,7 @@ mod config;
 mod data_folder;
 mod deletion;
 mod descriptors;
+mod event_deletion;
 mod exposure;
 mod health;
 mod limits;

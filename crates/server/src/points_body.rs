@@ -1,8 +1,8 @@
 //! Points sent by HTTP POST: one body in any of carbon's formats, optionally gzipped, in memory of the receivers' budget.
 
 use std::{
-    io::{Cursor, Read},
-    sync::Arc,
+    io::{self, Cursor, Read},
+    sync::{Arc, Weak},
 };
 
 use api::{BodyError, ExtensionRequest};
@@ -43,8 +43,7 @@ pub async fn take(
 ) -> Result<TakenBody, Refused> {
     let sender = gates.of(&request.sender);
     let format = format_of(&request.headers);
-    let is_gzip =
-        request.headers.get(CONTENT_ENCODING).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"gzip"));
+    let is_gzip = is_gzip(&request.headers)?;
     let mut share = budget.share();
     let mut body = read(request, &mut share, limit).await?;
     if is_gzip {
@@ -92,10 +91,43 @@ fn out_of_memory(error: OutOfMemory) -> Refused {
     (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }
 
-/// Undoes gzip piece by piece, each on a thread that may block, so that memory is taken before it is filled.
+/// Whether a body is packed. `x-gzip` is gzip's old name.
+fn is_gzip(headers: &HeaderMap) -> Result<bool, Refused> {
+    let codings: Vec<_> = headers.get_all(CONTENT_ENCODING).iter().map(|coding| coding.as_bytes()).collect();
+    let is = |coding: &[u8], known: &[&str]| known.iter().any(|known| coding.eq_ignore_ascii_case(known.as_bytes()));
+    match codings[..] {
+        [] => Ok(false),
+        [one] if is(one, &["identity"]) => Ok(false),
+        [one] if is(one, &["gzip", "x-gzip"]) => Ok(true),
+        _ => {
+            let error = "the body has another Content-Encoding than gzip or identity";
+            Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, error.to_owned()))
+        }
+    }
+}
+
+/// Bytes that can be read while the client waits for the answer.
+struct Awaited {
+    bytes: Cursor<Vec<u8>>,
+    waiter: Weak<()>,
+}
+
+impl Read for Awaited {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self.waiter.strong_count() {
+            0 => Err(io::ErrorKind::ConnectionAborted.into()),
+            _ => self.bytes.read(into),
+        }
+    }
+}
+
+/// Undoes gzip piece by piece, each on a thread that may block, so that memory is taken before it is filled. Ends when its
+/// client leaves.
 async fn unpack(packed: Vec<u8>, share: &mut BudgetShare, limit: usize) -> Result<Vec<u8>, Refused> {
     let packed_bytes = share.bytes() + GZIP_BYTES;
-    let mut unpacking = MultiGzDecoder::new(Cursor::new(packed));
+    // Dropped with this future, when the client leaves: members without contents are not a piece.
+    let waiter = Arc::new(());
+    let mut unpacking = MultiGzDecoder::new(Awaited { bytes: Cursor::new(packed), waiter: Arc::downgrade(&waiter) });
     let mut body: Vec<u8> = Vec::new();
     loop {
         let capacity = (body.len() + UNPACK_BYTES).max(2 * body.capacity().min(limit / 2 + 1));

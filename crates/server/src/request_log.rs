@@ -177,13 +177,20 @@ fn line(record: &RequestRecord, now: i64, suppressed: u64) -> String {
     let mut text = String::new();
     for character in Value::Object(line).to_string().chars() {
         match character {
-            '\u{2028}' | '\u{2029}' => text += &format!("\\u{:04x}", u32::from(character)),
-            _ if character.is_control() => text += &format!("\\u{:04x}", u32::from(character)),
+            _ if is_escaped(character) => text += &format!("\\u{:04x}", u32::from(character)),
             _ => text.push(character),
         }
     }
     text.push('\n');
     text
+}
+
+/// Characters that end a line for some readers, command a terminal, or change the order in which text is shown.
+fn is_escaped(character: char) -> bool {
+    let orders = ['\u{61c}', '\u{200e}', '\u{200f}', '\u{2028}', '\u{2029}'];
+    character.is_control()
+        || orders.contains(&character)
+        || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A file that is opened for each write, so that another program may rename or remove it at any time.
@@ -230,7 +237,7 @@ mod tests {
             peer: ([127, 0, 0, 1], 5).into(),
             method: "GET".to_owned(),
             path: "/render".to_owned(),
-            asked: "a.*\u{2028}\r\n\u{85}\u{9b}\u{7f}".to_owned(),
+            asked: "a.*\u{2028}\r\n\u{85}\u{9b}\u{7f}\u{202e}\u{2066}".to_owned(),
             asked_bytes: 13,
             grafana: vec![("dashboard", "x1".to_owned())],
             status: Some(status),
@@ -248,12 +255,15 @@ mod tests {
     #[test]
     fn a_line_is_one_line_of_json() {
         let line = line(&record(Some(Access::Read), 422), 1_795_338_900, 2);
-        assert!(!line.trim_end().contains(|c: char| c.is_control() || c == '\u{2028}'), "{line}");
+        assert!(
+            !line.trim_end().contains(|c: char| c.is_control() || ['\u{2028}', '\u{202e}', '\u{2066}'].contains(&c)),
+            "{line}"
+        );
         assert_eq!(
             serde_json::from_str::<Value>(&line).unwrap(),
             json!({
                 "time": "2026-11-22T09:15:00Z", "kind": "render", "who": "a\nb\"", "address": "127.0.0.1:5", "method": "GET",
-                "path": "/render", "asked": "a.*\u{2028}\r\n\u{85}\u{9b}\u{7f}", "asked_bytes": 13, "dashboard": "x1", "status": 422,
+                "path": "/render", "asked": "a.*\u{2028}\r\n\u{85}\u{9b}\u{7f}\u{202e}\u{2066}", "asked_bytes": 13, "dashboard": "x1", "status": 422,
                 "seconds": 0.0015, "sent_seconds": 0.002, "series": 3, "points": 60, "bytes": 1000, "whole": true,
                 "limit": "query.max_series", "refused_without_a_line": 2,
             })

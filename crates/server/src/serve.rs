@@ -174,7 +174,7 @@ async fn listen(
     readiness: &Arc<Readiness>,
 ) -> anyhow::Result<Listeners> {
     let Listening { settings, node, budget, descriptors, tokens, certificate, doors, host } = listening;
-    let mut listeners = Listeners::new(descriptors);
+    let mut listeners = Listeners::new(descriptors, settings);
     listeners.receive(settings, &node.ingest, budget, metrics).await?;
     listeners.receive_behind(settings, &doors, &node.ingest, budget, metrics).await?;
     let identities = certificate.iter().chain(doors.iter().filter_map(|door| door.identity.as_ref()));
@@ -202,6 +202,7 @@ async fn listen(
         readiness: readiness.clone(),
         health: readiness.health().clone(),
         points: node.store.points.clone(),
+        events: node.events.clone(),
         embedded: node.embedded.clone(),
         damage: node.damage.clone(),
         budget: budget.clone(),

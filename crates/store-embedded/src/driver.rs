@@ -329,6 +329,11 @@ impl Events for EmbeddedDriver {
         let tables = self.tables.clone();
         Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.expire(before))).await? })
     }
+
+    fn delete_events(&self, ids: Vec<u64>) -> DriverFuture<'_, u64> {
+        let tables = self.tables.clone();
+        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.remove(&ids))).await? })
+    }
 }
 
 #[cfg(test)]

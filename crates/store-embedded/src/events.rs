@@ -278,6 +278,27 @@ impl EventsLog {
         Ok(expired)
     }
 
+    /// Deletes events by their ids, durably. Returns how many there were.
+    pub(crate) fn remove(&self, ids: &[u64]) -> Result<u64, StoreError> {
+        let mut removed = 0;
+        for ids in ids.chunks(DELETED_AT_ONCE) {
+            let mut log = self.log.lock();
+            let known: Vec<u64> = {
+                let index = self.index.read();
+                let mut known: Vec<u64> = ids.iter().copied().filter(|id| index.times.contains_key(id)).collect();
+                known.sort_unstable();
+                known.dedup();
+                known
+            };
+            if !known.is_empty() {
+                self.delete(&mut log, &known)?;
+                removed += known.len() as u64;
+            }
+        }
+        self.shrink(&mut self.log.lock());
+        Ok(removed)
+    }
+
     fn delete(&self, log: &mut RecordLog, ids: &[u64]) -> Result<(), StoreError> {
         let payloads: Vec<[u8; 8]> = ids.iter().map(|id| id.to_le_bytes()).collect();
         let mut written = 0;

@@ -41,4 +41,7 @@ pub trait Events: Send + Sync + 'static {
 
     /// Deletes the events before a time, durably, and returns how many. Their ids are not given again.
     fn expire_events(&self, before: Timestamp) -> DriverFuture<'_, u64>;
+
+    /// Deletes events by their ids, durably, and returns how many there were. Their ids are not given again.
+    fn delete_events(&self, ids: Vec<u64>) -> DriverFuture<'_, u64>;
 }

@@ -210,6 +210,13 @@ impl Events for MemoryDriver {
         let expired = std::mem::replace(&mut tables.events, kept);
         Box::pin(ready(Ok(expired.len() as u64)))
     }
+
+    fn delete_events(&self, ids: Vec<u64>) -> DriverFuture<'_, u64> {
+        let mut tables = self.tables();
+        let before = tables.events.len();
+        tables.events.retain(|(_, id), _| !ids.contains(id));
+        Box::pin(ready(Ok((before - tables.events.len()) as u64)))
+    }
 }
 
 #[cfg(test)]

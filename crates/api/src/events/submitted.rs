@@ -17,6 +17,9 @@ const MAX_BODY_BYTES: usize = 256 << 10;
 /// The years 1 to 9999, Unix seconds, for which a date has a text.
 const CALENDAR: std::ops::Range<Timestamp> = -62_135_596_800..253_402_300_800;
 
+/// Seconds that an event may be ahead: a leap year. One of a far time to come would stay for ever.
+const AHEAD: Timestamp = 366 * 86_400;
+
 /// Reads an event from JSON.
 pub(super) fn parse(body: &[u8], now: Timestamp) -> Result<NewEvent, String> {
     if MAX_BODY_BYTES < body.len() {
@@ -60,6 +63,9 @@ pub(super) fn parse(body: &[u8], now: Timestamp) -> Result<NewEvent, String> {
     if !CALENDAR.contains(&when) {
         return Err("\"when\" must be Unix seconds of the years 1 to 9999".to_owned());
     }
+    if now.saturating_add(AHEAD) < when {
+        return Err(format!("\"when\" is {when}, more than a year ahead; it must be Unix seconds, not milliseconds"));
+    }
     Ok(NewEvent { when, what, tags, data })
 }
 
@@ -94,6 +100,8 @@ mod tests {
         check(r#"{"what": "x", "when": "now"}"#, "\"when\" must be Unix seconds, got a text");
         check(r#"{"what": "x", "when": 1e300}"#, "the years 1 to 9999");
         check(r#"{"what": "x", "when": -1e12}"#, "the years 1 to 9999");
+        check(r#"{"what": "x", "when": 31622401}"#, "\"when\" is 31622401, more than a year ahead");
+        assert_eq!(parse(br#"{"what": "x", "when": 31622400}"#, 0).unwrap().when, 31_622_400);
         check(&format!(r#"{{"what": "{}"}}"#, "x".repeat(4097)), "\"what\" has 4097 bytes; the limit is 4096");
         check(&format!(r#"{{"what": "", "data": "{}"}}"#, "x".repeat(65_537)), "\"data\" has 65537 bytes");
         check(&format!(r#"{{"what": "", "tags": "{}"}}"#, "x".repeat(4097)), "\"tags\" has 4097 bytes");

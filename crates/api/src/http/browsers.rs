@@ -88,6 +88,11 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 impl BrowserRules {
     /// Refuses a request to a foreign host name, and a write that a page of another site sends.
     pub(crate) fn check(&self, head: &Parts, is_write: bool) -> Result<(), Rejection> {
+        // RFC 9112, 3.2. A browser sends neither.
+        let mut hosts = head.headers.get_all(header::HOST).iter();
+        if hosts.next().is_some_and(|host| host.to_str().is_err()) || hosts.next().is_some() {
+            return Err(Rejection::Request("a request has one Host header, of ASCII characters".to_owned()));
+        }
         let host =
             head.uri.authority().map(|authority| authority.as_str()).or_else(|| text(&head.headers, &header::HOST));
         // Programs may leave the host out, browsers do not.
@@ -198,6 +203,21 @@ mod tests {
         check(&["*.example.org"], "example.org", false);
         check(&["*.example.org"], "evilexample.org", false);
         assert!(AllowedHosts::Any.allow("evil.example"));
+    }
+
+    #[test]
+    fn a_request_has_one_host_of_ascii() {
+        let check = |hosts: &[&[u8]], expected: bool| {
+            let (mut head, ()) = hyper::Request::new(()).into_parts();
+            for host in hosts {
+                head.headers.append(header::HOST, HeaderValue::from_bytes(host).unwrap());
+            }
+            assert_eq!(BrowserRules::default().check(&head, false).is_ok(), expected, "{hosts:?}");
+        };
+        check(&[], true);
+        check(&[b"localhost"], true);
+        check(&[b"localhost", b"localhost"], false);
+        check(&["ev\u{ef}l.example".as_bytes()], false);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Paths that the program adds to Graphite's.
 
-use std::{future::Future, net::SocketAddr, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+};
 
 use hyper::{HeaderMap, Method, Uri};
 use metadata::NameFilter;
@@ -19,8 +24,27 @@ pub struct ExtensionRequest {
     pub peer: SocketAddr,
     /// Who sends it, as the credential says.
     pub sender: Sender,
+    /// Where the handler says what is asked for.
+    pub asked_for: AskedFor,
     /// The body, not read yet.
     pub body: RequestBody,
+}
+
+/// What a request asks for, in words that only its handler knows: for its record.
+#[derive(Debug, Clone, Default)]
+pub struct AskedFor(Arc<OnceLock<Vec<String>>>);
+
+impl AskedFor {
+    /// Says it, once.
+    pub fn set(&self, texts: Vec<String>) {
+        // A second word about the same request adds nothing.
+        _ = self.0.set(texts);
+    }
+
+    /// What was said.
+    pub(crate) fn texts(&self) -> &[String] {
+        self.0.get().map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The sender of a request, as its credential says.
@@ -28,8 +52,10 @@ pub struct ExtensionRequest {
 pub struct Sender {
     /// The credential's name; empty where clients are not asked for one.
     pub name: String,
-    /// The names that it sees and may write; all without this.
+    /// The names that it sees; all without this.
     pub names: Option<Arc<dyn NameFilter>>,
+    /// The names that it may write; all without this.
+    pub writes: Option<Arc<dyn NameFilter>>,
     /// How much it may send.
     pub limits: SenderLimits,
 }
@@ -41,7 +67,7 @@ pub struct SenderLimits {
     pub points_per_second: Option<u64>,
     /// New metrics a minute.
     pub creations_per_minute: Option<u64>,
-    /// Metrics among the names that it may write.
+    /// Metrics among the names that it sees.
     pub max_metrics: Option<u64>,
     /// Queries at once.
     pub queries: Option<usize>,

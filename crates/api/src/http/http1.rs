@@ -34,6 +34,9 @@ pub(crate) trait Handle: Send + Sync + 'static {
         request: Request<Incoming>,
         peer: SocketAddr,
     ) -> impl Future<Output = Response> + Send + 'static;
+
+    /// A head could not be read, and was answered with its status.
+    fn unreadable(&self);
 }
 
 /// What a connection needs of its listener.
@@ -67,6 +70,7 @@ where
     // For reads, hyper limits headers, and `RequestBody` limits bodies.
     let io = paced(stream, &limits, &listed.idleness);
     let idleness = listed.idleness.clone();
+    let counts = handler.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let busy = idleness.busy();
         request.extensions_mut().insert(idleness.clone());
@@ -106,6 +110,9 @@ where
     // Clients cause this: they disconnect, or send bytes that are not HTTP.
     if let Err(error) = result {
         tracing::debug!(%peer, %error, "a connection broke");
+        if error.is_parse() {
+            counts.unreadable();
+        }
         if error.is_parse() && connection.into_parts().read_buf.first() == Some(&TLS_HANDSHAKE) {
             log_encrypted(peer);
         }

@@ -27,7 +27,7 @@ mod server;
 
 pub use body::{Body, BodyError, RequestBody, Response};
 pub use browsers::{AllowedHosts, BrowserRules};
-pub use extension::{Access, Answer, Extension, ExtensionRequest, Sender, SenderLimits};
+pub use extension::{Access, Answer, AskedFor, Extension, ExtensionRequest, Sender, SenderLimits};
 pub use limits::Limits;
 pub use memory::MemoryUse;
 pub use observation::{Answered, Observer, RequestRecord, TakenPoints};

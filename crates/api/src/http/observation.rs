@@ -98,6 +98,9 @@ pub trait Observer: Send + Sync + 'static {
     /// An idle connection was closed to make room for a new client.
     fn made_room(&self) {}
 
+    /// The head of a request could not be read: it was answered with 400, 414 or 431, and reached no handler.
+    fn unreadable(&self) {}
+
     /// A connection was closed at once, because its address had as many as it may have.
     fn refused(&self) {}
 

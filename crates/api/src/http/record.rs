@@ -20,6 +20,7 @@ use hyper::{
 
 use super::{
     body::{Body, BodyError, Response},
+    extension::AskedFor,
     observation::{Observer, RequestRecord, TakenPoints},
 };
 
@@ -42,6 +43,7 @@ pub(crate) struct Recording {
     observer: Arc<dyn Observer>,
     clock: Arc<dyn Clock>,
     began: Instant,
+    asked_for: AskedFor,
 }
 
 impl Recording {
@@ -77,7 +79,12 @@ impl Recording {
             limit: None,
         };
         let (record, observer, clock) = (Some(Box::new(record)), observer.clone(), clock.clone());
-        Some(Recording { record, observer, began: clock.instant(), clock })
+        Some(Recording { record, observer, began: clock.instant(), clock, asked_for: AskedFor::default() })
+    }
+
+    /// Where a handler outside of this crate says what was asked for.
+    pub(crate) fn asked_for(&self) -> AskedFor {
+        self.asked_for.clone()
     }
 
     /// Adds to the record.
@@ -119,6 +126,8 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        let asked_for = self.asked_for.clone();
+        self.asks(asked_for.texts().iter().map(String::as_str));
         if let Some(mut record) = self.record.take() {
             record.sent_in = self.clock.instant().saturating_duration_since(self.began);
             self.observer.recorded(&record);

@@ -3,6 +3,7 @@
 //! [`Backend`] and [`Query`] are the two arguments of a handler, [`Reply`] its result. The room knows no handler.
 
 mod backend;
+mod name_scope;
 mod parsed;
 mod protocol;
 mod reply;
@@ -11,8 +12,10 @@ mod times;
 mod turns;
 mod viewer;
 mod work;
+mod write_scope;
 
 pub(crate) use backend::Backend;
+pub use name_scope::NameScope;
 pub(crate) use parsed::Query;
 pub(crate) use protocol::Protocol;
 pub(crate) use reply::Reply;
@@ -20,5 +23,6 @@ pub(crate) use sender_limits::SenderUse;
 pub(crate) use times::{Times, event_span, find_times, zone};
 pub use turns::Activity;
 pub(crate) use turns::{Kind, QueryTurns};
-pub use viewer::{Doorkeeper, NameScope, Scope, Viewer};
+pub use viewer::{Doorkeeper, Scope, Viewer};
 pub(crate) use work::{Work, blocking, is_invalid_pattern};
+pub use write_scope::{NameOwners, WriteScope};

@@ -1,11 +1,12 @@
 //! Who sends a request: what it may touch, and which names it sees.
 
-use std::{fmt, net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc};
 
 use hyper::{HeaderMap, Method};
 use metadata::{FindError, FindLimits, Finder, NameFilter, Registry};
 use metric::Policy;
 
+use super::{name_scope::NameScope, write_scope::WriteScope};
 use crate::http::{Access, Sender, SenderLimits};
 
 /// What a credential allows.
@@ -43,19 +44,12 @@ pub struct Viewer {
     pub name: String,
     /// What it may touch.
     pub scopes: Vec<Scope>,
-    /// The names that it sees and may write; all without this.
-    pub names: Option<NameScope>,
+    /// The names that it sees; all without this.
+    pub names: Option<Arc<NameScope>>,
+    /// The names that it may write; all without this.
+    pub writes: Option<Arc<WriteScope>>,
     /// How much it may send.
     pub limits: SenderLimits,
-}
-
-/// Names that begin with a prefix, or that have all of some tags.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NameScope {
-    // Invariant: no prefix is empty or has a character of globs or tags; prefixes or tags are not empty.
-    prefixes: Vec<String>,
-    // `tag=value` each.
-    tags: Vec<String>,
 }
 
 /// Decides who sends a request.
@@ -83,7 +77,13 @@ impl Doorkeeper for () {
 impl Viewer {
     /// A sender who may do everything.
     pub fn everyone() -> Viewer {
-        Viewer { name: String::new(), scopes: Scope::ALL.to_vec(), names: None, limits: SenderLimits::default() }
+        Viewer {
+            name: String::new(),
+            scopes: Scope::ALL.to_vec(),
+            names: None,
+            writes: None,
+            limits: SenderLimits::default(),
+        }
     }
 
     /// The scope that a request lacks. Metrics of the server and events are not divided by names: a credential that sees
@@ -110,17 +110,18 @@ impl Viewer {
 
     /// The sender, for paths that are not Graphite's.
     pub(crate) fn sender(&self) -> Sender {
-        Sender { name: self.name.clone(), names: self.metrics(), limits: self.limits }
+        let writes = self.writes.clone().map(|names| names as Arc<dyn NameFilter>);
+        Sender { name: self.name.clone(), names: self.metrics(), writes, limits: self.limits }
     }
 
     /// The filter of metrics for a find.
     pub(crate) fn metrics(&self) -> Option<Arc<dyn NameFilter>> {
-        self.names.clone().map(|names| Arc::new(names) as Arc<dyn NameFilter>)
+        self.names.clone().map(|names| names as Arc<dyn NameFilter>)
     }
 
     /// The filter of metrics and branches for a find. A branch is shown if it has a shown metric below.
     pub(crate) fn nodes(&self, finder: &dyn Finder) -> Result<Option<Arc<dyn NameFilter>>, FindError> {
-        let Some(NameScope { prefixes, tags }) = &self.names else { return Ok(None) };
+        let Some(NameScope { prefixes, tags }) = self.names.as_deref() else { return Ok(None) };
         let mut living = Vec::new();
         for prefix in prefixes {
             let one = FindLimits { nodes: 1, ..FindLimits::default() };
@@ -147,88 +148,12 @@ impl Viewer {
     }
 }
 
-impl NameScope {
-    /// Names that begin with one of these prefixes, or that have all of these tags (`tag=value`).
-    ///
-    /// # Errors
-    /// The prefix or tag that is not one.
-    pub fn new(prefixes: Vec<String>, tags: Vec<String>) -> Result<NameScope, String> {
-        let is_prefix = |text: &str| !text.is_empty() && !text.starts_with('.') && !text.contains(SPECIAL);
-        let is_tag = |text: &str| text.split_once('=').is_some_and(|(tag, value)| !tag.is_empty() && !value.is_empty());
-        if let Some(bad) = prefixes.iter().find(|prefix| !is_prefix(prefix)) {
-            return Err(format!("'{bad}' is not the beginning of names, such as 'servers.web.'"));
-        }
-        if let Some(bad) = tags.iter().find(|tag| !is_tag(tag) || tag.contains(';')) {
-            return Err(format!("'{bad}' is not a tag with its value, such as 'tenant=blue'"));
-        }
-        if prefixes.is_empty() && tags.is_empty() {
-            return Err("neither prefixes nor tags are given".to_owned());
-        }
-        Ok(NameScope { prefixes, tags })
-    }
-}
-
-impl fmt::Display for NameScope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefixes = self.prefixes.iter().map(|prefix| format!("{prefix}*"));
-        let tags = (!self.tags.is_empty()).then(|| self.tags.join("+"));
-        f.write_str(&prefixes.chain(tags).collect::<Vec<_>>().join(" "))
-    }
-}
-
-/// Characters of globs, tags and line protocols.
-const SPECIAL: [char; 12] = ['*', '?', '[', ']', '{', '}', ',', '\\', ';', ' ', '\n', '\t'];
-
-impl NameFilter for NameScope {
-    fn shows_metric(&self, name: &str) -> bool {
-        let has = |tag: &String| name.split(';').skip(1).any(|known| known == tag);
-        self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
-            || !self.tags.is_empty() && self.tags.iter().all(has)
-    }
-
-    fn shows_branch(&self, path: &str) -> bool {
-        let leads_to = |prefix: &str| prefix.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
-        self.prefixes.iter().any(|prefix| path.starts_with(prefix.as_str()) || leads_to(prefix))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn scope(prefixes: &[&str], tags: &[&str]) -> Result<NameScope, String> {
-        let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect();
-        NameScope::new(owned(prefixes), owned(tags))
-    }
-
-    #[test]
-    fn names_are_seen_by_prefix_or_by_all_tags() {
-        let blue = scope(&["blue.", "shared.web"], &["tenant=blue", "dc=a"]).unwrap();
-        for name in ["blue.a", "shared.web1.load", "shared.web", "x;dc=a;tenant=blue", "x;a=b;dc=a;tenant=blue"] {
-            assert!(blue.shows_metric(name), "{name}");
-        }
-        for name in
-            ["blue", "bluer.a", "red.a", "shared.db", "x;tenant=blue", "x;dc=a;tenant=bluer", "tenant=blue;dc=a"]
-        {
-            assert!(!blue.shows_metric(name), "{name}");
-        }
-        for path in ["blue", "blue.a", "shared", "shared.web1"] {
-            assert!(blue.shows_branch(path), "{path}");
-        }
-        for path in ["bluer", "b", "red", "shared.db", "share"] {
-            assert!(!blue.shows_branch(path), "{path}");
-        }
-    }
-
-    #[test]
-    fn a_prefix_has_no_glob_and_a_tag_has_a_value() {
-        for bad in ["", "a*", ".a", "a;b", "{a,b}."] {
-            assert!(scope(&[bad], &[]).is_err(), "{bad}");
-        }
-        for bad in ["", "a", "=b", "a=", "a=b;c=d"] {
-            assert!(scope(&[], &[bad]).is_err(), "{bad}");
-        }
-        assert!(scope(&[], &[]).is_err());
+    fn names(prefixes: &[&str]) -> Option<Arc<NameScope>> {
+        NameScope::new(prefixes.iter().map(|&prefix| prefix.to_owned()).collect(), Vec::new()).ok().map(Arc::new)
     }
 
     #[test]
@@ -236,7 +161,8 @@ mod tests {
         let viewer = |scopes: &[Scope], prefixes: &[&str]| Viewer {
             name: "a".to_owned(),
             scopes: scopes.to_vec(),
-            names: scope(prefixes, &[]).ok(),
+            names: names(prefixes),
+            writes: None,
             limits: SenderLimits::default(),
         };
         let check = |viewer: &Viewer, method: Method, allowed: &[Access]| {

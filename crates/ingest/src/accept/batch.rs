@@ -106,8 +106,9 @@ impl Batch {
 
     /// Restricts the batch of a body whose sender has a token.
     pub(crate) fn restrict_to(&mut self, sender: Option<&TokenGate>) {
-        self.gate = sender
-            .map(|TokenGate { limits, names }| Box::new(Gate { names: names.clone(), ..Gate::new(limits.clone()) }));
+        self.gate = sender.map(|TokenGate { limits, writes, counted }| {
+            Box::new(Gate { writes: writes.clone(), counted: counted.clone(), ..Gate::new(limits.clone()) })
+        });
     }
 
     /// Gives a point the name that it has now, or that name behind a prefix; false if it is too long.

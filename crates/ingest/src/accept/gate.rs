@@ -72,12 +72,12 @@ fn renamed(gate: &mut Gate, batch: &mut Batch, sent: &mut Sent) -> Result<(), Re
     }
 }
 
-/// Refuses a name that the sender's token does not have.
+/// Refuses a name that the sender's token may not write.
 fn writable(gate: &Gate, batch: &Batch, sent: &Sent) -> Result<(), RejectReason> {
-    let Some(names) = &gate.names else { return Ok(()) };
+    let Some(names) = &gate.writes else { return Ok(()) };
     // A name that cannot be kept has its own reason, later.
-    let is_shown = canonical_name(batch.name(sent)).map_or(true, |name| names.shows_metric(&name));
-    is_shown.then_some(()).ok_or(RejectReason::OutsideToken)
+    let is_own = canonical_name(batch.name(sent)).map_or(true, |name| names.shows_metric(&name));
+    is_own.then_some(()).ok_or(RejectReason::OutsideToken)
 }
 
 /// Takes the first component from a name where the listener has tokens, and checks it. Returns whether it did.

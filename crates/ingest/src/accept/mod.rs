@@ -3,6 +3,7 @@
 mod acceptor;
 mod append_queue;
 mod batch;
+mod branches;
 mod gate;
 mod name_limits;
 mod new_metrics;
@@ -11,6 +12,7 @@ mod rejects;
 mod resolve;
 mod restrictions;
 mod tally;
+mod token_counts;
 
 pub(crate) use acceptor::AcceptorParts;
 pub use acceptor::{Acceptor, Sync};

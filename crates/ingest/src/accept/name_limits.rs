@@ -1,10 +1,16 @@
 //! Limits on new metrics: in all, by the minute, by prefix, and by the memory of names. Known names pass without a look.
 
-use std::{str::FromStr, sync::Arc};
+use std::{
+    str::FromStr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use carbon::{QuotaRule, RejectReason};
 use metadata::{NamesMut, Registry};
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 
 use super::quotas::{BranchUse, Quotas};
 
@@ -117,12 +123,41 @@ const CREATIONS: usize = 1;
 const NAMES: usize = 2;
 const PREFIXES: usize = 3;
 
-/// The use of one limit.
-#[derive(Debug, Clone, Copy, Default)]
-struct Used {
-    metrics: u64,
-    /// In the current minute.
-    created: u64,
+/// Limits by prefix, and the metrics that each has. Changed under the lock of the names alone.
+#[derive(Debug)]
+pub(super) struct PrefixCounts {
+    limits: Vec<PrefixLimit>,
+    // One for each limit.
+    metrics: Vec<AtomicU64>,
+}
+
+impl PrefixCounts {
+    /// With the metrics that there are, which takes as long as reading all names.
+    pub(super) fn new(limits: Vec<PrefixLimit>, registry: &Registry) -> PrefixCounts {
+        let metrics = limits.iter().map(|_| AtomicU64::new(0)).collect();
+        let (counts, names) = (PrefixCounts { limits, metrics }, registry.read());
+        if !counts.limits.is_empty() {
+            names.slice(MetricId(0), names.end().0, |_, name| counts.created(name));
+        }
+        counts
+    }
+
+    /// The limits of a name, with their places and metrics.
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (usize, &'a PrefixLimit, &'a AtomicU64)> {
+        let all = self.limits.iter().zip(&self.metrics).enumerate();
+        all.map(|(place, (limit, metrics))| (place, limit, metrics))
+            .filter(|(_, limit, _)| name.starts_with(&limit.prefix))
+    }
+
+    /// There is one more metric. The caller holds the lock of the names.
+    pub(super) fn created(&self, name: &str) {
+        self.of(name).for_each(|(_, _, metrics)| _ = metrics.fetch_add(1, Relaxed));
+    }
+
+    /// A metric is removed. The caller holds the lock of the names.
+    pub(super) fn removed(&self, name: &str) {
+        self.of(name).for_each(|(_, _, metrics)| _ = metrics.fetch_sub(1, Relaxed));
+    }
 }
 
 /// The limits, and how much of them is used.
@@ -131,8 +166,9 @@ pub(super) struct Admission {
     limits: NameLimits,
     minute: Timestamp,
     created: u64,
-    // One for each prefix.
-    prefixes: Vec<Used>,
+    prefixes: Arc<PrefixCounts>,
+    /// New metrics of each prefix in the current minute.
+    created_below: Vec<u64>,
     /// Bytes left for names, as of the beginning of a batch.
     bytes_left: u64,
     named: Vec<Named>,
@@ -140,27 +176,9 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub(super) fn new(limits: NameLimits, quotas: Arc<Quotas>, registry: &Registry) -> Admission {
-        let prefixes = vec![Used::default(); limits.prefixes.len()];
-        let named = limits.named();
-        let mut admission = Admission { limits, minute: 0, created: 0, prefixes, bytes_left: 0, named, quotas };
-        admission.count_prefixes(registry);
-        admission
-    }
-
-    /// Counts the metrics of each prefix, which takes as long as reading all names. Untagged names only.
-    pub(super) fn count_prefixes(&mut self, registry: &Registry) {
-        self.quotas.count(registry);
-        if self.limits.prefixes.is_empty() {
-            return;
-        }
-        self.prefixes.iter_mut().for_each(|used| used.metrics = 0);
-        registry.all(|_, name| {
-            for (limit, used) in self.limits.prefixes.iter().zip(&mut self.prefixes) {
-                used.metrics += u64::from(name.starts_with(&limit.prefix));
-            }
-            true
-        });
+    pub(super) fn new(limits: NameLimits, prefixes: Arc<PrefixCounts>, quotas: Arc<Quotas>) -> Admission {
+        let (created_below, named) = (vec![0; limits.prefixes.len()], limits.named());
+        Admission { limits, minute: 0, created: 0, prefixes, created_below, bytes_left: 0, named, quotas }
     }
 
     /// Begins a batch of new names at `now`.
@@ -169,7 +187,7 @@ impl Admission {
         if minute != self.minute {
             self.minute = minute;
             self.created = 0;
-            self.prefixes.iter_mut().for_each(|used| used.created = 0);
+            self.created_below.fill(0);
         }
         let used = names.memory_bytes() as u64 + SLOTS_BYTES * names.count() as u64;
         self.bytes_left = self.limits.names_bytes.saturating_sub(used);
@@ -208,14 +226,11 @@ impl Admission {
         if self.created >= self.limits.creations_per_minute {
             return Err((RejectReason::TooManyNewMetrics, CREATIONS));
         }
-        for (place, (limit, used)) in self.limits.prefixes.iter().zip(&self.prefixes).enumerate() {
-            if !name.starts_with(&limit.prefix) {
-                continue;
-            }
-            if used.metrics >= limit.metrics {
+        for (place, limit, metrics) in self.prefixes.of(name) {
+            if metrics.load(Relaxed) >= limit.metrics {
                 return Err((RejectReason::TooManyMetrics, PREFIXES + place));
             }
-            if used.created >= limit.creations_per_minute {
+            if self.created_below[place] >= limit.creations_per_minute {
                 return Err((RejectReason::TooManyNewMetrics, PREFIXES + place));
             }
         }
@@ -224,25 +239,22 @@ impl Admission {
 
     /// Counts a metric for which there is room.
     fn count(&mut self, name: &str) {
-        let of_prefix = |(limit, _): &(&PrefixLimit, &mut Used)| name.starts_with(&limit.prefix);
-        for (_, used) in self.limits.prefixes.iter().zip(&mut self.prefixes).filter(of_prefix) {
-            used.metrics += 1;
-            used.created += 1;
-        }
+        self.prefixes.of(name).for_each(|(place, _, _)| self.created_below[place] += 1);
+        self.prefixes.created(name);
         self.created += 1;
         self.bytes_left -= memory_of(name);
     }
 
     /// The use of each limit by prefix.
     pub(super) fn used(&self) -> Vec<BranchUse> {
-        let used = |(limit, used): (&PrefixLimit, &Used)| BranchUse {
+        let used = |(limit, metrics): (&PrefixLimit, &AtomicU64)| BranchUse {
             branch: limit.prefix.clone(),
             pattern: "limits.prefixes".to_owned(),
-            metrics: used.metrics,
+            metrics: metrics.load(Relaxed),
             metrics_limit: (limit.metrics < u64::MAX).then_some(limit.metrics),
             ..BranchUse::default()
         };
-        self.limits.prefixes.iter().zip(&self.prefixes).map(used).collect()
+        self.limits.prefixes.iter().zip(&self.prefixes.metrics).map(used).collect()
     }
 
     /// Logs that names were rejected, once a minute for each limit.

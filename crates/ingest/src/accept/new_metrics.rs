@@ -1,6 +1,7 @@
 //! Metrics that begin to exist here: created for points, or adopted from other nodes.
 //!
-//! Locks are taken in this order: memtable, registry, the journal's names, the queue of registration.
+//! Locks are taken in this order: memtable, registry, the journal's names, the counts, the queue of registration. Under the
+//! registry's, every metric that comes or goes is counted for limits by prefix, quotas and tokens.
 
 use std::{
     borrow::Cow,
@@ -17,9 +18,10 @@ use parking_lot::Mutex;
 use store::MetricRecord;
 
 use super::{
-    name_limits::{Admission, NameLimits, NoRoom},
+    name_limits::{Admission, NameLimits, NoRoom, PrefixCounts},
     quotas::{BranchUse, Quotas},
-    restrictions::ListenerGate,
+    restrictions::{Gate, ListenerGate},
+    token_counts::TokenCounts,
 };
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
 
@@ -46,12 +48,7 @@ fn admit(
         let limit = "creations_per_minute of the [[listener]] or token".into();
         return Err(NoRoom { reason: RejectReason::TooManyNewMetrics, limit });
     }
-    let admitted = admission.admit(names, name);
-    match &admitted {
-        Ok(()) => listener.created(),
-        Err(_) => listener.takes_back(),
-    }
-    admitted
+    admission.admit(names, name).inspect_err(|_| listener.takes_back())
 }
 
 /// Gives metrics their ids, and makes them known to everything that must know them before their first point.
@@ -63,7 +60,9 @@ pub(crate) struct NewMetrics {
     registration: Arc<Registration>,
     // Locked before the memtable.
     admission: Mutex<Admission>,
+    prefixes: Arc<PrefixCounts>,
     quotas: Arc<Quotas>,
+    tokens: TokenCounts,
     created: AtomicU64,
 }
 
@@ -77,8 +76,10 @@ impl NewMetrics {
         limits: NameLimits,
     ) -> NewMetrics {
         let quotas = Arc::new(Quotas::new(limits.quotas.clone(), &registry));
-        let admission = Mutex::new(Admission::new(limits, quotas.clone(), &registry));
-        NewMetrics { registry, rules, journal, memtable, registration, admission, quotas, created: AtomicU64::new(0) }
+        let prefixes = Arc::new(PrefixCounts::new(limits.prefixes.clone(), &registry));
+        let admission = Mutex::new(Admission::new(limits, prefixes.clone(), quotas.clone()));
+        let (tokens, created) = (TokenCounts::default(), AtomicU64::new(0));
+        NewMetrics { registry, rules, journal, memtable, registration, admission, prefixes, quotas, tokens, created }
     }
 
     /// The quotas of branches.
@@ -95,8 +96,6 @@ impl NewMetrics {
 
     /// Puts other quotas of branches into force.
     pub(crate) fn set_quotas(&self, rules: Vec<QuotaRule>) {
-        // Names are created under this lock, so that none is missed or counted twice.
-        let _admission = self.admission.lock();
         self.quotas.replace(rules, &self.registry);
     }
 
@@ -105,9 +104,18 @@ impl NewMetrics {
         self.quotas.has_rules()
     }
 
-    /// Metrics were deleted: counts again what limits by prefix need.
-    pub(crate) fn count_again(&self) {
-        self.admission.lock().count_prefixes(&self.registry);
+    /// Before metrics are created for a sender: counts those that it has.
+    pub(super) fn count_for(&self, gate: &Gate) {
+        gate.count_metrics(&self.tokens, &self.registry);
+    }
+
+    /// Removes metrics from the registry, and returns how many there were.
+    pub(crate) fn remove(&self, metrics: &[MetricId]) -> usize {
+        self.registry.remove_each(metrics, |id, name| {
+            self.prefixes.removed(name);
+            self.quotas.removed(id, name);
+            self.tokens.removed(id, name);
+        })
     }
 
     /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each. Returns the places of
@@ -138,6 +146,8 @@ impl NewMetrics {
             }
             let metric = known.unwrap_or_else(|| {
                 let metric = names.create(*hash, name, *policy, now);
+                self.quotas.created(metric, name);
+                self.tokens.created(metric, name);
                 // Under the lock of the names: points that find the metric are appended after this.
                 self.journal.name_metric(metric, *policy, name, now);
                 // An id that was reserved may have a slot already.
@@ -172,7 +182,11 @@ impl NewMetrics {
         }
         // Locked before the first metric can be found: a point for it must find its slot.
         let mut memtable = self.memtable.lock();
-        let adopted = self.registry.adopt(&records);
+        let adopted = self.registry.adopt(&records, |id, name| {
+            self.prefixes.created(name);
+            self.quotas.adopted(id, name);
+            self.tokens.created(id, name);
+        });
         let names = self.registry.read();
         for metric in records.iter().map(|record| record.id).filter(|&metric| names.is_shown(metric)) {
             memtable.begin(metric, names.policy_id(metric));

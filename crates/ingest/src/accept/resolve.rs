@@ -118,7 +118,7 @@ impl Resolver {
             }
         }
         if let Some(gate) = batch.gate.as_ref().filter(|_| !new.is_empty()) {
-            gate.count_metrics(&self.registry, time.reached());
+            self.new_metrics.count_for(gate);
         }
         let mut limited = Vec::new();
         let listener = batch.gate.as_ref().map(|gate| &*gate.listener);

@@ -13,6 +13,9 @@ use metadata::{NameFilter, Registry};
 use metric::Timestamp;
 use parking_lot::Mutex;
 
+use super::token_counts::{TokenCount, TokenCounts};
+use crate::long_work::do_work;
+
 /// The hash of a token.
 pub type TokenHash = [u8; 32];
 
@@ -38,7 +41,7 @@ pub struct Restrictions {
     pub points_per_second: Option<u64>,
     /// New metrics a minute.
     pub creations_per_minute: Option<u64>,
-    /// Metrics among the names that a token may write. Not of a listener: its prefix is one of the limits by prefix.
+    /// Metrics among the names that a token sees. Not of a listener: its prefix is one of the limits by prefix.
     pub max_metrics: Option<u64>,
 }
 
@@ -55,8 +58,10 @@ pub struct ListenerGate {
     pub(super) restrictions: Restrictions,
     rate: Mutex<Rate>,
     creations: Mutex<Creations>,
+    /// Held while the metrics are counted.
+    counting: Mutex<()>,
     // Locked after the names.
-    metrics: Mutex<Counted>,
+    metrics: Mutex<Option<Arc<TokenCount>>>,
     points: AtomicU64,
     rejects: [AtomicU64; RejectReason::ALL.len()],
 }
@@ -75,13 +80,6 @@ struct Creations {
     created: u64,
 }
 
-/// Metrics, as counted in a minute, with those created since.
-#[derive(Debug, Default)]
-struct Counted {
-    minute: Option<Timestamp>,
-    metrics: u64,
-}
-
 impl ListenerGate {
     /// Nothing used yet.
     pub fn new(restrictions: Restrictions) -> Arc<ListenerGate> {
@@ -89,6 +87,7 @@ impl ListenerGate {
             restrictions,
             rate: Mutex::default(),
             creations: Mutex::default(),
+            counting: Mutex::default(),
             metrics: Mutex::default(),
             points: AtomicU64::new(0),
             rejects: [const { AtomicU64::new(0) }; RejectReason::ALL.len()],
@@ -137,31 +136,25 @@ impl ListenerGate {
         admits
     }
 
-    /// Counts the metrics that there are among `names`, at most once a minute: other senders may have created some, and
-    /// others are deleted. Takes as long as reading all names, which the caller has not locked.
-    fn count_metrics(&self, names: &dyn NameFilter, registry: &Registry, now: Timestamp) {
-        let minute = Some(now.div_euclid(60));
-        if self.restrictions.max_metrics.is_none() || self.metrics.lock().minute == minute {
-            return;
+    /// Whether the metrics among these names are not counted yet.
+    fn lacks_count(&self, names: &Arc<dyn NameFilter>) -> bool {
+        self.restrictions.max_metrics.is_some() && !self.metrics.lock().as_ref().is_some_and(|count| count.is_of(names))
+    }
+
+    /// Counts the metrics that there are among `names`, those of other senders too. Takes as long as reading all names, which
+    /// the caller has not locked.
+    fn count_metrics(&self, names: &Arc<dyn NameFilter>, counts: &TokenCounts, registry: &Registry) {
+        let _counting = self.counting.lock();
+        if self.lacks_count(names) {
+            let count = counts.count(names.clone(), registry);
+            *self.metrics.lock() = Some(count);
         }
-        let mut metrics = 0;
-        registry.all(|_, name| {
-            metrics += u64::from(names.shows_metric(name));
-            true
-        });
-        *self.metrics.lock() = Counted { minute, metrics };
     }
 
     /// Whether one more metric is within [`Restrictions::max_metrics`].
     pub(super) fn has_room(&self) -> bool {
-        self.restrictions.max_metrics.is_none_or(|limit| self.metrics.lock().metrics < limit)
-    }
-
-    /// A metric is created.
-    pub(super) fn created(&self) {
-        if self.restrictions.max_metrics.is_some() {
-            self.metrics.lock().metrics += 1;
-        }
+        let Some(limit) = self.restrictions.max_metrics else { return true };
+        self.metrics.lock().as_ref().is_some_and(|count| count.metrics() < limit)
     }
 
     /// A metric that was counted is not created.
@@ -177,28 +170,33 @@ pub struct TokenGate {
     /// The limits of the token, which all its requests share.
     pub limits: Arc<ListenerGate>,
     /// The names that it may write; all without this.
-    pub names: Option<Arc<dyn NameFilter>>,
+    pub writes: Option<Arc<dyn NameFilter>>,
+    /// The names whose metrics count for its [`Restrictions::max_metrics`].
+    pub counted: Option<Arc<dyn NameFilter>>,
 }
 
 /// The gate of one connection: that of its listener or of its sender's token, and the token that it sent last.
 pub(super) struct Gate {
     pub(super) listener: Arc<ListenerGate>,
     /// The names that its sender may write; all without this.
-    pub(super) names: Option<Arc<dyn NameFilter>>,
+    pub(super) writes: Option<Arc<dyn NameFilter>>,
+    /// The names whose metrics count for it.
+    pub(super) counted: Option<Arc<dyn NameFilter>>,
     // So that a connection's token is hashed once. Never shown.
     pub(super) known_token: Option<Vec<u8>>,
 }
 
 impl Gate {
-    /// Before new metrics are created: see [`ListenerGate::count_metrics`].
-    pub(super) fn count_metrics(&self, registry: &Registry, now: Timestamp) {
-        if let Some(names) = &self.names {
-            self.listener.count_metrics(&**names, registry, now);
+    /// Before new metrics are created: counts those that there are, once. Other tasks of this thread move to
+    /// another meanwhile.
+    pub(super) fn count_metrics(&self, counts: &TokenCounts, registry: &Registry) {
+        if let Some(names) = self.counted.as_ref().filter(|names| self.listener.lacks_count(names)) {
+            do_work(true, || self.listener.count_metrics(names, counts, registry));
         }
     }
 
     pub(super) fn new(listener: Arc<ListenerGate>) -> Gate {
-        Gate { listener, names: None, known_token: None }
+        Gate { listener, writes: None, counted: None, known_token: None }
     }
 }
 
@@ -232,27 +230,30 @@ mod tests {
     }
 
     #[test]
-    fn the_metrics_of_a_token_are_counted_again_each_minute() {
-        let registry = Registry::new();
+    fn a_token_has_room_when_its_metrics_are_counted() {
+        let (registry, counts) = (Registry::new(), TokenCounts::default());
         let create = |name: &str| {
             let policy = registry.intern(&metric::Policy::default());
-            registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+            let mut names = registry.write();
+            let id = names.create(registry.hash(name.as_bytes()), name, policy, 0);
+            counts.created(id, name);
+            id
         };
-        create("blue.a");
+        let (blue, red): (Arc<dyn NameFilter>, Arc<dyn NameFilter>) =
+            (Arc::new(Below("blue.")), Arc::new(Below("red.")));
+        let first = create("blue.a");
         create("red.a");
-        let gate = ListenerGate::new(Restrictions { max_metrics: Some(3), ..Restrictions::default() });
-        gate.count_metrics(&Below("blue."), &registry, 0);
-        for expected in [true, true, false] {
-            assert_eq!(gate.has_room(), expected);
-            gate.created();
-        }
-        gate.count_metrics(&Below("blue."), &registry, 59);
-        assert!(!gate.has_room(), "in the same minute");
-        gate.count_metrics(&Below("blue."), &registry, 60);
-        assert!(gate.has_room());
+        let gate = ListenerGate::new(Restrictions { max_metrics: Some(2), ..Restrictions::default() });
+        assert!(!gate.has_room() && gate.lacks_count(&blue));
+        gate.count_metrics(&blue, &counts, &registry);
+        assert!(gate.has_room() && !gate.lacks_count(&blue));
         create("blue.b");
+        assert!(!gate.has_room(), "other senders create them, too");
+        registry.remove_each(&[first], |id, name| counts.removed(id, name));
+        assert!(gate.has_room());
         create("blue.c");
-        gate.count_metrics(&Below("blue."), &registry, 120);
-        assert!(!gate.has_room(), "others created two");
+        assert!(!gate.has_room() && gate.lacks_count(&red), "its names may change");
+        gate.count_metrics(&red, &counts, &registry);
+        assert!(gate.has_room());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv6Addr, SocketAddr},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -82,7 +82,7 @@ impl Door {
             return None;
         }
         let Some(limit) = self.connections_per_address else { return Some(None) };
-        let address = peer.ip().to_canonical();
+        let address = one_of(peer.ip());
         let mut open = self.refused.open.lock();
         let count = open.entry(address).or_default();
         if *count < limit {
@@ -95,6 +95,15 @@ impl Door {
                 "closed a connection: its address has as many as this listener allows (connections_per_address); logging this once a minute");
         }
         None
+    }
+}
+
+/// The address by which connections are counted: one of IPv4, or the first half of one of IPv6, which has 2^64 addresses for
+/// each network. As at HTTP.
+fn one_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+        address => address,
     }
 }
 
@@ -125,6 +134,15 @@ mod tests {
         assert!(enter("10.0.0.1").is_some());
         drop(second);
         assert_eq!((door.refused.address(), door.refused.open.lock().len()), (1, 0));
+    }
+
+    #[test]
+    fn addresses_of_one_network_of_ipv6_count_together() {
+        let door = Arc::new(Door { connections_per_address: Some(1), ..Door::default() });
+        let enter = |address: &str| door.enter(SocketAddr::new(address.parse().unwrap(), 1));
+        let first = enter("fd00::1");
+        assert!(first.is_some() && enter("fd00::2:3").is_none());
+        assert!(enter("fd00:0:0:1::1").is_some() && enter("::1").is_some());
     }
 
     #[test]

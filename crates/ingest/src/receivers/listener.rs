@@ -46,28 +46,36 @@ pub struct Connections {
     accepted: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,
+    /// Open connections within the part that is this receiver's own.
+    own: AtomicU64,
     of_all: Arc<ConnectionCap>,
     door: Arc<Door>,
 }
 
-/// The open connections of all receivers, and how many there may be: the rest of the process's descriptors is for files
-/// and HTTP.
+/// How many connections all receivers may have: the rest of the process's descriptors is for files and HTTP. A quarter of them
+/// is divided, so that the clients of one receiver do not shut those of another out; all may use the rest.
 #[derive(Debug)]
 pub struct ConnectionCap {
-    limit: u64,
+    /// Of each receiver.
+    own: u64,
+    /// Of all, besides.
+    common: u64,
+    /// Open ones that are not of the receivers' own part.
     active: AtomicU64,
 }
 
 impl Default for ConnectionCap {
     fn default() -> ConnectionCap {
-        ConnectionCap::new(u64::MAX)
+        ConnectionCap::new(u64::MAX, 1)
     }
 }
 
 impl ConnectionCap {
-    /// At most so many.
-    pub fn new(limit: u64) -> ConnectionCap {
-        ConnectionCap { limit, active: AtomicU64::new(0) }
+    /// At most so many, of so many receivers.
+    pub fn new(limit: u64, receivers: u64) -> ConnectionCap {
+        let receivers = receivers.max(1);
+        let own = limit / 4 / receivers;
+        ConnectionCap { own, common: limit - own * receivers, active: AtomicU64::new(0) }
     }
 }
 
@@ -92,8 +100,21 @@ impl Connections {
         self.failed.load(Relaxed)
     }
 
-    fn is_full(&self, limit: usize) -> bool {
-        limit as u64 <= self.active() || self.of_all.limit <= self.of_all.active.load(Relaxed)
+    /// Counts a connection as open for as long as the result lives; `None` if there are too many.
+    fn open(self: &Arc<Connections>, limit: usize) -> Option<Open> {
+        // Only the task that accepts counts up, so that no more than this are open.
+        if limit as u64 <= self.active() {
+            return None;
+        }
+        let is_own = self.own.load(Relaxed) < self.of_all.own;
+        if is_own {
+            self.own.fetch_add(1, Relaxed);
+        } else if self.of_all.active.fetch_add(1, Relaxed) >= self.of_all.common {
+            self.of_all.active.fetch_sub(1, Relaxed);
+            return None;
+        }
+        self.active.fetch_add(1, Relaxed);
+        Some(Open { connections: self.clone(), is_own, _entered: None })
     }
 
     /// Open now.
@@ -141,7 +162,7 @@ pub(super) async fn serve(
                     tracing::info!("connections are accepted again");
                     backoff.reset();
                 }
-                if connections.is_full(limits.connections) {
+                let Some(mut open) = connections.open(limits.connections) else {
                     let refused = connections.refused.fetch_add(1, Relaxed) + 1;
                     // Logged ever more rarely: senders that are refused come again at once.
                     if refused.is_power_of_two() {
@@ -149,12 +170,10 @@ pub(super) async fn serve(
                             "closed a connection beyond the limit; receive.max_connections raises it, up to the process's limit of open files");
                     }
                     continue;
-                }
+                };
                 let Some(entered) = connections.door.enter(peer) else { continue };
+                open._entered = entered;
                 connections.accepted.fetch_add(1, Relaxed);
-                connections.active.fetch_add(1, Relaxed);
-                connections.of_all.active.fetch_add(1, Relaxed);
-                let open = Open(connections.clone(), entered);
                 match connections.door.identity.clone() {
                     None => {
                         let served = of.serve(stream);
@@ -206,11 +225,39 @@ async fn handshake(
 }
 
 /// Counts a connection as open for as long as it lives.
-struct Open(Arc<Connections>, #[expect(dead_code, reason = "dropped with the connection")] Option<Entered>);
+struct Open {
+    connections: Arc<Connections>,
+    /// Whether it is one of the part that is its receiver's own.
+    is_own: bool,
+    // Dropped with the connection.
+    _entered: Option<Entered>,
+}
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.active.fetch_sub(1, Relaxed);
-        self.0.of_all.active.fetch_sub(1, Relaxed);
+        let Connections { active, own, of_all, .. } = &*self.connections;
+        active.fetch_sub(1, Relaxed);
+        let count = if self.is_own { own } else { &of_all.active };
+        count.fetch_sub(1, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_of_one_receiver_leave_others_their_part() {
+        let cap = Arc::new(ConnectionCap::new(32, 2));
+        let (first, second) = (Arc::new(Connections::within(cap.clone())), Arc::new(Connections::within(cap)));
+        let mut open: Vec<Open> = std::iter::from_fn(|| first.open(100)).collect();
+        assert_eq!((open.len(), first.active()), (28, 28));
+        let others: Vec<Open> = std::iter::from_fn(|| second.open(3)).collect();
+        assert_eq!(others.len(), 3, "its own limit");
+        assert!(second.open(100).is_some() && first.open(100).is_none());
+        open.truncate(23);
+        assert_eq!(std::iter::from_fn(|| second.open(100)).collect::<Vec<_>>().len(), 6, "one of its own, and five");
+        drop((open, others));
+        assert_eq!((first.active(), second.active()), (0, 0));
     }
 }

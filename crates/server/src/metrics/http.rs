@@ -20,6 +20,7 @@ pub(super) struct HttpMetrics {
     accept_failures: AtomicU64,
     made_room: IntCounter,
     refused: IntCounter,
+    unreadable: IntCounter,
 }
 
 impl HttpMetrics {
@@ -32,6 +33,7 @@ impl HttpMetrics {
         let withheld = "Empty lists sent to a graphite-web in place of an error, by kind; the log says why.";
         let made_room = "Idle HTTP connections closed for new clients, because http.max_connections were open.";
         let refused = "HTTP connections closed at once, because their address had http.connections_per_address.";
+        let unreadable = "HTTP requests whose head could not be read (400, 414, 431); no log has them.";
         let seconds = HistogramOpts::new("plumbago_http_request_seconds", seconds).buckets(REQUEST_BUCKETS.to_vec());
         let metrics = HttpMetrics {
             requests: counters("plumbago_http_requests_total", requests, &["path", "status"])?,
@@ -44,8 +46,9 @@ impl HttpMetrics {
             accept_failures: AtomicU64::new(0),
             made_room: IntCounter::new("plumbago_http_idle_closed_total", made_room)?,
             refused: IntCounter::new("plumbago_http_connections_refused_total", refused)?,
+            unreadable: IntCounter::new("plumbago_http_requests_unreadable_total", unreadable)?,
         };
-        let all: [Box<dyn Collector>; 9] = [
+        let all: [Box<dyn Collector>; 10] = [
             Box::new(metrics.requests.clone()),
             Box::new(metrics.request_seconds.clone()),
             Box::new(metrics.cancelled.clone()),
@@ -55,6 +58,7 @@ impl HttpMetrics {
             Box::new(metrics.open.clone()),
             Box::new(metrics.made_room.clone()),
             Box::new(metrics.refused.clone()),
+            Box::new(metrics.unreadable.clone()),
         ];
         for collector in all {
             registry.register(collector)?;
@@ -89,6 +93,10 @@ impl HttpMetrics {
 
     pub(super) fn refused(&self) {
         self.refused.inc();
+    }
+
+    pub(super) fn unreadable(&self) {
+        self.unreadable.inc();
     }
 
     pub(super) fn answered(&self, answered: &Answered) {

@@ -344,6 +344,10 @@ impl Observer for Metrics {
         self.http.refused();
     }
 
+    fn unreadable(&self) {
+        self.http.unreadable();
+    }
+
     fn wants_records(&self) -> bool {
         self.requests.get().is_some()
     }

@@ -81,7 +81,7 @@ listener! {
     tokens: TokenHashes = "off";
     /// Concurrent connections. A further one is closed at once and counted.
     max_connections: usize = "10000";
-    /// Concurrent connections of one address. A further one is closed at once and counted.
+    /// Concurrent connections of one address, or of one /64 of IPv6. A further one is closed at once and counted.
     connections_per_address: Option<usize> = "off";
     /// Points a second of all senders together, and at once. Further ones are rejected and counted.
     points_per_second: Option<usize> = "off";

@@ -199,7 +199,7 @@ settings! {
         metrics: usize = "10000000";
         /// New metrics a minute, in all.
         creations_per_minute: usize = "10000000";
-        /// Further limits by the beginning of untagged names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
+        /// Further limits by the beginning of names: "dev.=100000/1000, lab.=5000/100" allows 100,000 metrics below dev, and a
         /// thousand new ones a minute.
         prefixes: Option<PrefixLimits> = "off";
         /// File of quotas as go-carbon's storage-quotas.conf: a section is a pattern such as [sys.app.*], and each branch that it matches may

@@ -20,17 +20,26 @@ pub struct Bearers {
     file: RwLock<Arc<TokenFile>>,
     /// The header that names a user, and the proxies that may send it.
     proxy: Option<(String, Proxies)>,
+    /// Prefixes of listeners.
+    listeners: Vec<String>,
 }
 
 impl Bearers {
-    /// With the tokens of a file.
-    pub fn new(file: TokenFile, proxy: Option<(String, Proxies)>) -> Bearers {
-        Bearers { file: RwLock::new(Arc::new(file)), proxy }
+    /// Without tokens. `listeners` are the prefixes of listeners, whose names are theirs.
+    pub fn new(proxy: Option<(String, Proxies)>, listeners: Vec<String>) -> Bearers {
+        Bearers { file: RwLock::default(), proxy, listeners }
     }
 
-    /// Puts other tokens into force.
-    pub fn replace(&self, file: TokenFile) {
+    /// Puts the tokens of a file into force; returns how many there are.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the file; the old ones stay in force.
+    pub fn replace(&self, text: &str) -> Result<usize, String> {
+        let before = self.file.read().clone();
+        let file = TokenFile::read_among(text, &self.listeners, &before)?;
+        let tokens = file.entries.len();
         *self.file.write() = Arc::new(file);
+        Ok(tokens)
     }
 }
 
@@ -81,7 +90,9 @@ mod tests {
         let text =
             section("grafana", Some(&hash("secret")), &read, &[], &[]) + &section("alice", None, &read, &[], &[]);
         let proxy = ("x-webauth-user".to_owned(), Proxies::read("10.0.0.1").unwrap());
-        Bearers::new(TokenFile::read(&text).unwrap(), Some(proxy))
+        let bearers = Bearers::new(Some(proxy), Vec::new());
+        bearers.replace(&text).unwrap();
+        bearers
     }
 
     fn check(bearers: &Bearers, peer: &str, headers: &[(&'static str, &str)], expected: Option<&str>) {

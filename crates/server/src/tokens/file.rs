@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt::Write, sync::Arc};
 
-use api::{NameScope, Scope, SenderLimits, Viewer};
+use api::{NameOwners, NameScope, Scope, SenderLimits, Viewer, WriteScope};
 use sha2::{Digest, Sha256};
 use toml::{Table, Value};
 
@@ -63,6 +63,14 @@ impl TokenFile {
     /// # Errors
     /// Everything that is wrong, a line each.
     pub fn read(text: &str) -> Result<TokenFile, String> {
+        TokenFile::read_among(text, &[], &TokenFile::default())
+    }
+
+    /// Reads a file next to listeners with prefixes. Tokens that see the same names as `before` share them with it.
+    ///
+    /// # Errors
+    /// As [`TokenFile::read`].
+    pub fn read_among(text: &str, listeners: &[String], before: &TokenFile) -> Result<TokenFile, String> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| error.to_string())?;
         if table.len() > MAX_TOKENS {
             return Err(format!("there are {} tokens; at most {MAX_TOKENS} are allowed", table.len()));
@@ -74,6 +82,7 @@ impl TokenFile {
                 Err(problem) => problems.push(format!("[{name}]: {problem}")),
             }
         }
+        file.divide_names(listeners, before);
         for Entry { hash, viewer } in &file.entries {
             let Some(hash) = hash else {
                 file.users.insert(viewer.name.clone(), viewer.clone());
@@ -84,6 +93,30 @@ impl TokenFile {
             }
         }
         if problems.is_empty() { Ok(file) } else { Err(problems.join("\n  ")) }
+    }
+
+    /// Says which names each token may write.
+    fn divide_names(&mut self, listeners: &[String], before: &TokenFile) {
+        let known: HashMap<&str, &Arc<NameScope>> = before
+            .entries
+            .iter()
+            .filter_map(|Entry { viewer, .. }| Some((viewer.name.as_str(), viewer.names.as_ref()?)))
+            .collect();
+        for Entry { viewer, .. } in &mut self.entries {
+            let same = known.get(viewer.name.as_str()).filter(|&&known| Some(known) == viewer.names.as_ref());
+            if let Some(&same) = same {
+                Arc::make_mut(viewer).names = Some(same.clone());
+            }
+        }
+        let viewers = || self.entries.iter().map(|entry| &entry.viewer);
+        let reading = viewers().filter_map(|viewer| viewer.names.as_deref());
+        let writing = viewers().filter(|viewer| viewer.scopes.contains(&Scope::Write));
+        let writing = writing.filter_map(|viewer| viewer.names.as_ref());
+        let owners = Arc::new(NameOwners::new(listeners.iter().map(String::as_str), reading, writing));
+        for Entry { viewer, .. } in &mut self.entries {
+            let writes = viewer.names.clone().map(|own| Arc::new(WriteScope::new(own, owners.clone())));
+            Arc::make_mut(viewer).writes = writes;
+        }
     }
 
     /// The sender of a token.
@@ -137,7 +170,7 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
     }
     let (prefixes, tags) = (texts("prefixes")?, texts("tags")?);
     let names = match table.contains_key("prefixes") || table.contains_key("tags") {
-        true => Some(NameScope::new(prefixes, tags)?),
+        true => Some(Arc::new(NameScope::new(prefixes, tags)?)),
         false => None,
     };
     if names.is_some() && scopes.contains(&Scope::Admin) {
@@ -154,7 +187,7 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
     if limits.max_metrics.is_some() && names.is_none() {
         return Err("max_metrics counts the metrics below prefixes or tags, and there are none".to_owned());
     }
-    Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names, limits }) })
+    Ok(Entry { hash, viewer: Arc::new(Viewer { name: name.to_owned(), scopes, names, writes: None, limits }) })
 }
 
 /// A limit; none without the key.
@@ -221,6 +254,8 @@ pub fn without(text: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use metadata::NameFilter;
+
     use super::*;
 
     #[test]
@@ -234,7 +269,7 @@ mod tests {
         assert_eq!(names, ["alice@example.org", "blue", "ops.team"]);
         assert_eq!(file.of_token("secret").unwrap().scopes, [Scope::Read, Scope::Admin]);
         let blue = file.of_token("other").unwrap();
-        assert_eq!(blue.names, NameScope::new(own(&["blue."]), own(&["tenant=blue"])).ok());
+        assert_eq!(blue.names, NameScope::new(own(&["blue."]), own(&["tenant=blue"])).ok().map(Arc::new));
         assert_eq!(file.of_token("alice@example.org"), None);
         assert_eq!(file.of_user("alice@example.org").unwrap().name, "alice@example.org");
         assert_eq!((file.of_token(""), file.of_user(""), file.of_user("blue")), (None, None, None));
@@ -242,6 +277,26 @@ mod tests {
         assert_eq!(TokenFile::read(&rest).unwrap().entries.len(), 2);
         assert_eq!(without(&rest, "blue"), None);
         assert_eq!(without("# a\n[x] # c\nhash = 1\n# of y\n[y]\n", "x").as_deref(), Some("# a\n[y]\n"));
+    }
+
+    #[test]
+    fn names_are_divided_among_tokens_that_write_and_listeners() {
+        let own = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<String>>();
+        let (blue, write) = (own(&["blue."]), own(&["write"]));
+        let text = section("blue", Some(&hash("a")), &write, &blue, &[])
+            + &section("red", Some(&hash("b")), &write, &[], &own(&["tenant=red"]))
+            + &section("all", Some(&hash("c")), &write, &[], &[]);
+        let file = TokenFile::read_among(&text, &own(&["office."]), &TokenFile::default()).unwrap();
+        let may = |token: &str, name: &str| file.of_token(token).unwrap().writes.as_ref().unwrap().shows_metric(name);
+        assert!(may("a", "blue.a") && !may("a", "blue.a;tenant=red") && !may("a", "office.a"));
+        assert!(may("b", "x;tenant=red") && !may("b", "blue.a;tenant=red") && !may("b", "office.a;tenant=red"));
+        assert!(file.of_token("c").unwrap().writes.is_none());
+        let text = text + &section("green", Some(&hash("d")), &write, &own(&["x"]), &[]);
+        let next = TokenFile::read_among(&text, &[], &file).unwrap();
+        let names = |file: &TokenFile| file.of_token("b").unwrap().names.clone().unwrap();
+        assert!(Arc::ptr_eq(&names(&file), &names(&next)));
+        let writes = next.of_token("b").unwrap().writes.clone().unwrap();
+        assert!(!writes.shows_metric("x;tenant=red") && writes.shows_metric("office.a;tenant=red"));
     }
 
     #[test]

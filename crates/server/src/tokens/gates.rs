@@ -24,7 +24,7 @@ impl TokenGates {
             max_metrics: sender.limits.max_metrics,
             ..Restrictions::default()
         };
-        if restrictions.are_none() && sender.names.is_none() {
+        if restrictions.are_none() && sender.writes.is_none() {
             return None;
         }
         let mut by_name = self.by_name.lock();
@@ -37,7 +37,7 @@ impl TokenGates {
             by_name.insert(sender.name.clone(), (restrictions, gate.clone()));
             gate
         });
-        Some(TokenGate { limits, names: sender.names.clone() })
+        Some(TokenGate { limits, writes: sender.writes.clone(), counted: sender.names.clone() })
     }
 
     /// Name and gate of each, in the order of names.
@@ -57,7 +57,7 @@ mod tests {
 
     fn sender(name: &str, points_per_second: Option<u64>) -> Sender {
         let limits = SenderLimits { points_per_second, ..SenderLimits::default() };
-        Sender { name: name.to_owned(), names: None, limits }
+        Sender { name: name.to_owned(), names: None, writes: None, limits }
     }
 
     #[test]

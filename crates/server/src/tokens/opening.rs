@@ -6,7 +6,7 @@ use anyhow::Context;
 use api::Doorkeeper;
 use host::Disk;
 
-use super::{bearers::Bearers, file::TokenFile, watcher::TokenWatcher};
+use super::{bearers::Bearers, watcher::TokenWatcher};
 use crate::settings::Settings;
 
 /// Who decides on senders of requests, and what keeps the tokens up to date.
@@ -24,12 +24,12 @@ pub fn open(settings: &Settings, disk: &Arc<dyn Disk>) -> anyhow::Result<Tokens>
     };
     let cannot = || format!("cannot use the file of tokens {} (http.tokens)", path.display());
     let text = disk.read_to_string(path).with_context(cannot)?;
-    let file = TokenFile::read(&text).map_err(anyhow::Error::msg).with_context(cannot)?;
-    if file.entries.is_empty() {
+    let proxy = http.proxies.clone().map(|proxies| (http.proxy_header.to_ascii_lowercase(), proxies));
+    let prefixes = settings.listeners.iter().filter_map(|listener| listener.prefix.clone());
+    let bearers = Arc::new(Bearers::new(proxy, prefixes.collect()));
+    if bearers.replace(&text).map_err(anyhow::Error::msg).with_context(cannot)? == 0 {
         tracing::warn!(file = %path.display(), "the file of tokens is empty: no request is answered; `plumbago token add` adds one");
     }
-    let proxy = http.proxies.clone().map(|proxies| (http.proxy_header.to_ascii_lowercase(), proxies));
-    let bearers = Arc::new(Bearers::new(file, proxy));
     let watcher = TokenWatcher::new(disk.clone(), path.clone(), text, bearers.clone());
     Ok(Tokens { doorkeeper: bearers, watcher: Some(Arc::new(watcher)) })
 }

@@ -6,7 +6,7 @@ use host::Disk;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{bearers::Bearers, file::TokenFile};
+use super::bearers::Bearers;
 use crate::settled;
 
 /// Puts changed tokens into force. An invalid file leaves the old ones in force.
@@ -45,11 +45,9 @@ impl TokenWatcher {
         if *last == read {
             return;
         }
-        let file = read.as_deref().map_err(Clone::clone).and_then(TokenFile::read);
-        match file {
-            Ok(file) => {
-                tracing::info!(tokens = file.entries.len(), "the file of tokens changed; the new tokens are in force");
-                self.bearers.replace(file);
+        match read.as_deref().map_err(Clone::clone).and_then(|text| self.bearers.replace(text)) {
+            Ok(tokens) => {
+                tracing::info!(tokens, "the file of tokens changed; the new tokens are in force");
                 *self.current.lock() = read.clone().unwrap_or_default();
             }
             Err(error) => tracing::error!(file = %self.path.display(),

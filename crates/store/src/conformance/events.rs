@@ -43,6 +43,9 @@ async fn check_expiry(events: &dyn Events, ids: &[u64]) {
     let left: Vec<u64> = events.events((-1000, 0), -60, 100).await.unwrap().iter().map(|event| event.id).collect();
     assert_eq!(left, [ids[1], ids[3], ids[4]], "an event at the time itself stays");
     assert_eq!(events.event(ids[0]).await.unwrap(), None);
+    let extra = events.put_event(event(-400, "deleted by its id", "", "")).await.unwrap();
+    assert_eq!(events.delete_events(vec![extra, ids[0], extra, u64::MAX]).await.unwrap(), 1);
+    assert_eq!((events.event(extra).await.unwrap(), events.delete_events(Vec::new()).await.unwrap()), (None, 0));
     let next = events.put_event(event(-40, "after an expiry", "", "")).await.unwrap();
     assert!(ids.iter().all(|id| *id < next), "an id is given once");
 }
