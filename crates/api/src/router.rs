@@ -51,7 +51,11 @@ impl Route {
             "/info" => route!("info", "GET, HEAD, POST", carbonapi::info),
             "/_internal/capabilities" => route!("capabilities", "GET, HEAD, POST", carbonapi::capabilities),
             "/functions" => route!("functions", "GET, HEAD", functions::list),
-            "/tags" => route!("tags", "GET, HEAD, POST", tags::tags),
+            "/tags" => route!("tags", "GET, HEAD", tags::list),
+            "/tags/findSeries" => route!("tags", "GET, HEAD, POST", tags::find_series),
+            "/tags/autoComplete/tags" => route!("tags", "GET, HEAD, POST", tags::complete_tags),
+            "/tags/autoComplete/values" => route!("tags", "GET, HEAD, POST", tags::complete_values),
+            "/tags/tagSeries" | "/tags/tagMultiSeries" => route!("tags", "POST", tags::tag_series),
             "/events" => route!("events", "GET, HEAD, POST", events::events),
             "/events/get_data" => route!("events", "GET, HEAD, POST", events::get_data),
             "/version" => route!("version", "GET, HEAD, POST", page::version),
@@ -60,7 +64,7 @@ impl Route {
             "/tags/delSeries" => None,
             _ if path.starts_with("/functions/") => route!("functions", "GET, HEAD", functions::one),
             _ if path.starts_with("/events/") => route!("events", "GET, HEAD", events::one),
-            _ if path.starts_with("/tags/") => route!("tags", "GET, HEAD, POST", tags::tags),
+            _ if path.starts_with("/tags/") => route!("tags", "GET, HEAD", tags::details),
             _ => None,
         }
     }

@@ -1,24 +1,290 @@
-//! The tag API, as far as Grafana's editor needs it.
+//! The tag API, as graphite-web answers it with a tag database.
+//!
+//! Every answer is JSON, as is the error of a request that the client can correct: graphite-web in front of this server reads it.
 
 use std::sync::Arc;
 
 use hyper::StatusCode;
+use metadata::{FindError, FindLimits, ListedTag, ListedValue, Registry, TagExpressions, TagListing, text_id};
+use metric::canonical_name;
 
 use crate::{
-    http::Rejection,
-    query::{Backend, Query, Reply},
+    encode::{
+        json::{JsonStyle, LIST, OBJECT, json_string},
+        python,
+    },
+    http::{Coding, Rejection, Response, respond_text, short, uncached_head},
+    query::{Backend, Kind, Query, Reply, Work, blocking, compile_pattern},
 };
 
-/// `/tags` and the paths below it, as a graphite-web without tagged series answers.
-pub(crate) async fn tags(_: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let text = match query.path.as_str() {
-        "/tags" | "/tags/findSeries" | "/tags/autoComplete/tags" | "/tags/autoComplete/values" => "[]",
-        "/tags/tagSeries" | "/tags/tagMultiSeries" => {
-            let text = "this server does not tag series; send points to names with tags instead";
-            return Err(Rejection::Request(text.to_owned()));
+/// Tags or values that a completion without a limit lists, as in graphite-web.
+const COMPLETIONS: usize = 100;
+
+/// Bytes of an entry in an answer, without its text: an estimate.
+const ENTRY_BYTES: usize = 80;
+
+/// What is wrong with a request, or why it cannot be answered.
+enum Problem {
+    /// The client's mistake, in graphite-web's words where it has some.
+    Asked(String),
+    /// Another, answered as everywhere.
+    Other(Rejection),
+}
+
+impl From<FindError> for Problem {
+    fn from(error: FindError) -> Problem {
+        match error {
+            FindError::Tags(error) => Problem::Asked(error.to_string()),
+            other => Problem::Other(other.into()),
         }
-        // The details of a tag without series.
-        _ => "null",
+    }
+}
+
+impl From<Rejection> for Problem {
+    fn from(rejection: Rejection) -> Problem {
+        Problem::Other(rejection)
+    }
+}
+
+/// `/tags`: all tags.
+pub(crate) async fn list(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let listing = filtered(query);
+    tags_work(backend, query, listing, |registry, listing, limits| {
+        Ok(Listed::Tags(registry.list_tags(&listing, limits)?))
+    })
+    .await
+}
+
+/// `/tags/TAG`: the values of a tag.
+pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let encoded = query.path.strip_prefix("/tags/").unwrap_or_default();
+    let tag = percent_encoding::percent_decode_str(encoded).decode_utf8_lossy().into_owned();
+    let asked = filtered(query).map(|listing| (tag, listing));
+    tags_work(backend, query, asked, |registry, (tag, listing), limits| {
+        let Some(values) = registry.list_values(&tag, &listing, limits)? else { return Ok(Listed::Nothing) };
+        Ok(Listed::Details { id: text_id(&tag), tag, values })
+    })
+    .await
+}
+
+/// `/tags/findSeries`: the names of metrics for which expressions hold.
+pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let expressions = match texts_of(query, "expr", "expr[]") {
+        texts if texts.is_empty() => Err("no tag expressions specified".to_owned()),
+        texts => read(&texts),
     };
-    Ok(Reply::json(StatusCode::OK, text))
+    tags_work(backend, query, expressions, |registry, expressions, limits| {
+        let found = registry.tagged(&expressions, limits)?;
+        Ok(Listed::Texts(found.leaves().map(|(_, name)| name.to_owned()).collect()))
+    })
+    .await
+}
+
+/// `/tags/autoComplete/tags`: tags that metrics have for which expressions hold, without the tags of these.
+pub(crate) async fn complete_tags(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let listing = completion(query, "tagPrefix", None);
+    tags_work(backend, query, listing, |registry, listing, limits| {
+        let tags = registry.list_tags(&listing, limits)?;
+        Ok(Listed::Texts(tags.into_iter().map(|one| one.tag).collect()))
+    })
+    .await
+}
+
+/// `/tags/autoComplete/values`: values of a tag that metrics have for which expressions hold.
+pub(crate) async fn complete_values(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let tag = query.parameters.last("tag").unwrap_or_default().to_owned();
+    let listing = match tag.is_empty() {
+        true => Err("no tag specified".to_owned()),
+        false => completion(query, "valuePrefix", Some(&tag)),
+    };
+    tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits| {
+        let values = registry.list_values(&tag, &listing, limits)?.unwrap_or_default();
+        Ok(Listed::Texts(values.into_iter().map(|one| one.value).collect()))
+    })
+    .await
+}
+
+/// `/tags/tagSeries` and `/tags/tagMultiSeries`: the canonical names of series. Nothing is stored: a metric is there from its
+/// first point on.
+pub(crate) async fn tag_series(_: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let is_one = query.path == "/tags/tagSeries";
+    let paths = match is_one {
+        true => query.parameters.last("path").filter(|path| !path.is_empty()).into_iter().collect(),
+        false => texts_of(query, "path", "path[]"),
+    };
+    if paths.is_empty() {
+        let what = if is_one { "no path specified" } else { "no paths specified" };
+        return Ok(mistake(query, what));
+    }
+    let mut names = Vec::new();
+    for path in paths {
+        match canonical_name(path.as_bytes()) {
+            Ok(name) if metadata::is_plain_or_tagged(&name) => names.push(name.into_owned()),
+            Ok(_) => return Ok(mistake(query, &format!("Cannot parse path {path}"))),
+            Err(error) => return Ok(mistake(query, &format!("Cannot parse path {path}: {error}"))),
+        }
+    }
+    let style = style(query);
+    let mut out = Vec::new();
+    style.open(&mut out);
+    match names.first() {
+        Some(name) if is_one => json_string(&mut out, name, true),
+        _ => style.items(&mut out, LIST, 1, &names, |out, name| json_string(out, name, true)),
+    }
+    style.close(&mut out);
+    Ok(Reply::json(StatusCode::OK, out))
+}
+
+/// What an answer lists.
+enum Listed {
+    Texts(Vec<String>),
+    Tags(Vec<ListedTag>),
+    Details { id: u32, tag: String, values: Vec<ListedValue> },
+    Nothing,
+}
+
+impl Listed {
+    /// Memory for the list and the answer: an estimate.
+    fn bytes(&self) -> usize {
+        let texts: usize = match self {
+            Listed::Texts(texts) => texts.iter().map(|text| text.len() + ENTRY_BYTES).sum(),
+            Listed::Tags(tags) => tags.iter().map(|one| one.tag.len() + ENTRY_BYTES).sum(),
+            Listed::Details { values, .. } => values.iter().map(|one| one.value.len() + ENTRY_BYTES).sum(),
+            Listed::Nothing => 0,
+        };
+        2 * texts
+    }
+
+    /// As `json.dumps` writes it: with `pretty`, keys are sorted.
+    fn write(&self, style: &JsonStyle, out: &mut Vec<u8>) {
+        match self {
+            Listed::Texts(texts) => style.items(out, LIST, 1, texts, |out, text| json_string(out, text, true)),
+            Listed::Tags(tags) => style.items(out, LIST, 1, tags, |out, one| {
+                object(out, style, 2, &[("id", Field::Number(one.id.into())), ("tag", Field::Text(&one.tag))]);
+            }),
+            Listed::Details { id, tag, values } => {
+                let fields =
+                    [("id", Field::Number((*id).into())), ("tag", Field::Text(tag)), ("values", Field::Values(values))];
+                object(out, style, 1, &fields);
+            }
+            Listed::Nothing => out.extend_from_slice(b"null"),
+        }
+    }
+}
+
+/// What an object has.
+enum Field<'a> {
+    Number(u64),
+    Text(&'a str),
+    Values(&'a [ListedValue]),
+}
+
+fn object(out: &mut Vec<u8>, style: &JsonStyle, depth: usize, fields: &[(&str, Field<'_>)]) {
+    style.items(out, OBJECT, depth, fields, |out, (name, field)| {
+        json_string(out, name, true);
+        out.extend_from_slice(b": ");
+        match field {
+            Field::Number(number) => out.extend_from_slice(number.to_string().as_bytes()),
+            Field::Text(text) => json_string(out, text, true),
+            Field::Values(values) => style.items(out, LIST, depth + 1, *values, |out, one| {
+                let (id, value) = (("id", Field::Number(one.id.into())), ("value", Field::Text(&one.value)));
+                let count = ("count", Field::Number(one.count));
+                let fields = if style.pretty { [count, id, value] } else { [id, value, count] };
+                object(out, style, depth + 2, &fields);
+            }),
+        }
+    });
+}
+
+/// Waits for a turn, calls `work` with what was asked on a thread that may block, and answers with its list.
+async fn tags_work<T: Send + 'static>(
+    backend: &Arc<Backend>,
+    query: &Query,
+    asked: Result<T, String>,
+    work: impl FnOnce(&Registry, T, &FindLimits) -> Result<Listed, FindError> + Send + 'static,
+) -> Result<Reply, Rejection> {
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(text) => return Ok(mistake(query, &text)),
+    };
+    let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
+    let (backend, filter) = (backend.clone(), query.viewer.metrics());
+    let (style, coding) = (style(query), query.coding());
+    let answer = blocking(move || {
+        let cancelled = Some(turn.cancelled().clone());
+        let limits = FindLimits { nodes: backend.limits.find_results, cancelled, filter, ..FindLimits::default() };
+        let listed = backend.finder.has_all().and_then(|()| work(&backend.registry, asked, &limits));
+        match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
+            Ok(response) => Ok(Ok(response)),
+            Err(Problem::Asked(text)) => Ok(Err(text)),
+            Err(Problem::Other(rejection)) => Err(rejection),
+        }
+    });
+    Ok(match answer.await? {
+        Ok(response) => response.into(),
+        Err(text) => mistake(query, &text),
+    })
+}
+
+fn respond(listed: &Listed, style: &JsonStyle, coding: Coding, turn: &Work) -> Result<Response, Rejection> {
+    let bytes = listed.bytes();
+    turn.take(bytes)?;
+    let share = turn.answer(bytes)?;
+    let mut out = Vec::with_capacity(bytes / 2);
+    style.open(&mut out);
+    listed.write(style, &mut out);
+    style.close(&mut out);
+    Ok(respond_text(uncached_head(style.content_type()), out, coding, share))
+}
+
+/// The answer to a request that the client can correct.
+fn mistake(query: &Query, text: &str) -> Reply {
+    let style = style(query);
+    let mut out = Vec::new();
+    style.open(&mut out);
+    object(&mut out, &style, 1, &[("error", Field::Text(text))]);
+    style.close(&mut out);
+    short(StatusCode::BAD_REQUEST, style.content_type(), out).into()
+}
+
+fn style(query: &Query) -> JsonStyle {
+    JsonStyle { ascii: true, pretty: query.parameters.truthy("pretty"), callback: query.callback() }
+}
+
+/// The values of a name, or of the same with brackets, as PHP and Rails write lists.
+fn texts_of<'a>(query: &'a Query, name: &str, with_brackets: &str) -> Vec<&'a str> {
+    let texts: Vec<&str> = query.parameters.all(name).collect();
+    if texts.is_empty() { query.parameters.all(with_brackets).collect() } else { texts }
+}
+
+fn read(texts: &[&str]) -> Result<TagExpressions, String> {
+    TagExpressions::read(texts, compile_pattern).map_err(|error| error.to_string())
+}
+
+/// The listing of `filter` and `limit`. As in SQL, a negative limit is none.
+fn filtered(query: &Query) -> Result<TagListing, String> {
+    let filter = query.parameters.last("filter").filter(|filter| !filter.is_empty());
+    let pattern = filter.map(|filter| match filter.starts_with('^') {
+        true => compile_pattern(filter),
+        false => compile_pattern(&format!("^({filter})")),
+    });
+    let pattern = pattern.transpose().map_err(|reason| format!("the filter {reason}"))?;
+    let limit = query.parameters.last("limit").filter(|limit| !limit.is_empty());
+    let limit = limit.map(python::parse_int).transpose()?.and_then(|limit| usize::try_from(limit).ok());
+    Ok(TagListing { pattern, limit, ..TagListing::default() })
+}
+
+/// The listing of a completion: of the values of a tag, or of tags. Grafana sends a limit of 0 where it has none: see
+/// docs/differences.md.
+fn completion(query: &Query, prefix: &str, tag: Option<&str>) -> Result<TagListing, String> {
+    let limit = query.parameters.last("limit").filter(|limit| !limit.is_empty()).map(python::parse_int).transpose()?;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|&limit| limit > 0);
+    let texts = texts_of(query, "expr", "expr[]");
+    let present = tag.map(|tag| format!("{tag}!="));
+    let expressions = match texts.is_empty() {
+        true => None,
+        false => Some(read(&texts.into_iter().chain(present.as_deref()).collect::<Vec<_>>())?),
+    };
+    let prefix = query.parameters.last(prefix).unwrap_or_default().to_owned();
+    Ok(TagListing { expressions, prefix, pattern: None, limit: Some(limit.unwrap_or(COMPLETIONS)) })
 }

@@ -98,3 +98,88 @@ fn a_pattern_with_endless_backtracking_is_rejected() {
     assert_eq!(answer.status, 400);
     assert!(answer.text().contains("takes too long"), "{}", answer.text());
 }
+
+/// Answers that differ on purpose; docs/differences.md has the rows.
+fn differs(case: &Value) -> bool {
+    let (path, body) = (case["path"].as_str().unwrap(), case["body"].as_str().unwrap_or_default());
+    let pairs: Vec<(String, String)> =
+        form_urlencoded::parse(path.split_once('?').map_or("", |(_, query)| query).as_bytes()).into_owned().collect();
+    let limit = pairs.iter().find(|(name, _)| name == "limit").map(|(_, value)| value.as_str());
+    // No limit, of whatever spelling, is the usual one.
+    let has_odd_limit = path.starts_with("/tags/autoComplete/") && matches!(limit, Some("0" | "" | "-1"));
+    // Names and patterns that cannot be read are the client's mistake.
+    let is_mistake = case["status"] == 500;
+    has_odd_limit || is_mistake || body == "path=" && path == "/tags/tagMultiSeries"
+}
+
+/// An answer without the ids of graphite-web's database.
+fn without_ids(text: &str) -> String {
+    let mut parts = text.split("\"id\": ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push_str("\"id\": ");
+        kept.push_str(part.trim_start_matches(|c: char| c.is_ascii_digit()));
+    }
+    kept
+}
+
+fn post(server: &Server, path: &str, content_type: &str, body: &str) -> Answer {
+    server.request("POST", path, &[("Content-Type", content_type)], body.as_bytes())
+}
+
+fn ask(server: &Server, case: &Value) -> Answer {
+    let text = |name: &str| case[name].as_str().unwrap_or_default();
+    match text("method") {
+        "GET" => server.get(text("path")),
+        _ => post(server, text("path"), text("type"), text("body")),
+    }
+}
+
+#[test]
+fn the_tag_api_answers_as_recorded() {
+    let mut lines = include_str!("tag_api.jsonl").lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let head = lines.next().unwrap();
+    let server =
+        server(&head["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect::<Vec<_>>());
+    let (mut same, mut wrong) = (0, Vec::new());
+    for case in lines {
+        let answer = ask(&server, &case);
+        if differs(&case) {
+            assert!(answer.status < 500, "{case}: {} {}", answer.status, answer.text());
+            continue;
+        }
+        let is_same = u64::from(answer.status) == case["status"].as_u64().unwrap()
+            && case["answer"].as_str().is_none_or(|text| without_ids(answer.text()) == without_ids(text));
+        if is_same { same += 1 } else { wrong.push(format!("{case}\n    {} {}", answer.status, answer.text())) }
+    }
+    assert!(wrong.is_empty(), "{} wrong, such as\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
+    assert!(same > 1900, "{same}");
+}
+
+#[test]
+fn a_completion_without_a_limit_has_a_hundred() {
+    let names: Vec<String> = (0..150).map(|i| format!("m;t=v{i:03};tag{i:03}=1")).collect();
+    let server = server(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    for limit in ["", "&limit=0", "&limit=", "&limit=-1"] {
+        for path in ["values?tag=t", "values?tag=t&expr=name=m", "tags?", "tags?expr=name=m"] {
+            let answer = server.get(&format!("/tags/autoComplete/{path}{limit}"));
+            let listed: Vec<String> = serde_json::from_slice(&answer.body).unwrap();
+            assert_eq!(listed.len(), 100, "{path}{limit}");
+        }
+    }
+}
+
+#[test]
+fn a_mistake_is_json_for_the_graphite_web_in_front() {
+    let server = server(&["cpu;dc=a"]);
+    let check = |path: &str, words: &str| {
+        let answer = server.get(path);
+        let error: Value = serde_json::from_slice(&answer.body).unwrap();
+        assert_eq!((answer.status, error["error"].as_str().unwrap()), (400, words), "{path}");
+    };
+    check("/tags/findSeries?expr=dc", "Invalid tagspec dc");
+    check("/tags/autoComplete/values?expr=dc=a", "no tag specified");
+    let post = post(&server, "/tags/tagSeries", "application/x-www-form-urlencoded", "path=x;a");
+    assert_eq!((post.status, post.text()), (400, "{\"error\": \"Cannot parse path x;a\"}"));
+    assert_eq!(server.get("/tags/autoComplete/tags?tagPrefix=d&jsonp=").text(), "[\"dc\"]");
+}

@@ -97,6 +97,9 @@ impl Registry {
     /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
     /// which case there may be more. For a maintenance thread, every 100 ms to a second.
     pub fn compact(&self) -> bool {
+        if self.index_tags() {
+            return true;
+        }
         let Some(mut names_before) = self.compacting.try_lock() else { return false };
         let (names, tail, sizes, removed) = {
             let table = self.names.read();
@@ -156,6 +159,11 @@ impl Registry {
             table.hidden.extend(&gone);
             table.names -= gone.len();
             table.tail.retain(|id| !gone.contains(id));
+            for &id in &gone {
+                if table.record(id).is_some_and(|record| is_tagged(text(record.name))) {
+                    table.tag_changes.hidden_or_shown(id);
+                }
+            }
             gone
         };
         if !gone.is_empty() {

@@ -35,7 +35,9 @@ mod registry;
 mod removal;
 mod saved;
 mod segment;
+mod tag_changes;
 mod tag_expressions;
+mod tag_index;
 mod tags;
 mod walk;
 
@@ -49,4 +51,5 @@ pub use names::{Names, NamesMut};
 pub use policies::{PolicyHistory, PolicyId, PolicySpan};
 pub use registry::Registry;
 pub use saved::OpenError;
-pub use tag_expressions::{Matcher, TagError, TagExpressions};
+pub use tag_expressions::{Matcher, TagError, TagExpressions, is_plain_or_tagged};
+pub use tag_index::{ListedTag, ListedValue, TagListing, text_id};

@@ -44,6 +44,16 @@ impl FindLimits {
     }
 }
 
+impl FindLimits {
+    /// Fails when the caller has cancelled the find.
+    pub(crate) fn check_cancelled(&self) -> Result<(), FindError> {
+        match &self.cancelled {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(FindError::Cancelled),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Default for FindLimits {
     /// A million nodes; a second or two of walking.
     fn default() -> FindLimits {
@@ -116,10 +126,7 @@ impl<'a> Budget<'a> {
         if self.steps > self.limits.steps {
             return Err(FindError::TooMuchWork);
         }
-        match &self.limits.cancelled {
-            Some(flag) if flag.load(Ordering::Relaxed) => Err(FindError::Cancelled),
-            _ => Ok(()),
-        }
+        self.limits.check_cancelled()
     }
 
     /// Checks an number of answers against the limit.

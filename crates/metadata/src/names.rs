@@ -13,6 +13,7 @@ use crate::{
     name_table::NameTable,
     policies::PolicyId,
     segment::Segment,
+    tag_changes::TagChanges,
 };
 
 /// The content of the lock of names.
@@ -29,8 +30,10 @@ pub(crate) struct Table {
     pub removed: Arc<HashSet<MetricId>>,
     // Ids in the order of their creation.
     pub tail: Vec<MetricId>,
-    // Ids of the names with tags, hidden ones included.
-    pub tagged: Vec<MetricId>,
+    // What the tag index does not know yet.
+    pub tag_changes: TagChanges,
+    // Bytes of the tag index, as of the last measurement.
+    pub tag_index_bytes: usize,
     // Deleted metrics, whose ids stay: see `Registry::hide`.
     pub hidden: HashSet<MetricId>,
     // Names that have an id but no record yet: see `Registry::reserve`. Few, and not for long.
@@ -52,7 +55,8 @@ impl Table {
             segments: Vec::new(),
             removed: Arc::default(),
             tail: Vec::new(),
-            tagged: Vec::new(),
+            tag_changes: TagChanges::default(),
+            tag_index_bytes: 0,
             hidden: HashSet::new(),
             reserved: HashMap::new(),
         }
@@ -86,8 +90,10 @@ impl Table {
         let was_hidden = self.hidden.remove(&id);
         if was_hidden {
             self.names += 1;
-            if self.record(id).is_some_and(|record| !is_tagged(text(record.name))) {
-                self.tail.push(id);
+            match self.record(id).map(|record| is_tagged(text(record.name))) {
+                Some(true) => self.tag_changes.hidden_or_shown(id),
+                Some(false) => self.tail.push(id),
+                None => {}
             }
         }
         was_hidden
@@ -106,7 +112,7 @@ impl Table {
         *self.places.entry(id) = place;
         self.add_place(hash, place);
         if is_tagged(name) {
-            self.tagged.push(id);
+            self.tag_changes.created(id, name);
         } else {
             self.tail.push(id);
         }
@@ -126,11 +132,12 @@ impl Table {
 
     /// Bytes of memory that names take, the index of those in the tail included, which is made later.
     pub(crate) fn memory_bytes(&self) -> usize {
-        let lists = (self.tail.len() + self.tagged.len() + self.removed.len()) * size_of::<u64>();
+        let lists = (self.tail.len() + self.removed.len()) * size_of::<u64>();
+        let tags = self.tag_index_bytes + self.tag_changes.memory_bytes();
         let segments = self.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
         let arena = self.arena.memory_bytes();
         let unindexed = self.tail.len() * (arena / self.names.max(1));
-        lists + segments + arena + unindexed + self.places.memory_bytes() + self.by_name.memory_bytes()
+        lists + tags + segments + arena + unindexed + self.places.memory_bytes() + self.by_name.memory_bytes()
     }
 
     /// Adds a segment at the place that its size gives it.

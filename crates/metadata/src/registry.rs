@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     names::{Names, NamesMut, Table},
     policies::{Policies, PolicyHistory, PolicyId},
+    tag_index::TagIndex,
 };
 
 /// Every metric this node knows.
@@ -27,6 +28,8 @@ pub struct Registry {
     pub(crate) policies: RwLock<Policies>,
     // Locked to change the segments. The value is the number of names at the last call of `compact`.
     pub(crate) compacting: Mutex<usize>,
+    // Questions and `compact` report changes to it. Locked before `names`, and not while a holder of these waits.
+    pub(crate) tags: RwLock<TagIndex>,
 }
 
 impl Default for Registry {
@@ -47,6 +50,7 @@ impl Registry {
             policies: RwLock::new(policies),
             names: RwLock::new(table),
             compacting: Mutex::new(0),
+            tags: RwLock::new(TagIndex::new()),
         }
     }
 

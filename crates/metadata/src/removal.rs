@@ -36,7 +36,6 @@ impl Registry {
         let mut table = self.names.write();
         let mut policies = self.policies.write();
         let before = table.names + table.hidden.len();
-        let mut tagged = HashSet::new();
         let mut indexed = HashSet::new();
         for &id in ids {
             let Some(record) = table.record(id) else { continue };
@@ -46,14 +45,9 @@ impl Registry {
             }
             let was_hidden = self.free(&mut table, id);
             policies.forget(id);
-            if is_tagged {
-                tagged.insert(id);
-            } else if !was_hidden {
+            if !is_tagged && !was_hidden {
                 indexed.insert(id);
             }
-        }
-        if !tagged.is_empty() {
-            table.tagged.retain(|id| !tagged.contains(id));
         }
         // Those that are in the tail are in no segment.
         table.tail.retain(|id| !indexed.remove(id));
@@ -66,7 +60,11 @@ impl Registry {
     /// Frees the record of a metric; returns whether it was hidden.
     fn free(&self, table: &mut Table, id: MetricId) -> bool {
         let place = *table.places.get(id).expect("its record was found there");
-        let hash = self.hash(table.arena.get(place).name);
+        let name = table.arena.get(place).name;
+        let hash = self.hash(name);
+        if is_tagged(text(name)) {
+            table.tag_changes.removed(id, text(name));
+        }
         table.by_name.remove(hash, place);
         table.arena.remove(place);
         *table.places.entry(id) = NOWHERE;

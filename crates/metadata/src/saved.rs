@@ -265,7 +265,7 @@ fn registry(next: MetricId, arena: Arena, segments: Vec<Segment>, policies: Poli
             *held = place;
             table.add_place(registry.hash(record.name), place);
             if is_tagged(name) {
-                table.tagged.push(record.id);
+                table.tag_changes.read(record.id, name);
             } else if indexed.get(record.id) != Some(&true) {
                 table.tail.push(record.id);
             }

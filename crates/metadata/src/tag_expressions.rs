@@ -20,16 +20,31 @@ pub struct TagExpressions(
     Vec<Expression>,
 );
 
-struct Expression {
+/// One expression over the value of a tag.
+pub(crate) struct Expression {
     text: String,
-    tag: String,
+    /// The tag.
+    pub tag: String,
     test: Test,
-    is_negated: bool,
+    /// Whether the value must not pass the test.
+    pub is_negated: bool,
+    /// Whether the expression holds for metrics without the tag.
+    pub takes_empty: bool,
 }
 
-enum Test {
+/// What a value is compared with.
+pub(crate) enum Test {
+    /// A whole value.
     Is(String),
-    Matches(Matcher),
+    /// A pattern. All values that match begin with `prefix`; all that do match if `is_all`.
+    Matches {
+        /// The pattern.
+        matcher: Matcher,
+        /// Literal text at the beginning of the pattern.
+        prefix: String,
+        /// Whether the pattern asks for nothing else.
+        is_all: bool,
+    },
 }
 
 impl fmt::Debug for Expression {
@@ -70,17 +85,27 @@ impl TagExpressions {
         texts: &[impl AsRef<str>],
         compile: impl Fn(&str) -> Result<Matcher, String>,
     ) -> Result<TagExpressions, TagError> {
+        let expressions = TagExpressions::read_any(texts, compile)?;
+        let asks = expressions.0.iter().any(|expression| !expression.takes_empty);
+        if asks { Ok(expressions) } else { Err(TagError::AsksForNothing) }
+    }
+
+    /// As [`TagExpressions::read`], for callers who may ask for all metrics: every expression may hold for metrics without
+    /// the tag, and there may be none.
+    pub fn read_any(
+        texts: &[impl AsRef<str>],
+        compile: impl Fn(&str) -> Result<Matcher, String>,
+    ) -> Result<TagExpressions, TagError> {
         if texts.len() > MAX_EXPRESSIONS {
             return Err(TagError::TooMany { limit: MAX_EXPRESSIONS });
         }
-        let mut expressions = Vec::with_capacity(texts.len());
-        let mut asks = false;
-        for text in texts {
-            let expression = Expression::read(text.as_ref(), &compile)?;
-            asks |= !expression.takes("")?;
-            expressions.push(expression);
-        }
-        if asks { Ok(TagExpressions(expressions)) } else { Err(TagError::AsksForNothing) }
+        let read = texts.iter().map(|text| Expression::read(text.as_ref(), &compile));
+        Ok(TagExpressions(read.collect::<Result<Vec<_>, _>>()?))
+    }
+
+    /// The expressions.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Expression> {
+        self.0.iter()
     }
 
     /// Whether all hold for a tagged name. A name whose tags cannot be read has none and is never meant.
@@ -89,7 +114,7 @@ impl TagExpressions {
             return Ok(false);
         }
         for expression in &self.0 {
-            if !expression.takes(value(name, &expression.tag))? {
+            if !expression.takes(value_of(name, &expression.tag))? {
                 return Ok(false);
             }
         }
@@ -112,24 +137,81 @@ impl Expression {
         } else {
             let anchored = if spec.starts_with('^') { spec.to_owned() } else { format!("^({spec})") };
             let matcher = compile(&anchored);
-            Test::Matches(matcher.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason })?)
+            let matcher = matcher.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason })?;
+            let (prefix, is_all) = literal_prefix(spec);
+            Test::Matches { matcher, prefix, is_all }
         };
-        Ok(Expression { text: text.to_owned(), tag: tag.to_owned(), test, is_negated })
+        let mut expression =
+            Expression { text: text.to_owned(), tag: tag.to_owned(), test, is_negated, takes_empty: false };
+        expression.takes_empty = expression.takes("")?;
+        Ok(expression)
+    }
+
+    /// What a value is compared with.
+    pub(crate) fn test(&self) -> &Test {
+        &self.test
+    }
+
+    /// Whether a value passes the test, which the expression may negate.
+    pub(crate) fn passes(&self, value: &str) -> Result<bool, TagError> {
+        match &self.test {
+            Test::Is(wanted) => Ok(value == wanted),
+            Test::Matches { matcher, .. } => {
+                let matches = matcher(value);
+                matches.map_err(|reason| TagError::Pattern { expression: self.text.clone(), reason })
+            }
+        }
     }
 
     fn takes(&self, value: &str) -> Result<bool, TagError> {
-        let holds = match &self.test {
-            Test::Is(wanted) => value == wanted,
-            Test::Matches(matcher) => {
-                let matches = matcher(value);
-                matches.map_err(|reason| TagError::Pattern { expression: self.text.clone(), reason })?
-            }
-        };
-        Ok(holds != self.is_negated)
+        Ok(self.passes(value)? != self.is_negated)
     }
 }
 
-/// The tags of a name: each part after a `;` is a tag, a `=` and a value, neither empty.
+/// The text that all values begin with that match a pattern, and whether all that do match. Empty where in doubt.
+fn literal_prefix(pattern: &str) -> (String, bool) {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    // An alternative may begin in another way, and a flag in brackets may change what a letter means.
+    if pattern.contains('|') || pattern.contains("(?") {
+        return (String::new(), false);
+    }
+    let is_literal = |c: char| c.is_alphanumeric() || "_-:/,@%=&<>~ ".contains(c);
+    let mut prefix = String::new();
+    let mut rest = pattern.chars();
+    loop {
+        let before = rest.as_str();
+        match rest.next() {
+            Some(c) if is_literal(c) => prefix.push(c),
+            Some('\\') if rest.as_str().starts_with(['.', '-', '/', ':']) => prefix.extend(rest.next()),
+            // The character before may be missing.
+            Some('*' | '?' | '{') => {
+                prefix.pop();
+                return (prefix, false);
+            }
+            _ => return (prefix, matches!(before, "" | ".*")),
+        }
+    }
+}
+
+/// The tags of a name and their values, `name` among them; none where they cannot be read. A tag may be there twice: the
+/// first counts.
+pub(crate) fn tags_of(name: &str) -> Option<impl Iterator<Item = (&str, &str)>> {
+    if !has_readable_tags(name) {
+        return None;
+    }
+    let (metric, tags) = name.split_once(';')?;
+    let metric = metric.trim_start_matches('~');
+    let of_metric = (!metric.is_empty()).then_some(("name", metric));
+    let others = tags.split(';').filter_map(|part| part.split_once('=')).filter(|&(tag, _)| tag != "name");
+    Some(of_metric.into_iter().chain(others))
+}
+
+/// Whether a canonical name has no tags, or tags that can be read.
+pub fn is_plain_or_tagged(name: &str) -> bool {
+    !is_tagged(name) && !name.ends_with("\"}") || has_readable_tags(name)
+}
+
+/// Each part after a `;` is a tag, a `=` and a value, neither empty.
 fn has_readable_tags(name: &str) -> bool {
     let mut parts = name.split(';');
     let has_metric = parts.next().is_some_and(|metric| !metric.is_empty());
@@ -143,7 +225,7 @@ fn has_readable_tags(name: &str) -> bool {
 }
 
 /// The value of a tag of a name; empty where it has none.
-fn value<'a>(name: &'a str, tag: &str) -> &'a str {
+pub(crate) fn value_of<'a>(name: &'a str, tag: &str) -> &'a str {
     let (metric, tags) = name.split_once(';').unwrap_or((name, ""));
     if tag == "name" {
         return metric.trim_start_matches('~');

@@ -1,45 +1,208 @@
-//! Tagged metrics.
+//! Questions about tagged metrics: which have some tags, which tags and values there are.
 //!
-//! A find looks at every tagged metric. An index over tags and values could replace that walk behind the same
-//! call, [`Registry::tagged`].
+//! The next question updates the tag index, or the next [`Registry::compact`], whichever comes first: so no creation
+//! waits for a question, and no question misses a metric.
+
+use std::time::Duration;
 
 use metric::MetricId;
+use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use roaring::RoaringBitmap;
 
 use crate::{
     found::Found,
     limits::{Budget, FindError, FindLimits},
     registry::Registry,
+    tag_changes::TagChanges,
     tag_expressions::TagExpressions,
+    tag_index::{
+        ListedTag, ListedValue, ReadNames, STEPS_PER_NAME, TagIndex, TagListing, list_tags, list_values, search,
+    },
 };
 
-/// Names looked at in one hold of the lock.
+/// Names looked at in one hold of their lock.
 const BATCH: usize = 1024;
 
-/// What a name costs, in steps of [`FindLimits::steps`]: with its limit as it is by default, ten million names.
-const STEPS_PER_NAME: u64 = 10;
+/// Between looks at the cancel flag, while another thread updates the index.
+const POLL: Duration = Duration::from_millis(20);
 
 impl Registry {
     /// The tagged metrics for which all expressions hold, in the order of names.
     pub fn tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<Found, FindError> {
         let mut budget = Budget::new(limits);
-        let tagged = self.names.read().tagged.clone();
+        let index = self.tag_index(limits)?;
+        let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        drop(index);
+        if limits.filter.is_none() && ids.len() > limits.nodes as u64 {
+            return Err(FindError::TooManyNodes { limit: limits.nodes });
+        }
         let mut found = Found::default();
-        for ids in tagged.chunks(BATCH) {
+        let read = self.read_names(&ids, &mut |id, name| {
+            budget.spend(STEPS_PER_NAME)?;
+            if limits.shown(name, id, false).0 != MetricId::NONE {
+                found.push(name, id, false)?;
+                budget.check_nodes(found.len())?;
+            }
+            Ok(())
+        });
+        read.map_err(|error| in_names(error, limits))?;
+        found.sorted()
+    }
+
+    /// How many tagged metrics there are for which all expressions hold.
+    pub fn count_tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<u64, FindError> {
+        let mut budget = Budget::new(limits);
+        let index = self.tag_index(limits)?;
+        let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        match &limits.filter {
+            None => Ok(ids.len()),
+            Some(_) => Ok(self.shown(&ids, &mut budget)?.len()),
+        }
+    }
+
+    /// The tags of metrics, by text. Tags that the expressions use are left out.
+    pub fn list_tags(&self, asked: &TagListing, limits: &FindLimits) -> Result<Vec<ListedTag>, FindError> {
+        let mut budget = Budget::new(limits);
+        let index = self.tag_index(limits)?;
+        let within = self.within(&index, asked, &mut budget)?;
+        list_tags(&index, asked, within.as_ref(), &mut budget)
+    }
+
+    /// The values of a tag, by text; `None` when no metric has the tag.
+    pub fn list_values(
+        &self,
+        tag: &str,
+        asked: &TagListing,
+        limits: &FindLimits,
+    ) -> Result<Option<Vec<ListedValue>>, FindError> {
+        let mut budget = Budget::new(limits);
+        let index = self.tag_index(limits)?;
+        let within = self.within(&index, asked, &mut budget)?;
+        list_values(&index, tag, asked, within.as_ref(), self, &mut budget)
+    }
+
+    /// Tells the tag index of changes, and returns whether there were any. For a maintenance thread.
+    pub(crate) fn index_tags(&self) -> bool {
+        !self.names.read().tag_changes.is_empty() && self.tell(&mut self.tags.write())
+    }
+
+    /// The metrics that a listing is about; all without.
+    fn within(
+        &self,
+        index: &TagIndex,
+        asked: &TagListing,
+        budget: &mut Budget<'_>,
+    ) -> Result<Option<RoaringBitmap>, FindError> {
+        let found = asked.expressions.as_ref().map(|expressions| search(index, expressions, self, budget)).transpose();
+        let found = found.map_err(|error| in_names(error, budget.limits))?;
+        if budget.limits.filter.is_none() {
+            return Ok(found);
+        }
+        self.shown(found.as_ref().unwrap_or(index.all()), budget).map(Some)
+    }
+
+    /// Those of metrics that the caller may see.
+    fn shown(&self, ids: &RoaringBitmap, budget: &mut Budget<'_>) -> Result<RoaringBitmap, FindError> {
+        let limits = budget.limits;
+        let mut shown = Vec::new();
+        let read = self.read_names(ids, &mut |id, name| {
+            budget.spend(STEPS_PER_NAME)?;
+            if limits.shown(name, id, false).0 != MetricId::NONE {
+                shown.push(id.0);
+            }
+            Ok(())
+        });
+        read.map_err(|error| in_names(error, limits))?;
+        Ok(shown.into_iter().collect())
+    }
+
+    /// The tag index, which knows of every metric that is there now.
+    fn tag_index(&self, limits: &FindLimits) -> Result<RwLockReadGuard<'_, TagIndex>, FindError> {
+        loop {
+            if self.names.read().tag_changes.is_empty() {
+                if let Some(index) = self.tags.try_read_for(POLL) {
+                    return Ok(index);
+                }
+            } else if let Some(mut index) = self.tags.try_write_for(POLL) {
+                self.tell(&mut index);
+                return Ok(RwLockWriteGuard::downgrade(index));
+            }
+            limits.check_cancelled()?;
+        }
+    }
+
+    /// Tells the index of all changes, and returns whether there were any.
+    fn tell(&self, index: &mut TagIndex) -> bool {
+        let mut changes = std::mem::take(&mut self.names.write().tag_changes);
+        if changes.is_empty() {
+            return false;
+        }
+        changes.ids.sort_unstable();
+        changes.ids.dedup();
+        for ids in changes.ids.chunks(BATCH) {
+            self.tell_some(index, ids, &changes);
+        }
+        index.settle();
+        let bytes = index.memory_after(changes.ids.len(), changes.estimated_bytes);
+        self.names.write().tag_index_bytes = bytes;
+        true
+    }
+
+    /// Brings some metrics in the index to what they are now. One that is removed meanwhile is among the next changes.
+    fn tell_some(&self, index: &mut TagIndex, ids: &[MetricId], changes: &TagChanges) {
+        let names = self.read();
+        for &id in ids {
+            let name = names.name(id);
+            match (names.is_shown(id), index.contains(id)) {
+                (true, false) => index.add(id, name),
+                (false, true) if !name.is_empty() => index.remove(id, name),
+                (false, true) => {
+                    if let Some(name) = changes.removed.get(&id) {
+                        index.remove(id, name);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn read_names(
+        &self,
+        ids: &RoaringBitmap,
+        each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
+    ) -> Result<(), FindError> {
+        let mut ids = ids.iter();
+        loop {
             let names = self.read();
-            for &id in ids {
-                budget.spend(STEPS_PER_NAME).map_err(|error| match error {
-                    FindError::TooMuchWork => FindError::TooManyTagged { limit: limits.steps / STEPS_PER_NAME },
-                    other => other,
-                })?;
-                let name = names.name(id);
-                if names.is_shown(id) && expressions.take(name)? && limits.shown(name, id, false).0 != MetricId::NONE {
-                    found.push(name, id, false)?;
+            let mut count = 0;
+            for id in ids.by_ref().take(BATCH).map(MetricId) {
+                count += 1;
+                if names.is_shown(id) {
+                    each(id, names.name(id))?;
                 }
             }
-            drop(names);
-            budget.check_nodes(found.len())?;
+            if count < BATCH {
+                return Ok(());
+            }
         }
-        found.sorted()
+    }
+}
+
+impl ReadNames for Registry {
+    fn read(
+        &self,
+        ids: &RoaringBitmap,
+        each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
+    ) -> Result<(), FindError> {
+        self.read_names(ids, each)
+    }
+}
+
+/// The error of a search that takes too much work, in words about metrics with tags.
+fn in_names(error: FindError, limits: &FindLimits) -> FindError {
+    match error {
+        FindError::TooMuchWork => FindError::TooManyTagged { limit: limits.steps / STEPS_PER_NAME },
+        other => other,
     }
 }
 

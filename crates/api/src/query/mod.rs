@@ -5,6 +5,7 @@
 mod backend;
 mod name_scope;
 mod parsed;
+mod patterns;
 mod protocol;
 mod reply;
 mod sender_limits;
@@ -17,6 +18,7 @@ mod write_scope;
 pub(crate) use backend::Backend;
 pub use name_scope::NameScope;
 pub(crate) use parsed::Query;
+pub(crate) use patterns::compile_pattern;
 pub(crate) use protocol::Protocol;
 pub(crate) use reply::Reply;
 pub(crate) use sender_limits::SenderUse;

@@ -5,13 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use metadata::{FindError, FindLimits, Found, Matcher, NameFilter, TagError, TagExpressions};
-use render::{Argument, Expression, PythonRegex};
+use metadata::{FindError, FindLimits, Found, NameFilter, TagError, TagExpressions};
+use render::{Argument, Expression};
 
 use super::request::RenderRequest;
 use crate::{
     http::Rejection,
-    query::{Backend, Work, is_invalid_pattern},
+    query::{Backend, Work, compile_pattern, is_invalid_pattern},
 };
 
 /// The metrics of each path of a request. Each path is resolved once.
@@ -79,11 +79,7 @@ fn tag_expressions(call: &str) -> Result<TagExpressions, TagError> {
         Argument::Text(text) => Some(text),
         _ => None,
     });
-    TagExpressions::read(&texts.collect::<Vec<_>>(), |pattern| {
-        let regex = PythonRegex::new(pattern)?;
-        let matcher: Matcher = Box::new(move |value| regex.finds(value));
-        Ok(matcher)
-    })
+    TagExpressions::read(&texts.collect::<Vec<_>>(), compile_pattern)
 }
 
 /// The rejection of a request for more series than `limit`.

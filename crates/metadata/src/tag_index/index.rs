@@ -1,0 +1,330 @@
+//! The index itself: tags, their values, and the metrics that have them.
+//!
+//! A value belongs to one tag. A hash table finds a value by tag and text when a metric comes; a sorted list per tag serves
+//! prefixes and listings. [`TagIndex::settle`] brings the lists up to date after a batch of changes: until then new values are missing there
+//! and emptied ones still present.
+
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::fast::RandomState;
+use metric::MetricId;
+use roaring::RoaringBitmap;
+
+use super::{
+    postings::{Posting, Postings},
+    slab::Slab,
+    texts::{TextPlace, Texts},
+};
+use crate::{name_table::NameTable, tag_expressions::tags_of};
+
+/// A tag by its number.
+pub(super) type TagId = u32;
+
+/// A value of a tag by its number.
+pub(super) type ValueId = u32;
+
+/// A tag that a metric has.
+#[derive(Default)]
+struct Tag {
+    text: TextPlace,
+    metrics: Posting,
+    // By text, as of the last settling.
+    values: Vec<ValueId>,
+}
+
+/// A value of a tag.
+#[derive(Default, Clone, Copy)]
+struct Value {
+    text: TextPlace,
+    tag: TagId,
+    metrics: Posting,
+}
+
+/// The tags of metrics.
+pub(crate) struct TagIndex {
+    seed: RandomState,
+    texts: Texts,
+    pub(super) postings: Postings,
+    tags: Slab<Tag>,
+    values: Slab<Value>,
+    by_tag: NameTable,
+    by_value: NameTable,
+    // By text, as of the last settling.
+    sorted_tags: Vec<TagId>,
+    // Since the last settling: those that came, and those without a metric.
+    new_tags: Vec<TagId>,
+    new_values: Vec<ValueId>,
+    empty_tags: Vec<TagId>,
+    empty_values: Vec<ValueId>,
+    // Metrics whose tags can be read.
+    all: RoaringBitmap,
+    // Bytes of memory when they were counted last, and an estimate of what came since.
+    measured: usize,
+    estimated: usize,
+    // Changes since.
+    unmeasured: usize,
+}
+
+/// Changed metrics after which memory is counted again.
+const MEASURE_AFTER: usize = 4096;
+
+/// Estimated bytes after which memory is counted again.
+const MEASURE_AFTER_BYTES: usize = 1 << 20;
+
+impl TagIndex {
+    pub(crate) fn new() -> TagIndex {
+        TagIndex {
+            seed: RandomState::default(),
+            texts: Texts::default(),
+            postings: Postings::new(),
+            tags: Slab::new(),
+            values: Slab::new(),
+            by_tag: NameTable::new(),
+            by_value: NameTable::new(),
+            sorted_tags: Vec::new(),
+            new_tags: Vec::new(),
+            new_values: Vec::new(),
+            empty_tags: Vec::new(),
+            empty_values: Vec::new(),
+            all: RoaringBitmap::new(),
+            measured: 0,
+            estimated: 0,
+            unmeasured: 0,
+        }
+    }
+
+    /// Whether a metric is in the index.
+    pub(crate) fn contains(&self, id: MetricId) -> bool {
+        self.all.contains(id.0)
+    }
+
+    /// All metrics in the index.
+    pub(crate) fn all(&self) -> &RoaringBitmap {
+        &self.all
+    }
+
+    /// Adds a metric. One whose tags cannot be read is left out.
+    pub(crate) fn add(&mut self, id: MetricId, name: &str) {
+        let Some(tags) = tags_of(name) else { return };
+        if !self.all.insert(id.0) {
+            return;
+        }
+        for (tag, value) in tags {
+            let tag = self.tag(tag).unwrap_or_else(|| self.add_tag(tag));
+            // Of a tag that is there twice, the first counts.
+            if self.postings.insert(&mut self.tags.get_mut(tag).metrics, id.0) {
+                let value = self.value(tag, value).unwrap_or_else(|| self.add_value(tag, value));
+                self.postings.insert(&mut self.values.get_mut(value).metrics, id.0);
+            }
+        }
+    }
+
+    /// Removes a metric with the name that it had.
+    pub(crate) fn remove(&mut self, id: MetricId, name: &str) {
+        if !self.all.remove(id.0) {
+            return;
+        }
+        for (tag, value) in tags_of(name).into_iter().flatten() {
+            let Some(tag) = self.tag(tag) else { continue };
+            let metrics = &mut self.tags.get_mut(tag).metrics;
+            if !self.postings.remove(metrics, id.0) {
+                continue;
+            }
+            let is_last = metrics.is_empty();
+            if let Some(value) = self.value(tag, value) {
+                self.remove_from_value(value, id);
+            }
+            if is_last {
+                let hash = self.hash_of_tag(self.tag_text(tag));
+                self.by_tag.remove(hash, tag);
+                self.empty_tags.push(tag);
+            }
+        }
+    }
+
+    fn remove_from_value(&mut self, value: ValueId, id: MetricId) {
+        let entry = self.values.get_mut(value);
+        self.postings.remove(&mut entry.metrics, id.0);
+        let entry = *entry;
+        if entry.metrics.is_empty() {
+            let hash = self.hash_of_value(entry.tag, self.texts.get(entry.text));
+            self.by_value.remove(hash, value);
+            self.empty_values.push(value);
+        }
+    }
+
+    /// Brings the sorted lists up to date. To be called after each batch of changes, before a search.
+    pub(crate) fn settle(&mut self) {
+        self.settle_values();
+        let empty = std::mem::take(&mut self.empty_tags);
+        let mut new = std::mem::take(&mut self.new_tags);
+        new.retain(|&tag| !self.tags.get(tag).metrics.is_empty());
+        if !empty.is_empty() || !new.is_empty() {
+            let sorted = std::mem::take(&mut self.sorted_tags);
+            self.sorted_tags = settled(sorted, empty.clone(), new, |tag| self.tag_text(tag));
+        }
+        for tag in empty {
+            self.texts.remove(self.tags.release(tag).text);
+        }
+        if self.texts.are_sparse() {
+            self.copy_texts();
+        }
+    }
+
+    fn settle_values(&mut self) {
+        let empty = std::mem::take(&mut self.empty_values);
+        let new = std::mem::take(&mut self.new_values);
+        let mut changes: Vec<(TagId, bool, ValueId)> = Vec::with_capacity(empty.len() + new.len());
+        changes.extend(empty.iter().map(|&value| (self.values.get(value).tag, false, value)));
+        let is_there = |&&value: &&ValueId| !self.values.get(value).metrics.is_empty();
+        changes.extend(new.iter().filter(is_there).map(|&value| (self.values.get(value).tag, true, value)));
+        changes.sort_unstable();
+        for changes in changes.chunk_by(|a, b| a.0 == b.0) {
+            let first_new = changes.partition_point(|&(_, is_new, _)| !is_new);
+            let numbers = |changes: &[(TagId, bool, ValueId)]| changes.iter().map(|&(.., value)| value).collect();
+            let (empty, new) = (numbers(&changes[..first_new]), numbers(&changes[first_new..]));
+            let tag = changes[0].0;
+            let sorted = std::mem::take(&mut self.tags.get_mut(tag).values);
+            self.tags.get_mut(tag).values = settled(sorted, empty, new, |value| self.value_text(value));
+        }
+        for value in empty {
+            self.texts.remove(self.values.release(value).text);
+        }
+    }
+
+    /// Copies the texts in use to new chunks.
+    fn copy_texts(&mut self) {
+        let mut texts = Texts::default();
+        for tag in self.tags.iter_mut().filter(|tag| !tag.metrics.is_empty()) {
+            tag.text = texts.add(self.texts.get(tag.text));
+        }
+        for value in self.values.iter_mut().filter(|value| !value.metrics.is_empty()) {
+            value.text = texts.add(self.texts.get(value.text));
+        }
+        self.texts = texts;
+    }
+
+    fn add_tag(&mut self, text: &str) -> TagId {
+        let tag = self.tags.add(Tag { text: self.texts.add(text), ..Tag::default() });
+        self.by_tag.insert(self.hash_of_tag(text), tag);
+        self.new_tags.push(tag);
+        tag
+    }
+
+    fn add_value(&mut self, tag: TagId, text: &str) -> ValueId {
+        let value = self.values.add(Value { text: self.texts.add(text), tag, ..Value::default() });
+        self.by_value.insert(self.hash_of_value(tag, text), value);
+        self.new_values.push(value);
+        value
+    }
+
+    /// The tag with a text.
+    pub(super) fn tag(&self, text: &str) -> Option<TagId> {
+        self.by_tag.find(self.hash_of_tag(text), |tag| self.tag_text(tag) == text)
+    }
+
+    /// The value of a tag with a text.
+    pub(super) fn value(&self, tag: TagId, text: &str) -> Option<ValueId> {
+        let is_same = |value| self.values.get(value).tag == tag && self.value_text(value) == text;
+        self.by_value.find(self.hash_of_value(tag, text), is_same)
+    }
+
+    fn hash_of_tag(&self, text: &str) -> u64 {
+        let mut hasher = self.seed.build_hasher();
+        hasher.write(text.as_bytes());
+        hasher.finish()
+    }
+
+    fn hash_of_value(&self, tag: TagId, text: &str) -> u64 {
+        let mut hasher = self.seed.build_hasher();
+        hasher.write_u32(tag);
+        hasher.write(text.as_bytes());
+        hasher.finish()
+    }
+
+    pub(super) fn tag_text(&self, tag: TagId) -> &str {
+        self.texts.get(self.tags.get(tag).text)
+    }
+
+    #[inline]
+    pub(super) fn value_text(&self, value: ValueId) -> &str {
+        self.texts.get(self.values.get(value).text)
+    }
+
+    /// The metrics that have a tag.
+    pub(super) fn tag_metrics(&self, tag: TagId) -> Posting {
+        self.tags.get(tag).metrics
+    }
+
+    /// The metrics that have a value of a tag.
+    #[inline]
+    pub(super) fn value_metrics(&self, value: ValueId) -> Posting {
+        self.values.get(value).metrics
+    }
+
+    /// The tags whose text begins with a prefix, by text.
+    pub(super) fn tags_with_prefix(&self, prefix: &str) -> &[TagId] {
+        with_prefix(&self.sorted_tags, prefix, |tag| self.tag_text(tag))
+    }
+
+    /// The values of a tag whose text begins with a prefix, by text.
+    pub(super) fn values_with_prefix(&self, tag: TagId, prefix: &str) -> &[ValueId] {
+        with_prefix(&self.tags.get(tag).values, prefix, |value| self.value_text(value))
+    }
+
+    /// Bytes of memory held after some metrics changed, which were estimated to take `bytes`. Counted now and then: that takes
+    /// milliseconds at a million values.
+    pub(crate) fn memory_after(&mut self, changed: usize, bytes: usize) -> usize {
+        self.unmeasured += changed;
+        self.estimated += bytes;
+        if self.unmeasured >= MEASURE_AFTER || self.estimated >= MEASURE_AFTER_BYTES {
+            self.measured = self.memory_bytes();
+            (self.unmeasured, self.estimated) = (0, 0);
+        }
+        self.measured + self.estimated
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let lists: usize = self.tags.iter().map(|tag| tag.values.capacity() * size_of::<ValueId>()).sum();
+        let tables = self.by_tag.memory_bytes() + self.by_value.memory_bytes();
+        let slabs = self.tags.memory_bytes() + self.values.memory_bytes();
+        self.texts.memory_bytes() + self.postings.memory_bytes() + slabs + tables + lists
+    }
+}
+
+/// The part of a sorted list that begins with a prefix.
+fn with_prefix<'a>(sorted: &'a [u32], prefix: &str, text: impl Fn(u32) -> &'a str) -> &'a [u32] {
+    let begin = sorted.partition_point(|&one| text(one) < prefix);
+    let rest = &sorted[begin..];
+    let end = rest.partition_point(|&one| text(one).starts_with(prefix));
+    &rest[..end]
+}
+
+/// A sorted list without some of its entries, and with new ones. No two of those that stay have the same text.
+fn settled<'a>(sorted: Vec<u32>, mut empty: Vec<u32>, mut new: Vec<u32>, text: impl Fn(u32) -> &'a str) -> Vec<u32> {
+    // An entry that came and went since is not in the list.
+    let place = |one: u32| sorted.partition_point(|&known| text(known) < text(one));
+    let is_there = |one: u32| sorted.get(place(one)) == Some(&one);
+    empty.retain(|&one| is_there(one));
+    new.sort_unstable_by(|&a, &b| text(a).cmp(text(b)));
+    // Where the old list is cut: (place, entry to leave out), (place, entry to put in).
+    let mut cuts: Vec<(usize, Option<u32>)> = Vec::with_capacity(empty.len() + new.len());
+    cuts.extend(empty.iter().map(|&one| (place(one), None)));
+    cuts.extend(new.iter().map(|&one| (place(one), Some(one))));
+    // Stable, so that new entries of one place stay in order. A text that left and came again has one place.
+    cuts.sort_by_key(|&(place, _)| place);
+    let mut list = Vec::with_capacity(sorted.len() + new.len() - empty.len());
+    let mut copied = 0;
+    for (place, entry) in cuts {
+        if copied < place {
+            list.extend_from_slice(&sorted[copied..place]);
+            copied = place;
+        }
+        match entry {
+            Some(entry) => list.push(entry),
+            None => copied = place + 1,
+        }
+    }
+    list.extend_from_slice(&sorted[copied..]);
+    list
+}

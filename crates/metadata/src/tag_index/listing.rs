@@ -1,0 +1,157 @@
+//! Lists tags, and values of a tag with how many metrics have each, of all metrics or of a set.
+
+use std::collections::BTreeMap;
+
+use roaring::RoaringBitmap;
+
+use super::{
+    index::TagIndex,
+    search::{ReadNames, STEPS_PER_NAME, STEPS_PER_VALUE, VALUES_PER_NAME},
+};
+use crate::{
+    limits::{Budget, FindError},
+    tag_expressions::{Matcher, TagError, TagExpressions, value_of},
+};
+
+/// Which tags or values are listed.
+#[derive(Default)]
+pub struct TagListing {
+    /// Those of metrics for which these hold; of all metrics without.
+    pub expressions: Option<TagExpressions>,
+    /// Those that begin with this.
+    pub prefix: String,
+    /// Those that match.
+    pub pattern: Option<Matcher>,
+    /// The first so many, by text; all without.
+    pub limit: Option<usize>,
+}
+
+/// A tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTag {
+    /// See [`text_id`].
+    pub id: u32,
+    /// The tag.
+    pub tag: String,
+}
+
+/// A value of a tag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedValue {
+    /// See [`text_id`].
+    pub id: u32,
+    /// The value.
+    pub value: String,
+    /// How many metrics have it.
+    pub count: u64,
+}
+
+/// The number of a tag or value in an answer: its checksum. It stays over restarts, and tells nothing about names that a
+/// caller does not see.
+pub fn text_id(text: &str) -> u32 {
+    crc32fast::hash(text.as_bytes())
+}
+
+impl TagListing {
+    fn takes(&self, text: &str) -> Result<bool, FindError> {
+        let Some(pattern) = &self.pattern else { return Ok(true) };
+        let matches = pattern(text);
+        matches.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason }.into())
+    }
+
+    fn is_full(&self, listed: usize) -> bool {
+        self.limit.is_some_and(|limit| listed >= limit)
+    }
+}
+
+/// The tags of metrics, of those in `within` if it is given, by text. Tags that the expressions use are left out.
+pub(crate) fn list_tags(
+    index: &TagIndex,
+    asked: &TagListing,
+    within: Option<&RoaringBitmap>,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<ListedTag>, FindError> {
+    let mut listed = Vec::new();
+    for &tag in index.tags_with_prefix(&asked.prefix) {
+        if asked.is_full(listed.len()) {
+            break;
+        }
+        budget.spend(STEPS_PER_VALUE)?;
+        let text = index.tag_text(tag);
+        let is_used = asked.expressions.iter().flat_map(TagExpressions::iter).any(|one| one.tag == text);
+        let is_there = || within.is_none_or(|within| index.postings.meets(index.tag_metrics(tag), within));
+        if !is_used && is_there() && asked.takes(text)? {
+            listed.push(ListedTag { id: text_id(text), tag: text.to_owned() });
+            budget.check_nodes(listed.len())?;
+        }
+    }
+    Ok(listed)
+}
+
+/// The values of a tag, of metrics in `within` if it is given, by text; `None` when none of these has the tag.
+pub(crate) fn list_values(
+    index: &TagIndex,
+    tag: &str,
+    asked: &TagListing,
+    within: Option<&RoaringBitmap>,
+    names: &dyn ReadNames,
+    budget: &mut Budget<'_>,
+) -> Result<Option<Vec<ListedValue>>, FindError> {
+    let Some(number) = index.tag(tag) else { return Ok(None) };
+    let metrics = within.map(|within| index.postings.count_in(index.tag_metrics(number), within));
+    if metrics == Some(0) {
+        return Ok(None);
+    }
+    let values = index.values_with_prefix(number, &asked.prefix);
+    if let (Some(within), Some(metrics)) = (within, metrics) {
+        // The walk passes so many values until the limit is reached, if those of the metrics are spread evenly.
+        let limit = asked.limit.unwrap_or(usize::MAX) as u64;
+        let looks = (values.len() as u64 / metrics.max(1)).saturating_mul(limit).min(values.len() as u64);
+        if within.len() * VALUES_PER_NAME < looks {
+            return list_from_names(tag, asked, within, names, budget).map(Some);
+        }
+    }
+    let mut listed = Vec::new();
+    for &value in values {
+        if asked.is_full(listed.len()) {
+            break;
+        }
+        budget.spend(STEPS_PER_VALUE)?;
+        let metrics = index.value_metrics(value);
+        let count =
+            within.map_or_else(|| index.postings.len(metrics), |within| index.postings.count_in(metrics, within));
+        let text = index.value_text(value);
+        if count > 0 && asked.takes(text)? {
+            listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
+            budget.check_nodes(listed.len())?;
+        }
+    }
+    Ok(Some(listed))
+}
+
+/// As `list_values`, by reading the names of the metrics.
+fn list_from_names(
+    tag: &str,
+    asked: &TagListing,
+    within: &RoaringBitmap,
+    names: &dyn ReadNames,
+    budget: &mut Budget<'_>,
+) -> Result<Vec<ListedValue>, FindError> {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    names.read(within, &mut |_, name| {
+        budget.spend(STEPS_PER_NAME)?;
+        let value = value_of(name, tag);
+        if value.is_empty() || !value.starts_with(&asked.prefix) {
+            return Ok(());
+        }
+        if let Some(count) = counts.get_mut(value) {
+            *count += 1;
+        } else if asked.takes(value)? {
+            budget.check_nodes(counts.len() + 1)?;
+            counts.insert(value.to_owned(), 1);
+        }
+        Ok(())
+    })?;
+    let listed = counts.into_iter().take(asked.limit.unwrap_or(usize::MAX));
+    Ok(listed.map(|(value, count)| ListedValue { id: text_id(&value), value, count }).collect())
+}

@@ -1,0 +1,309 @@
+//! Questions about tags against a naive walk over all names: random metrics that come, go, are hidden and shown again, random
+//! expressions. Every test prints its seed; `SEED=… cargo test --workspace --test tags` repeats a run.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use host::{Random, SeededRandom, SystemRandom};
+use metadata::{FindError, FindLimits, Matcher, NameFilter, Registry, TagExpressions, TagListing};
+use metric::{MetricId, Policy};
+use regex_automata::meta::Regex;
+
+fn compile(pattern: &str) -> Result<Matcher, String> {
+    let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
+    Ok(Box::new(move |value| Ok(regex.is_match(value))))
+}
+
+fn read(texts: &[String]) -> Result<TagExpressions, String> {
+    TagExpressions::read_any(texts, compile).map_err(|error| error.to_string())
+}
+
+fn create(registry: &Registry, name: &str) -> MetricId {
+    let policy = registry.intern(&Policy::default());
+    registry.write().create(registry.hash(name.as_bytes()), name, policy, 7)
+}
+
+/// Shows some names alone.
+#[derive(Debug)]
+struct Part(&'static str);
+
+impl NameFilter for Part {
+    fn shows_metric(&self, name: &str) -> bool {
+        name.contains(self.0)
+    }
+
+    fn shows_branch(&self, _: &str) -> bool {
+        false
+    }
+}
+
+fn limits(part: Option<&'static str>) -> FindLimits {
+    FindLimits { filter: part.map(|part| Arc::new(Part(part)) as Arc<dyn NameFilter>), ..FindLimits::default() }
+}
+
+/// The names that are shown.
+#[derive(Default)]
+struct Model(BTreeMap<String, MetricId>);
+
+impl Model {
+    fn tagged(&self, expressions: &TagExpressions, part: Option<&str>) -> Vec<String> {
+        let is_shown = |name: &&String| part.is_none_or(|part| name.contains(part));
+        let holds = |name: &&String| expressions.take(name).unwrap();
+        self.0.keys().filter(is_shown).filter(holds).cloned().collect()
+    }
+
+    /// How many of these names have each value of each tag.
+    fn counts(names: &[String]) -> BTreeMap<String, BTreeMap<String, u64>> {
+        let mut counts: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+        for name in names {
+            let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
+            let mut parts = name.split(';');
+            tags.insert("name", parts.next().unwrap().trim_start_matches('~'));
+            for (tag, value) in parts.map(|part| part.split_once('=').unwrap()) {
+                tags.entry(tag).or_insert(value);
+            }
+            for (tag, value) in tags.into_iter().filter(|(_, value)| !value.is_empty()) {
+                *counts.entry(tag.to_owned()).or_default().entry(value.to_owned()).or_default() += 1;
+            }
+        }
+        counts
+    }
+}
+
+struct Chance(SeededRandom);
+
+impl Chance {
+    fn new(test: &str) -> Chance {
+        println!("{test}:");
+        Chance(SeededRandom::new(SeededRandom::test_seed(SystemRandom.bits())))
+    }
+
+    fn below(&self, n: usize) -> usize {
+        self.0.index(n)
+    }
+
+    fn name(&self) -> String {
+        if self.below(20) == 0 {
+            let odd =
+                ["a.b", "a;b", "a;b=~c", "~;b=c", "~~x;dc=d1", "x;dc=d1;dc=d2", "x;name=y;dc=d1", ";a=b", "x;a!=b"];
+            return self.0.choose(&odd).to_owned();
+        }
+        let mut name = self.0.choose(&["cpu", "mem.used", "é"]).to_owned();
+        name.push_str(&format!(";dc=d{}", self.below(2)));
+        if self.below(3) > 0 {
+            name.push_str(&format!(";host=web-{}", self.below(30)));
+        }
+        if self.below(2) > 0 {
+            name.push_str(&format!(";id={:04}", self.below(3000)));
+        }
+        if self.below(30) == 0 {
+            name.push_str(&format!(";rare{}=1", self.below(5)));
+        }
+        name
+    }
+
+    fn expression(&self) -> String {
+        let tag = self.0.choose(&["name", "dc", "host", "id", "rare1", "rare2", "none"]);
+        let operator = self.0.choose(&["=", "!=", "=~", "!=~"]);
+        let values = ["", "cpu", "d1", "d2", "web-3", "web-13", "0100", "1", "é", "x"];
+        let patterns = [
+            "",
+            ".*",
+            ".+",
+            "d",
+            "d1$",
+            "^d1",
+            "web-1",
+            "web-1.*",
+            "web-1?",
+            "web-{1}2",
+            "web-(1|2)$",
+            "web|d",
+            "^0|1",
+            "0.0",
+            "(c|)",
+            "(c|)$",
+            "01+",
+            "mem\\.u",
+            "mem.u",
+            "[cé]",
+            "2[0-9]*$",
+            "(?i)WEB",
+            "d\\d",
+        ];
+        let value = if operator.ends_with('~') { self.0.choose(&patterns) } else { self.0.choose(&values) };
+        format!("{tag}{operator}{value}")
+    }
+
+    fn expressions(&self) -> Vec<String> {
+        (0..self.below(4)).map(|_| self.expression()).collect()
+    }
+
+    fn part(&self) -> Option<&'static str> {
+        [None, None, Some("dc=d1"), Some("web-1"), Some("nowhere")][self.below(5)]
+    }
+}
+
+#[test]
+fn answers_agree_with_a_walk_over_all_names() {
+    let chance = Chance::new("answers_agree_with_a_walk_over_all_names");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("names");
+    let mut registry = Registry::new();
+    let mut model = Model::default();
+    for _ in 0..40 {
+        for _ in 0..chance.below(200) {
+            let name = chance.name();
+            model.0.insert(name.clone(), create(&registry, &name));
+        }
+        if chance.below(3) == 0 {
+            // Many go at times, so that sets become small again.
+            let share = [2, 10, 100][chance.below(3)];
+            let gone: Vec<String> = model.0.keys().filter(|_| chance.below(share) == 0).cloned().collect();
+            let ids: Vec<MetricId> = gone.iter().map(|name| model.0.remove(name).unwrap()).collect();
+            if chance.below(2) == 0 { registry.hide(&ids) } else { assert_eq!(registry.remove(&ids), ids.len()) }
+        }
+        match chance.below(6) {
+            0 => while registry.compact() {},
+            1 => {
+                // Hidden metrics are shown again: those who save delete them first.
+                let hidden: Vec<MetricId> = {
+                    let names = registry.read();
+                    let ids = (0..names.end().0).map(MetricId);
+                    ids.filter(|&id| !names.name(id).is_empty() && !names.is_shown(id)).collect()
+                };
+                registry.remove(&hidden);
+                registry.save(&host::SystemDisk, &path).unwrap();
+                registry = Registry::open(&host::SystemDisk, &path).unwrap();
+            }
+            _ => {}
+        }
+        for _ in 0..10 {
+            check(&chance, &registry, &model);
+        }
+    }
+}
+
+fn check(chance: &Chance, registry: &Registry, model: &Model) {
+    let texts = chance.expressions();
+    let part = chance.part();
+    let limits = limits(part);
+    let expressions = read(&texts).unwrap();
+    let names = model.tagged(&expressions, part);
+    let found = registry.tagged(&expressions, &limits).unwrap();
+    let found: Vec<(&str, MetricId)> = found.leaves().map(|(id, name)| (name, id)).collect();
+    let expected: Vec<(&str, MetricId)> = names.iter().map(|name| (name.as_str(), model.0[name])).collect();
+    assert_eq!(found, expected, "{texts:?} for {part:?}");
+    assert_eq!(registry.count_tagged(&expressions, &limits).unwrap(), names.len() as u64);
+
+    let counts = Model::counts(&names);
+    let limit = [None, Some(0), Some(1), Some(3), Some(100)][chance.below(5)];
+    let pattern = || [None, None, Some("^d"), Some("^[0-9w]"), Some("1$")][chance.below(5)];
+    let listing = |prefix: &str, pattern: Option<&str>| TagListing {
+        expressions: (!texts.is_empty()).then(|| read(&texts).unwrap()),
+        prefix: prefix.to_owned(),
+        pattern: pattern.map(|pattern| compile(pattern).unwrap()),
+        limit,
+    };
+    let takes = |text: &str, prefix: &str, pattern: Option<&str>| {
+        text.starts_with(prefix) && pattern.is_none_or(|pattern| Regex::new(pattern).unwrap().is_match(text))
+    };
+
+    let (prefix, asked) = (["", "", "r", "d", "host"][chance.below(5)], pattern());
+    let used: BTreeSet<&str> = texts.iter().map(|text| text.split(['=', '!']).next().unwrap()).collect();
+    let expected = counts.keys().map(String::as_str);
+    let expected = expected.filter(|tag| takes(tag, prefix, asked) && !used.contains(tag));
+    let expected: Vec<&str> = expected.take(limit.unwrap_or(usize::MAX)).collect();
+    let listed = registry.list_tags(&listing(prefix, asked), &limits).unwrap();
+    let listed: Vec<&str> = listed.iter().map(|one| one.tag.as_str()).collect();
+    assert_eq!(listed, expected, "tags with {prefix} {asked:?} of {texts:?} for {part:?}");
+
+    let tag = chance.0.choose(&["name", "dc", "host", "id", "rare1", "none"]);
+    let (prefix, asked) = (["", "", "0", "web-1", "d2", "c"][chance.below(6)], pattern());
+    let expected = counts.get(tag).map(|values| {
+        let values = values.iter().map(|(value, &count)| (value.as_str(), count));
+        values.filter(|(value, _)| takes(value, prefix, asked)).take(limit.unwrap_or(usize::MAX)).collect::<Vec<_>>()
+    });
+    let listed = registry.list_values(tag, &listing(prefix, asked), &limits).unwrap();
+    let values = listed.as_ref().map(|listed| listed.iter().map(|one| (one.value.as_str(), one.count)).collect());
+    assert_eq!(values, expected, "values of {tag} with {prefix} {asked:?} of {texts:?} for {part:?}");
+}
+
+#[test]
+fn a_question_in_the_midst_of_changes_sees_what_was_there_before_it() {
+    let registry = Registry::new();
+    let done = AtomicBool::new(false);
+    let count = |text: &str| {
+        let expressions = read(&[text.to_owned()]).unwrap();
+        registry.count_tagged(&expressions, &FindLimits::default()).unwrap()
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (registry, done) = (&registry, &done);
+            scope.spawn(move || {
+                for i in 0..4000 {
+                    let id = create(registry, &format!("m;thread={thread};i={i}"));
+                    if i % 3 == 0 {
+                        registry.remove(&[id]);
+                    }
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+        }
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                registry.compact();
+            }
+        });
+        let mut before = 0;
+        while !done.load(Ordering::Relaxed) {
+            create(&registry, &format!("mine;n={before}"));
+            before += 1;
+            assert_eq!(count("name=mine"), before);
+            let i = count("thread=0");
+            assert!(i <= 4000);
+        }
+    });
+    assert_eq!((count("thread=0"), count("thread=1"), count("i=7"), count("i=9")), (2666, 2666, 2, 0));
+}
+
+#[test]
+fn tags_that_come_and_go_take_no_more_memory_each_time() {
+    let registry = Registry::new();
+    let mut memory = Vec::new();
+    for round in 0..6 {
+        let names = (0..20_000).map(|i| format!("m;dc=d{};round={round};unique={round}-{i}", i % 3));
+        let ids: Vec<MetricId> = names.map(|name| create(&registry, &name)).collect();
+        while registry.compact() {}
+        memory.push(registry.memory_bytes());
+        registry.remove(&ids);
+        while registry.compact() {}
+    }
+    assert!(memory[5] < memory[1] * 5 / 4, "{memory:?}");
+    assert!(registry.memory_bytes() < memory[0] / 2, "{} after {memory:?}", registry.memory_bytes());
+    assert!(registry.list_tags(&TagListing::default(), &FindLimits::default()).unwrap().is_empty());
+}
+
+#[test]
+fn a_question_has_bounds() {
+    let registry = Registry::new();
+    for i in 0..5000 {
+        create(&registry, &format!("m{i};t={i};u=1"));
+    }
+    let expressions = |text: &str| read(&[text.to_owned()]).unwrap();
+    let bound = |steps: u64, nodes: usize| FindLimits { steps, nodes, ..FindLimits::default() };
+    let too_much = Err(FindError::TooManyTagged { limit: 1000 });
+    assert_eq!(registry.count_tagged(&expressions("t=~.*7"), &bound(10_000, 10)), too_much);
+    assert_eq!(registry.count_tagged(&expressions("t=~.*7"), &bound(100_000, 10)), Ok(1355));
+    let all = TagListing::default();
+    assert_eq!(registry.list_values("t", &all, &bound(100_000, 10)), Err(FindError::TooManyNodes { limit: 10 }));
+    assert_eq!(registry.list_values("t", &all, &bound(1000, 5000)), Err(FindError::TooMuchWork));
+    let cancelled = FindLimits { cancelled: Some(Arc::new(AtomicBool::new(true))), ..FindLimits::default() };
+    assert_eq!(registry.list_values("t", &all, &cancelled), Err(FindError::Cancelled));
+    assert_eq!(registry.tagged(&expressions("u=1"), &bound(100_000, 10)), Err(FindError::TooManyNodes { limit: 10 }));
+}

@@ -1,0 +1,81 @@
+"""Tags for the peers that ask this server as a tag database: graphite-web's HttpTagDB, and carbon's tagger."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from graphite_web import GraphiteWeb
+from plumbago import QUIET, Plumbago, eventually
+
+NAMES = [
+    f"requests;dc={dc};host=web-{i:02};role={role}" for dc in ["ams", "ber"] for role in ["api", "web"] for i in range(20)
+] + ["load;env=é", "load;env=pre prod"]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Plumbago(tmp_path_factory.mktemp("server")).start()
+    now = int(time.time())
+    # In a line a space would end the name.
+    server.send([(name, now, 1.0) for name in NAMES], listener="pickle")
+    eventually(lambda: server.get("/tags/findSeries?expr=name=~.").json(), sorted(NAMES))
+    yield server
+    server.stop()
+
+
+def test_graphite_web_uses_the_server_as_its_tag_database(server, tmp_path):
+    database = GraphiteWeb.make_database(tmp_path / "database")
+    for complete_here in [True, False]:
+        more = (
+            "TAGDB = 'graphite.tags.http.HttpTagDB'\n"
+            f"TAGDB_HTTP_URL = {server.url('')!r}\n"
+            f"TAGDB_HTTP_AUTOCOMPLETE = {complete_here}\n"
+            "TAGDB_CACHE_DURATION = 0\n"
+        )
+        web = GraphiteWeb(tmp_path / f"web-{complete_here}", database, more=more).start()
+        try:
+            for path in [
+                "?filter=d",
+                "/host?filter=web-0&limit=3",
+                "/nothing",
+                "/findSeries?expr=dc=ams&expr=host=~web-0",
+                "/findSeries?expr=env=é",
+                "/autoComplete/tags?expr=dc=ams",
+                "/autoComplete/tags?tagPrefix=r",
+                "/autoComplete/values?tag=host&expr=role=api&limit=5",
+                "/autoComplete/values?tag=env&valuePrefix=p",
+            ]:
+                answer, own = web.get("/tags" + path), server.get("/tags" + path)
+                assert (answer.status_code, answer.json()) == (200, own.json()), path
+                assert own.json() or path == "/nothing"
+            bad = web.get("/tags/findSeries?expr=dc")
+            assert (bad.status_code, bad.json()) == (400, {"error": "Invalid tagspec dc"})
+            tagged = web.http.post(web.address + "/tags/tagSeries", data={"path": "load;b=1;a=2"}, timeout=60)
+            assert tagged.json() == "load;a=2;b=1"
+        finally:
+            web.stop()
+
+
+TAGGER = """
+import sys
+from types import SimpleNamespace
+from carbon import http, log
+from carbon.database import TimeSeriesDatabase
+
+log.setDebugEnabled(False)
+ask = http.httpRequest
+
+def shown(*arguments, **more):
+    print(ask(*arguments, **more).decode())
+
+http.httpRequest = shown
+TimeSeriesDatabase(SimpleNamespace(GRAPHITE_URL=sys.argv[1])).tag("b;y=2;x=1", "a;t=v")
+"""
+
+
+def test_carbons_tagger_gets_the_canonical_names(server):
+    run = subprocess.run([sys.executable, "-c", TAGGER, server.url("")], capture_output=True, text=True, timeout=60)
+    assert json.loads(run.stdout.splitlines()[0]) == ["b;x=1;y=2", "a;t=v"], run.stdout + run.stderr
