@@ -13,13 +13,7 @@ use host::Disk;
 use ingest::Ingest;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{carbon_files::CarbonFiles, output::with_causes};
-
-/// How long changed files must stay as they are.
-const BETWEEN_READS: Duration = Duration::from_millis(200);
-
-/// How often files that go on changing are read before the old rules stay for now.
-const READS: usize = 50;
+use crate::{carbon_files::CarbonFiles, output::with_causes, settled::read_settled};
 
 /// Puts changed rules into force. Invalid files leave the old rules in force.
 pub struct RulesWatcher {
@@ -89,22 +83,9 @@ impl RulesWatcher {
         state.files = files;
     }
 
-    /// Changed files count when two reads agree: an editor that writes in place leaves half of a file for a moment, which may
-    /// end at a section's end and be valid.
+    /// The files when they no longer change: half of a file may end at a section's end and be valid.
     async fn read_whole(&self, current: &CarbonFiles) -> anyhow::Result<CarbonFiles> {
-        let mut files = self.read().await?;
-        for _ in 0..READS {
-            if files == *current {
-                return Ok(files);
-            }
-            tokio::time::sleep(BETWEEN_READS).await;
-            let again = self.read().await?;
-            if again == files {
-                return Ok(files);
-            }
-            files = again;
-        }
-        anyhow::bail!("the files changed {READS} times while they were read; they are read again later")
+        read_settled(Some(current), || self.read()).await
     }
 
     async fn read(&self) -> anyhow::Result<CarbonFiles> {

@@ -10,29 +10,39 @@ const BETWEEN_READS: Duration = Duration::from_millis(200);
 /// How often a file that goes on changing is read before it is left for now.
 const READS: usize = 50;
 
-/// Reads a file, and again while it changes, if it differs from `current`: what an editor or a full disk left half written may be
-/// valid, and allow more than the whole. A file that has become empty is an error.
-pub async fn read(disk: &Arc<dyn Disk>, path: &Path, current: Option<&str>) -> Result<String, String> {
-    let mut text = once(disk, path).await?;
+/// Reads, and again while what is read changes, if it differs from `current`: what an editor or a full disk left half written may
+/// be valid, and allow more than the whole.
+pub async fn read_settled<T: PartialEq, F: Future<Output = anyhow::Result<T>>>(
+    current: Option<&T>,
+    read: impl Fn() -> F,
+) -> anyhow::Result<T> {
+    let mut before = read().await?;
     for _ in 0..READS {
-        if current == Some(text.as_str()) {
-            return Ok(text);
+        if current == Some(&before) {
+            return Ok(before);
         }
         tokio::time::sleep(BETWEEN_READS).await;
-        let again = once(disk, path).await?;
-        if again == text {
-            let was_empty = current.is_none_or(|current| current.trim().is_empty());
-            return match text.trim().is_empty() && !was_empty {
-                true => {
-                    Err("it had contents and has none; put them back, or leave a comment where nothing is meant"
-                        .to_owned())
-                }
-                false => Ok(text),
-            };
+        let again = read().await?;
+        if again == before {
+            return Ok(again);
         }
-        text = again;
+        before = again;
     }
-    Err(format!("it changed {READS} times while it was read"))
+    anyhow::bail!("it changed {READS} times while it was read; it is read again later")
+}
+
+/// Reads a file of text when it no longer changes. A file that has become empty is an error.
+pub async fn read(disk: &Arc<dyn Disk>, path: &Path, current: Option<&str>) -> Result<String, String> {
+    let current = current.map(str::to_owned);
+    let read = || async { once(disk, path).await.map_err(anyhow::Error::msg) };
+    let text = read_settled(current.as_ref(), read).await.map_err(|error| error.to_string())?;
+    let has_contents = |text: &String| !text.trim().is_empty();
+    match current.as_ref().is_some_and(has_contents) && !has_contents(&text) {
+        true => {
+            Err("it had contents and has none; put them back, or leave a comment where nothing is meant".to_owned())
+        }
+        false => Ok(text),
+    }
 }
 
 async fn once(disk: &Arc<dyn Disk>, path: &Path) -> Result<String, String> {
