@@ -475,6 +475,10 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         );
         report.add(segment(number), DamagedPart::of_file(FOREIGN_SEGMENT, 0, how));
     }
+    for number in found.returned {
+        let how = "an earlier start reported it as missing, and it is back; a start puts its points back";
+        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
+    }
     for number in found.stale {
         let how = "the store has its points already, and may have newer values; a start puts it aside";
         report.add(segment(number), DamagedPart::of_file(STALE_SEGMENT, 0, how));

@@ -537,3 +537,61 @@ fn a_stale_segment_without_room_to_move_it_refuses_no_start() {
     fs::write(&old, &bytes).unwrap();
     check_kept_without_room(&folder, &old, &[Some(2.0), Some(4.0)]);
 }
+
+#[test]
+fn points_of_a_segment_that_was_missing_at_a_start_are_put_back_once_it_is_there_again() {
+    for is_flushed in [false, true] {
+        let folder = DataFolder::new();
+        let names: Vec<String> = (0..8).map(|i| format!("some.metric.{i}")).collect();
+        let all = |value: f64| -> Vec<(&str, f64)> { names.iter().map(|name| (&**name, value)).collect() };
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = folder.open().await.unwrap();
+            for (value, flushes) in [(1.0, true), (2.0, false)] {
+                for (name, value) in all(value) {
+                    send(&ingest, name, value).await;
+                }
+                if flushes {
+                    ingest.flush().await.unwrap();
+                }
+            }
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+        let segment = folder.segments().pop().unwrap();
+        let elsewhere = folder.dir.path().join("elsewhere");
+        fs::rename(&segment, &elsewhere).unwrap();
+        // Points are taken, and stored: the next flush counts the number of the missing one as stored.
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = folder.open().await.unwrap();
+            send_at(&ingest, &names[0], time(), 3.0).await;
+            send_at(&ingest, &names[1], time() - 5, 4.0).await;
+            if is_flushed {
+                ingest.flush().await.unwrap();
+            } else {
+                ingest.close().await.unwrap();
+            }
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+        assert!(folder.damage.examples().iter().any(|found| found.how.contains("is missing")));
+        fs::rename(&elsewhere, &segment).unwrap();
+        let folder = DataFolder { damage: DamageLog::new(), ..folder };
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = folder.open().await.unwrap();
+            let found = folder.damage.examples();
+            assert!(found.len() == 1 && found[0].how.contains("it is back"), "{found:?}");
+            assert!(!segment.exists());
+            ingest.put_back().await.unwrap();
+            assert_eq!(folder.damage.examples(), []);
+            for (i, name) in names.iter().enumerate() {
+                assert_eq!(read(&ingest, name).await, Some(if i == 0 { 3.0 } else { 2.0 }), "{name}");
+            }
+            ingest.flush().await.unwrap();
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+        let folder = DataFolder { damage: DamageLog::new(), ..folder };
+        folder.live(&[], true);
+        assert_eq!(folder.damage.examples(), []);
+    }
+}

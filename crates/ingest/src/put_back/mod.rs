@@ -108,11 +108,19 @@ impl PutBack {
         }
         if self.with.deletions.is_noting() {
             let this = self.clone();
-            self.with
-                .elsewhere(move || this.with.journal.folder().forget_since().and_then(|()| this.with.deletions.end()))
-                .await?;
+            self.with.elsewhere(move || this.end_noting()).await?;
         }
         Ok(all)
+    }
+
+    /// Nothing waits any more, unless segments are missing that may come back.
+    fn end_noting(&self) -> io::Result<()> {
+        let PutBackParts { damage, journal, deletions, .. } = &*self.with;
+        if damage.missing().is_empty() {
+            journal.folder().forget_since()?;
+            deletions.end()?;
+        }
+        Ok(())
     }
 
     /// The files of points that nothing named, of the latest writer first.

@@ -4,7 +4,7 @@
 //! with records was before it. Numbers are compared only of segments that this store, an earlier opening of it, or a
 //! later one wrote: a copy that went on elsewhere has others.
 
-use std::{collections::BTreeSet, io, path::Path};
+use std::{collections::BTreeSet, io, ops::RangeInclusive, path::Path};
 
 use host::{Disk, Open};
 use store::{Identity, JournalMark, LAST_NUMBER};
@@ -13,6 +13,7 @@ use super::{
     cut_end::{CutEnd, cut_ends},
     damage::JournalDamage,
     header::SegmentHeader,
+    missing_notes::all_missing,
     plan::Planned,
     reader::{SEARCHED, Start, start},
     segment::Folder,
@@ -30,6 +31,8 @@ pub struct Compared {
     pub stale: Vec<u64>,
     /// First and last number of segments that are missing; those between them may not have been there.
     pub missing: Vec<(u64, u64)>,
+    /// Numbers of files that an earlier start reported as missing, and that the store counts as stored since.
+    pub returned: Vec<u64>,
     /// Numbers of files that have lost their contents.
     pub emptied: Vec<u64>,
     /// Segments that have lost their end.
@@ -56,7 +59,8 @@ pub(crate) fn leave_out_stored(
     mark: Option<JournalMark>,
     ours: &Identity,
 ) -> Vec<Planned> {
-    let found = compare(&planned, mark, ours);
+    let noted = damage.missing();
+    let found = compare(&planned, (mark, &noted), ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
     }
@@ -72,6 +76,17 @@ pub(crate) fn leave_out_stored(
     for emptied in planned.extract_if(.., |planned| found.emptied.contains(&planned.segment.number)) {
         damage.report_emptied(&emptied.segment);
     }
+    for returned in planned.extract_if(.., |planned| found.returned.contains(&planned.segment.number)) {
+        if let Err(error) = damage.keep_returned(folder, &returned.segment) {
+            tracing::warn!(%error, "cannot move a segment of the journal that was missing; it stays, and is not replayed");
+        }
+    }
+    // One that nothing was stored behind is replayed in its place.
+    let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
+    planned
+        .iter()
+        .filter(|one| one.header.is_some() && is_noted(one.segment.number))
+        .for_each(|one| damage.note_returned(one.segment.number));
     // The next cycle removes them.
     for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
         let file = stored.segment.path.display().to_string();
@@ -84,7 +99,7 @@ pub(crate) fn leave_out_stored(
 }
 
 /// Compares the segments of a plan.
-fn compare(planned: &[Planned], mark: Option<JournalMark>, ours: &Identity) -> Compared {
+fn compare(planned: &[Planned], known: (Option<JournalMark>, &[RangeInclusive<u64>]), ours: &Identity) -> Compared {
     let seen = |one: &'_ Planned| (one.segment.number, one.segment.bytes);
     let all: Vec<Seen<'_>> = planned
         .iter()
@@ -93,7 +108,7 @@ fn compare(planned: &[Planned], mark: Option<JournalMark>, ours: &Identity) -> C
             Seen { number, bytes, header: one.header.as_ref() }
         })
         .collect();
-    compare_seen(&all, mark, ours)
+    compare_seen(&all, known, ours)
 }
 
 /// Compares the segments of a folder that no process uses.
@@ -127,11 +142,16 @@ pub fn check_chain(
         .iter()
         .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
         .collect();
-    Ok(compare_seen(&seen, mark, ours))
+    let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
+    Ok(compare_seen(&seen, (mark, &all_missing(disk, &damaged)), ours))
 }
 
-/// Compares segments in the order of their numbers.
-fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -> Compared {
+/// Compares segments in the order of their numbers. `noted` are those that were missing.
+fn compare_seen(
+    seen: &[Seen<'_>],
+    (mark, noted): (Option<JournalMark>, &[RangeInclusive<u64>]),
+    ours: &Identity,
+) -> Compared {
     let is_other =
         |one: &Seen<'_>| one.header.is_some_and(|header| is_of_other_timeline(header, one.number, mark, ours));
     let other = seen.iter().filter(|one| is_other(one)).map(|one| one.number).collect();
@@ -142,7 +162,9 @@ fn compare_seen(seen: &[Seen<'_>], mark: Option<JournalMark>, ours: &Identity) -
         for one in seen.iter().filter(|one| one.header.is_some_and(|header| is_ours(header, ours))) {
             // Its name may be another one in a folder that was put together by hand.
             let number = one.header.map_or(one.number, |header| header.segment);
-            if number < mark.removed_below {
+            if number < mark.stored_below && noted.iter().any(|missing| missing.contains(&number)) {
+                found.returned.push(one.number);
+            } else if number < mark.removed_below {
                 found.stale.push(one.number);
             } else if number < mark.stored_below {
                 found.stored.push(one.number);

@@ -15,6 +15,7 @@ use store::{Damage, DamageLog};
 use super::{
     header::SegmentHeader,
     kept_deletions::KeptDeletions,
+    missing_notes::numbers,
     record::{ResolvedPoint, push_points, segment_start},
     segment::{Folder, Segment, renamed},
     segment_bytes::SegmentBytes,
@@ -52,6 +53,9 @@ impl JournalDamage {
     /// for what is damaged, or is renamed.
     pub(super) fn remove(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
         if !self.only_copies.lock().contains(&segment.number) {
+            if self.has_returned(segment) {
+                return self.keep_returned(folder, segment);
+            }
             let is_asked_for = self.deletions.as_ref().is_some_and(|deletions| deletions.is_noting());
             return if is_asked_for { folder.keep_since(segment) } else { folder.remove(segment) };
         }
@@ -93,7 +97,7 @@ impl JournalDamage {
     }
 
     /// Where damaged bytes are. If they could not be put there, the files of their segments stay, and `how` says so.
-    fn or_stays(&self, segments: &[&Segment], kept: io::Result<String>, how: &mut String) -> Option<String> {
+    pub(super) fn or_stays(&self, segments: &[&Segment], kept: io::Result<String>, how: &mut String) -> Option<String> {
         let error = match kept {
             Ok(kept) => return Some(kept),
             Err(error) => error,
@@ -151,7 +155,7 @@ impl JournalDamage {
     }
 
     /// Deletions are noted from here on: points of what is deleted must not be put back.
-    fn begin_noting(&self) {
+    pub(super) fn begin_noting(&self) {
         if let Some(Err(error)) = self.deletions.as_ref().map(|deletions| deletions.begin()) {
             tracing::warn!(%error, "cannot make the list of deletions next to the journal");
         }
@@ -175,8 +179,11 @@ impl JournalDamage {
             "it is missing{to}; the points in it are lost, unless they are stored; or the store next to the journal is of an earlier \
              time: restore both of one time"
         );
-        // The next start knows nothing of it.
-        let moved_to = self.folder.keep_note(first, &how).ok();
+        // The next start knows nothing of it, and a flush of this process counts its number as stored.
+        self.begin_noting();
+        let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default();
+        let note = first.with_file_name(format!("{}.journal", numbers(number(first), number(last))));
+        let moved_to = self.folder.keep_note(&note, &how).ok();
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 
@@ -196,6 +203,7 @@ impl JournalDamage {
     /// Reports a segment that should have records, or at least a header.
     pub(crate) fn report_emptied(&self, segment: &Segment) {
         let how = "it has no header and no record; the points in it are lost".to_owned();
+        self.begin_noting();
         let moved_to = self.folder.keep_note(&segment.path, &how).ok();
         let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
         self.report(Damage { moved_to, ..damage });

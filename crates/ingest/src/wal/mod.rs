@@ -12,6 +12,7 @@
 //! chain      which segments the store has, and which are missing
 //! cut_end    which closed segments have lost their end
 //! missing    what a repair does about missing ones
+//! returned   what a start does about missing ones that come back, by its notes (`missing_notes`)
 //! damage     what cannot be read or attributed, kept for an operator
 //! kept       what earlier starts kept; with the deletions and the segments since, and what is not put back
 //! snapshot   what a backup has of all this
@@ -30,6 +31,7 @@ mod kept;
 mod kept_deletions;
 mod loose_segment;
 mod missing;
+mod missing_notes;
 mod names;
 mod newer;
 mod not_put_back;
@@ -37,6 +39,7 @@ mod plan;
 mod positions;
 mod reader;
 mod record;
+mod returned;
 mod segment;
 mod segment_bytes;
 mod since;

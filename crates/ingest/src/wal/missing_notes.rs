@@ -1,0 +1,47 @@
+//! The notes in `damaged/` that name segments which a start missed: `journal_00000003.missing+0@1a2b3c4d`, or the first and
+//! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back.
+
+use std::{ops::RangeInclusive, path::Path};
+
+use host::Disk;
+
+pub(super) const PREFIX: &str = "journal_";
+pub(super) const MISSING: &str = ".missing+";
+pub(super) const RETURNED: &str = "~returned";
+
+/// The numbers that the name of a file in `damaged/` says are missing.
+pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
+    let name = name.strip_prefix(PREFIX).unwrap_or(name);
+    let (numbers, rest) = name.split_once(MISSING)?;
+    let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
+    (!rest.ends_with(RETURNED)).then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
+}
+
+/// The numbers of missing segments as in the name of a note.
+pub(super) fn numbers(first: u64, last: u64) -> String {
+    if first == last { format!("{first:08}") } else { format!("{first:08}-{last:08}") }
+}
+
+/// The numbers of segments that starts reported as missing, by the folder `damaged` of a data folder.
+pub(super) fn all_missing(disk: &dyn Disk, damaged: &Path) -> Vec<RangeInclusive<u64>> {
+    let entries = disk.read_dir(damaged).unwrap_or_default();
+    entries.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_names_the_segments_that_are_missing() {
+        for (name, expected) in [
+            ("journal_00000003.missing+0@1a2b3c4d", Some(3..=3)),
+            ("00000003-00000005.missing+0@1a2b3c4d", Some(3..=5)),
+            ("journal_00000003.missing+0@1a2b3c4d~returned", None),
+            ("journal_00000003.journal~whole", None),
+            ("store_datapoints_1-1.missing+0@1a2b3c4d", None),
+        ] {
+            assert_eq!(missing(name), expected, "{name}");
+        }
+    }
+}

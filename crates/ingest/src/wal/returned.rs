@@ -1,0 +1,84 @@
+//! Segments that a start reported as missing, and that come back: the store counts their numbers as stored by then, and has
+//! none of their points. They are put back as segments are that could not be read.
+
+use std::{
+    io,
+    ops::{Range, RangeInclusive},
+    path::Path,
+};
+
+use store::Damage;
+
+use super::{
+    damage::{JournalDamage, UNREAD_SEGMENT},
+    missing_notes::{MISSING, PREFIX, RETURNED, missing, numbers},
+    segment::{Folder, Segment},
+};
+
+/// A shorter file has no record: it is what is left of a segment that has lost its contents.
+const LEAST_BYTES: u64 = 32;
+
+impl JournalDamage {
+    /// The numbers of segments that starts reported as missing, and that did not come back.
+    pub(crate) fn missing(&self) -> Vec<RangeInclusive<u64>> {
+        let kept = self.folder.kept().unwrap_or_default();
+        kept.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect()
+    }
+
+    /// Moves a segment that was missing to `damaged/` where the store counts it as stored: its points are put back from there.
+    pub(super) fn keep_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
+        let mut how =
+            "an earlier start reported it as missing, and it is back: its points are put back within a minute"
+                .to_owned();
+        self.begin_noting();
+        let kept = self.folder.keep_file(&segment.path, &how);
+        let is_whole = self.folder.kept()?.iter().any(|entry| {
+            let is_this = kept.as_ref().is_ok_and(|kept| kept.strip_prefix("damaged/") == entry.name.to_str());
+            is_this && entry.len == segment.bytes
+        });
+        // Another file has its place in `damaged/`.
+        let kept = kept.and_then(|kept| if is_whole { Ok(kept) } else { Err(io::ErrorKind::AlreadyExists.into()) });
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        let is_kept = moved_to.is_some();
+        self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
+        if is_kept {
+            folder.remove(segment)?;
+            self.note_returned(segment.number);
+        }
+        Ok(())
+    }
+
+    /// A segment that was missing is there again: the note names the others, if there are any.
+    pub(super) fn note_returned(&self, number: u64) {
+        for entry in self.folder.kept().unwrap_or_default() {
+            let Some(name) = entry.name.to_str() else { continue };
+            let Some(noted) = missing(name).filter(|noted| noted.contains(&number)) else { continue };
+            if let Err(error) = self.take_from_note(name, &noted, number) {
+                tracing::warn!(%error, file = name, "cannot rename the note of a missing segment that is back");
+            }
+        }
+    }
+
+    fn take_from_note(&self, name: &str, noted: &RangeInclusive<u64>, number: u64) -> io::Result<()> {
+        let (before, behind) = (*noted.start()..number, number + 1..*noted.end() + 1);
+        let (_, rest) = name.split_once(MISSING).unwrap_or_default();
+        let prefix = if name.starts_with(PREFIX) { PREFIX } else { "" };
+        let named = |left: &Range<u64>| format!("{prefix}{}{MISSING}{rest}", numbers(left.start, left.end - 1));
+        let to = match (before.is_empty(), behind.is_empty()) {
+            (true, true) => format!("{name}{RETURNED}"),
+            (false, true) => named(&before),
+            (true, false) => named(&behind),
+            (false, false) => {
+                let note = Path::new("journal").join(format!("{}.journal", numbers(behind.start, behind.end - 1)));
+                self.folder.keep_note(&note, "it is missing; one before it is back")?;
+                named(&before)
+            }
+        };
+        self.folder.rename(name, &to, "a segment is back").map(drop)
+    }
+
+    /// Whether a file that is about to be removed is a segment that was missing.
+    pub(super) fn has_returned(&self, segment: &Segment) -> bool {
+        LEAST_BYTES <= segment.bytes && self.missing().iter().any(|missing| missing.contains(&segment.number))
+    }
+}
