@@ -20,6 +20,7 @@ mod restore;
 mod verify;
 
 mod repair;
+mod same_names;
 mod scrub;
 mod segments;
 
@@ -30,6 +31,7 @@ pub use may_start::may_start;
 pub use node::{Node, remove_stage};
 pub use repair::{Repaired, repair};
 pub use restore::{Restored, restore};
+pub use same_names::how as how_same_names;
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
 pub use verify::{Checked, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, verify, verify_backup};

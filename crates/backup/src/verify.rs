@@ -22,6 +22,7 @@ use crate::{
     files::{below, hash},
     manifest::{self, Manifest},
     may_start::refuse_newer,
+    same_names,
 };
 
 /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
@@ -255,6 +256,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     }
     let spec = PathBuf::from("store/spec");
     find_known_losses(disk, &data.join("store"), &mut report);
+    if let Some((how, metrics)) = same_names::find(disk, &data.join("store")) {
+        let file = PathBuf::from(LOGS[0].0);
+        report.known_losses.push(KnownLoss { file, how, metrics: Some(metrics), span: None });
+    }
     if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }

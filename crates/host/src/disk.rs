@@ -237,11 +237,15 @@ impl Disk for SystemDisk {
         let mut entries = Vec::new();
         for entry in fs::read_dir(path)? {
             let entry = entry?;
-            let metadata = match entry.metadata() {
+            let mut metadata = match entry.metadata() {
                 // Removed since it was listed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,
             };
+            if metadata.is_symlink() {
+                // What is read is what it leads to. One that leads nowhere is as long as its own text.
+                metadata = fs::metadata(entry.path()).unwrap_or(metadata);
+            }
             entries.push(DirEntry {
                 name: entry.file_name(),
                 path: entry.path(),
@@ -307,6 +311,21 @@ mod tests {
         }
         let names: Vec<_> = SystemDisk.read_dir(dir.path()).unwrap().into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["writer"]);
+    }
+
+    #[test]
+    fn a_link_is_listed_as_what_it_leads_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("file"), [0; 5000]).unwrap();
+        fs::create_dir(path("folder")).unwrap();
+        for name in ["file", "folder", "nothing"] {
+            std::os::unix::fs::symlink(path(name), path(&format!("to-{name}"))).unwrap();
+        }
+        let listed = SystemDisk.read_dir(dir.path()).unwrap();
+        let of = |name: &str| listed.iter().find(|entry| entry.name == name).map(|entry| (entry.is_dir, entry.len));
+        assert_eq!((of("to-file"), of("file")), (Some((false, 5000)), Some((false, 5000))));
+        assert!(of("to-folder").unwrap().0 && !of("to-nothing").unwrap().0);
     }
 
     #[test]

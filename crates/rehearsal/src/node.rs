@@ -156,7 +156,6 @@ async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> R
             return Ok(registry);
         }
     }
-    let registry = Registry::new();
-    names.scan_metrics(&mut |records| _ = registry.restore(records)).await.map_err(|error| error.to_string())?;
-    Ok(registry)
+    let (registry, same) = Registry::of_table(names).await.map_err(|error| error.to_string())?;
+    if same.is_empty() { Ok(registry) } else { Err(format!("names have several ids: {same:?}")) }
 }

@@ -4,8 +4,8 @@ use std::{io, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use host::{Disk, Host, JudgingTime};
-use metadata::Registry;
-use store::{DamageLog, NameStore};
+use metadata::{Registry, SameName};
+use store::{Damage, DamageLog, NameStore};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, EventLimits};
 
 use crate::settings::Settings;
@@ -124,7 +124,13 @@ pub fn open_time(settings: &Settings, host: &Host) -> anyhow::Result<Arc<Judging
 }
 
 /// The names: from the saved file if it is valid, otherwise from the metrics table.
-pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> anyhow::Result<Registry> {
+pub async fn open_registry(
+    data: &Path,
+    names: &dyn NameStore,
+    host: &Host,
+    damage: &DamageLog,
+) -> anyhow::Result<Registry> {
+    let disk = &*host.disk;
     let saved = data.join(SAVED);
     if disk.exists(&saved) {
         let opened = Registry::open(disk, &saved);
@@ -139,9 +145,25 @@ pub async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) 
             }
         }
     }
-    let registry = Registry::new();
-    names.scan_metrics(&mut |records| _ = registry.restore(records)).await?;
+    let (registry, same) = Registry::of_table(names).await?;
+    report_same_names(&same, damage, host);
     Ok(registry)
+}
+
+/// Reports names of several ids.
+fn report_same_names(same: &[SameName], damage: &DamageLog, host: &Host) {
+    let others = same.iter().flat_map(|same| &same.others);
+    let (Some(example), Some(first), Some(last)) = (same.first(), others.clone().min(), others.max()) else { return };
+    let how = backup::how_same_names(same.len(), &example.name, example.taken, &example.others);
+    tracing::error!(names = same.len(), how, "names have several ids");
+    damage.report(Damage {
+        found_at: host.clock.now(),
+        what: "names",
+        file: "store/names".to_owned(),
+        how,
+        metrics: Some((*first, *last)),
+        ..Damage::default()
+    });
 }
 
 /// Saves the names at a clean stop.

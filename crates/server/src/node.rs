@@ -144,7 +144,7 @@ impl Opening<'_> {
         let began = host.clock.instant();
         let data = &settings.data.dir;
         let (store, calls) = timed(store, metrics, &host.clock)?;
-        let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, &*host.disk).await?);
+        let registry: Arc<Registry> = Arc::new(open_registry(data, &*store.names, host, &damage).await?);
         // A replay blocks its thread, which must not be one that the signals need, and leaves nothing half done when the stop
         // drops this future.
         let options = IngestOptions { time: Some(time), ..ingest_options(settings, host, damage)? };

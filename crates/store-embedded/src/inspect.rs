@@ -177,6 +177,26 @@ pub fn names_of(disk: &dyn Disk, store: &Path) -> BTreeMap<MetricId, String> {
     known
 }
 
+/// Names of several ids that are not deleted, with these ids, rising. What cannot be read is left out.
+pub fn same_names(disk: &dyn Disk, store: &Path) -> Vec<(String, Vec<MetricId>)> {
+    let id = check_spec(disk, store).ok();
+    let (mut named, mut deleted) = (BTreeMap::new(), IdSet::default());
+    for path in list(disk, &store.join("names")).unwrap_or_default() {
+        // One that cannot be read names nothing.
+        let _ = record_log::check_file(disk, &path, "names record", id, |kind, payload| {
+            match names::name_of(kind, payload) {
+                Some((metric, name)) => _ = named.insert(metric, name),
+                None => names::ids_of(kind, payload, |metric| _ = deleted.insert(metric)),
+            }
+        });
+    }
+    let mut ids: BTreeMap<String, Vec<MetricId>> = BTreeMap::new();
+    for (metric, name) in named.into_iter().filter(|(metric, _)| !deleted.contains(*metric)) {
+        ids.entry(name).or_default().push(metric);
+    }
+    ids.into_iter().filter(|(_, ids)| 1 < ids.len()).collect()
+}
+
 /// The openings that wrote the files of the manifest.
 fn openings_of_manifest(disk: &dyn Disk, store: &Path) -> HashSet<u64> {
     let bytes = opening::read_manifest(disk, store).ok().flatten().unwrap_or_default();

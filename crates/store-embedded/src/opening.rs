@@ -72,6 +72,7 @@ pub(crate) fn find(
     for file in &known.files {
         files_of.entry(file.window).or_default().push(*file);
     }
+    let found_before: Vec<_> = known.lost.iter().filter(|(window, _)| !known.expired.contains(window)).collect();
     for entry in opening.list(dir)? {
         let Some(table) = entry.name.to_str().and_then(table_of) else { continue };
         opening.sync(&entry.path);
@@ -81,6 +82,9 @@ pub(crate) fn find(
             if !found.commits.expired.contains(&key) {
                 let known = files_of.remove(&key).unwrap_or_default();
                 let window = Window::new(dir, key);
+                for (_, lost) in found_before.iter().filter(|(window, _)| *window == key) {
+                    window.add_lost(&[*lost]);
+                }
                 opening.fill(&window, manifest.is_some().then_some(&known), &mut found.commits)?;
                 found.windows.insert(key, Arc::new(window));
             }
@@ -92,7 +96,7 @@ pub(crate) fn find(
         found.window(dir, file.window).add_lost(&[file.lost()]);
         found.commits.set_behind();
     }
-    for (window, lost) in known.lost.iter().filter(|(window, _)| !known.expired.contains(window)) {
+    for (window, lost) in found_before {
         found.window(dir, *window).add_lost(&[*lost]);
         opening.report_lost(*window, lost);
     }
@@ -314,6 +318,10 @@ impl Opening<'_> {
             files.into_iter().partition(|file| !is_left(file.header().flushes))
         };
         for file in left {
+            if !window.lost().is_empty() {
+                self.put_aside_returned(&file);
+                continue;
+            }
             // Not removed: what its merge could not read may still be there.
             if let Err(error) = self.shared.trash.move_in(file.path()) {
                 tracing::warn!(%error, file = %file.path().display(), "cannot move a merged file to the trash; it takes up space until the next start");
@@ -485,6 +493,28 @@ impl Opening<'_> {
             ),
             metrics: first.metrics_to(last).or(Some((first.metric.min(last.metric), first.metric.max(last.metric)))),
             span: Some(lost.span(window.0.stage)),
+            ..Damage::default()
+        });
+    }
+
+    /// Keeps a file whose flushes are in another one, in a window that has lost rows: it may be the one that was lost, and came back
+    /// after its neighbours were merged.
+    fn put_aside_returned(&self, file: &RowFile) {
+        let how = "its flushes are within those of a merged file, and this window has lost rows: it may be the file that was missing, put \
+                   back after the merge, which does not have its rows then; it is not used: restore a backup from before into another \
+                   folder if they matter";
+        let moved_to = self.shared.damaged_folder.move_in(file.path(), how);
+        if let Err(error) = &moved_to {
+            tracing::warn!(%error, file = %file.path().display(), "cannot move a file of rows to damaged; the next start tries again");
+        }
+        self.shared.report(Damage {
+            what: "file of rows",
+            file: self.shared.shown(file.path()),
+            how: how.to_owned(),
+            bytes: file.len(),
+            moved_to: moved_to.ok(),
+            metrics: Some(file.summary().metrics),
+            span: Some(span((file.header().table, file.header().window))),
             ..Damage::default()
         });
     }
