@@ -53,6 +53,11 @@ impl Found {
         self.entries.len()
     }
 
+    /// Bytes in memory.
+    pub fn bytes(&self) -> usize {
+        self.text.len() + self.entries.len() * size_of::<Entry>()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

@@ -244,7 +244,9 @@ impl Registry {
         let (segments, tail, removed) = self.index_snapshot();
         let mut parts = Vec::new();
         for segment in &segments {
-            parts.push(walk::segment(segment, &mut glob, leaves_only, &removed, &mut budget)?);
+            let part = walk::segment(segment, &mut glob, leaves_only, &removed, &mut budget)?;
+            budget.parts += part.bytes();
+            parts.push(part);
         }
         let mut part = Found::default();
         for ids in tail.chunks(TAIL_BATCH) {
@@ -254,9 +256,10 @@ impl Registry {
                 walk::name(names.name(id), id, &mut glob, leaves_only, &mut budget, &mut part)?;
             }
             drop(names);
-            budget.check_nodes(part.len())?;
+            budget.check(part.bytes(), part.len())?;
         }
         parts.push(part.sorted()?);
+        budget.parts = 0;
         merge_found(parts, &budget)
     }
 
@@ -286,7 +289,7 @@ fn merge_found(mut parts: Vec<Found>, budget: &Budget<'_>) -> Result<Found, Find
         let Some(last) = parts.pop() else { return Ok(Found::default()) };
         let Some(before) = parts.pop() else { return Ok(last) };
         let merged = before.merge(last)?;
-        budget.check_nodes(merged.len())?;
+        budget.check(merged.bytes(), merged.len())?;
         parts.push(merged);
     }
 }

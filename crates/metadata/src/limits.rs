@@ -27,6 +27,8 @@ pub trait NameFilter: Debug + Send + Sync + 'static {
 pub struct FindLimits {
     /// Nodes in the answer, at most; one more is [`FindError::TooManyNodes`].
     pub nodes: usize,
+    /// Bytes of the answer in memory, at most; one more is [`FindError::TooManyBytes`].
+    pub bytes: usize,
     /// Steps of the walk (about one a byte of a name), at most; one more is [`FindError::TooMuchWork`].
     pub steps: u64,
     /// Set by the caller to cancel the find, which reads the flag every few microseconds.
@@ -57,7 +59,7 @@ impl FindLimits {
 impl Default for FindLimits {
     /// A million nodes; a second or two of walking.
     fn default() -> FindLimits {
-        FindLimits { nodes: 1_000_000, steps: 100_000_000, cancelled: None, filter: None }
+        FindLimits { nodes: 1_000_000, bytes: usize::MAX, steps: 100_000_000, cancelled: None, filter: None }
     }
 }
 
@@ -71,6 +73,12 @@ pub enum FindError {
     #[error("the pattern matches more than {limit} metrics and branches; make it narrower")]
     TooManyNodes {
         /// Nodes allowed.
+        limit: usize,
+    },
+    /// An answer larger than the caller has memory for.
+    #[error("the answer has more than {limit} bytes; make the pattern narrower")]
+    TooManyBytes {
+        /// Bytes allowed.
         limit: usize,
     },
     /// More walking than the caller allows.
@@ -100,6 +108,8 @@ pub enum FindError {
 pub(crate) struct Budget<'a> {
     pub(crate) limits: &'a FindLimits,
     steps: u64,
+    /// Bytes of parts of the answer that are whole.
+    pub(crate) parts: usize,
 }
 
 /// Steps between looks at the cancel flag.
@@ -107,7 +117,7 @@ const STEPS_PER_LOOK: u64 = 1024;
 
 impl<'a> Budget<'a> {
     pub(crate) fn new(limits: &'a FindLimits) -> Budget<'a> {
-        Budget { limits, steps: 0 }
+        Budget { limits, steps: 0, parts: 0 }
     }
 
     /// Spends steps.
@@ -129,7 +139,16 @@ impl<'a> Budget<'a> {
         self.limits.check_cancelled()
     }
 
-    /// Checks an number of answers against the limit.
+    /// Checks an answer against the limits.
+    #[inline]
+    pub(crate) fn check(&self, bytes: usize, nodes: usize) -> Result<(), FindError> {
+        if self.parts + bytes > self.limits.bytes {
+            return Err(FindError::TooManyBytes { limit: self.limits.bytes });
+        }
+        self.check_nodes(nodes)
+    }
+
+    /// Checks the number of answers against the limit.
     #[inline]
     pub(crate) fn check_nodes(&self, nodes: usize) -> Result<(), FindError> {
         if nodes > self.limits.nodes {

@@ -41,7 +41,7 @@ impl Registry {
             budget.spend(STEPS_PER_NAME)?;
             if limits.shown(name, id, false).0 != MetricId::NONE {
                 found.push(name, id, false)?;
-                budget.check_nodes(found.len())?;
+                budget.check(found.bytes(), found.len())?;
             }
             Ok(())
         });

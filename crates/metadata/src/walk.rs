@@ -113,7 +113,7 @@ pub(crate) fn segment(
                 if node.transition(0).inp == b'.' && !leaves_only && glob.accepts(state)? {
                     let is_shown = budget.limits.shown(path_text(&path), MetricId::NONE, true).1;
                     if is_shown && has_metrics_below(segment, node, rank, removed, budget)? {
-                        budget.check_nodes(found.len() + 1)?;
+                        budget.check(found.bytes(), found.len() + 1)?;
                         found.push(path_text(&path), MetricId::NONE, true)?;
                     } else {
                         met += 1;
@@ -140,7 +140,7 @@ pub(crate) fn segment(
                     (id, is_branch) = shown;
                 }
                 if id != MetricId::NONE || is_branch {
-                    budget.check_nodes(found.len() + 1)?;
+                    budget.check(found.bytes(), found.len() + 1)?;
                     found.push(path_text(&path), id, is_branch)?;
                 }
             }

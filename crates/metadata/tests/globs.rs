@@ -165,6 +165,10 @@ fn a_find_beyond_a_limit_is_rejected_with_a_reason() {
         "the pattern matches more than 2999 metrics and branches; make it narrower"
     );
     assert_eq!(
+        error(&names, "a.*", &FindLimits { bytes: 50_000, ..none.clone() }),
+        "the answer has more than 50000 bytes; make the pattern narrower"
+    );
+    assert_eq!(
         error(&names, "a.*.*", &FindLimits { steps: 1000, ..none.clone() }),
         "the pattern takes too long to resolve; begin it with fixed components or make it narrower"
     );

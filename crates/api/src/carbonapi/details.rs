@@ -12,7 +12,7 @@ use crate::{
         protobuf,
         python::write_int,
     },
-    find::{is_cancelled, is_shown, list_bytes, names_work},
+    find::{ListSize, is_cancelled, is_shown, names_work, too_many_new_names},
     http::{Chunks, Rejection, respond, uncached_head},
     query::{Backend, Protocol, Query, Reply},
 };
@@ -22,17 +22,14 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
     check_format(query)?;
     let (protocol, style) = (query.protocol, query.json_style());
     names_work(backend, query, move |backend, limits, coding, work| {
-        let share = work.answer(details_bytes(backend))?;
-        let details = Details::read(backend, protocol, style, limits)?;
+        backend.finder.has_all()?;
+        let size = ListSize::of(backend, limits, METRIC_BYTES)?;
+        let share = work.answer(size.bytes(size_of::<(MetricId, usize, MetricDetails)>()))?;
+        let details = Details::read(backend, protocol, style, limits, &size)?;
         let content_type = protocol.map_or("application/json", Protocol::content_type);
         Ok(respond(uncached_head(content_type), Arc::new(details), coding, share))
     })
     .await
-}
-
-/// Memory for the details of all metrics: an estimate.
-fn details_bytes(backend: &Backend) -> usize {
-    list_bytes(backend) + backend.registry.len() * size_of::<(MetricId, usize, MetricDetails)>()
 }
 
 /// Metrics in one chunk.
@@ -60,23 +57,25 @@ impl Details {
         protocol: Option<Protocol>,
         style: JsonStyle,
         limits: &FindLimits,
+        size: &ListSize,
     ) -> Result<Details, Rejection> {
-        backend.finder.has_all()?;
-        // `Registry::all` holds the lock of the names, so the policies are read after it.
-        let (mut text, mut ends) = (String::new(), Vec::new());
-        let limit = backend.limits.response_bytes;
-        let mut bytes = 0;
+        // The policies are read after it, many under one lock.
+        let (mut text, mut ends) = (String::with_capacity(size.room()), Vec::with_capacity(size.most()));
+        let mut is_full = false;
         backend.registry.all(|id, name| {
             if !is_shown(limits, name) {
                 return true;
             }
-            bytes += name.len() + METRIC_BYTES;
+            is_full = text.capacity() < text.len() + name.len() || ends.capacity() == ends.len();
+            if is_full {
+                return false;
+            }
             text.push_str(name);
             ends.push((id, text.len()));
-            bytes <= limit && !(ends.len().is_multiple_of(METRICS_PER_CHUNK) && is_cancelled(limits))
+            !(ends.len().is_multiple_of(METRICS_PER_CHUNK) && is_cancelled(limits))
         });
-        if bytes > limit {
-            return Err(Rejection::response_too_large(format!("more than {limit}"), limit));
+        if is_full {
+            return Err(too_many_new_names());
         }
         let mut metrics = Vec::with_capacity(ends.len());
         for batch in ends.chunks(METRICS_PER_CHUNK) {

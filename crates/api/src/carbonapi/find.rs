@@ -22,7 +22,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
         let (mut out, mut response) = (Vec::new(), Vec::new());
         let mut left = limits.clone();
         for pattern in &patterns {
-            let found = find_next(backend, pattern, &mut left, limits)?;
+            let found = find_next(backend, work, pattern, &mut left, limits)?;
             work.take(2 * answer_bytes(&found))?;
             response.clear();
             glob_response(&Nodes { found: &found, leaves_only: false }, pattern, &mut response);

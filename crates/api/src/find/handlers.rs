@@ -2,12 +2,12 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use metadata::{FindError, Found};
+use metadata::Found;
 
 use super::{
     format::{self, FindFormat, FindOptions, expanded},
     nodes::Nodes,
-    work::{answer_bytes, check_patterns, find_next, is_cancelled, names_work},
+    work::{answer_bytes, check_patterns, find_next, names_work},
 };
 use crate::{
     encode::python,
@@ -64,7 +64,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
     names_work(backend, query, move |backend, limits, coding, work| {
-        let found = match backend.finder.find(&pattern, limits) {
+        let found = match work.find(limits, |limits| backend.finder.find(&pattern, limits))? {
             Ok(found) => found,
             Err(error) if from_front_end && is_invalid_pattern(&error) => {
                 backend.withhold("find", &error);
@@ -102,10 +102,7 @@ pub(crate) async fn expand(backend: &Arc<Backend>, query: &Query) -> Result<Repl
         let mut known = HashSet::new();
         let mut answer = 0;
         for pattern in patterns.iter().filter(|pattern| known.insert(pattern.as_str())) {
-            if is_cancelled(limits) {
-                return Err(FindError::Cancelled.into());
-            }
-            let found = find_next(backend, pattern, &mut left, limits)?;
+            let found = find_next(backend, work, pattern, &mut left, limits)?;
             let bytes = size_of::<(&str, Found)>() + pattern.len() + answer_bytes(&found);
             work.take(bytes)?;
             answer += bytes;

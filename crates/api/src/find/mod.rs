@@ -11,6 +11,6 @@ mod work;
 
 pub(crate) use format::glob_response;
 pub(crate) use handlers::{expand, find, query_is_missing};
-pub(crate) use name_list::{ListFormat, all_names, index, list_bytes};
+pub(crate) use name_list::{ListFormat, ListSize, all_names, index, too_many_new_names};
 pub(crate) use nodes::Nodes;
 pub(crate) use work::{answer_bytes, check_patterns, find_next, is_cancelled, is_shown, names_work};

@@ -23,23 +23,64 @@ pub(crate) async fn index(backend: &Arc<Backend>, query: &Query) -> Result<Reply
 pub(crate) async fn all_names(backend: &Arc<Backend>, query: &Query, format: ListFormat) -> Result<Reply, Rejection> {
     names_work(backend, query, move |backend, limits, coding, work| {
         backend.finder.has_all()?;
-        let limit = backend.limits.response_bytes;
-        let share = work.answer(list_bytes(backend))?;
-        let names = NameList::new(format, limit).filled(&backend.registry, limits);
-        let names = names.map_err(|given| Rejection::response_too_large(format!("more than {given}"), limit))?;
+        let size = ListSize::of(backend, limits, PUNCTUATION)?;
+        let share = work.answer(size.bytes(size_of::<usize>()))?;
+        let names = NameList::new(format, &size).filled(&backend.registry, limits)?;
         Ok(respond(head(names.content_type()), Arc::new(names), coding, share))
     })
     .await
 }
 
-/// Memory for the list of all names, and the chunks that are ready: an estimate from above for names of usual length.
-pub(crate) fn list_bytes(backend: &Backend) -> usize {
-    let ready = backend.registry.len().min(NAMES_PER_CHUNK * (AHEAD + 1));
-    (backend.registry.len() + ready) * LISTED_NAME_BYTES
+/// The names that a sender sees.
+pub(crate) struct ListSize {
+    names: usize,
+    text: usize,
 }
 
-/// Bytes of a name in the list, with its end.
-const LISTED_NAME_BYTES: usize = 72;
+impl ListSize {
+    /// Counts them. Fails if a list of them, with so many more bytes for each, is longer than answers may be.
+    pub fn of(backend: &Backend, limits: &FindLimits, more: usize) -> Result<ListSize, Rejection> {
+        let (mut size, limit) = (ListSize { names: 0, text: 0 }, backend.limits.response_bytes);
+        let (mut bytes, mut seen) = (2, 0_usize);
+        backend.registry.all(|_, name| {
+            seen += 1;
+            if is_shown(limits, name) {
+                size.names += 1;
+                size.text += name.len();
+                bytes += name.len() + more;
+            }
+            bytes <= limit && !(seen.is_multiple_of(NAMES_PER_CHUNK) && is_cancelled(limits))
+        });
+        if is_cancelled(limits) {
+            return Err(Rejection::Cancelled);
+        }
+        if bytes > limit {
+            return Err(Rejection::response_too_large(format!("more than {limit}"), limit));
+        }
+        Ok(size)
+    }
+
+    /// Memory for the names, so many bytes besides for each, and the chunks that are ready: an estimate.
+    pub fn bytes(&self, besides: usize) -> usize {
+        let (names, text) = (self.names.max(1), self.room());
+        let ready = names.min(NAMES_PER_CHUNK * (AHEAD + 1));
+        text + self.most() * besides + ready * (text / names + PUNCTUATION)
+    }
+
+    /// Bytes of all names, and names, with those that may be created meanwhile.
+    pub fn room(&self) -> usize {
+        self.text + self.text / 64 + (64 << 10)
+    }
+
+    pub fn most(&self) -> usize {
+        self.names + self.names / 64 + 1024
+    }
+}
+
+/// More names were created while they were listed than there is memory for.
+pub(crate) fn too_many_new_names() -> Rejection {
+    Rejection::Names("many were created while they were listed; try again".to_owned())
+}
 
 /// Bytes of punctuation of a name in JSON: quotes, comma, blank.
 const PUNCTUATION: usize = 4;
@@ -61,15 +102,14 @@ pub(crate) enum ListFormat {
 /// All names in one buffer, encoded while they are sent.
 pub(crate) struct NameList {
     format: ListFormat,
-    limit: usize,
     text: String,
     // The end of each name in `text`.
     ends: Vec<usize>,
 }
 
 impl NameList {
-    pub fn new(format: ListFormat, limit: usize) -> NameList {
-        NameList { format, limit, text: String::new(), ends: Vec::new() }
+    pub fn new(format: ListFormat, size: &ListSize) -> NameList {
+        NameList { format, text: String::with_capacity(size.room()), ends: Vec::with_capacity(size.most()) }
     }
 
     pub fn content_type(&self) -> &'static str {
@@ -79,19 +119,22 @@ impl NameList {
         }
     }
 
-    /// Adds every name that the sender sees. The error is the limit, when the names exceed it.
-    pub fn filled(mut self, registry: &Registry, limits: &FindLimits) -> Result<NameList, usize> {
-        let mut bytes = 2;
+    /// Adds every name that the sender sees.
+    pub fn filled(mut self, registry: &Registry, limits: &FindLimits) -> Result<NameList, Rejection> {
+        let mut is_full = false;
         registry.all(|_, name| {
             if !is_shown(limits, name) {
                 return true;
             }
-            bytes += name.len() + PUNCTUATION;
+            is_full = self.text.capacity() < self.text.len() + name.len() || self.ends.capacity() == self.ends.len();
+            if is_full {
+                return false;
+            }
             self.text.push_str(name);
             self.ends.push(self.text.len());
-            bytes <= self.limit && !(self.ends.len().is_multiple_of(NAMES_PER_CHUNK) && is_cancelled(limits))
+            !(self.ends.len().is_multiple_of(NAMES_PER_CHUNK) && is_cancelled(limits))
         });
-        if bytes > self.limit { Err(self.limit) } else { Ok(self) }
+        if is_full { Err(too_many_new_names()) } else { Ok(self) }
     }
 
     fn name(&self, index: usize) -> &str {

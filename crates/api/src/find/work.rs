@@ -38,11 +38,12 @@ pub(crate) fn answer_bytes(found: &Found) -> usize {
 /// Finds one of several patterns, and subtracts its nodes from `left`, the limits of the next patterns.
 pub(crate) fn find_next(
     backend: &Backend,
+    work: &Work,
     pattern: &str,
     left: &mut FindLimits,
     limits: &FindLimits,
 ) -> Result<Found, Rejection> {
-    let found = backend.finder.find(pattern, left).map_err(|error| match error {
+    let found = work.find(left, |limits| backend.finder.find(pattern, limits))?.map_err(|error| match error {
         FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
         other => other,
     })?;

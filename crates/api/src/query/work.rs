@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use metadata::FindError;
+use metadata::{FindError, FindLimits, Found};
 use parking_lot::Mutex;
 
 use super::{
@@ -87,6 +87,34 @@ impl Work {
         held.raise(bytes, &self.cancelled)
     }
 
+    /// A find, whose memory is taken before: little at first, and four times as much each time that the answer is larger.
+    pub fn find(
+        &self,
+        limits: &FindLimits,
+        find: impl Fn(&FindLimits) -> Result<Found, FindError>,
+    ) -> Result<Result<Found, FindError>, Rejection> {
+        let mut bytes = FOUND_BYTES;
+        loop {
+            // A find that ends at once does not look.
+            if self.is_cancelled() {
+                return Err(Rejection::Cancelled);
+            }
+            self.take_besides(FOUND_TIMES * bytes)?;
+            let found = match find(&FindLimits { bytes, ..limits.clone() }) {
+                Err(FindError::TooManyBytes { .. }) => {
+                    bytes *= 4;
+                    continue;
+                }
+                found => found,
+            };
+            let mut held = self.memory.lock();
+            held.bytes += found.as_ref().map_or(0, Found::bytes);
+            let kept = held.bytes;
+            held.lower(kept);
+            return Ok(found);
+        }
+    }
+
     /// The memory that is in use by now, in place of what was taken for it. On a thread that may block.
     pub fn correct(&self, bytes: usize) -> Result<(), Rejection> {
         let mut held = self.memory.lock();
@@ -111,6 +139,10 @@ impl Work {
         Ok(Arc::new(share))
     }
 }
+
+/// Bytes of the answer of a find that there is memory for at first, and its memory while it is made, in lengths of it.
+const FOUND_BYTES: usize = 64 << 10;
+const FOUND_TIMES: usize = 3;
 
 /// Answers up to this size are not counted: `http.max_connections` bounds them.
 const FREE_ANSWER_BYTES: usize = 16 << 10;

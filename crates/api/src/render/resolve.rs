@@ -45,16 +45,16 @@ impl ResolvedPaths {
             ..FindLimits::default()
         };
         let Backend { registry, finder, .. } = &*self.backend;
-        let tagged = || {
+        let tagged = |limits: &FindLimits| {
             let tags = tag_expressions(path)?;
             finder.has_all()?;
-            registry.tagged(&tags, &limits)
+            registry.tagged(&tags, limits)
         };
-        let leaves = match path.starts_with("seriesByTag(") {
-            true => tagged(),
-            false => finder.leaves(path, &limits),
-        };
-        match leaves {
+        let leaves = self.work.find(&limits, |limits| match path.starts_with("seriesByTag(") {
+            true => tagged(limits),
+            false => finder.leaves(path, limits),
+        });
+        match leaves? {
             Ok(leaves) => Ok(each(entry.insert(leaves))),
             Err(FindError::TooManyNodes { .. }) => Err(too_many_series(limits.nodes)),
             Err(error) if self.from_front_end && is_invalid_pattern(&error) => Ok(each(entry.insert(Found::default()))),
