@@ -13,6 +13,7 @@ use crate::{
     functions,
     grammar::parse,
     scope::{CallContext, Scope},
+    template::Templates,
 };
 
 /// Fetches beyond which a request is rejected. Functions that shift time inside of each other multiply.
@@ -20,6 +21,9 @@ const MAX_FETCHES: usize = 10_000;
 
 /// Expressions that a walk over a request's targets, or over a target that a function made, visits at most.
 const MAX_STEPS: usize = 10 * MAX_FETCHES;
+
+/// What a visit takes, in the steps of [`Scope::check_after`].
+const STEPS_OF_A_VISIT: usize = 1000;
 
 /// Targets that functions make, inside of each other; beyond, a request is rejected.
 const MAX_MADE: usize = 10;
@@ -31,6 +35,8 @@ pub(crate) struct Engine<'a> {
     data: Option<&'a Data>,
     scope: Scope<'a>,
     missing: Missing,
+    // Of targets that functions make.
+    templates: Templates<'a>,
     steps_left: usize,
     /// How many targets made by functions are being evaluated, inside of each other.
     made: usize,
@@ -71,6 +77,7 @@ impl<'a> Engine<'a> {
             data,
             scope: Scope::new(request, budget, functions::CALLBACKS),
             missing: Missing::default(),
+            templates: Templates::new(&request.template, budget.cancelled),
             steps_left: MAX_STEPS,
             made: 0,
         }
@@ -92,6 +99,7 @@ impl<'a> Engine<'a> {
         if self.steps_left == 0 || self.missing.len() > MAX_FETCHES {
             return Err(Error::Fetches { most: MAX_FETCHES });
         }
+        self.scope.check_after(STEPS_OF_A_VISIT)?;
         match expression {
             Expression::Path(path) | Expression::SeriesByTag(path) => self.series(path, span),
             Expression::Template(inside, _) => self.expression(inside, span),
@@ -156,7 +164,7 @@ impl<'a> Engine<'a> {
             Body::Reaching { bind, .. } => {
                 let bound = bind(arguments)?;
                 if phase_2 {
-                    let needs = bound.reach_further(&self.scope)?;
+                    let needs = bound.reach_further(&mut self.scope)?;
                     if !self.gather(needs, first, &context, &mut inputs)? {
                         return Ok(Value::Planned);
                     }
@@ -256,7 +264,7 @@ impl<'a> Engine<'a> {
             return Err(context.reject(format!("makes targets inside of more than {MAX_MADE} others")));
         }
         let parsed = parse(target)?;
-        let resolved = parsed.resolved(&self.request.template)?;
+        let resolved = self.templates.resolve(&parsed)?;
         let steps_left = std::mem::replace(&mut self.steps_left, MAX_STEPS);
         self.made += 1;
         let value = self.expression(&resolved, context.span);

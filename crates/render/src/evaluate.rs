@@ -5,6 +5,7 @@ use crate::{
     argument::Value,
     engine::{Engine, is_final},
     functions,
+    template::Templates,
 };
 
 /// The answer to an evaluation.
@@ -24,12 +25,13 @@ pub enum Evaluation {
 /// asks for those in a second round.
 ///
 /// # Errors
-/// Unknown functions and wrong arguments, except where those are series: mistakes cost no fetch.
-pub fn plan(targets: &[Expression], context: &Context) -> Result<Fetches, Error> {
-    let budget = Budget::unlimited();
-    let mut engine = Engine::new(context, None, &budget);
+/// Unknown functions and wrong arguments, except where those are series: mistakes cost no fetch. The end of the budget, of
+/// which only the cancellation is asked here.
+pub fn plan(targets: &[Expression], context: &Context, budget: &Budget) -> Result<Fetches, Error> {
+    let mut templates = Templates::new(&context.template, budget.cancelled);
+    let mut engine = Engine::new(context, None, budget);
     for target in targets {
-        let target = target.resolved(&context.template)?;
+        let target = templates.resolve(target)?;
         engine.expression(&target, context.span)?;
     }
     Ok(engine.missing())
@@ -40,7 +42,8 @@ pub fn plan(targets: &[Expression], context: &Context) -> Result<Fetches, Error>
 /// # Errors
 /// Unknown functions and wrong arguments; series that functions reject; the end of the budget.
 pub fn evaluate(targets: &[Expression], context: &Context, data: &Data, budget: &Budget) -> Result<Evaluation, Error> {
-    let targets = targets.iter().map(|target| target.resolved(&context.template)).collect::<Result<Vec<_>, _>>()?;
+    let mut templates = Templates::new(&context.template, budget.cancelled);
+    let targets = targets.iter().map(|target| templates.resolve(target)).collect::<Result<Vec<_>, _>>()?;
     let mut engine = Engine::new(context, Some(data), budget);
     let mut all = Vec::new();
     for target in &targets {

@@ -29,7 +29,7 @@ pub(crate) trait Reaching: Parameters + 'static {
     fn reach(&self, call: &CallContext, first: &FirstArgument) -> Result<Reach, Error>;
 
     /// Phase 2, with all fields.
-    fn reach_further(&self, _: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, _: &mut Scope) -> Result<Needs, Error> {
         Ok(Needs::default())
     }
 
@@ -161,12 +161,12 @@ pub(crate) enum Body {
 
 /// A [`Reaching`] function with its arguments.
 pub(crate) trait Bound {
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error>;
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error>;
     fn evaluate(self: Box<Self>, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error>;
 }
 
 impl<F: Reaching> Bound for F {
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         Reaching::reach_further(self, scope)
     }
 

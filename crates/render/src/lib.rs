@@ -11,7 +11,7 @@
 //! let targets = [parse("scale(sumSeries(web.*.requests), 0.5)")?];
 //! let context = Context::new(1_000, 880, 1_000);
 //! let mut data = Data::new();
-//! for fetch in plan(&targets, &context)?.series {
+//! for fetch in plan(&targets, &context, &Budget::unlimited())?.series {
 //!     let series = ["web.a.requests", "web.b.requests"]
 //!         .map(|name| Series::fetched(name, fetch.path.clone(), 900, 60, vec![1.0, 2.0]));
 //!     data.put(fetch, series.into());

@@ -10,7 +10,7 @@ fn answer(target: &str) -> Result<usize, Error> {
     let context = Context::new(1_700_000_000, 1_699_999_700, 1_700_000_000);
     let targets = [target];
     let mut data = Data::default();
-    for fetch in plan(&targets, &context)?.series {
+    for fetch in plan(&targets, &context, &Budget::unlimited())?.series {
         let name = |i: usize| format!("{}.host-{i:05}", "long-component".repeat(8));
         let span = fetch.span;
         let series = (0..1000).map(|i| Series::fetched(&name(i), "a.*".into(), span.from, 60, vec![1.0; 5])).collect();
@@ -54,7 +54,7 @@ fn reserved(target: &str, limit: usize) -> Result<usize, Error> {
     let context = Context::new(1_700_000_000, 1_699_940_000, 1_700_000_000);
     let targets = [target];
     let mut data = Data::default();
-    for fetch in plan(&targets, &context)?.series {
+    for fetch in plan(&targets, &context, &Budget::unlimited())?.series {
         let span = fetch.span;
         let one = |i: usize| Series::fetched(&format!("a.{i}"), "a.*".into(), span.from, 60, vec![1.0; 1000]);
         data.put(fetch, (0..1000).map(one).collect());
@@ -83,4 +83,35 @@ fn memory_is_reserved_before_functions_take_it() {
     for target in ["scale(a.*,2)", "movingAverage(a.*,'5min')", "offset(scale(a.*,2),1)", "summarize(a.*,'1min')"] {
         assert_eq!(reserved(target, VALUES / 2), Err(Error::Memory), "{target}");
     }
+}
+
+#[test]
+fn targets_that_functions_make_are_counted() {
+    let long = "x".repeat(60_000);
+    for target in [
+        format!("applyByNode(a.*,1,'{long}')"),
+        format!("applyByNode(a.*,1,'{}')", "x".repeat(1_000_000)),
+        format!("aliasQuery(a.*,'^.*$','{long}','b')"),
+    ] {
+        assert_eq!(answer(&target), Err(Error::Budget { points: 1_000_000 }), "{}…", &target[..30]);
+    }
+    let above = answer(&format!("useSeriesAbove(a.*,0,'^.*$','{long}')")).unwrap_err().to_string();
+    assert_eq!(above, "useSeriesAbove: makes a target of more than 1048576 bytes");
+}
+
+#[test]
+fn all_templates_of_a_request_share_their_bytes() {
+    let mut context = Context::new(1_700_000_000, 1_699_999_700, 1_700_000_000);
+    context.template = vec![("a".to_owned(), "x".repeat(100_000))];
+    let targets = |count: usize| vec![parse("template(i$a)").expect("a target"); count];
+    let planned = |count| plan(&targets(count), &context, &Budget::unlimited()).map(|fetches| fetches.series.len());
+    assert_eq!(planned(40), Ok(1));
+    assert_eq!(planned(45), Err(Error::Filled { most: 4 << 20 }));
+    let evaluated = |count| evaluate(&targets(count), &context, &Data::new(), &Budget::unlimited()).map(|_| ());
+    assert_eq!(evaluated(40), Ok(()));
+    assert_eq!(evaluated(45), Err(Error::Filled { most: 4 << 20 }));
+    let cancelled = Budget::new(1_000_000, &|| true);
+    assert_eq!(plan(&targets(1), &context, &cancelled), Err(Error::Cancelled));
+    let paths = vec![parse("group(a,b,c,d,e,f)").expect("a target"); 1000];
+    assert_eq!(plan(&paths, &context, &cancelled), Err(Error::Cancelled));
 }

@@ -106,7 +106,7 @@ fn longest(target: &str, size: Size) -> Duration {
     let step = |_: &Fetch| Some(1);
     let context = Context { largest_step: Some(&step), ..Context::new(UNTIL, UNTIL - size.points(), UNTIL) };
     let mut data = Data::new();
-    let mut wanted = plan(&targets, &context).unwrap_or_else(|error| panic!("{target}: {error}"));
+    let mut wanted = plan(&targets, &context, &Budget::unlimited()).unwrap_or_else(|error| panic!("{target}: {error}"));
     let mut longest = Duration::ZERO;
     for _ in 0..5 {
         for fetch in wanted.series {

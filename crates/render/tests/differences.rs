@@ -30,7 +30,7 @@ fn fetched(fetch: &Fetch) -> Vec<Series> {
 fn answer_within(target: &str, context: &Context, budget: &Budget) -> Result<Vec<Series>, Error> {
     let targets = [parse(target)?];
     let mut data = Data::new();
-    let mut wanted = plan(&targets, context)?;
+    let mut wanted = plan(&targets, context, &Budget::unlimited())?;
     for _ in 0..5 {
         for fetch in wanted.series {
             data.put(fetch.clone(), fetched(&fetch));
@@ -63,7 +63,7 @@ fn message(target: &str) -> String {
 }
 
 fn planned(target: &str, context: &Context) -> Vec<String> {
-    let fetches = plan(&[parse(target).expect(target)], context).expect(target);
+    let fetches = plan(&[parse(target).expect(target)], context, &Budget::unlimited()).expect(target);
     fetches.series.iter().map(|fetch| format!("{} {} {}", fetch.path, fetch.span.from, fetch.span.until)).collect()
 }
 
@@ -278,7 +278,7 @@ fn errors_have_the_status_of_graphite_web() {
 #[test]
 fn mistakes_are_found_before_anything_is_fetched() {
     for target in ["scale(a.*)", "sumSeries(nope(a.*))", "movingAverage(a.*,'5')", "summarize(a.*,'x')"] {
-        assert!(plan(&[parse(target).expect(target)], &context()).is_err(), "{target}");
+        assert!(plan(&[parse(target).expect(target)], &context(), &Budget::unlimited()).is_err(), "{target}");
     }
 }
 
@@ -312,7 +312,7 @@ fn a_window_in_points_is_planned_where_the_step_is_known() {
 fn an_evaluation_asks_for_the_rest_of_a_plan() {
     let targets = [parse("movingAverage(a.one,2)").expect("a target")];
     let mut data = Data::new();
-    for fetch in plan(&targets, &context()).expect("a plan").series {
+    for fetch in plan(&targets, &context(), &Budget::unlimited()).expect("a plan").series {
         data.put(fetch.clone(), fetched(&fetch));
     }
     let wide = Fetch::new("a.one", Span { from: 480, until: 900 });
@@ -337,7 +337,7 @@ fn deep_targets_are_rejected_at_once() {
 #[test]
 fn windows_in_windows_are_rejected_where_they_multiply() {
     let target = format!("{}a.one{}", "movingAverage(scale(".repeat(40), ",1),'1min')".repeat(40));
-    let error = plan(&[parse(&target).expect("a target")], &context()).expect_err("too much");
+    let error = plan(&[parse(&target).expect("a target")], &context(), &Budget::unlimited()).expect_err("too much");
     assert!(matches!(error, Error::Fetches { .. }), "{error}");
 }
 
@@ -445,7 +445,7 @@ fn counted(target: &str, times: &[i64]) -> (Vec<EventFetch>, Vec<Series>) {
     let context = Context::new(1010, 1000, 1010);
     let targets = [parse(target).expect("a target")];
     let mut data = Data::new();
-    let Fetches { series, events } = plan(&targets, &context).expect("a plan");
+    let Fetches { series, events } = plan(&targets, &context, &Budget::unlimited()).expect("a plan");
     assert_eq!(series, [], "events are not paths");
     for fetch in &events {
         data.put_events(fetch.clone(), times.to_vec());

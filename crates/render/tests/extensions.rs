@@ -13,7 +13,7 @@ fn answer_at(step: i64, target: &str, found: Found) -> Result<Vec<Series>, Error
     let targets = [parse(target)?];
     let context = Context::new(START + 600, START, START + 600);
     let mut data = Data::new();
-    let mut wanted = plan(&targets, &context)?;
+    let mut wanted = plan(&targets, &context, &Budget::unlimited())?;
     for _ in 0..5 {
         for fetch in wanted.series {
             let Fetch { path, .. } = &fetch;
@@ -383,7 +383,11 @@ fn objectives_are_measured_per_interval() {
         &[("sloErrorBudget(e, 4sec, aboveOrEqual, 2, 0.6)", &[NULL; 24])],
     );
     // An interval longer than the graph looks back for the rest of it.
-    let fetches = plan(&[parse("slo(m,'1h','above',2)").expect("a target")], &Context::new(START, START, START + 600));
+    let fetches = plan(
+        &[parse("slo(m,'1h','above',2)").expect("a target")],
+        &Context::new(START, START, START + 600),
+        &Budget::unlimited(),
+    );
     let spans: Vec<i64> = fetches.expect("a plan").series.iter().map(|fetch| fetch.span.from - START).collect();
     assert_eq!(spans, [0, -3000]);
 }
@@ -548,7 +552,11 @@ fn a_baseline_is_the_median_of_other_times() {
     check(&answer("baselineAberration(m,'7d',1,4)", found), &[("baselineAberration(m)", &[1.0, 1.0, NULL, 0.0])]);
     check(&answer("baseline(m,'7d',1,4,20)", found), &[]);
     check(&answer("baseline(m,'7d',1,4,30,2)", found), &[]);
-    let spans = plan(&[parse("baseline(m,'1d',-1,3)").expect("a target")], &Context::new(START, START, START + 60));
+    let spans = plan(
+        &[parse("baseline(m,'1d',-1,3)").expect("a target")],
+        &Context::new(START, START, START + 60),
+        &Budget::unlimited(),
+    );
     let from: Vec<i64> = spans.expect("a plan").series.iter().map(|fetch| (fetch.span.from - START) / 86_400).collect();
     assert_eq!(from, [1, -1, -2]);
     let message = answer_at(1, "baseline(m,'1s',0,5000)", found).expect_err("many times").to_string();

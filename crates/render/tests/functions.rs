@@ -143,7 +143,7 @@ fn evaluated(case: &Case, metrics: &[Metric], with_steps: bool) -> Result<Vec<Se
         target => vec![parse(target)?],
     };
     let mut data = Data::new();
-    let mut wanted = plan(&targets, &context)?;
+    let mut wanted = plan(&targets, &context, &Budget::unlimited())?;
     for _ in 0..10 {
         for fetch in wanted.series {
             data.put(fetch.clone(), series_of(&fetch));

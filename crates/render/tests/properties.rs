@@ -72,7 +72,7 @@ fn answer(target: &str, shape: Shape) -> Result<Vec<Series>, Error> {
     let context = Context::new(UNTIL, FROM, UNTIL);
     let budget = Budget::new(10_000_000, &|| false);
     let mut data = Data::new();
-    let mut wanted = plan(&targets, &context)?;
+    let mut wanted = plan(&targets, &context, &Budget::unlimited())?;
     for _ in 0..10 {
         for fetch in wanted.series {
             data.put(fetch.clone(), shape.fetched(&fetch));
@@ -177,7 +177,7 @@ fn the_plan_holds_all_that_an_evaluation_needs() {
             let target = call(function, |_| true);
             let targets = [parse(&target).expect(&target)];
             let mut data = Data::new();
-            let wanted = plan(&targets, &context).expect(&target);
+            let wanted = plan(&targets, &context, &Budget::unlimited()).expect(&target);
             for fetch in wanted.series {
                 data.put(fetch.clone(), shape.fetched(&fetch));
             }

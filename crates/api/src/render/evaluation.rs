@@ -90,6 +90,12 @@ async fn rounds(state: Evaluation) -> Result<Evaluated, Rejection> {
     Err(Rejection::Broken)
 }
 
+/// What a target takes once it is read, at most: its texts, and each of its arguments. `template()` may double it.
+fn expression_bytes(target: &str) -> usize {
+    let arguments = target.bytes().filter(|byte| matches!(byte, b',' | b'(' | b'|')).count();
+    2 * (target.len() + (arguments + 1) * ARGUMENT_BYTES)
+}
+
 /// Runs a step on a thread that may block.
 async fn run(
     mut state: Evaluation,
@@ -109,6 +115,9 @@ enum Next {
     /// The result is complete.
     Done(Vec<Series>),
 }
+
+/// Bytes of an argument without its text, those around it that a vector has spare included.
+const ARGUMENT_BYTES: usize = 2 * size_of::<render::Argument>();
 
 /// An unfinished evaluation.
 struct Evaluation {
@@ -137,6 +146,7 @@ impl Evaluation {
 
     /// Steps 1 and 2.
     fn begin(&mut self) -> Result<Next, Rejection> {
+        self.work.take(self.request.targets.iter().map(|target| expression_bytes(target)).sum())?;
         for target in &self.request.targets {
             let expression = match render::parse(target) {
                 // A front end sends unescaped paths, and assigns the answer to the text that it sent.
@@ -149,7 +159,9 @@ impl Evaluation {
             self.expressions.push(expression);
         }
         let planned = self.in_context(|state, context| {
-            render::plan(&state.expressions, context).map_err(|error| state.rejection(error))
+            let cancelled = || state.work.is_cancelled();
+            let budget = Budget::new(state.paths.backend.limits.points, &cancelled);
+            render::plan(&state.expressions, context, &budget).map_err(|error| state.rejection(error))
         })?;
         if planned.is_empty() { self.evaluate() } else { self.resolve(planned) }
     }

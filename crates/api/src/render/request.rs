@@ -85,7 +85,10 @@ impl RenderCall {
         let times = Times::read(backend, parameters, &zone)?;
         let x_files_factor = parameters.last("xFilesFactor").map_or(Ok(0.0), python::parse_float).map_err(invalid)?;
         let output = Output::read(query, &zone)?;
-        backend.check_target_bytes("the bytes of the targets are", targets.iter().map(String::len).sum())?;
+        let template = template(parameters);
+        let values = template.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = targets.iter().map(String::len).chain(values).sum();
+        backend.check_target_bytes("the bytes of the targets, and of the values of their templates, are", bytes)?;
         let entry = match &output {
             Output::Numbers(output) => Some(output.entry),
             Output::Picture(_) => None,
@@ -102,7 +105,7 @@ impl RenderCall {
             times,
             zone,
             x_files_factor,
-            template: template(parameters),
+            template,
             max_data_points,
             source: source(&query.headers),
             from_front_end,

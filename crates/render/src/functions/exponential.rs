@@ -39,7 +39,7 @@ impl Reaching for ExponentialMovingAverage {
         preview::reach(&self.window, call, first)
     }
 
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         preview::reach_further(&self.window, &self.series, scope)
     }
 

@@ -62,7 +62,7 @@ impl Reaching for Moving {
         preview::reach(&self.window, call, first)
     }
 
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         preview::reach_further(&self.window, &self.series, scope)
     }
 

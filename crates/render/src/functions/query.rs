@@ -33,12 +33,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
 /// Bytes of the longest target or name made here.
 const MAX_BYTES: usize = 1 << 20;
 
-/// `template.replace('%', prefix)` of Python, bounded.
-fn filled(template: &str, prefix: &str, scope: &Scope) -> Result<String, Error> {
+/// Copies of a target that are there at a time: as it was made, read, and in the fetches that it needs.
+const COPIES: usize = 4;
+
+/// `template.replace('%', prefix)` of Python, bounded, and taken from the budget before it is made.
+fn filled(template: &str, prefix: &str, scope: &mut Scope) -> Result<String, Error> {
     let places = template.bytes().filter(|byte| *byte == b'%').count();
-    if places.saturating_mul(prefix.len()).saturating_add(template.len()) > MAX_BYTES {
+    let bytes = places.saturating_mul(prefix.len()).saturating_add(template.len());
+    if bytes > MAX_BYTES {
         return Err(scope.reject(format!("makes a text of more than {MAX_BYTES} bytes")));
     }
+    scope.spend_name(COPIES * bytes)?;
     Ok(template.replace('%', prefix))
 }
 
@@ -57,10 +62,15 @@ impl Reaching for AliasQuery {
         Ok(Reach::Later)
     }
 
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         let renaming = Renaming::of(&self.search, &self.replace, scope)?;
-        let queries = self.series.0.iter().map(|series| renaming.apply(&series.name, scope));
-        Ok(Needs::targets(queries.collect::<Result<_, _>>()?))
+        let mut targets = Vec::with_capacity(self.series.0.len());
+        for series in &self.series.0 {
+            let target = renaming.apply(&series.name, scope)?;
+            scope.spend_name(COPIES * target.len())?;
+            targets.push(target);
+        }
+        Ok(Needs::targets(targets))
     }
 
     fn evaluate(mut self, inputs: Inputs, scope: &mut Scope) -> Result<Value, Error> {
@@ -115,7 +125,7 @@ parameters! {
 
 impl ApplyByNode {
     /// The distinct beginnings of the names, each with its target. Empty targets are left out.
-    fn targets(&self, scope: &Scope) -> Result<Vec<(&str, String)>, Error> {
+    fn targets(&self, scope: &mut Scope) -> Result<Vec<(&str, String)>, Error> {
         let mut prefixes: Vec<&str> = self.series.0.iter().map(|series| prefix(&series.name, self.node.0)).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
@@ -135,7 +145,7 @@ impl Reaching for ApplyByNode {
         Ok(Reach::Later)
     }
 
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         Ok(Needs::targets(self.targets(scope)?.into_iter().map(|(_, target)| target).collect()))
     }
 
@@ -203,12 +213,16 @@ impl Reaching for UseSeriesAbove {
         Ok(Reach::Later)
     }
 
-    fn reach_further(&self, scope: &Scope) -> Result<Needs, Error> {
+    fn reach_further(&self, scope: &mut Scope) -> Result<Needs, Error> {
         let renaming = Renaming::of(&self.search, &self.replace, scope)?;
         let mut targets = String::new();
         for series in &self.series.0 {
             let name = renaming.apply(&series.name, scope)?;
             if Aggregator::Max.of(&series.values) > self.value {
+                if targets.len() + name.len() > MAX_BYTES {
+                    return Err(scope.reject(format!("makes a target of more than {MAX_BYTES} bytes")));
+                }
+                scope.spend_name(COPIES * name.len())?;
                 targets.push_str(if targets.is_empty() { "" } else { "," });
                 targets.push_str(&name);
             }
