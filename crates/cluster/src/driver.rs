@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use metric::{MetricId, Timestamp};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
-    StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, PointStore, Run,
+    SharedPoints, Store, StoreError, Usage,
 };
 
 use crate::{connection::Connection, last_seen::LastSeen};
@@ -88,6 +88,10 @@ impl NameStore for ClusterDriver {
 
     fn put_opening(&self) -> Result<(), StoreError> {
         self.local.names.put_opening()
+    }
+
+    fn names_mark(&self) -> Option<NamesMark> {
+        self.local.names.names_mark()
     }
 
     fn next_id(&self) -> MetricId {

@@ -70,10 +70,10 @@ fn main() {
 
     let path = std::env::temp_dir().join(format!("plumbago-example-index-{}", std::process::id()));
     let started = Instant::now();
-    registry.save(&host::SystemDisk, &path).expect("the registry is saved");
+    registry.save(&host::SystemDisk, &path, None).expect("the registry is saved");
     println!("save {:?}, {} bytes", started.elapsed(), std::fs::metadata(&path).map_or(0, |file| file.len()));
     let started = Instant::now();
-    let opened = Registry::open(&host::SystemDisk, &path).expect("the registry is opened");
+    let opened = Registry::open(&host::SystemDisk, &path).expect("the registry is opened").registry;
     println!("open {:?}, {} metrics", started.elapsed(), opened.len());
     std::fs::remove_file(&path).expect("the saved registry is removed");
 }

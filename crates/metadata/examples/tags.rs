@@ -43,10 +43,10 @@ fn main() {
 
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("names");
-    registry.save(&host::SystemDisk, &path).expect("the registry is saved");
+    registry.save(&host::SystemDisk, &path, None).expect("the registry is saved");
     drop(registry);
     let started = Cpu::now();
-    let registry = Registry::open(&host::SystemDisk, &path).expect("the saved registry is read");
+    let registry = Registry::open(&host::SystemDisk, &path).expect("the saved registry is read").registry;
     println!("open {:?}", started.elapsed());
     let (started, without) = (Cpu::now(), resident_bytes());
     registry.compact();

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | 8 | `plumbgo1` |
 //! | 4 | version, [`VERSION`] |
+//! | 16, 8, 8, 8 | since version 3: the state of the metrics table that this is a copy of ([`NamesMark`]): store, opening, file, bytes; all 0 if it is not known |
 //! | 4 | the next id; not in version 1 |
 //! | 4 | chunks of names |
 //! | per chunk | `u32` length, then as many bytes of records as they lie in memory; a removed one has the id 2³² - 1 |
@@ -29,6 +30,7 @@ use std::{
 use fst::raw::Fst;
 use host::{Disk, DiskFile, Open};
 use metric::{Aggregation, Column, MetricId, Policy, is_tagged};
+use store::NamesMark;
 
 use crate::{
     arena::{Arena, NOWHERE},
@@ -42,10 +44,24 @@ use crate::{
 const MAGIC: &[u8; 8] = b"plumbgo1";
 
 /// The way that the rest is laid out.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// Written until the file said which state of the metrics table it is a copy of.
+const WITHOUT_MARK: u32 = 2;
 
 /// Written until metrics could be removed.
 const WITHOUT_NEXT_ID: u32 = 1;
+
+/// A mark of no table.
+const UNKNOWN: NamesMark = NamesMark { store: 0, opening: 0, end: (0, 0) };
+
+/// A saved registry.
+pub struct SavedNames {
+    /// The names.
+    pub registry: Registry,
+    /// The state of the metrics table that they are a copy of, if the file has one.
+    pub mark: Option<NamesMark>,
+}
 
 /// Why a saved registry was not opened. The caller falls back to the metrics table, which has everything.
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +90,9 @@ impl Registry {
     ///
     /// While ids are reserved ([`Registry::reserve`]) this removes the file: the metrics table may have those ids or
     /// not, so the next start must read the table to give none of them to another name.
-    pub fn save(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    ///
+    /// `mark` is the state of the metrics table that has just these names; without one the file stands for no table.
+    pub fn save(&self, disk: &dyn Disk, path: &Path, mark: Option<NamesMark>) -> io::Result<()> {
         if !self.names.read().reserved.is_empty() {
             return match disk.remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -85,7 +103,7 @@ impl Registry {
         let _compacting = self.compacting.lock();
         host::replace_file_with(disk, path, |file| {
             let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };
-            self.write_to(&mut out)?;
+            self.write_to(&mut out, mark)?;
             let crc = out.crc.clone().finalize();
             out.u32(crc)?;
             out.out.flush()
@@ -93,7 +111,7 @@ impl Registry {
     }
 
     /// Reads the file of [`Registry::save`]. Metrics created or changed since are then restored on top.
-    pub fn open(disk: &dyn Disk, path: &Path) -> Result<Registry, OpenError> {
+    pub fn open(disk: &dyn Disk, path: &Path) -> Result<SavedNames, OpenError> {
         let mut file = disk.open(path, Open::Read)?;
         // One read of a known length: growing a buffer as it comes would copy it many times.
         let length = usize::try_from(file.len()?).map_err(|_| OpenError::Damaged("it is too long"))?;
@@ -102,9 +120,14 @@ impl Registry {
         read_from(&bytes)
     }
 
-    fn write_to(&self, out: &mut Checked<'_>) -> io::Result<()> {
+    fn write_to(&self, out: &mut Checked<'_>, mark: Option<NamesMark>) -> io::Result<()> {
         out.write(MAGIC)?;
         out.u32(VERSION)?;
+        let NamesMark { store, opening, end } = mark.unwrap_or(UNKNOWN);
+        out.write(&store.to_le_bytes())?;
+        for value in [opening, end.0, end.1] {
+            out.write(&value.to_le_bytes())?;
+        }
         let (next, ends, segments) = {
             let table = self.names.read();
             (table.places.end(), table.arena.ends(), table.segments.clone())
@@ -176,7 +199,7 @@ impl Checked<'_> {
     }
 }
 
-fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
+fn read_from(bytes: &[u8]) -> Result<SavedNames, OpenError> {
     let mut fields = Fields { rest: bytes };
     if fields.take(MAGIC.len())? != MAGIC {
         return Err(OpenError::Damaged("it is not a saved registry"));
@@ -189,6 +212,13 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err(OpenError::Damaged("its checksum is wrong"));
     }
+    let mut mark = UNKNOWN;
+    if WITHOUT_MARK < version {
+        mark.store = u128::from_le_bytes(fields.array()?);
+        mark.opening = fields.u64()?;
+        mark.end = (fields.u64()?, fields.u64()?);
+    }
+    let mark = (mark != UNKNOWN).then_some(mark);
     let next = if version == WITHOUT_NEXT_ID { 0 } else { fields.u32()? };
     // The checksum is right, but a forged file can have a right one. So everything is checked, except the
     // transducers.
@@ -233,7 +263,7 @@ fn read_from(bytes: &[u8]) -> Result<Registry, OpenError> {
         }
         policies.set_history(metric, spans);
     }
-    registry(MetricId(next), arena, segments, policies)
+    Ok(SavedNames { registry: registry(MetricId(next), arena, segments, policies)?, mark })
 }
 
 /// Puts together what the file has, and derives what it does not have.

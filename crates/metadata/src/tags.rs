@@ -254,8 +254,8 @@ mod tests {
         assert_eq!(tagged(&hiding, &["t=1"]), ["a;t=1", "b;t=1"]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("names");
-        hiding.save(&host::SystemDisk, &path).unwrap();
-        assert_eq!(tagged(&Registry::open(&host::SystemDisk, &path).unwrap(), &["t=1"]), ["a;t=1", "b;t=1"]);
+        hiding.save(&host::SystemDisk, &path, None).unwrap();
+        assert_eq!(tagged(&Registry::open(&host::SystemDisk, &path).unwrap().registry, &["t=1"]), ["a;t=1", "b;t=1"]);
     }
 
     #[test]

@@ -190,8 +190,8 @@ fn finds_agree_with_the_model_whatever_is_compacted_saved_and_opened() {
                 0 => registry.compact_fully(),
                 1 => drop(registry.compact()),
                 2 => {
-                    registry.save(&host::SystemDisk, &file).unwrap();
-                    registry = Registry::open(&host::SystemDisk, &file).unwrap();
+                    registry.save(&host::SystemDisk, &file, None).unwrap();
+                    registry = Registry::open(&host::SystemDisk, &file).unwrap().registry;
                 }
                 _ => {}
             }

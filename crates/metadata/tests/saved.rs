@@ -1,8 +1,8 @@
 //! Saving, opening and restoring: what was known is known again, and a damaged file says so.
 
-use metadata::{FindLimits, OpenError, PolicySpan, Registry, Restored};
+use metadata::{FindLimits, OpenError, PolicySpan, Registry, Restored, SavedNames};
 use metric::{Aggregation, MetricId, Policy};
-use store::{MetricRecord, PolicyChange};
+use store::{MetricRecord, NamesMark, PolicyChange};
 
 fn policy(retention: &str, aggregation: Aggregation) -> Policy {
     Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.25 }
@@ -90,11 +90,11 @@ fn a_saved_registry_is_opened() {
     let file = folder.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&host::SystemDisk, &file).unwrap();
-    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
+    registry.save(&host::SystemDisk, &file, None).unwrap();
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap().registry);
     registry.compact_fully();
-    registry.save(&host::SystemDisk, &file).unwrap();
-    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
+    registry.save(&host::SystemDisk, &file, None).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap().registry;
     check_is_whole(&opened);
     assert_eq!(opened.index_statistics(), registry.index_statistics());
     // What came after the save is put on top, in any order and again.
@@ -123,8 +123,8 @@ fn many_names_are_opened_as_they_were() {
             registry.compact_fully();
         }
     }
-    registry.save(&host::SystemDisk, &file).unwrap();
-    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
+    registry.save(&host::SystemDisk, &file, None).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap().registry;
     let ids: Vec<MetricId> = (0..60_001).map(MetricId).collect();
     assert_eq!(opened.records(&ids), registry.records(&ids));
     let find = |registry: &Registry| registry.find("some.*.name.**", &FindLimits::default()).unwrap();
@@ -140,7 +140,7 @@ fn a_torn_or_altered_file_is_rejected() {
     let registry = Registry::new();
     registry.restore(some_records());
     registry.compact_fully();
-    registry.save(&host::SystemDisk, &file).unwrap();
+    registry.save(&host::SystemDisk, &file, None).unwrap();
     let whole = std::fs::read(&file).unwrap();
     for length in 0..whole.len() {
         std::fs::write(&file, &whole[..length]).unwrap();
@@ -155,14 +155,24 @@ fn a_torn_or_altered_file_is_rejected() {
     let mut newer = whole.clone();
     newer[8] += 1;
     std::fs::write(&file, &newer).unwrap();
-    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Version { found: 3, expected: 2 })));
+    assert!(matches!(Registry::open(&host::SystemDisk, &file), Err(OpenError::Version { found: 4, expected: 3 })));
     // As it was written until metrics could be removed: without the next id.
-    let mut older = [&whole[..8], &1u32.to_le_bytes(), &whole[16..whole.len() - 4]].concat();
+    let mut older = [&whole[..8], &1u32.to_le_bytes(), &whole[56..whole.len() - 4]].concat();
     older.extend(crc32fast::hash(&older).to_le_bytes());
     std::fs::write(&file, &older).unwrap();
-    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap().registry);
+    // And until it had a mark.
+    let mut older = [&whole[..8], &2u32.to_le_bytes(), &whole[52..whole.len() - 4]].concat();
+    older.extend(crc32fast::hash(&older).to_le_bytes());
+    std::fs::write(&file, &older).unwrap();
+    let SavedNames { registry: opened, mark } = Registry::open(&host::SystemDisk, &file).unwrap();
+    assert_eq!(mark, None);
+    check_is_whole(&opened);
+    let mark = NamesMark { store: 7 << 100, opening: 8, end: (9, 10) };
+    registry.save(&host::SystemDisk, &file, Some(mark)).unwrap();
+    assert_eq!(Registry::open(&host::SystemDisk, &file).unwrap().mark, Some(mark));
     std::fs::write(&file, &whole).unwrap();
-    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap());
+    check_is_whole(&Registry::open(&host::SystemDisk, &file).unwrap().registry);
 }
 
 /// A forged file can have a right checksum. Opening it may fail or not, but nothing panics.
@@ -172,7 +182,7 @@ fn a_forged_file_does_not_panic() {
     let file = folder.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&host::SystemDisk, &file).unwrap();
+    registry.save(&host::SystemDisk, &file, None).unwrap();
     let whole = std::fs::read(&file).unwrap();
     for at in 12..whole.len() - 4 {
         for value in [0, 1, 0x7f, 0xff] {
@@ -183,8 +193,8 @@ fn a_forged_file_does_not_panic() {
             forged[body..].copy_from_slice(&crc.to_le_bytes());
             std::fs::write(&file, &forged).unwrap();
             if let Ok(registry) = Registry::open(&host::SystemDisk, &file) {
-                let _ = registry.find("**", &FindLimits::default());
-                let _ = registry.records(&[0, 1, 2, 3, 4, 5].map(MetricId));
+                let _ = registry.registry.find("**", &FindLimits::default());
+                let _ = registry.registry.records(&[0, 1, 2, 3, 4, 5].map(MetricId));
             }
         }
     }
@@ -292,15 +302,15 @@ fn nothing_is_saved_while_ids_are_reserved() {
     let path = dir.path().join("names");
     let registry = Registry::new();
     registry.restore(some_records());
-    registry.save(&host::SystemDisk, &path).unwrap();
+    registry.save(&host::SystemDisk, &path, None).unwrap();
     let reserved = registry.reserve(vec!["x.y"], |name| name);
-    registry.save(&host::SystemDisk, &path).unwrap();
+    registry.save(&host::SystemDisk, &path, None).unwrap();
     assert!(!path.exists());
     let records: Vec<MetricRecord> =
         reserved.iter().map(|(id, name)| record(id.0, name, &[(0, &Policy::default())])).collect();
     registry.adopt(&records, |_, _| {});
-    registry.save(&host::SystemDisk, &path).unwrap();
-    assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().records(&[MetricId(6)]), records);
+    registry.save(&host::SystemDisk, &path, None).unwrap();
+    assert_eq!(Registry::open(&host::SystemDisk, &path).unwrap().registry.records(&[MetricId(6)]), records);
 }
 
 #[test]
@@ -312,8 +322,8 @@ fn removed_metrics_stay_removed_and_their_ids_are_not_given_again() {
     registry.compact_fully();
     // One with a history, a tagged one, the one with the highest id.
     assert_eq!(registry.remove(&[MetricId(1), MetricId(3), MetricId(5), MetricId(99)]), 3);
-    registry.save(&host::SystemDisk, &file).unwrap();
-    let opened = Registry::open(&host::SystemDisk, &file).unwrap();
+    registry.save(&host::SystemDisk, &file, None).unwrap();
+    let opened = Registry::open(&host::SystemDisk, &file).unwrap().registry;
     for registry in [registry, opened] {
         let paths = |pattern: &str| {
             let found = registry.find(pattern, &FindLimits::default()).unwrap();

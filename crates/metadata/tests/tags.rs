@@ -178,8 +178,8 @@ fn answers_agree_with_a_walk_over_all_names() {
                     ids.filter(|&id| !names.name(id).is_empty() && !names.is_shown(id)).collect()
                 };
                 registry.remove(&hidden);
-                registry.save(&host::SystemDisk, &path).unwrap();
-                registry = Registry::open(&host::SystemDisk, &path).unwrap();
+                registry.save(&host::SystemDisk, &path, None).unwrap();
+                registry = Registry::open(&host::SystemDisk, &path).unwrap().registry;
             }
             _ => {}
         }

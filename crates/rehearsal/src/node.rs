@@ -9,14 +9,11 @@ use std::{
 use carbon::Rules;
 use host::{Disk, Host, JudgingTime};
 use ingest::{Ingest, IngestOptions};
-use metadata::Registry;
+use metadata::{Registry, SAVED, open_names};
 use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 use crate::tables::Writer;
-
-/// The saved names of a clean stop.
-const SAVED: &str = "names";
 
 /// Bytes of rows in memory: few, so that a workload of seconds has them written early.
 const UNSYNCED_BYTES: u64 = 256 << 10;
@@ -43,6 +40,7 @@ pub(crate) struct Node {
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) points: Arc<dyn PointStore>,
+    names: Arc<dyn NameStore>,
     pub(crate) events: Arc<dyn Events>,
     pub(crate) damage: DamageLog,
     /// The embedded store, where points are in it.
@@ -78,7 +76,11 @@ impl Node {
         if options.is_whole {
             backup::remove_stage(&**disk, data);
         }
-        let registry = Arc::new(open_registry(data, &*store.names, &**disk).await?);
+        let (registry, same) = open_names(data, &*store.names, &**disk).await.map_err(|error| error.to_string())?;
+        if !same.is_empty() {
+            return Err(format!("names have several ids: {same:?}"));
+        }
+        let registry = Arc::new(registry);
         let ingest_options = IngestOptions {
             host: options.host.clone(),
             time: Some(time),
@@ -90,7 +92,7 @@ impl Node {
             flush_after: Duration::from_secs(600),
             ..IngestOptions::default()
         };
-        let points = store.points.clone();
+        let (points, names) = (store.points.clone(), store.names.clone());
         // In a task, as in the server.
         let opening = tokio::spawn(Ingest::open(ingest_options, store, registry.clone(), options.rules));
         let ingest = opening.await.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
@@ -99,6 +101,7 @@ impl Node {
             ingest,
             registry,
             points,
+            names,
             events,
             damage,
             embedded,
@@ -131,7 +134,7 @@ impl Node {
         self.ingest.release_receivers();
         self.ingest.close_patiently(Duration::from_secs(3)).await.map_err(|error| error.to_string())?;
         self.save_mark().await;
-        self.registry.save(disk, &self.data.join(SAVED)).map_err(|error| error.to_string())
+        self.registry.save(disk, &self.data.join(SAVED), self.names.names_mark()).map_err(|error| error.to_string())
     }
 }
 
@@ -144,18 +147,4 @@ fn open_embedded(data: &Path, host: &Host, damage: &DamageLog) -> Result<Arc<Emb
         ..EmbeddedOptions::default()
     };
     EmbeddedDriver::open(&data.join("store"), options).map(Arc::new).map_err(|error| error.to_string())
-}
-
-async fn open_registry(data: &Path, names: &dyn NameStore, disk: &dyn Disk) -> Result<Registry, String> {
-    let saved = data.join(SAVED);
-    if disk.exists(&saved) {
-        let opened = Registry::open(disk, &saved);
-        let gone = disk.remove_file(&saved).and_then(|()| disk.sync_dir(data));
-        gone.map_err(|error| error.to_string())?;
-        if let Ok(registry) = opened {
-            return Ok(registry);
-        }
-    }
-    let (registry, same) = Registry::of_table(names).await.map_err(|error| error.to_string())?;
-    if same.is_empty() { Ok(registry) } else { Err(format!("names have several ids: {same:?}")) }
 }

@@ -22,9 +22,6 @@ const MAX_FETCHES: usize = 10_000;
 /// Expressions that a walk over a request's targets, or over a target that a function made, visits at most.
 const MAX_STEPS: usize = 10 * MAX_FETCHES;
 
-/// What a visit takes, in the steps of [`Scope::check_after`].
-const STEPS_OF_A_VISIT: usize = 1000;
-
 /// Targets that functions make, inside of each other; beyond, a request is rejected.
 const MAX_MADE: usize = 10;
 
@@ -99,7 +96,7 @@ impl<'a> Engine<'a> {
         if self.steps_left == 0 || self.missing.len() > MAX_FETCHES {
             return Err(Error::Fetches { most: MAX_FETCHES });
         }
-        self.scope.check_after(STEPS_OF_A_VISIT)?;
+        self.scope.check()?;
         match expression {
             Expression::Path(path) | Expression::SeriesByTag(path) => self.series(path, span),
             Expression::Template(inside, _) => self.expression(inside, span),

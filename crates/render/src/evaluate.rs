@@ -25,8 +25,8 @@ pub enum Evaluation {
 /// asks for those in a second round.
 ///
 /// # Errors
-/// Unknown functions and wrong arguments, except where those are series: mistakes cost no fetch. The end of the budget, of
-/// which only the cancellation is asked here.
+/// Unknown functions and wrong arguments, except where those are series: mistakes cost no fetch. Of the budget
+/// only the cancellation is asked here.
 pub fn plan(targets: &[Expression], context: &Context, budget: &Budget) -> Result<Fetches, Error> {
     let mut templates = Templates::new(&context.template, budget.cancelled);
     let mut engine = Engine::new(context, None, budget);

@@ -4,14 +4,11 @@ use std::{io, path::Path, sync::Arc, time::Duration};
 
 use anyhow::{Context, bail};
 use host::{Disk, Host, JudgingTime};
-use metadata::{Registry, SameName};
+use metadata::{Registry, SAVED, SameName, open_names};
 use store::{Damage, DamageLog, NameStore};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, EventLimits};
 
 use crate::settings::Settings;
-
-/// The saved names. Present only between a clean stop and the next start.
-const SAVED: &str = "names";
 
 /// How long a start tries again to read what the disk does not return: what passes, passes sooner.
 pub const READ_PATIENCE: Duration = Duration::from_secs(60);
@@ -123,29 +120,14 @@ pub fn open_time(settings: &Settings, host: &Host) -> anyhow::Result<Arc<Judging
     Ok(Arc::new(time))
 }
 
-/// The names: from the saved file if it is valid, otherwise from the metrics table.
+/// The names, as [`open_names`] has them; names of several ids are reported.
 pub async fn open_registry(
     data: &Path,
     names: &dyn NameStore,
     host: &Host,
     damage: &DamageLog,
 ) -> anyhow::Result<Registry> {
-    let disk = &*host.disk;
-    let saved = data.join(SAVED);
-    if disk.exists(&saved) {
-        let opened = Registry::open(disk, &saved);
-        // The file misses metrics that are created from now on: after a crash their ids would be given out again. So the
-        // file must be gone before the first of them, also if the machine fails.
-        let gone = disk.remove_file(&saved).and_then(|()| disk.sync_dir(data));
-        gone.with_context(|| format!("cannot remove {}", saved.display()))?;
-        match opened {
-            Ok(registry) => return Ok(registry),
-            Err(error) => {
-                tracing::warn!(%error, file = %saved.display(), "cannot use the saved names; reading them from the store");
-            }
-        }
-    }
-    let (registry, same) = Registry::of_table(names).await?;
+    let (registry, same) = open_names(data, names, &*host.disk).await?;
     report_same_names(&same, damage, host);
     Ok(registry)
 }
@@ -164,11 +146,6 @@ fn report_same_names(same: &[SameName], damage: &DamageLog, host: &Host) {
         metrics: Some((*first, *last)),
         ..Damage::default()
     });
-}
-
-/// Saves the names at a clean stop.
-pub fn save_registry(data: &Path, registry: &Registry, disk: &dyn Disk) -> anyhow::Result<()> {
-    registry.save(disk, &data.join(SAVED)).context("cannot save the names; the next start reads them from the store")
 }
 
 #[cfg(test)]

@@ -126,7 +126,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     tracing::info!("stopping: closing listeners and writing all points to the store; a second signal stops at once");
     readiness.set_started(false);
     let (ingest, connection) = (&*node.ingest, node.connection.as_deref());
-    let running = Running { listeners, background, ingest, connection, data: &settings.data.dir, disk: &host.disk };
+    let (names, data, disk) = (&*node.store.names, &*settings.data.dir, &host.disk);
+    let running = Running { listeners, background, ingest, connection, names, data, disk };
     running.stop(settings.stop.timeout, &mut signals).await?;
     failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }

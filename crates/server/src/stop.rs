@@ -5,12 +5,13 @@ use std::{path::Path, sync::Arc, time::Duration};
 use anyhow::Context;
 use cluster::Connection;
 use ingest::{FlushError, Ingest};
+use store::NameStore;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::JoinSet,
 };
 
-use crate::{data_folder::save_registry, listen::Listeners};
+use crate::listen::Listeners;
 
 /// How long a stop waits for a store that accepts nothing. The journal keeps what the store would get.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
@@ -50,6 +51,7 @@ pub struct Running<'a> {
     pub background: JoinSet<()>,
     pub ingest: &'a Ingest,
     pub connection: Option<&'a Connection>,
+    pub names: &'a dyn NameStore,
     /// The data folder.
     pub data: &'a Path,
     pub disk: &'a Arc<dyn host::Disk>,
@@ -108,8 +110,10 @@ impl Running<'_> {
         if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
             tracing::warn!(%error, "cannot write the file clock of the data folder");
         }
-        let (data, registry, disk) = (self.data.to_owned(), self.ingest.registry().clone(), self.disk.clone());
-        tokio::task::spawn_blocking(move || save_registry(&data, &registry, &*disk)).await??;
+        let (registry, mark) = (self.ingest.registry().clone(), self.names.names_mark());
+        let (path, disk) = (self.data.join(metadata::SAVED), self.disk.clone());
+        let saved = tokio::task::spawn_blocking(move || registry.save(&*disk, &path, mark)).await?;
+        saved.context("cannot save the names; the next start reads them from the store")?;
         tracing::info!("stopped");
         Ok(())
     }

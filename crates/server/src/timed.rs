@@ -11,8 +11,8 @@ use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
-    StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, PointStore, Run,
+    SharedPoints, Store, StoreError, Usage,
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
@@ -173,6 +173,10 @@ impl NameStore for Timed<dyn NameStore> {
 
     fn put_opening(&self) -> Result<(), StoreError> {
         self.store.put_opening()
+    }
+
+    fn names_mark(&self) -> Option<NamesMark> {
+        self.store.names_mark()
     }
 
     fn next_id(&self) -> MetricId {

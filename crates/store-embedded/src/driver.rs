@@ -11,8 +11,8 @@ use std::{
 use host::Trash;
 use metric::{MetricId, Timestamp};
 use store::{
-    Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, MetricRecord, NameStore, NewEvent, PointStore,
-    Run, StoreError, Usage,
+    Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, NewEvent,
+    PointStore, Run, StoreError, Usage,
 };
 
 use crate::{
@@ -255,6 +255,12 @@ impl NameStore for EmbeddedDriver {
 
     fn put_opening(&self) -> Result<(), StoreError> {
         self.tables.spec.raise()
+    }
+
+    fn names_mark(&self) -> Option<NamesMark> {
+        let end = self.tables.names.end()?;
+        let Identity { store, chain } = self.tables.spec.identity();
+        Some(NamesMark { store, opening: chain.last().map_or(0, |opening| opening.id), end: (end.file, end.bytes) })
     }
 
     fn next_id(&self) -> MetricId {

@@ -26,6 +26,17 @@ pub struct MetricRecord {
     pub policies: Vec<PolicyChange>,
 }
 
+/// A state of a metrics table. Any write changes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NamesMark {
+    /// Which store, as in [`Identity`].
+    pub store: u128,
+    /// Its newest opening, as in [`Incarnation`](crate::Incarnation); 0 before the first.
+    pub opening: u64,
+    /// Where the table ends: the number of its last file, and that file's bytes.
+    pub end: (u64, u64),
+}
+
 /// How much of the journal a store has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalMark {
@@ -59,6 +70,12 @@ pub trait NameStore: Send + Sync + 'static {
 
     /// An id above every id that this store has seen: in names (deleted ones too), in rows and in openings.
     fn next_id(&self) -> MetricId;
+
+    /// Which state the table is in: a copy of the names may stand for the table as long as this is what it was at the copy.
+    /// `None` while writes wait for a sync, where the table has damage, and where a store does not tell.
+    fn names_mark(&self) -> Option<NamesMark> {
+        None
+    }
 
     /// Deletes the rows with these ids. A deleted id stays deleted: a later `put_metrics` of it has no effect, and its
     /// points are freed in time. The next `sync_metrics` makes this durable. Ids without a row count as seen, too.

@@ -43,6 +43,10 @@ pub(crate) fn find_next(
     left: &mut FindLimits,
     limits: &FindLimits,
 ) -> Result<Found, Rejection> {
+    // A find that is over at once does not look at the client, and there may be thousands.
+    if is_cancelled(limits) {
+        return Err(Rejection::Cancelled);
+    }
     let found = work.find(left, |limits| backend.finder.find(pattern, limits))?.map_err(|error| match error {
         FindError::TooManyNodes { .. } => FindError::TooManyNodes { limit: limits.nodes },
         other => other,

@@ -268,6 +268,9 @@ impl Evaluation {
         let mut estimate = ReadEstimate::new(backend, now, max_points);
         let (mut points, mut names) = (0usize, 0);
         for fetch in &fetches.series {
+            if self.work.is_cancelled() {
+                return Err(Rejection::Cancelled);
+            }
             let window = Window::between(fetch.span.from, fetch.span.until);
             self.paths.with(&fetch.path, |found| {
                 estimate.each(fetch.span, found, |metric, name, series| {

@@ -38,6 +38,10 @@ impl ResolvedPaths {
             Entry::Occupied(known) => return Ok(each(known.get())),
             Entry::Vacant(entry) => entry,
         };
+        // A find that is over at once does not look at the client, and there may be thousands.
+        if self.work.is_cancelled() {
+            return Err(Rejection::Cancelled);
+        }
         let limits = FindLimits {
             nodes: self.backend.limits.series,
             cancelled: Some(self.work.cancelled().clone()),

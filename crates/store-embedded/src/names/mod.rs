@@ -211,6 +211,11 @@ impl Names {
         !logged.has_damage() && !logged.has_unread()
     }
 
+    /// Where the log ends, if it has every record that it should have.
+    pub(crate) fn end(&self) -> Option<LogEnd> {
+        (self.is_whole() && self.unsynced_bytes() == 0 && self.missing().is_empty()).then(|| self.files.end())?
+    }
+
     /// The highest metric that the log names, or says is deleted.
     pub(crate) fn highest_given(&self) -> Option<MetricId> {
         self.logged.lock().highest().max(self.deleted.read().highest())
