@@ -1,7 +1,7 @@
 """A disk that stalls, hangs or fails: a library that is loaded before the C library, and a file that says what it does.
 
 The calls write, fsync, fdatasync, rename and unlink of files whose path has a certain text in it are changed while the file
-exists; with "stall-all" also those that open, make, list and cut files and folders.
+exists; with "stall-all" also those that open, make, list and cut files and folders; with "fail-reads" only those that read.
 """
 
 import subprocess
@@ -77,6 +77,21 @@ static void wait_too(const char *path) {
 #define REAL(name) static __typeof__(name) *real; if (real == NULL) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 #define CHANGED(answer) do { int number = (answer); if (number != 0) { errno = number; return -1; } } while (0)
 
+/* The errno of a read from this descriptor, if the file says "fail-reads 5", or 0. */
+static int fails_reads(int fd) {
+    char path[PATH_MAX], text[32] = {0};
+    const char *where = getenv("SHIM_PATH"), *file = getenv("SHIM_FILE");
+    int before = errno, number = 0, does;
+    if (where == NULL || file == NULL || strstr(path_of(fd, path), where) == NULL) return errno = before, 0;
+    if ((does = open(file, O_RDONLY | O_CLOEXEC)) >= 0) {
+        if (read(does, text, sizeof text - 1) <= 0 || sscanf(text, "fail-reads %d", &number) != 1) number = 0;
+        close(does);
+    }
+    return errno = before, number;
+}
+
+ssize_t read(int fd, void *bytes, size_t length) { REAL(read); CHANGED(fails_reads(fd)); return real(fd, bytes, length); }
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t at) { REAL(pread64); CHANGED(fails_reads(fd)); return real(fd, bytes, length, at); }
 ssize_t write(int fd, const void *bytes, size_t length) { REAL(write); CHANGED(apply_fd(fd)); return real(fd, bytes, length); }
 int fsync(int fd) { REAL(fsync); CHANGED(apply_fd(fd)); return real(fd); }
 int fdatasync(int fd) { REAL(fdatasync); CHANGED(apply_fd(fd)); return real(fd); }
@@ -131,7 +146,7 @@ class DiskShim:
         return {"LD_PRELOAD": str(self.library), "SHIM_PATH": str(where), "SHIM_FILE": str(self.file)}
 
     def begin(self, what):
-        """From now on: "stall SECONDS", "stall-all SECONDS", "hang" or "fail ERRNO"."""
+        """From now on: "stall SECONDS", "stall-all SECONDS", "hang", "fail ERRNO" or "fail-reads ERRNO"."""
         draft = self.folder / "shim.draft"
         draft.write_text(what)
         draft.rename(self.file)

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import naive
+from disk_shim import DiskShim
 from load import Steady
 from plumbago import QUIET, aligned_now, eventually
 
@@ -76,22 +77,25 @@ def test_points_in_sockets_at_a_stop_are_served_or_were_never_acknowledged(make_
     assert load.whole_batches() >= before > 0
 
 
-def test_a_signal_ends_a_start_that_waits_for_pages_of_the_journal(make_server):
+def test_a_signal_ends_a_start_that_waits_for_pages_of_the_journal(make_server, tmp_path):
     """Also where one thread does the work of all."""
-    server = make_server(start=False)
-    server.environment["TOKIO_WORKER_THREADS"] = "1"
-    journal = server.data / "journal"
-    journal.mkdir(parents=True)
-    # A file that exists and whose first page cannot be read: an input/output error.
-    (journal / "00000001.journal").symlink_to("/proc/self/mem")
+    shim = DiskShim(tmp_path)
+    server = make_server()
+    now = aligned_now()
+    server.send([("second.kept", now, 1.0)])
+    eventually(lambda: server.points("second.kept", **{"from": now - 1}), {now: 1.0})
+    server.kill()
+    server.environment = {"TOKIO_WORKER_THREADS": "1", **shim.environment(server.data / "journal")}
+    shim.begin("fail-reads 5")
     server.spawn()
     eventually(lambda: "cannot be read; reading them again" in server.err.read_text(), True)
     time.sleep(1.5)
     began = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - began < 5
-    (journal / "00000001.journal").unlink()
+    shim.end()
     server.start()
+    assert server.points("second.kept", **{"from": now - 1}) == {now: 1.0}
 
 
 def kill_in_a_loop(server, rounds, seconds, random, prefix="second.kill"):

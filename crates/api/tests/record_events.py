@@ -32,7 +32,7 @@ EVENTS = [
     {"what": "same second, told second", "tags": "s", "when": NOW - 50},
     {"what": "earlier, told later", "tags": "s", "when": NOW - 700},
     {"what": "before 1970", "tags": "old", "when": -100},
-    {"what": "in the future", "tags": "future", "when": NOW + 10_000_000_000},
+    {"what": "in the future", "tags": "future", "when": NOW + 10_000_000},
     {"what": "twice the same tag", "tags": "again again", "when": NOW - 30},
     {"what": "Case", "tags": "Case", "when": NOW - 20},
     {"what": "neither tags nor data", "when": NOW - 15},
