@@ -8,7 +8,7 @@ use hyper::{Method, Uri, http::request::Parts};
 
 use crate::{
     carbonapi, events, find, functions,
-    http::{Access, Client, Recording, Rejection, RequestBody, read_counted},
+    http::{Access, Client, Recording, Rejection, RequestBody, counted, read_counted},
     page,
     query::{Backend, Protocol, Query, Reply, Viewer},
     render, tags,
@@ -74,6 +74,11 @@ impl Route {
         if self.label == "events" { Access::Events } else { Access::Read }
     }
 
+    /// Whether answers are made without a turn, and so without memory of their own.
+    fn has_no_turn(&self, path: &str) -> bool {
+        matches!(self.label, "functions" | "info") || path.starts_with("/events/") && path != "/events/get_data"
+    }
+
     /// Reads a request and calls its handler.
     pub async fn answer(
         &self,
@@ -98,7 +103,11 @@ impl Route {
         if let Some(callback) = query.callback() {
             backend.browsers.check_callback(&callback)?;
         }
-        (self.handler)(backend, &query).await
+        let mut reply = (self.handler)(backend, &query).await?;
+        if self.has_no_turn(&query.path) {
+            reply.response = counted(reply.response, &backend.answers, &query.client).await?;
+        }
+        Ok(reply)
     }
 }
 

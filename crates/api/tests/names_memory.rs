@@ -71,6 +71,28 @@ fn a_find_takes_memory_before_it_has_its_names() {
 }
 
 #[test]
+fn answers_without_a_turn_take_memory() {
+    let names = || (0..300).map(|i| format!("m.a{i:05}"));
+    let (small, large) = (server(names(), |setup| setup.limits.answer_memory = 20 << 10), server(names(), |_| {}));
+    let targets: String = names().map(|name| format!("&target={name}")).collect();
+    for path in ["/functions/?grouped=1", &format!("/info?format=json{targets}")] {
+        let answer = small.get(path);
+        assert_eq!(answer.status, 422, "{path:.30}");
+        assert!(answer.text().contains("http.answer_memory"), "{}", answer.text());
+        assert_eq!(large.get(path).status, 200, "{path:.30}");
+    }
+    eventually_free(&large);
+}
+
+fn eventually_free(server: &Server) {
+    let begun = Instant::now();
+    while server.api.answer_memory().used > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(5), "it is given back");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
 fn patterns_without_a_match_end_with_their_client() {
     let server = server((0..10).map(|i| format!("m.a{i}")), |_| {});
     let targets = |i: usize| format!("target=z{i}.{}x&", "{a,b}".repeat(13));

@@ -43,5 +43,5 @@ pub(crate) use pace::BodyPace;
 pub(crate) use parameters::Parameters;
 pub(crate) use record::Recording;
 pub(crate) use rejection::Rejection;
-pub(crate) use response::{head, short, uncached_head};
+pub(crate) use response::{FREE_ANSWER_BYTES, counted, head, short, uncached_head};
 pub(crate) use server::serve;

@@ -13,7 +13,7 @@ use super::{
     parsed::Query,
     turns::{Kind, Turn},
 };
-use crate::http::{AnswerShare, Client, MemoryBudget, MemoryShare, Rejection};
+use crate::http::{AnswerShare, Client, FREE_ANSWER_BYTES, MemoryBudget, MemoryShare, Rejection};
 
 /// A query that runs. Every thread that works for it has an [`Arc`] of it, and the last one gives up its turn and its
 /// memory: also when the client is long gone.
@@ -143,9 +143,6 @@ impl Work {
 /// Bytes of the answer of a find that there is memory for at first, and its memory while it is made, in lengths of it.
 const FOUND_BYTES: usize = 64 << 10;
 const FOUND_TIMES: usize = 3;
-
-/// Answers up to this size are not counted: `http.max_connections` bounds them.
-const FREE_ANSWER_BYTES: usize = 16 << 10;
 
 /// Sets a flag when dropped. Work on another thread checks the flag to learn that the client disconnected.
 pub(crate) struct CancelOnDrop(pub Arc<AtomicBool>);
