@@ -6,6 +6,7 @@ import resource
 import shutil
 import socket
 import ssl
+import struct
 import subprocess
 import time
 
@@ -336,3 +337,31 @@ def test_a_thousand_handshakes_that_never_end_neither_hold_memory_nor_others(enc
             connection.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert server.logs().count("took longer than ten seconds") <= 2
+
+
+def http2_frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def test_answers_over_http2_that_are_not_taken_make_room(encrypted):
+    """Clients with a window of 0 ask, and never take a byte of the answer."""
+    server = encrypted(more="max_connections = 4\n")
+    context = ssl.create_default_context(cafile=server.authority.ca)
+    context.set_alpn_protocols(["h2"])
+    # ":method: GET", ":scheme: https" and ":path: /" of HPACK's table, and ":authority" with its value.
+    head = b"\x82\x87\x84\x41\x09localhost"
+    window = http2_frame(4, 0, 0, struct.pack(">HI", 4, 0))
+    kept = []
+    try:
+        for _ in range(4):
+            connection = context.wrap_socket(socket.create_connection(("127.0.0.1", server.ports["http"]), timeout=20), server_hostname="localhost")
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + window + http2_frame(4, 1, 0) + http2_frame(1, 5, 1, head))
+            kept.append(connection)
+        time.sleep(2.5)
+        for _ in range(4):
+            began = time.monotonic()
+            assert requests.get(server.url("/version"), verify=str(server.authority.ca), timeout=10).status_code == 200
+            assert time.monotonic() - began < 1.5
+    finally:
+        for connection in kept:
+            connection.close()

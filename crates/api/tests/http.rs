@@ -574,6 +574,29 @@ fn health_checks_do_not_wait_for_room() {
 }
 
 #[test]
+fn halves_of_health_checks_keep_no_health_check_out() {
+    let mut setup = Setup::new(many(1));
+    setup.limits.connections = 64;
+    let server = setup.start();
+    let mut busy: Vec<_> = (0..64).map(|_| server.connect()).collect();
+    for stream in &mut busy {
+        stream.write_all(b"POST /render HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\ntarget").unwrap();
+    }
+    eventually("all are counted", || server.notes.connections.lock().unwrap().contains(&64));
+    let mut halves: Vec<_> = (0..24).map(|_| server.connect()).collect();
+    for stream in &mut halves {
+        stream.write_all(b"GET /healthy HTTP/1.1\r\nHost: a\r\n").unwrap();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let begun = Instant::now();
+    let mut check = server.connect();
+    send(&mut check, "GET", "/healthy", &[], b"");
+    assert_eq!(receive(&mut check, "GET").header("connection"), Some("close"));
+    assert!(begun.elapsed() < std::time::Duration::from_millis(1200), "{:?}", begun.elapsed());
+    assert_eq!(receive(&mut halves[0], "GET").status, 503);
+}
+
+#[test]
 fn a_connection_that_begins_with_a_health_check_stays_while_there_is_room() {
     let server = Setup::new(many(1)).start();
     for _ in 0..12 {

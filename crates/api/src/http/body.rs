@@ -17,7 +17,7 @@ use hyper::{
 use tokio::sync::oneshot;
 
 use super::{
-    idle::{BodyWait, Idleness},
+    idle::{ClientWait, Idleness},
     pace::{BodyPace, SlowBody},
 };
 
@@ -147,7 +147,7 @@ pub struct RequestBody {
     rest: Option<oneshot::Sender<Incoming>>,
     /// The connection, which has to know that a request waits for its client.
     connection: Option<Arc<Idleness>>,
-    wait: Option<BodyWait>,
+    wait: Option<ClientWait>,
 }
 
 /// What is unread of a body when its [`RequestBody`] is dropped.
@@ -161,7 +161,7 @@ impl UnreadBody {
     pub(crate) async fn discard(mut self) {
         let Ok(mut incoming) = self.rest.try_recv() else { return };
         // Its client keeps the server waiting, and makes room for others.
-        let _wait = self.connection.as_ref().map(Idleness::waits_for_body);
+        let _wait = self.connection.as_ref().map(Idleness::waits_for_client);
         let all = async {
             let mut bytes = 0;
             while bytes <= DISCARDED_BYTES
@@ -203,7 +203,7 @@ impl RequestBody {
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let Some(incoming) = &mut self.incoming else { return Ok(None) };
         if self.wait.is_none() {
-            self.wait = self.connection.as_ref().map(Idleness::waits_for_body);
+            self.wait = self.connection.as_ref().map(Idleness::waits_for_client);
         }
         loop {
             let began = tokio::time::Instant::now();

@@ -26,7 +26,7 @@ use tokio::{
 use super::{
     body::{Body, BodyError, Holding},
     http1::{Handle, LEAVE_WITHIN, Serving, paced},
-    idle::{Busy, Idleness},
+    idle::{Busy, ClientWait, Idleness},
     limits::Limits,
     pace::{Pace, Waited},
 };
@@ -46,6 +46,9 @@ const PIECE: usize = 64 << 10;
 const SLOW_PIECE: usize = 2 << 10;
 const SLOW: Duration = Duration::from_secs(1);
 
+/// A client that takes a piece within this time reads as fast as the pieces come.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
 /// Time for the answer to a ping.
 const PING: Duration = Duration::from_secs(20);
 
@@ -64,7 +67,8 @@ where
             let (busy, offer) = (idleness.busy(), offers.add());
             request.extensions_mut().insert(idleness.clone());
             let answer = handler.clone().handle(request, peer);
-            async move { Ok::<_, Infallible>(answer.await.map(|body| offered(body, busy, offer))) }
+            let idleness = idleness.clone();
+            async move { Ok::<_, Infallible>(answer.await.map(|body| offered(body, busy, offer, idleness))) }
         }
     });
     let connection = http2::Builder::new(TokioExecutor::new())
@@ -138,12 +142,13 @@ struct Offer {
 }
 
 impl Offer {
-    /// The client has room for the next piece.
-    fn taken(&mut self, now: Instant) {
-        let Some(since) = self.since.take() else { return };
+    /// The client has room for the next piece. The result is how long the last one waited.
+    fn taken(&mut self, now: Instant) -> Duration {
+        let Some(since) = self.since.take() else { return Duration::ZERO };
         self.last = now - since;
         self.waited.time += now - self.counted.unwrap_or(since);
         self.waited.bytes += self.piece as u64;
+        self.last
     }
 
     fn offered(&mut self, bytes: usize, now: Instant) {
@@ -202,8 +207,8 @@ impl Offers {
     }
 }
 
-fn offered(body: Body, busy: Busy, offer: Arc<Mutex<Offer>>) -> Offered {
-    Offered { body: body.holding(busy), rest: Bytes::new(), offer }
+fn offered(body: Body, busy: Busy, offer: Arc<Mutex<Offer>>, connection: Arc<Idleness>) -> Offered {
+    Offered { body: body.holding(busy), rest: Bytes::new(), offer, connection, wait: None, is_slow: false }
 }
 
 /// The body of an answer in pieces, which notes when the client takes them.
@@ -212,6 +217,10 @@ struct Offered {
     /// What is left of a frame of the body.
     rest: Bytes,
     offer: Arc<Mutex<Offer>>,
+    connection: Arc<Idleness>,
+    /// From a piece that was not taken at once to the end of the answer, so that such a client makes room for others.
+    wait: Option<ClientWait>,
+    is_slow: bool,
 }
 
 impl HttpBody for Offered {
@@ -220,7 +229,11 @@ impl HttpBody for Offered {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         // A poll comes when the client has room for more.
-        self.offer.lock().taken(tokio::time::Instant::now());
+        let was_at_once = self.offer.lock().taken(tokio::time::Instant::now()) <= AT_ONCE;
+        if was_at_once && !self.is_slow {
+            self.wait = None;
+        }
+        self.is_slow |= !was_at_once;
         if self.rest.is_empty() {
             let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) else { return Poll::Pending };
             match frame.map(|frame| frame.map(Frame::into_data)) {
@@ -233,6 +246,9 @@ impl HttpBody for Offered {
         let now = tokio::time::Instant::now();
         let bytes = self.offer.lock().next_piece().min(self.rest.len());
         self.offer.lock().offered(bytes, now);
+        if self.wait.is_none() {
+            self.wait = Some(self.connection.waits_for_client());
+        }
         Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(bytes)))))
     }
 
@@ -302,7 +318,8 @@ mod tests {
     fn a_body_is_the_same_in_pieces() {
         let whole: Vec<u8> = (0..200_000_u32).map(|i| i as u8).collect();
         let listed = Arc::new(OpenConnections::default()).add(std::net::Ipv4Addr::LOCALHOST.into());
-        let mut offered = offered(Body::from(whole.clone()), listed.idleness.busy(), Arc::default());
+        let idleness = &listed.idleness;
+        let mut offered = offered(Body::from(whole.clone()), idleness.busy(), Arc::default(), idleness.clone());
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let (mut bytes, mut pieces) = (Vec::new(), 0);
         while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut offered).poll_frame(&mut cx) {

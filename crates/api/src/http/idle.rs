@@ -34,17 +34,35 @@ pub(super) struct Idleness {
     /// When the first byte of a request came whose head is not whole.
     head: Mutex<Option<Instant>>,
     leave: Notify,
-    /// Since when a request waits for its client, for bytes of its body or for room for its answer.
-    kept: Mutex<Option<Instant>>,
+    kept: Mutex<Kept>,
     evicted: Notify,
 }
 
-/// A request waits for the body that its client sends, until this is dropped.
-pub(super) struct BodyWait(Arc<Idleness>);
+/// Since when requests wait for their client.
+#[derive(Debug, Default)]
+struct Kept {
+    /// For room in the connection.
+    writes: Option<Instant>,
+    /// Each request by itself, for bytes of its body, or for room for its answer over HTTP/2.
+    requests: Vec<(u64, Instant)>,
+    next: u64,
+}
 
-impl Drop for BodyWait {
+impl Kept {
+    fn since(&self) -> Option<Instant> {
+        self.requests.iter().map(|(_, since)| *since).chain(self.writes).min()
+    }
+}
+
+/// A request waits for its client, until this is dropped.
+pub(super) struct ClientWait {
+    connection: Arc<Idleness>,
+    number: u64,
+}
+
+impl Drop for ClientWait {
     fn drop(&mut self) {
-        *self.0.kept.lock() = None;
+        self.connection.kept.lock().requests.retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -64,7 +82,7 @@ impl OpenConnections {
             requests: Mutex::new(0),
             head: Mutex::new(None),
             leave: Notify::new(),
-            kept: Mutex::new(None),
+            kept: Mutex::default(),
             evicted: Notify::new(),
         });
         let mut next = self.next.lock();
@@ -92,7 +110,7 @@ impl OpenConnections {
     /// Closes the connection whose client has kept a request waiting for the longest time; false if no client has for long enough.
     pub fn close_longest_kept(&self) -> bool {
         let mut open = self.open.lock();
-        let kept = open.iter().filter_map(|(&number, (_, connection))| Some(((*connection.kept.lock())?, number)));
+        let kept = open.iter().filter_map(|(&number, (_, connection))| Some((connection.kept.lock().since()?, number)));
         let Some((since, number)) = kept.min() else { return false };
         if since.elapsed() < SHORTEST_KEPT {
             return false;
@@ -136,15 +154,18 @@ impl Idleness {
         self.evicted.notified().await;
     }
 
-    /// A request waits for its client: until its answer is sent, or until a body is whole.
+    /// Answers wait for room in the connection: until they are sent.
     pub fn keeps_waiting(&self) {
-        self.kept.lock().get_or_insert_with(tokio::time::Instant::now);
+        self.kept.lock().writes.get_or_insert_with(tokio::time::Instant::now);
     }
 
-    /// As [`Idleness::keeps_waiting`], until the result is dropped.
-    pub fn waits_for_body(self: &Arc<Self>) -> BodyWait {
-        self.keeps_waiting();
-        BodyWait(self.clone())
+    /// A request waits for its client, until the result is dropped.
+    pub fn waits_for_client(self: &Arc<Self>) -> ClientWait {
+        let mut kept = self.kept.lock();
+        kept.next += 1;
+        let number = kept.next;
+        kept.requests.push((number, tokio::time::Instant::now()));
+        ClientWait { connection: self.clone(), number }
     }
 
     /// Whether no request is under way.
@@ -202,7 +223,7 @@ impl Drop for Busy {
         let mut requests = self.0.requests.lock();
         *requests -= 1;
         if *requests == 0 {
-            *self.0.kept.lock() = None;
+            self.0.kept.lock().writes = None;
             *self.0.since.lock() = Some(tokio::time::Instant::now());
         }
     }
@@ -219,13 +240,12 @@ mod tests {
         let open = Arc::new(OpenConnections::default());
         let all: Vec<Listed> = (0..3).map(|_| open.add(LOCAL)).collect();
         let _busy: Vec<Busy> = all.iter().map(|listed| listed.idleness.busy()).collect();
-        let body = all[0].idleness.waits_for_body();
+        let body = all[0].idleness.waits_for_client();
         all[1].idleness.keeps_waiting();
         assert!(!open.close_longest_kept(), "not for long");
         let long_ago = |seconds| tokio::time::Instant::now().checked_sub(Duration::from_secs(seconds));
-        for (listed, seconds) in all.iter().zip([9, 7]) {
-            *listed.idleness.kept.lock() = long_ago(seconds);
-        }
+        all[0].idleness.kept.lock().requests[0].1 = long_ago(9).unwrap();
+        all[1].idleness.kept.lock().writes = long_ago(7);
         drop(body);
         assert!(open.close_longest_kept(), "the second");
         assert!(!open.close_longest_kept(), "the body of the first is whole, the third waits for the server");

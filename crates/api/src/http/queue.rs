@@ -3,27 +3,32 @@
 
 use std::{
     collections::VecDeque,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
 
-use tokio::{
-    io::ReadBuf,
-    net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::Instant,
-};
+use parking_lot::Mutex;
+use tokio::{io::ReadBuf, net::TcpStream, time::Instant};
 
-/// Connections for health checks, besides `http.max_connections`.
+use super::client::network;
+
+/// Connections for health checks, besides `http.max_connections`, in all and of an address.
 const RESERVE: usize = 16;
+const RESERVE_OF_ADDRESS: usize = 2;
 
 /// Time for a health check and its answer.
 pub(super) const HEALTH_TIME: Duration = Duration::from_secs(2);
 
 /// While the queue is full, a client that has waited for so long gets status 503, so that health checks behind it come in.
 const LONGEST: Duration = Duration::from_millis(500);
+
+/// The same for one that has sent a part of a head, which comes in one piece as a rule.
+const LONGEST_HALF: Duration = Duration::from_millis(150);
+
+/// Bytes of a head that [`asks`] reads.
+const HEAD: usize = 4 << 10;
 
 /// Reads of 4 KiB of what a client has sent that is turned away, at most.
 const PIECES: usize = 32;
@@ -41,7 +46,38 @@ pub(super) struct Queue {
     waiting: VecDeque<Waiting>,
     most: usize,
     has_tls: bool,
-    reserve: Arc<Semaphore>,
+    reserve: Arc<Reserve>,
+}
+
+/// Addresses of the health checks that are being answered.
+#[derive(Default)]
+struct Reserve(Mutex<Vec<IpAddr>>);
+
+/// A place in the reserve, until it is dropped.
+pub(super) struct Place {
+    reserve: Arc<Reserve>,
+    address: IpAddr,
+}
+
+impl Reserve {
+    fn place(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+        let (address, mut taken) = (network(address), self.0.lock());
+        let of_address = taken.iter().filter(|other| **other == address).count();
+        if RESERVE <= taken.len() || RESERVE_OF_ADDRESS <= of_address {
+            return None;
+        }
+        taken.push(address);
+        Some(Place { reserve: self.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.reserve.0.lock();
+        if let Some(own) = taken.iter().position(|other| *other == self.address) {
+            taken.swap_remove(own);
+        }
+    }
 }
 
 struct Waiting {
@@ -54,6 +90,9 @@ struct Waiting {
 #[derive(Debug, PartialEq, Eq)]
 enum Asks {
     Nothing,
+    /// A head that is not whole.
+    Half,
+    /// A whole head.
     Health,
     Other,
     Gone,
@@ -63,7 +102,7 @@ impl Queue {
     /// For a listener of so many connections. The queue has few descriptors compared with these.
     pub(super) fn new(connections: usize, has_tls: bool) -> Queue {
         let most = (connections / 8).clamp(2, 256);
-        Queue { waiting: VecDeque::new(), most, has_tls, reserve: Arc::new(Semaphore::new(RESERVE)) }
+        Queue { waiting: VecDeque::new(), most, has_tls, reserve: Arc::default() }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -72,6 +111,12 @@ impl Queue {
 
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
+    }
+
+    /// Clients of an address that wait.
+    pub(super) fn waiting_of(&self, address: IpAddr) -> usize {
+        let address = network(address);
+        self.waiting.iter().filter(|one| network(one.peer.ip()) == address).count()
     }
 
     pub(super) fn push(&mut self, (stream, peer): (TcpStream, SocketAddr)) {
@@ -85,22 +130,23 @@ impl Queue {
 
     /// Takes out health checks, as many as the reserve has room for, and drops clients that are gone. While the queue is
     /// full, others that have waited for [`LONGEST`] are turned away.
-    pub(super) fn look(&mut self) -> Vec<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
+    pub(super) fn look(&mut self) -> Vec<(TcpStream, SocketAddr, Place)> {
         let mut checks = Vec::new();
         if self.has_tls {
             return checks;
         }
         let is_full = self.is_full();
         for waiting in std::mem::take(&mut self.waiting) {
-            let Waiting { stream, peer, since } = waiting;
-            match asks(&stream) {
-                Asks::Gone => {}
-                Asks::Health => match self.reserve.clone().try_acquire_owned() {
-                    Ok(permit) => checks.push((stream, peer, permit)),
-                    Err(_) => self.waiting.push_back(Waiting { stream, peer, since }),
-                },
-                Asks::Nothing | Asks::Other if is_full && LONGEST <= since.elapsed() => turn_away(&stream),
-                Asks::Nothing | Asks::Other => self.waiting.push_back(Waiting { stream, peer, since }),
+            let asks = asks(&waiting.stream);
+            if asks == Asks::Gone {
+                continue;
+            }
+            let place = (asks == Asks::Health).then(|| self.reserve.place(waiting.peer.ip())).flatten();
+            let longest = if asks == Asks::Half { LONGEST_HALF } else { LONGEST };
+            match place {
+                Some(place) => checks.push((waiting.stream, waiting.peer, place)),
+                None if is_full && longest <= waiting.since.elapsed() => turn_away(&waiting.stream),
+                None => self.waiting.push_back(waiting),
             }
         }
         checks
@@ -121,7 +167,7 @@ fn turn_away(stream: &TcpStream) {
 }
 
 fn asks(stream: &TcpStream) -> Asks {
-    let mut bytes = [0; 16];
+    let mut bytes = [0; HEAD];
     let mut seen = ReadBuf::new(&mut bytes);
     // The next look asks again.
     match stream.poll_peek(&mut Context::from_waker(Waker::noop()), &mut seen) {
@@ -136,6 +182,9 @@ fn asked(bytes: &[u8]) -> Asks {
         let rest = bytes.strip_prefix(*begin).unwrap_or(b"x");
         matches!(rest.first(), Some(b' ' | b'?' | b'/'))
     };
+    if !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
+        return if bytes.len() < HEAD { Asks::Half } else { Asks::Other };
+    }
     if HEALTH.iter().any(is_path) { Asks::Health } else { Asks::Other }
 }
 
@@ -145,13 +194,33 @@ mod tests {
 
     #[test]
     fn a_health_check_is_known_by_its_path() {
-        for check in ["GET /healthy HTTP/1.1", "GET /ready?x HTTP/1.1", "HEAD /ready HTTP/1."] {
-            assert_eq!(asked(&check.as_bytes()[..16]), Asks::Health, "{check}");
+        let asked = |first: &str| asked(format!("{first}\r\nHost: a\r\n\r\n").as_bytes());
+        for check in ["GET /healthy HTTP/1.1", "GET /ready?x HTTP/1.1", "HEAD /ready HTTP/1.1"] {
+            assert_eq!(asked(check), Asks::Health, "{check}");
         }
-        for other in ["GET /render HTTP/1.1", "GET /healthyx HTTP/1.1", "POST /healthy HTTP", "GET /readyx HTTP/1.1"] {
-            assert_eq!(asked(&other.as_bytes()[..16]), Asks::Other, "{other}");
+        for other in
+            ["GET /render HTTP/1.1", "GET /healthyx HTTP/1.1", "POST /healthy HTTP/1.1", "GET /readyx HTTP/1.1"]
+        {
+            assert_eq!(asked(other), Asks::Other, "{other}");
         }
+        for half in ["GET /healthy HTTP/1.1\r\nHost: a\r\n", "GET /rea", "POST /render HTTP/1.1\r\n"] {
+            assert_eq!(super::asked(half.as_bytes()), Asks::Half, "{half}");
+        }
+        assert_eq!(super::asked(&[b'x'; HEAD]), Asks::Other);
         let length = TURNED_AWAY.split(|byte| *byte == b'\n').rev().nth(1).unwrap().len() + 1;
         assert_eq!(length, 84);
+    }
+
+    #[test]
+    fn an_address_has_two_places_of_the_reserve() {
+        let reserve = Arc::<Reserve>::default();
+        let address = |text: &str| text.parse::<IpAddr>().unwrap();
+        let first = reserve.place(address("2001:db8::1"));
+        let all: Vec<Place> = [first, reserve.place(address("2001:db8::2"))].into_iter().flatten().collect();
+        assert!(reserve.place(address("2001:db8::3")).is_none() && all.len() == 2);
+        let others: Vec<Place> = (0..20).filter_map(|i| reserve.place(address(&format!("10.0.0.{i}")))).collect();
+        assert_eq!(others.len(), RESERVE - 2);
+        drop(all);
+        assert!(reserve.place(address("2001:db8::3")).is_some());
     }
 }

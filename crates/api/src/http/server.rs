@@ -81,7 +81,7 @@ pub(crate) async fn serve(
             permit = room.permit(observer), if !queue.is_empty() => {
                 let Some((stream, peer)) = queue.next() else { continue };
                 // Others of its address may have had their turn since it came.
-                if !room.takes(peer, observer) {
+                if !room.takes(peer, 0, observer) {
                     continue;
                 }
                 let connection = serve_connection(stream, tls.clone(), serving(peer, room.connections.add(peer.ip())));
@@ -93,12 +93,12 @@ pub(crate) async fn serve(
                 continue;
             }
             _ = looks.tick(), if !queue.is_empty() => {
-                for (stream, peer, permit) in queue.look() {
+                for (stream, peer, place) in queue.look() {
                     let serving = Serving { is_once: true, ..serving(peer, room.connections.add(peer.ip())) };
                     let check = serve_connection(stream, None, serving);
                     open.spawn(async move {
                         tokio::time::timeout(HEALTH_TIME, check).await.ok();
-                        drop(permit);
+                        drop(place);
                     });
                 }
                 continue;
@@ -111,7 +111,7 @@ pub(crate) async fn serve(
                     tracing::info!("HTTP connections are accepted again");
                     backoff.reset();
                 }
-                if room.takes(accepted.1, observer) {
+                if room.takes(accepted.1, queue.waiting_of(accepted.1.ip()), observer) {
                     queue.push(accepted);
                 }
             }
@@ -176,9 +176,9 @@ impl Room {
         }
     }
 
-    /// Whether the address of a new connection may have one more.
-    fn takes(&self, peer: SocketAddr, observer: &dyn Observer) -> bool {
-        if self.connections.takes(peer.ip(), self.by_address) {
+    /// Whether the address of a new connection may have one more; `waiting` others of it wait.
+    fn takes(&self, peer: SocketAddr, waiting: usize, observer: &dyn Observer) -> bool {
+        if self.connections.takes(peer.ip(), self.by_address.saturating_sub(waiting)) {
             return true;
         }
         observer.refused();
