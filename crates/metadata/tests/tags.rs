@@ -307,3 +307,32 @@ fn a_question_has_bounds() {
     assert_eq!(registry.list_values("t", &all, &cancelled), Err(FindError::Cancelled));
     assert_eq!(registry.tagged(&expressions("u=1"), &bound(100_000, 10)), Err(FindError::TooManyNodes { limit: 10 }));
 }
+
+#[test]
+fn a_cancelled_question_compares_no_more_values_with_a_pattern() {
+    let registry = Registry::new();
+    for i in 0..50 {
+        create(&registry, &format!("m;t={i};u={i}"));
+    }
+    let cancelled = Arc::<AtomicBool>::default();
+    let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let cancelling = |_: &str| -> Result<Matcher, String> {
+        let (cancelled, calls) = (cancelled.clone(), calls.clone());
+        Ok(Box::new(move |value| {
+            // The empty value is asked for when an expression is read.
+            if !value.is_empty() {
+                calls.fetch_add(1, Ordering::Relaxed);
+                cancelled.store(true, Ordering::Relaxed);
+            }
+            Ok(!value.is_empty())
+        }))
+    };
+    let limits = FindLimits { cancelled: Some(cancelled.clone()), ..FindLimits::default() };
+    for texts in [&["t=~.*1"][..], &["name=m", "t=~.*1"], &["u=~.*2", "t!=~.*1"]] {
+        cancelled.store(false, Ordering::Relaxed);
+        calls.store(0, Ordering::Relaxed);
+        let expressions = TagExpressions::read_any(texts, cancelling).unwrap();
+        assert_eq!(registry.tagged(&expressions, &limits), Err(FindError::Cancelled), "{texts:?}");
+        assert_eq!(calls.load(Ordering::Relaxed), 1, "{texts:?}");
+    }
+}

@@ -53,8 +53,9 @@ pub fn text_id(text: &str) -> u32 {
 }
 
 impl TagListing {
-    fn takes(&self, text: &str) -> Result<bool, FindError> {
+    fn takes(&self, text: &str, budget: &Budget<'_>) -> Result<bool, FindError> {
         let Some(pattern) = &self.pattern else { return Ok(true) };
+        budget.limits.check_cancelled()?;
         let matches = pattern(text);
         matches.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason }.into())
     }
@@ -80,7 +81,7 @@ pub(crate) fn list_tags(
         let text = index.tag_text(tag);
         let is_used = asked.expressions.iter().flat_map(TagExpressions::iter).any(|one| one.tag == text);
         let is_there = || within.is_none_or(|within| index.postings.meets(index.tag_metrics(tag), within));
-        if !is_used && is_there() && asked.takes(text)? {
+        if !is_used && is_there() && asked.takes(text, budget)? {
             listed.push(ListedTag { id: text_id(text), tag: text.to_owned() });
             budget.check_nodes(listed.len())?;
         }
@@ -121,7 +122,7 @@ pub(crate) fn list_values(
         let count =
             within.map_or_else(|| index.postings.len(metrics), |within| index.postings.count_in(metrics, within));
         let text = index.value_text(value);
-        if count > 0 && asked.takes(text)? {
+        if count > 0 && asked.takes(text, budget)? {
             listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
             budget.check_nodes(listed.len())?;
         }
@@ -146,7 +147,7 @@ fn list_from_names(
         }
         if let Some(count) = counts.get_mut(value) {
             *count += 1;
-        } else if asked.takes(value)? {
+        } else if asked.takes(value, budget)? {
             budget.check_nodes(counts.len() + 1)?;
             counts.insert(value.to_owned(), 1);
         }

@@ -144,8 +144,12 @@ impl<'a> Search<'a, '_> {
                 (Some(found), Posting::Few(_)) => self.index.postings.meets(metrics, found),
                 _ => true,
             };
-            if is_wanted && expression.passes(self.index.value_text(value))? {
-                union.add(&self.index.postings, metrics);
+            if is_wanted {
+                // One comparison may take a tenth of a second.
+                self.budget.limits.check_cancelled()?;
+                if expression.passes(self.index.value_text(value))? {
+                    union.add(&self.index.postings, metrics);
+                }
             }
         }
         let mut passing = union.finish();
@@ -160,6 +164,7 @@ impl<'a> Search<'a, '_> {
         let budget = &mut *self.budget;
         self.names.read(found, &mut |id, name| {
             budget.spend(STEPS_PER_NAME)?;
+            budget.limits.check_cancelled()?;
             let value = value_of(name, &expression.tag);
             if !value.is_empty() && expression.passes(value)? {
                 ids.push(id.0);
