@@ -153,6 +153,51 @@ fn spilled_points_wait_for_pages_that_cannot_be_read_for_a_while() {
     }
 }
 
+/// A journal whose second segment is closed, and has points that wait for room in memory.
+async fn closed_with_parked_points(dir: &Path, driver: &Arc<ScriptedDriver>) -> (Arc<Ingest>, Model) {
+    let (ingest, mut model) = (open(dir, driver).await, Model::new());
+    let next = fill_and_spill(&ingest, driver, &mut model).await;
+    in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
+    drop(ingest);
+    let ingest = open(dir, driver).await;
+    assert_eq!(ingest.counters().parked_points, 2000);
+    until("the journal is listed", || 0 < ingest.counters().held_slots).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    (ingest, model)
+}
+
+#[test]
+fn spilled_points_wait_for_a_segment_that_is_moved_away_cut_or_replaced_for_a_while() {
+    type Change = fn(&Path, &Path);
+    let changes: [(&str, Change); 3] = [
+        ("moved away", |_, _| {}),
+        ("cut", |file, aside| {
+            let bytes = std::fs::read(aside).unwrap();
+            std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+        }),
+        ("replaced", |file, _| _ = std::fs::copy(file.with_file_name("00000001.journal"), file).unwrap()),
+    ];
+    for (what, change) in changes {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let aside = tempfile::tempdir().unwrap();
+        runtime(2).block_on(async {
+            let (ingest, model) = closed_with_parked_points(dir.path(), &driver).await;
+            let (file, aside) = (dir.path().join("00000002.journal"), aside.path().join("aside"));
+            std::fs::rename(&file, &aside).unwrap();
+            change(&file, &aside);
+            driver.is_down.store(false, SeqCst);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(0 < ingest.counters().parked_points, "{what}");
+            std::fs::rename(&aside, &file).unwrap();
+            in_time(ingest.flush()).await.unwrap();
+            check(&ingest, &model, what).await;
+            assert_eq!(ingest.counters().parked_points, 0);
+            drop(ingest);
+            check(&open(dir.path(), &driver).await, &model, "after a restart").await;
+        });
+    }
+}
+
 #[test]
 fn points_are_accepted_while_the_store_is_down_and_stored_in_order() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));

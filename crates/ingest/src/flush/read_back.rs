@@ -4,6 +4,7 @@
 //! which changes nothing.
 
 use std::{
+    collections::BTreeMap,
     io,
     ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -74,6 +75,10 @@ pub(crate) struct ReadBack {
     from: Mutex<ReadFrom>,
     /// When a read failed first, of those that fail since.
     failing_since: Mutex<Option<Instant>>,
+    /// The segments that are left, and the most bytes that each had.
+    left: Mutex<BTreeMap<u64, u64>>,
+    /// Since when one of them is not there.
+    gone_since: Mutex<Option<Instant>>,
 }
 
 /// A segment in memory.
@@ -87,7 +92,13 @@ struct Loaded {
 
 impl ReadBack {
     pub(crate) fn new(with: ReadBackParts, from: ReadFrom) -> ReadBack {
-        ReadBack { with, from: Mutex::new(from), failing_since: Mutex::default() }
+        ReadBack {
+            with,
+            from: Mutex::new(from),
+            failing_since: Mutex::default(),
+            left: Mutex::default(),
+            gone_since: Mutex::default(),
+        }
     }
 
     /// Reads points back whenever some are spilled, until the task is aborted.
@@ -118,7 +129,8 @@ impl ReadBack {
         loop {
             let (current, length) = journal.current();
             let from = spill.position();
-            for planned in journal.elsewhere(move |journal| planned(journal, from..current)).await?? {
+            let this = self.clone();
+            for planned in journal.elsewhere(move |_| this.planned_segments(from..current)).await?? {
                 self.read_back_segment(planned, may_take).await?;
             }
             spill.set_position(current);
@@ -143,16 +155,55 @@ impl ReadBack {
         Ok(())
     }
 
-    /// Reads a segment, again for a while where the disk does not return all of it. After that, pages that are lost are
-    /// left out, and so is a segment that is lost; its file is kept: the points behind it must not wait for it.
+    /// What to read of the closed segments with these numbers. One that was there and is gone is waited for: it may have
+    /// been moved, or its disk may be away. After that, it is reported; if it comes back later, its points are put back.
+    fn planned_segments(&self, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
+        let ReadBackParts { journal, damage, clock, .. } = &self.with;
+        let planned = planned(journal, numbers.clone())?;
+        let mut left = self.left.lock();
+        left.retain(|number, _| numbers.contains(number));
+        let is_there = |number: &u64| planned.iter().any(|planned| planned.segment.number == *number);
+        let gone: Vec<u64> = left.keys().copied().filter(|number| !is_there(number)).collect();
+        if let Some(&first) = gone.first() {
+            if waits(&mut self.gone_since.lock(), clock.instant()) {
+                let path = journal.folder().path_of(first);
+                let how = format!("{} is gone, and its points are not in memory yet; put it back", path.display());
+                return Err(io::Error::new(io::ErrorKind::NotFound, how));
+            }
+            for number in gone {
+                let path = journal.folder().path_of(number);
+                damage.report_missing(&path, &path);
+                left.remove(&number);
+            }
+        }
+        *self.gone_since.lock() = None;
+        // Another segment in the place of one says nothing of it.
+        let is_own =
+            |planned: &&Planned| planned.header.as_ref().is_none_or(|header| header.segment == planned.segment.number);
+        for Planned { segment, .. } in planned.iter().filter(is_own) {
+            let bytes = left.entry(segment.number).or_default();
+            *bytes = segment.bytes.max(*bytes);
+        }
+        Ok(planned)
+    }
+
+    /// Reads a segment, again for a while where the disk does not return all of it, or where another file is in its place.
+    /// After that, what is lost is left out, and so is a segment that is lost; its file is kept: the points behind it must
+    /// not wait for it.
     fn load(&self, planned: Planned) -> io::Result<Option<Loaded>> {
         let read = self.with.journal.folder().read_parts(&planned.segment);
-        let is_whole = read.as_ref().is_ok_and(|read| read.unread.is_empty());
+        let changed = self.changed(&planned, &read);
+        let is_whole = changed.is_none() && read.as_ref().is_ok_and(|read| read.unread.is_empty());
         if self.may_wait(is_whole) {
             let file = planned.segment.path.display();
-            let why =
-                read.err().map_or_else(|| "some pages of it cannot be read".to_owned(), |error| error.to_string());
+            let why = changed.unwrap_or_else(|| match read {
+                Ok(_) => "some pages of it cannot be read".to_owned(),
+                Err(error) => error.to_string(),
+            });
             return Err(io::Error::other(format!("{file}: {why}")));
+        }
+        if let Some(how) = changed {
+            self.with.damage.report_changed(&planned.segment, how);
         }
         match read {
             Ok(read) => {
@@ -169,14 +220,26 @@ impl ReadBack {
         }
     }
 
+    /// How a segment differs from what it was when it was found.
+    fn changed(&self, planned: &Planned, read: &io::Result<SegmentBytes>) -> Option<String> {
+        let number = planned.segment.number;
+        let now = self.with.journal.folder().plan_alone(planned.segment.clone()).ok();
+        if now.and_then(|now| now.header).is_some_and(|header| header.segment != number) {
+            return Some("another segment is in its place".to_owned());
+        }
+        let had = self.left.lock().get(&number).copied().unwrap_or(0);
+        let has = read.as_ref().map_or(had, |read| read.bytes.len() as u64);
+        (has < had).then(|| format!("it had {had} bytes, and now has {has}"))
+    }
+
     /// Whether a segment that was not read whole is to be read again.
     fn may_wait(&self, is_whole: bool) -> bool {
-        let (now, mut since) = (self.with.clock.instant(), self.failing_since.lock());
+        let mut since = self.failing_since.lock();
         if is_whole {
             *since = None;
             return false;
         }
-        now.saturating_duration_since(*since.get_or_insert(now)) < PATIENCE
+        waits(&mut since, self.with.clock.instant())
     }
 
     /// Puts the points of a segment into memory, as there is room.
@@ -273,7 +336,11 @@ impl ReadBack {
             }
         }
         self.keep_damage(&loaded);
+        let lost = spill.points();
         spill.end(&exclusive);
+        if 0 < lost {
+            self.with.damage.report_not_read_back(journal.folder().dir(), lost);
+        }
         Ok(true)
     }
 
@@ -314,6 +381,11 @@ impl ReadBack {
         // The segment that says so is deleted later, and the metrics table must know by then.
         self.with.registration.add([metric]);
     }
+}
+
+/// Whether what has failed since some time may still pass.
+fn waits(since: &mut Option<Instant>, now: Instant) -> bool {
+    now.saturating_duration_since(*since.get_or_insert(now)) < PATIENCE
 }
 
 /// What to read of the segments with these numbers.

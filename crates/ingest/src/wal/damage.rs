@@ -187,6 +187,23 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 
+    /// Reports a segment that is not what it was while its points waited in it.
+    pub(crate) fn report_changed(&self, segment: &Segment, how: String) {
+        let how = format!("{how}; points that waited in it for room in memory are lost");
+        self.begin_noting();
+        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
+        let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to, ..damage });
+    }
+
+    /// Reports points that waited in the journal for room in memory, and never came back.
+    pub(crate) fn report_not_read_back(&self, folder: &Path, points: u64) {
+        let how = format!(
+            "{points} points that waited in the journal for room in memory were not found there again; they are lost, unless a segment of              the journal is reported and comes back"
+        );
+        self.report(self.damage("journal points", folder, how, 0));
+    }
+
     /// Reports a closed segment that has lost its end.
     pub(super) fn report_cut(&self, file: &Path, missing: u64, how: String) {
         self.report(self.damage(MISSING_RECORDS, file, how, missing as usize));
