@@ -94,6 +94,8 @@ def test_an_error_quotes_the_beginning_of_a_long_parameter(server):
         ("/render", {"target": "a", "format": "json", "cacheTimeout": long}),
         ("/render", {"target": "a", "format": "json", "xFilesFactor": long}),
         ("/render", {"target": "a", "graphType": long}),
+        ("/render", {"target": "a", "title": long}),
+        ("/render", {"target": "a", "graphType": "pie", "vtitle": long}),
         ("/info", {"target": long}),
         ("/events/get_data", {"from": long}),
     ]

@@ -267,6 +267,11 @@ impl<'a> Values<'_, 'a> {
 }
 
 impl Options {
+    /// Width and height, pixels.
+    pub fn size(&self) -> (usize, usize) {
+        (self.width as usize, self.height as usize)
+    }
+
     /// Reads the parameters of a request: `value` gives the last value of a name. Never asks
     /// for an unknown name. The error names the invalid parameter and what is valid.
     pub fn read<'a>(value: &dyn Fn(&str) -> Option<&'a str>) -> Result<Options, Error> {

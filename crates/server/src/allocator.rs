@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::Api;
 use host::Disk;
-use tokio::time::timeout_at;
+use tokio::time::{timeout, timeout_at};
 
 use crate::process;
 
@@ -38,6 +38,9 @@ const KEPT: u64 = 64 << 20;
 /// Time after which what was returned goes to the system at the latest.
 const KEEP_FOR: Duration = Duration::from_secs(10);
 
+/// Time between two looks at memory while nothing is returned.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
 /// Gives memory that queries have returned back to the system.
 ///
 /// glibc shrinks a heap at its end alone, and a heap whose last bytes are in use keeps all that is free before them: after
@@ -47,7 +50,15 @@ pub async fn give_back(api: Arc<Api>, disk: Arc<dyn Disk>) {
     let mut least = u64::MAX;
     let mut trim_at = tokio::time::Instant::now() + KEEP_FOR;
     loop {
-        api.memory_returned().await;
+        if timeout(LOOK_EVERY, api.memory_returned()).await.is_err() {
+            // What no budget counts returns without notice.
+            let resident = after(|| (), &disk).await;
+            least = least.min(resident);
+            if least + KEPT <= resident {
+                least = after(trim, &disk).await;
+            }
+            continue;
+        }
         loop {
             let resident = after(|| (), &disk).await;
             least = least.min(resident);

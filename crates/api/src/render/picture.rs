@@ -37,6 +37,7 @@ pub(crate) async fn render(
     let (options, request, limit) = (options.clone(), request.clone(), backend.limits.response_bytes);
     let work = work.clone();
     let response = blocking(move || {
+        work.take(content.drawing_bytes(&options))?;
         let stop = || work.is_cancelled();
         let picture = content.draw(&options.graph, &request, &stop).map_err(rejection)?;
         respond(&picture, &options.file, limit, coding, &work)
@@ -58,7 +59,32 @@ enum Content {
     Slices(Vec<Slice>),
 }
 
+/// Bytes of a point of a drawing: in its paths, and as text.
+const POINT_BYTES: usize = 48;
+
+/// Bytes of a pixel: drawn, and compressed.
+const PIXEL_BYTES: usize = 2 * 4;
+
+/// Bytes of a series or slice besides its points: its entry in the legend.
+const ENTRY_BYTES: usize = 1024;
+
 impl Content {
+    /// What drawing takes, at most about: no series has more points than the picture has columns.
+    fn drawing_bytes(&self, options: &PictureOptions) -> usize {
+        let (width, height) = options.graph.size();
+        let pixels = match options.file {
+            File::Png => PIXEL_BYTES * width * height,
+            File::Svg(_) => 0,
+        };
+        let drawn = match self {
+            Content::Lines(series) => {
+                series.iter().map(|series| ENTRY_BYTES + POINT_BYTES * series.values.len().min(width)).sum()
+            }
+            Content::Slices(slices) => ENTRY_BYTES * slices.len(),
+        };
+        drawn + pixels
+    }
+
     fn draw(self, options: &Options, request: &RenderRequest, stop: &dyn Fn() -> bool) -> Result<Picture, Error> {
         match self {
             Content::Lines(series) => {

@@ -1,11 +1,16 @@
 //! The parameters of a picture. `graph` owns those of the drawing; `format` and `jsonp` are HTTP's.
 
+use std::cell::Cell;
+
 use graph::{Error, GraphType, Options};
 
 use crate::{
     http::{Parameters, Rejection},
     query::Query,
 };
+
+/// Bytes of a text of a picture, such as its title: each is measured and drawn letter by letter.
+const MAX_TEXT: usize = 4 << 10;
 
 /// A picture that a client requests.
 #[derive(Debug, Clone)]
@@ -45,7 +50,22 @@ impl PictureOptions {
             Some("svg") => File::Svg(query.callback()),
             _ => File::Png,
         };
-        let graph = Options::read(&|name| parameters.last(name)).map_err(invalid)?;
+        let too_long = Cell::new(None);
+        let text = |name: &str| {
+            let text = parameters.last(name)?;
+            if text.len() > MAX_TEXT {
+                too_long.set(Some((name.to_owned(), text.len())));
+                return None;
+            }
+            Some(text)
+        };
+        let graph = Options::read(&text).map_err(invalid);
+        if let Some((name, bytes)) = too_long.take() {
+            let problem =
+                format!("the parameter {name} of a picture has {bytes} bytes; at most {MAX_TEXT} are allowed");
+            return Err(Rejection::parameters(problem));
+        }
+        let graph = graph?;
         Ok(PictureOptions { graph, graph_type, file })
     }
 }
