@@ -8,17 +8,17 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 
 use carbon::Sink as _;
-use host::{FailingDisk, Host, SystemDisk};
+use host::{Clock, FailingDisk, Host, SystemClock, SystemDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Timestamp, Window};
-use store::{Fetch, NameStore, PointStore, ScriptedDriver, SeriesRequest};
+use store::{DamageLog, Fetch, NameStore, PointStore, ScriptedDriver, SeriesRequest};
 use support::{THREE_STAGES, now, options, registry_of, rules, runtime};
 
 /// Bytes of a journal without records, at most: a segment with its header.
@@ -196,6 +196,55 @@ fn spilled_points_wait_for_a_segment_that_is_moved_away_cut_or_replaced_for_a_wh
             check(&open(dir.path(), &driver).await, &model, "after a restart").await;
         });
     }
+}
+
+/// The machine's clock, with a stopwatch that a test sets forward.
+#[derive(Debug, Default)]
+struct Ahead(AtomicU64);
+
+impl Clock for Ahead {
+    fn since_epoch(&self) -> Duration {
+        SystemClock.since_epoch()
+    }
+
+    fn instant(&self) -> Instant {
+        SystemClock.instant() + Duration::from_secs(self.0.load(SeqCst))
+    }
+}
+
+#[test]
+fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    runtime(2).block_on(async {
+        drop(closed_with_parked_points(dir.path(), &driver).await);
+        let (clock, damage) = (Arc::new(Ahead::default()), DamageLog::new());
+        let options = IngestOptions {
+            memory_limit_bytes: 8 * MEMORY_SLOTS,
+            journal_limit_bytes: 1 << 30,
+            host: Host { clock: clock.clone(), ..Host::system() },
+            damage: damage.clone(),
+            ..options(dir.path(), Duration::from_millis(20))
+        };
+        let registry = registry_of(&*driver).await;
+        let ingest = Ingest::open(options, driver.store(), registry, rules(THREE_STAGES)).await.unwrap();
+        let parked = ingest.counters().parked_points;
+        assert!(0 < parked);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        std::fs::remove_file(dir.path().join("00000002.journal")).unwrap();
+        driver.is_down.store(false, SeqCst);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
+        let began = Instant::now();
+        while 0 < ingest.counters().parked_points {
+            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            clock.0.fetch_add(601, SeqCst);
+        }
+        let found: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
+        assert!(found.iter().any(|how| how.starts_with("it is missing")), "{found:?}");
+        let lost = "2000 points that waited in the journal for room in memory were not found there again";
+        assert!(found.iter().any(|how| how.starts_with(lost)), "{found:?}");
+    });
 }
 
 #[test]
