@@ -9,15 +9,19 @@ from plumbago import run
 
 METRICS = 300
 STORED = 60
+# Seconds of a row of points of one second.
+ROW = 2000
 
 
 def fill(server):
     """Metrics with stored points, an event, and points of one metric that are in the journal alone."""
     now = int(time.time())
     values = random.Random(12)
-    expected = {
-        f"m.{n:03}": {now - 1000 - 10 * i: values.random() for i in range(STORED)} for n in range(METRICS)
-    }
+    # The points of a metric are in one row: damage between two rows touches metrics of the end and of the beginning.
+    last = now - 700
+    if last % ROW < 10 * STORED:
+        last -= last % ROW + 1
+    expected = {f"m.{n:03}": {last - 10 * i: values.random() for i in range(STORED)} for n in range(METRICS)}
     server.send([(name, at, value) for name, points in expected.items() for at, value in points.items()])
     assert server.post("/events/", json={"what": "deploy", "tags": ["a"], "data": "first"}).status_code == 200
     assert server.post("/admin/flush").status_code == 200

@@ -153,17 +153,15 @@ fn spilled_points_wait_for_pages_that_cannot_be_read_for_a_while() {
     }
 }
 
-/// A journal whose second segment is closed, and has points that wait for room in memory.
-async fn closed_with_parked_points(dir: &Path, driver: &Arc<ScriptedDriver>) -> (Arc<Ingest>, Model) {
-    let (ingest, mut model) = (open(dir, driver).await, Model::new());
-    let next = fill_and_spill(&ingest, driver, &mut model).await;
-    in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
-    drop(ingest);
-    let ingest = open(dir, driver).await;
-    assert_eq!(ingest.counters().parked_points, 2000);
-    until("the journal is listed", || 0 < ingest.counters().held_slots).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    (ingest, model)
+/// A process that is killed: its journal has a second segment, whose points wait for room in memory.
+fn killed_with_parked_points(dir: &Path, driver: &Arc<ScriptedDriver>) -> Model {
+    // Its tasks end with the runtime.
+    runtime(2).block_on(async {
+        let (ingest, mut model) = (open(dir, driver).await, Model::new());
+        let next = fill_and_spill(&ingest, driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
+        model
+    })
 }
 
 #[test]
@@ -180,8 +178,12 @@ fn spilled_points_wait_for_a_segment_that_is_moved_away_cut_or_replaced_for_a_wh
     for (what, change) in changes {
         let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
         let aside = tempfile::tempdir().unwrap();
+        let model = killed_with_parked_points(dir.path(), &driver);
         runtime(2).block_on(async {
-            let (ingest, model) = closed_with_parked_points(dir.path(), &driver).await;
+            let ingest = open(dir.path(), &driver).await;
+            assert_eq!(ingest.counters().parked_points, 2000);
+            // The journal is listed by then.
+            tokio::time::sleep(Duration::from_millis(200)).await;
             let (file, aside) = (dir.path().join("00000002.journal"), aside.path().join("aside"));
             std::fs::rename(&file, &aside).unwrap();
             change(&file, &aside);
@@ -189,6 +191,12 @@ fn spilled_points_wait_for_a_segment_that_is_moved_away_cut_or_replaced_for_a_wh
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(0 < ingest.counters().parked_points, "{what}");
             std::fs::rename(&aside, &file).unwrap();
+            // It is looked for after a rest that has grown.
+            let began = Instant::now();
+            while 0 < ingest.counters().parked_points {
+                assert!(began.elapsed() < Duration::from_secs(60), "{what}: it is not read");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
             in_time(ingest.flush()).await.unwrap();
             check(&ingest, &model, what).await;
             assert_eq!(ingest.counters().parked_points, 0);
@@ -215,8 +223,8 @@ impl Clock for Ahead {
 #[test]
 fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    killed_with_parked_points(dir.path(), &driver);
     runtime(2).block_on(async {
-        drop(closed_with_parked_points(dir.path(), &driver).await);
         let (clock, damage) = (Arc::new(Ahead::default()), DamageLog::new());
         let options = IngestOptions {
             memory_limit_bytes: 8 * MEMORY_SLOTS,
