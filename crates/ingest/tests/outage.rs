@@ -191,7 +191,7 @@ fn spilled_points_wait_for_a_segment_that_is_moved_away_cut_or_replaced_for_a_wh
             tokio::time::sleep(Duration::from_secs(2)).await;
             assert!(0 < ingest.counters().parked_points, "{what}");
             std::fs::rename(&aside, &file).unwrap();
-            // It is looked for after a rest that has grown.
+            // The next attempt comes after a rest that has grown.
             let began = Instant::now();
             while 0 < ingest.counters().parked_points {
                 assert!(began.elapsed() < Duration::from_secs(60), "{what}: it is not read");
