@@ -117,7 +117,7 @@ impl Branches {
         }
     }
 
-    /// A metric that was counted is no more. Branches without metrics are forgotten.
+    /// Subtracts a metric that was counted and is gone. Forgets branches without metrics.
     pub(super) fn subtract(&mut self, name: &str) {
         let Branches { rules, all, directories, hasher } = self;
         let mut gone = Vec::new();

@@ -51,7 +51,7 @@ impl Texts {
         std::str::from_utf8(&rest[HEADER_BYTES..HEADER_BYTES + len]).expect("texts come from names, which are UTF-8")
     }
 
-    /// A text is no longer used.
+    /// Forgets a text that has no use.
     pub(super) fn remove(&mut self, place: TextPlace) {
         self.gaps += bytes_of(self.get(place));
     }

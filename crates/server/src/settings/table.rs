@@ -377,7 +377,7 @@ settings! {
         memory: Bytes = "256MiB";
         /// How long a query waits for memory before it gets status 503.
         memory_wait: Duration = "5s";
-        /// Size limit of all targets of a render, or of the patterns of a find.
+        /// Size limit of all targets of a render with the values of their templates, or of the patterns of a find. A name in a message of carbonapi's version 3 counts 16 bytes more.
         max_target_bytes: Bytes = "1MiB";
         /// Size limit of an answer before compression.
         max_response_bytes: Bytes = "1GiB";
