@@ -12,7 +12,7 @@ use super::{
 use crate::{
     encode::python,
     http::{Rejection, respond_text, uncached_head},
-    query::{Backend, Query, Reply, find_times, is_invalid_pattern},
+    query::{Backend, NamesTimes, Query, Reply, is_invalid_pattern},
 };
 
 /// A request to `/metrics/find`.
@@ -40,7 +40,7 @@ impl FindRequest {
         // This server never forwards a find; graphite-web validates the parameter, so it must be valid here too.
         flag("local")?;
         let wildcards = flag("wildcards")? != 0;
-        let now = find_times(backend, parameters)?;
+        let times = NamesTimes::read(backend, parameters)?;
         let position = if parameters.has("position") { flag("position")? } else { -1 };
         let automatic_variants = flag("automatic_variants")? != 0;
         let pattern = match parameters.last("query") {
@@ -48,7 +48,8 @@ impl FindRequest {
             Some("") => return Err(Rejection::parameters("Required parameter 'query' is empty")),
             Some(pattern) => pattern.to_owned(),
         };
-        let options = FindOptions { pattern, wildcards, automatic_variants, position, now, style: query.json_style() };
+        let options =
+            FindOptions { pattern, wildcards, automatic_variants, position, now: times.now, style: query.json_style() };
         let Some(entry) = format::named(parameters.last("format").unwrap_or("treejson")) else {
             return Err(Rejection::Format("Invalid value for 'format' parameter".to_owned()));
         };

@@ -22,7 +22,7 @@ pub(crate) use patterns::compile_pattern;
 pub(crate) use protocol::Protocol;
 pub(crate) use reply::Reply;
 pub(crate) use sender_limits::SenderUse;
-pub(crate) use times::{Times, event_span, find_times, zone};
+pub(crate) use times::{NamesTimes, Times, event_span, zone};
 pub use turns::Activity;
 pub(crate) use turns::{Kind, QueryTurns};
 pub use viewer::{Doorkeeper, Scope, Viewer};

@@ -42,27 +42,45 @@ impl Times {
     }
 }
 
-/// Checks the times of a find, which have no effect, and returns the current time.
-pub(crate) fn find_times(backend: &Backend, parameters: &Parameters) -> Result<Timestamp, Rejection> {
-    let zone = zone(backend, parameters);
-    let clock = backend.now();
-    let parse = |name: &str, now: Timestamp| {
-        // Grafana sends -1 for an absent time.
-        let text = parameters.last(name).filter(|text| name == "now" || *text != "-1");
-        let parsed = text.map(|text| (text, parse_at_time(text, now, &zone)));
-        match parsed {
-            None => Ok(now),
-            Some((_, Ok(time))) => Ok(time),
-            Some((text, Err(error))) => {
+/// The times of a question for names: of a find, an expand, or a question for tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NamesTimes {
+    /// The server's current time, Unix seconds.
+    pub now: Timestamp,
+    /// Only metrics with points at this time or later are asked for, Unix seconds.
+    pub from: Option<Timestamp>,
+    /// Only metrics with points at this time or before are asked for, Unix seconds. Not before `from`.
+    pub until: Option<Timestamp>,
+}
+
+impl NamesTimes {
+    /// Reads the times. A time that a client [does not have](given) bounds nothing; reversed times are swapped.
+    pub fn read(backend: &Backend, parameters: &Parameters) -> Result<NamesTimes, Rejection> {
+        let zone = zone(backend, parameters);
+        let clock = backend.now();
+        let parse = |name: &str, now: Timestamp| {
+            let text = given(parameters, name);
+            let time = text.map(|text| parse_at_time(text, now, &zone).map_err(|error| (text, error))).transpose();
+            time.map_err(|(text, error)| {
                 let text = python::repr(text);
-                Err(Rejection::parameters(format!("Invalid value {text} for param {name}: {error}")))
-            }
-        }
-    };
-    let now = parse("now", clock)?;
-    parse("from", now)?;
-    parse("until", now)?;
-    Ok(clock)
+                Rejection::parameters(format!("Invalid value {text} for param {name}: {error}"))
+            })
+        };
+        let now = parse("now", clock)?.unwrap_or(clock);
+        let (from, until) = (parse("from", now)?, parse("until", now)?.filter(|until| *until != 0));
+        let (from, until) = match (from, until) {
+            (Some(from), Some(until)) => (Some(from.min(until)), Some(from.max(until))),
+            one_or_none => one_or_none,
+        };
+        Ok(NamesTimes { now: clock, from, until })
+    }
+}
+
+/// The text of a time that a client gives. Clients that have no time send nothing, an empty text, -1, or the word of
+/// their language for nothing: Grafana's pages `undefined`.
+fn given<'a>(parameters: &'a Parameters, name: &str) -> Option<&'a str> {
+    const NOTHING: [&str; 6] = ["", "-1", "undefined", "null", "NaN", "None"];
+    parameters.last(name).filter(|text| !NOTHING.contains(&text.trim()))
 }
 
 /// The time span of a list of events, Unix seconds, both ends included: by default from 1970 until now. A span that ends
@@ -70,7 +88,7 @@ pub(crate) fn find_times(backend: &Backend, parameters: &Parameters) -> Result<T
 pub(crate) fn event_span(backend: &Backend, parameters: &Parameters) -> Result<(Timestamp, Timestamp), Rejection> {
     let (zone, now) = (zone(backend, parameters), backend.now());
     let parse = |name: &str, default: Timestamp| {
-        let parsed = parameters.last(name).map(|text| parse_at_time(text, now, &zone)).transpose();
+        let parsed = given(parameters, name).map(|text| parse_at_time(text, now, &zone)).transpose();
         parsed.map(|time| time.unwrap_or(default)).map_err(|error| Rejection::parameters(format!("{name}: {error}")))
     };
     Ok((parse("from", 0)?, parse("until", now)?))
