@@ -218,7 +218,7 @@ def argument(parameter, series):
 
 @pytest.mark.parametrize("who", TOKENS)
 def test_every_function_sees_what_the_token_sees(both, who):
-    functions = json.loads(both.same(who, "GET", "/functions")[2].replace(b"1e9999", b"1e99"))
+    functions = json.loads(both.same(who, "GET", "/functions")[2])
     answered = 0
     for name, function in functions.items():
         targets = [

@@ -237,9 +237,9 @@ def write_metrics(root):
 
 
 def as_text(text):
-    """A body without what differs by machine, and rickshaw's infinities as JSON's other formats have them: we write
-    what a browser can read."""
-    text = text.replace('"y": Infinity', '"y": 1e9999').replace('"y": -Infinity', '"y": -1e9999')
+    """A body without what differs by machine, and with null for infinities in JSON: we write what every reader reads."""
+    text = re.sub(r'"y": -?Infinity', '"y": null', text)
+    text = re.sub(r'\[(\s*)-?1e9999,', r'[\1null,', text)
     return re.sub(r'"start": [0-9.]+,(\s*)"end": [0-9.]+', rf'"start": 0,\1"end": {NOW}', text)
 
 

@@ -191,9 +191,7 @@ fn a_series_with_the_name_of_a_hidden_metric_does_not_show_its_policy() {
 #[test]
 fn every_function_sees_what_the_sender_sees() {
     let both = Both::new();
-    // JSON has no infinity; graphite-web writes this number.
-    let functions = both.get("/functions").text().replace("1e9999", "1e99");
-    let functions: Value = serde_json::from_str(&functions).unwrap();
+    let functions: Value = serde_json::from_str(both.get("/functions").text()).unwrap();
     let mut answered = 0;
     for (name, function) in functions.as_object().unwrap() {
         let required = |parameter: &&Value| parameter["required"].as_bool().unwrap_or(false);

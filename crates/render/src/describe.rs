@@ -27,13 +27,9 @@ pub fn function_json(name: &str, pretty: bool) -> Option<String> {
     functions::find(name).map(|function| text(&describe(function), pretty))
 }
 
-/// Stands for infinity until the JSON is text: JSON has none, and readers take the number 1e9999 for it.
-const INFINITY: &str = "\u{0}infinity";
-
 fn text(value: &Value, pretty: bool) -> String {
     let written = if pretty { serde_json::to_string_pretty(value) } else { serde_json::to_string(value) };
-    let written = written.expect("a map with text keys and finite numbers is JSON");
-    written.replace("\"\\u0000infinity\"", "1e9999")
+    written.expect("a map with text keys and finite numbers is JSON")
 }
 
 fn describe(function: &Function) -> Value {
@@ -87,7 +83,9 @@ fn literal(literal: &Literal) -> Value {
     match literal {
         Literal::Boolean(value) => json!(value),
         Literal::Integer(value) => json!(value),
-        Literal::Float(value) if value.is_infinite() => json!(INFINITY),
+        // JSON has no infinity, and readers in Go reject a whole document with 1e9999. Python's `float()` reads this text,
+        // and Grafana writes it into targets, as it does for the number.
+        Literal::Float(value) if value.is_infinite() => json!(if *value < 0.0 { "-inf" } else { "inf" }),
         Literal::Float(value) => json!(value),
         Literal::Text(value) => json!(value),
         Literal::None => Value::Null,

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use hyper::{
-    StatusCode,
-    header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderValue},
+    HeaderMap, StatusCode,
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, USER_AGENT, VARY},
 };
 
 use crate::{
@@ -17,6 +17,9 @@ use crate::{
 /// The graphite-web whose contract this server implements. Grafana selects its requests by this version.
 const VERSION: &str = "1.1.10\n";
 
+/// The same as JSON.
+const VERSION_JSON: &str = "\"1.1.10\"\n";
+
 const HTML: &str = "text/html; charset=utf-8";
 
 /// The page runs its own script, known by its SHA-256, and no other. It talks to this server alone.
@@ -24,9 +27,21 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'sha256-BHm+8IO6uouzIo
                            img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; \
                            frame-ancestors 'none'";
 
-/// `GET /version`.
-pub(crate) async fn version(_: &Arc<Backend>, _: &Query) -> Result<Reply, Rejection> {
-    Ok(Reply::short(StatusCode::OK, HTML, VERSION))
+/// `GET /version`: text, as graphite-web answers, or JSON for clients that read JSON.
+pub(crate) async fn version(_: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
+    let mut reply = match reads_json(&query.headers) {
+        true => Reply::json(StatusCode::OK, VERSION_JSON),
+        false => Reply::short(StatusCode::OK, HTML, VERSION),
+    };
+    reply.response.headers_mut().append(VARY, HeaderValue::from_static("Accept, User-Agent"));
+    Ok(reply)
+}
+
+/// Whether the client reads the version as JSON: it accepts JSON by name, or is Grafana, whose backend reads JSON without
+/// saying so and whose pages read both.
+fn reads_json(headers: &HeaderMap) -> bool {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    text(ACCEPT).contains("application/json") || text(USER_AGENT).starts_with("Grafana/")
 }
 
 /// `GET /`: the addresses for relays and Grafana, and a form that draws a target.

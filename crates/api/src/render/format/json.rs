@@ -33,7 +33,7 @@ impl Format for Json {
 
     fn select(&self, series: &mut Vec<Series>) {
         match self.null_points {
-            NullPoints::Dropped => series.retain(|series| series.values.iter().any(|value| !value.is_nan())),
+            NullPoints::Dropped => series.retain(|series| series.values.iter().any(|value| value.is_finite())),
             // graphite-web checks `any(data)`: whether one of the series has a point, null or not.
             NullPoints::Kept if series.iter().all(|series| series.values.is_empty()) => series.clear(),
             NullPoints::Kept => {}
@@ -61,7 +61,7 @@ fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: Null
         null_points,
         any: match null_points {
             NullPoints::Kept => from > 0,
-            NullPoints::Dropped => series.values[..from].iter().any(|value| !value.is_nan()),
+            NullPoints::Dropped => series.values[..from].iter().any(|value| value.is_finite()),
         },
     };
     let any = if style.pretty { points.write_pretty(style, out) } else { points.write_compact(out) };
@@ -108,7 +108,7 @@ impl Points<'_> {
         let Points { values, mut times, integers, null_points, mut any } = self;
         for &value in values {
             out.reserve(MAX_FLOAT_BYTES + 32);
-            if !value.is_nan() {
+            if value.is_finite() {
                 out.extend_from_slice(if any { b", [" } else { b"[" });
                 json_value(value, integers, out);
             } else if null_points == NullPoints::Kept {
@@ -128,7 +128,7 @@ impl Points<'_> {
     fn write_pretty(self, style: &JsonStyle, out: &mut Vec<u8>) -> bool {
         let Points { values, mut times, integers, null_points, mut any } = self;
         for &value in values {
-            if !(value.is_nan() && null_points == NullPoints::Dropped) {
+            if value.is_finite() || null_points == NullPoints::Kept {
                 if any {
                     style.comma(out, 3);
                 } else {
@@ -137,11 +137,7 @@ impl Points<'_> {
                 any = true;
                 out.push(b'[');
                 style.line(out, 4);
-                if value.is_nan() {
-                    out.extend_from_slice(b"null")
-                } else {
-                    json_value(value, integers, out)
-                }
+                json_value(value, integers, out);
                 style.comma(out, 4);
                 out.extend_from_slice(times.text());
                 style.line(out, 3);

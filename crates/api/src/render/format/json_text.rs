@@ -60,10 +60,11 @@ pub(super) fn rickshaw_len(series: &Series) -> usize {
     shown_len(series, if span <= 0 { 0 } else { (span - 1) / series.step.max(1) + 1 })
 }
 
-/// Writes a known value as Python's `json` does, with infinities as graphite-web's view replaces them.
+/// Writes a value as Python's `json` does, and null where it is unknown or infinite: JSON has no infinity, and readers in Go
+/// reject a whole answer with graphite-web's `1e9999`.
 pub(super) fn json_value(value: f64, integers: bool, out: &mut Vec<u8>) {
     if !value.is_finite() {
-        out.extend_from_slice(if value < 0.0 { b"-1e9999" } else { b"1e9999" });
+        out.extend_from_slice(b"null");
     } else if integers {
         write_whole(out, value);
     } else {

@@ -57,12 +57,7 @@ fn write_span(series: &Series, span: &Span, style: &JsonStyle, out: &mut Vec<u8>
         out.extend_from_slice(times.text());
         style.comma(out, 4);
         out.extend_from_slice(b"\"y\": ");
-        // graphite-web writes infinities that are not JSON here; this server writes readable ones.
-        if value.is_nan() {
-            out.extend_from_slice(b"null")
-        } else {
-            json_value(value, series.integers, out)
-        }
+        json_value(value, series.integers, out);
         style.line(out, 3);
         out.push(b'}');
         times.advance();
