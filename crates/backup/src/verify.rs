@@ -279,8 +279,13 @@ fn find_other_timelines(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
 /// Looks for what earlier damage cost: rows that the manifest says are lost, and rows whose metric has no name any more.
 fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
     for lost in lost_rows(disk, store) {
-        let how = "earlier damage cost rows here; reads of them say so until they expire".to_owned();
-        let file = Path::new("store").join(lost.folder);
+        let how = match lost.is_file {
+            true => {
+                "a start did not find this file of rows; put back, it is used; reads of what it had say that they are damaged"
+            }
+            false => "earlier damage cost rows here; reads of them say so until they expire",
+        };
+        let (file, how) = (Path::new("store").join(lost.path), how.to_owned());
         report.known_losses.push(KnownLoss { file, how, metrics: Some(lost.metrics), span: Some(lost.span) });
     }
     let mut stored = IdSet::default();

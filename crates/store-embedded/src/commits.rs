@@ -194,6 +194,7 @@ impl Commits {
                 .iter()
                 .flat_map(|window| window.lost().iter().map(|lost| (window.key, *lost)).collect::<Vec<_>>())
                 .collect(),
+            missing: windows.iter().flat_map(|window| window.missing().to_vec()).collect(),
         }
     }
 

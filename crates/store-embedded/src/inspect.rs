@@ -99,25 +99,35 @@ pub fn cut_logs(disk: &dyn Disk, store: &Path) -> Vec<(&'static str, String)> {
 /// Rows that earlier damage cost, as the manifest remembers them until they expire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostRows {
-    /// The folder of their window, in that of the store.
-    pub folder: PathBuf,
+    /// The folder of their window, or the file that a start did not find, in the folder of the store.
+    pub path: PathBuf,
+    /// Whether that file would bring them back.
+    pub is_file: bool,
     /// First and last of the metrics that may be touched.
     pub metrics: (MetricId, MetricId),
     /// From and until of the points that may be lost, Unix seconds.
     pub span: (Timestamp, Timestamp),
 }
 
-/// The rows that a manifest says are lost; none where it cannot be read.
+/// The rows that a manifest says are lost, also with files that are missing still; none where it cannot be read.
 pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
     let manifest = status::manifest_of(disk, store);
-    let lost = manifest.into_iter().flat_map(|manifest| manifest.lost);
-    let lost = lost.map(|(window, lost)| {
+    let Some(manifest) = manifest else { return Vec::new() };
+    let missing = manifest.missing.iter().filter(|file| !disk.exists(&store.join(file.path())));
+    let missing = missing.map(|file| LostRows {
+        path: file.path(),
+        is_file: true,
+        metrics: file.metrics,
+        span: file.lost().span(file.window.0.stage),
+    });
+    let lost = manifest.lost.iter().map(|(window, lost)| {
         let (first, last) = (lost.first, lost.last);
         let all = (first.metric.min(last.metric), first.metric.max(last.metric));
         let metrics = first.metrics_to(last).unwrap_or(all);
-        LostRows { folder: window_key::folder(window), metrics, span: lost.span(window.0.stage) }
+        let path = window_key::folder(*window);
+        LostRows { path, is_file: false, metrics, span: lost.span(window.0.stage) }
     });
-    lost.collect()
+    lost.chain(missing).collect()
 }
 
 /// Those of the metrics that the log of names neither names nor says are deleted. Rows are written only for metrics whose

@@ -1,7 +1,7 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 3
+//! plumbago rows 4
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
@@ -11,13 +11,14 @@
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777 83ab0f1577c29d04
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
+//! missing datapoints_10080p_60s_0/7083/10-10.rows 912 27cc8e01 40 0 39 28333790 83ab0f1577c29d04
 //! end 5ab3f1c0
 //! ```
 //!
 //! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. `names` and `events` are the
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
-//! opening of the store that wrote it, where that is known (version 3; of the mark, too). `end` has
-//! the CRC-32 of all bytes before the line.
+//! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
+//! not find (version 4). `end` has the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
 
@@ -33,9 +34,9 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read. One whose files do not say who wrote them is written as version 2, and one without lost rows
+/// The version that is read. Without missing files version 3 is written. One whose files do not say who wrote them is written as version 2, and one without lost rows
 /// and a mark of the journal, too, as version 1: earlier programs read these.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 
 /// Bytes that are read of a manifest: those of two million files.
 pub(crate) const LONGEST: u64 = 256 << 20;
@@ -81,6 +82,13 @@ impl ManifestFile {
         }
     }
 
+    fn add_to(&self, text: &mut String, word: &str) {
+        let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, opening, .. } = self;
+        let path = self.path();
+        let _ = write!(text, "{word} {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
+        end_with(text, *opening);
+    }
+
     /// The path in the folder of the store.
     pub(crate) fn path(&self) -> std::path::PathBuf {
         folder(self.window).join(self.flushes.file_name())
@@ -104,6 +112,8 @@ pub(crate) struct Manifest {
     pub(crate) expired: BTreeSet<WindowKey>,
     /// Rows that were lost.
     pub(crate) lost: Vec<(WindowKey, Lost)>,
+    /// Files that a start did not find. Nothing is merged over their flushes: one that comes back is used.
+    pub(crate) missing: Vec<ManifestFile>,
 }
 
 /// Why a manifest cannot be used.
@@ -117,9 +127,10 @@ pub(crate) enum ManifestError {
 impl Manifest {
     pub(crate) fn encode(&self) -> String {
         let version = match () {
-            () if self.files.iter().any(|file| file.opening != 0) => VERSION,
-            () if self.journal.is_some_and(|mark| mark.opening != 0) => VERSION,
-            () if self.ends != LogEnds::default() => VERSION,
+            () if !self.missing.is_empty() => VERSION,
+            () if self.files.iter().any(|file| file.opening != 0) => 3,
+            () if self.journal.is_some_and(|mark| mark.opening != 0) => 3,
+            () if self.ends != LogEnds::default() => 3,
             () if self.lost.is_empty() && self.journal.is_none() => 1,
             () => 2,
         };
@@ -136,12 +147,7 @@ impl Manifest {
                 let _ = writeln!(text, "{word} {file} {bytes}");
             }
         }
-        for file in &self.files {
-            let ManifestFile { bytes, index_crc, rows, metrics: (first, last), newest, opening, .. } = file;
-            let path = file.path();
-            let _ = write!(text, "file {} {bytes} {index_crc:08x} {rows} {first} {last} {newest}", path.display());
-            end_with(&mut text, *opening);
-        }
+        self.files.iter().for_each(|file| file.add_to(&mut text, "file"));
         for window in &self.expired {
             let _ = writeln!(text, "expired {}", folder(*window).display());
         }
@@ -150,6 +156,7 @@ impl Manifest {
             let window = folder(*window);
             let _ = writeln!(text, "lost {} {group} {metric} {last_group} {last_metric} {newest}", window.display());
         }
+        self.missing.iter().for_each(|file| file.add_to(&mut text, "missing"));
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "end {crc:08x}");
         text
@@ -188,6 +195,7 @@ impl Manifest {
             "names" => self.ends.names = Some(end_of(rest)?),
             "events" => self.ends.events = Some(end_of(rest)?),
             "file" => self.files.push(file_of(rest)?),
+            "missing" => self.missing.push(file_of(rest)?),
             "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
             "lost" => self.lost.push(lost_of(rest)?),
             _ => return None,
@@ -293,7 +301,12 @@ mod tests {
         let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6, opening: 0x83ab });
         let (files, end) = (vec![file], |file, bytes| Some(LogEnd { file, bytes }));
         let ends = LogEnds { names: end(1, 70_512), events: end(12, 60) };
-        let manifest = Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, ends, files, expired, lost };
+        let missing = vec![ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file }];
+        let whole =
+            Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, ends, files, expired, lost, missing };
+        let without = Manifest { missing: Vec::new(), ..whole.clone() };
+        assert!(without.encode().starts_with("plumbago rows 3\n"), "earlier programs read it");
+        let manifest = whole;
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {

@@ -117,9 +117,11 @@ impl Merges {
     pub(crate) fn run_fully(&self, with: &MergeWith<'_>) -> Result<(), StoreError> {
         let _running = self.running.lock();
         for window in with.points.windows() {
-            let files = window.files().len();
-            if files > 1 && !window.is_incomplete() {
-                self.merge(with, &window, 0..files, (true, false))?;
+            // The last first: a merge moves the places of later files.
+            for range in window.mergeable().into_iter().rev().filter(|range| 1 < range.len()) {
+                if !window.is_incomplete() {
+                    self.merge(with, &window, range, (true, false))?;
+                }
             }
         }
         Ok(())
@@ -222,12 +224,15 @@ fn all_due(points: &Points, running: Option<&Larger<'_>>) -> Vec<Due> {
         let range = match running {
             Some(running) => {
                 let files = window.files();
-                let first = files.iter().position(|file| Arc::ptr_eq(file, running.last))? + 1;
-                let bytes: Vec<u64> = files[first..].iter().map(|file| file.len()).collect();
-                let range = choose_within(&bytes, running.bytes / SMALLER)?;
-                first + range.start..first + range.end
+                let newer = files.iter().position(|file| Arc::ptr_eq(file, running.last))? + 1;
+                window.mergeable().into_iter().rev().find_map(|among| {
+                    let first = newer.max(among.start);
+                    let bytes: Vec<u64> = files.get(first..among.end)?.iter().map(|file| file.len()).collect();
+                    let range = choose_within(&bytes, running.bytes / SMALLER)?;
+                    Some(first + range.start..first + range.end)
+                })?
             }
-            None => due(clock, &window)?,
+            None => window.mergeable().into_iter().rev().find_map(|among| due(clock, &window, among))?,
         };
         let bytes = window.files()[range.clone()].iter().map(|file| file.len()).sum();
         Some(Due { is_last: running.is_none() && is_past(clock, &window), window, range, bytes })
@@ -237,21 +242,22 @@ fn all_due(points: &Points, running: Option<&Larger<'_>>) -> Vec<Due> {
     due
 }
 
-/// The files of a window that are to be merged now.
-fn due(clock: &dyn Clock, window: &Window) -> Option<Range<usize>> {
+/// Which of some files of a window are to be merged now.
+fn due(clock: &dyn Clock, window: &Window, among: Range<usize>) -> Option<Range<usize>> {
     if window.is_incomplete() || !window.may_merge(clock.instant()) {
         return None;
     }
-    let bytes = window.file_bytes();
+    let bytes = window.file_bytes().get(among.clone())?.to_vec();
     let mib = (bytes.iter().sum::<u64>() >> 20) as u32;
     let quiet = QUIET + QUIET_FOR_EACH_MIB * mib;
     let idle = clock.instant().saturating_duration_since(window.last_flush(clock.instant()));
-    choose(&WindowForMerge {
+    let range = choose(&WindowForMerge {
         bytes: &bytes,
         is_quiet: quiet < idle,
         is_past: is_past(clock, window),
         is_coarse: window.is_aggregated(),
-    })
+    })?;
+    Some(among.start + range.start..among.start + range.end)
 }
 
 /// Whether all slots of a window are past.
@@ -263,5 +269,9 @@ fn is_past(clock: &dyn Clock, window: &Window) -> bool {
 
 /// Bytes that merges have to write until every window is one file.
 pub(crate) fn debt_of(points: &Points) -> u64 {
-    points.windows().iter().map(|window| debt(&window.file_bytes())).sum()
+    let of_window = |window: &Arc<Window>| {
+        let bytes = window.file_bytes();
+        window.mergeable().into_iter().filter_map(|range| bytes.get(range).map(debt)).sum::<u64>()
+    };
+    points.windows().iter().map(of_window).sum()
 }

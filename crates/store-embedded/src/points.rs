@@ -20,7 +20,7 @@ use crate::{
     commits::{Commits, MANIFEST},
     folder::io_error,
     lost::Lost,
-    manifest::ManifestFile,
+    manifest::{Manifest, ManifestFile},
     opening::{self, Found},
     record_log::{LogEnds, LogFiles},
     row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
@@ -185,7 +185,7 @@ impl Points {
                     (cells.is_damaged, cells.is_unreadable) = (true, true);
                 }
             }
-            for lost in window.lost().iter() {
+            for lost in window.doubtful().iter() {
                 let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
                 let is_lost = |wanted: &&Wanted| lost.may_have(wanted.key, first_slot(wanted));
                 of_window.iter().filter(is_lost).for_each(|wanted| answers[wanted.fetch].is_damaged = true);
@@ -288,6 +288,15 @@ impl Points {
         self.commit(&mut commits)
     }
 
+    /// Files that are missing are not waited for any more: their rows are lost.
+    pub(crate) fn give_up_missing(&self) {
+        let mut commits = self.commits.lock();
+        for window in self.windows().iter().filter(|window| !window.missing().is_empty()) {
+            window.give_up_missing();
+            commits.set_behind();
+        }
+    }
+
     /// Puts a merged file in the place of the files that it was made of, without the rows that are `lost`. False when the
     /// window expired meanwhile.
     pub(crate) fn merged(
@@ -375,8 +384,8 @@ impl Points {
             let _flushing = self.flushing.lock();
             let mut commits = self.commits.lock();
             if !window.is_expired() {
-                let known = commits.manifest(&self.windows()).files;
-                let known = known.into_iter().filter(|file| file.window == window.key).collect();
+                let Manifest { files, missing, .. } = commits.manifest(&self.windows());
+                let known = files.into_iter().chain(missing).filter(|file| file.window == window.key).collect();
                 let identity = self.identity.read().clone();
                 let ours = (&identity, self.is_unsure);
                 opening::find_again(&self.shared, &self.dir, ours, &window, known, &mut commits)?;

@@ -123,6 +123,7 @@ impl Tables {
         // Who repairs has read that their names are lost.
         self.names.forget_missing();
         self.events.forget_cut();
+        self.points.give_up_missing();
         self.flush()?;
         self.names.rewrite()?;
         self.events.write_again()

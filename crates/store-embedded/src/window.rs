@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,6 +21,7 @@ use parking_lot::RwLock;
 use crate::{
     buffer::Buffer,
     lost::{self, Lost},
+    manifest::ManifestFile,
     row_file::{Lookup, Missed, ReadFrom, RowFile},
     row_key::RowKey,
     rows::Recoder,
@@ -39,8 +41,20 @@ struct State {
     merge_again_at: Option<Instant>,
     /// Rows that were lost; the manifest keeps them.
     lost: Arc<Vec<Lost>>,
+    /// Files that a start did not find, in the order of their flushes; the manifest keeps them, too.
+    missing: Arc<Vec<ManifestFile>>,
+    /// Rows that were lost, and those of missing files.
+    doubtful: Arc<Vec<Lost>>,
     /// When the oldest row came that is in memory alone.
     oldest_unsynced: Option<Instant>,
+}
+
+impl State {
+    fn find_doubtful(&mut self) {
+        let mut all = (*self.lost).clone();
+        lost::add(&mut all, &self.missing.iter().map(ManifestFile::lost).collect::<Vec<_>>());
+        self.doubtful = Arc::new(all);
+    }
 }
 
 /// A window.
@@ -175,9 +189,49 @@ impl Window {
         self.is_incomplete.store(is_incomplete, Release);
     }
 
-    /// Rows that were lost.
+    /// Rows that were lost for good.
     pub(crate) fn lost(&self) -> Arc<Vec<Lost>> {
         self.state.read().lost.clone()
+    }
+
+    /// Rows that were lost, and those of missing files.
+    pub(crate) fn doubtful(&self) -> Arc<Vec<Lost>> {
+        self.state.read().doubtful.clone()
+    }
+
+    /// Files that a start did not find.
+    pub(crate) fn missing(&self) -> Arc<Vec<ManifestFile>> {
+        self.state.read().missing.clone()
+    }
+
+    /// Sets the files that are missing.
+    pub(crate) fn set_missing(&self, mut missing: Vec<ManifestFile>) {
+        missing.sort_unstable_by_key(|file| file.flushes);
+        let mut state = self.state.write();
+        state.missing = Arc::new(missing);
+        state.find_doubtful();
+    }
+
+    /// What the missing files had is lost, also where they come back.
+    pub(crate) fn give_up_missing(&self) {
+        let missing = std::mem::take(&mut self.state.write().missing);
+        self.add_lost(&missing.iter().map(ManifestFile::lost).collect::<Vec<_>>());
+    }
+
+    /// Ranges of files that may be merged: no file is missing between two of them.
+    pub(crate) fn mergeable(&self) -> Vec<Range<usize>> {
+        let state = self.state.read();
+        let place = |missing: &ManifestFile| {
+            state.files.partition_point(|file| file.header().flushes.first < missing.flushes.first)
+        };
+        let mut places: Vec<usize> = state.missing.iter().map(place).collect();
+        places.push(state.files.len());
+        let mut first = 0;
+        places
+            .into_iter()
+            .map(|end| std::mem::replace(&mut first, end)..end)
+            .filter(|range| !range.is_empty())
+            .collect()
     }
 
     /// Remembers rows that were lost, until the window expires.
@@ -186,6 +240,7 @@ impl Window {
         let mut all = (*state.lost).clone();
         lost::add(&mut all, lost);
         state.lost = Arc::new(all);
+        state.find_doubtful();
     }
 
     /// Whether a merge may begin: none failed a short while ago.

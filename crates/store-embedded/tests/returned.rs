@@ -1,10 +1,14 @@
 //! A file of rows that was missing, and comes back.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
+use host::SystemDisk;
 use metric::{MetricId, Policy};
-use store::{PointStore, Run};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions};
+use store::{Fetch, PointStore, Run};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows};
 
 fn run(id: u32) -> Run {
     let policy = Policy::default();
@@ -40,39 +44,128 @@ fn has(folder: PathBuf, name: &str) -> bool {
         .is_ok_and(|mut all| all.any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with(name)))
 }
 
+/// A store with three files of a window: each has a metric of its own, and a value of metric 9.
+fn three(store: &Path, data: &Path) -> Vec<PathBuf> {
+    let driver = EmbeddedDriver::open(store, options(data)).unwrap();
+    for id in 0..3 {
+        let again = Run { values: vec![f64::from(id)], ..run(9) };
+        block_on(driver.write(vec![run(id), again])).unwrap();
+        block_on(driver.sync()).unwrap();
+    }
+    files(&driver).iter().map(|file| store.join(file)).collect()
+}
+
+/// The values of a metric, and whether some may be lost.
+fn read(driver: &EmbeddedDriver, id: u32) -> (Vec<f64>, bool) {
+    let Run { metric, name, table, first_slot, aggregation, .. } = run(id);
+    let fetch = Fetch { metric, name, table, first_slot, end_slot: first_slot + 1, aggregation };
+    let cells = block_on(driver.fetch(vec![fetch])).unwrap().remove(0);
+    (cells.values, cells.is_damaged)
+}
+
+/// What a start reports of rows; the metrics have no names here.
+fn found(options: &EmbeddedOptions) -> Vec<String> {
+    let of_rows = options.damage.examples().into_iter().filter(|damage| damage.file.contains("datapoints"));
+    of_rows.map(|damage| format!("{}: {}", damage.file, damage.how)).collect()
+}
+
 #[test]
-fn a_file_that_was_missing_and_is_put_back_behind_a_merge_is_kept_and_reported() {
-    for was_missing in [true, false] {
+fn a_file_that_comes_back_after_merges_is_used_as_if_it_had_never_been_missing() {
+    // The first, one in the middle, the last, and all.
+    for missing in [vec![0], vec![1], vec![2], vec![0, 1, 2]] {
         let data = tempfile::tempdir().unwrap();
         let store = data.path().join("store");
-        let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
-        for id in 0..3 {
-            block_on(driver.write(vec![run(id)])).unwrap();
-            block_on(driver.sync()).unwrap();
+        let paths = three(&store, data.path());
+        let aside = |n: &usize| data.path().join(format!("aside{n}"));
+        missing.iter().for_each(|n| fs::rename(&paths[*n], aside(n)).unwrap());
+        for start in 0..3 {
+            let opened = options(data.path());
+            let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+            let reports = found(&opened);
+            assert_eq!(reports.len(), missing.len(), "{reports:?}");
+            assert!(reports.iter().all(|report| report.contains("missing")), "start {start}: {reports:?}");
+            let wanted = |id: u32| if missing.contains(&(id as usize)) { (vec![], true) } else { (vec![0.5], false) };
+            for id in 0..3 {
+                assert_eq!((read(&driver, id).0, read(&driver, id).1 && wanted(id).1), wanted(id), "{missing:?}");
+            }
+            assert!(read(&driver, 9).1, "an older value may be in its place");
+            // Newer values than all: nothing of the file takes their place.
+            block_on(driver.write(vec![Run { values: vec![7.0], ..run(10 + start) }])).unwrap();
+            driver.settle().unwrap();
         }
-        let second = store.join(&files(&driver)[1]);
-        drop(driver);
-        let bytes = fs::read(&second).unwrap();
-        if was_missing {
-            fs::remove_file(&second).unwrap();
+        assert_eq!(lost_rows(&SystemDisk, &store).iter().filter(|lost| lost.is_file).count(), missing.len());
+        missing.iter().for_each(|n| fs::rename(aside(n), &paths[*n]).unwrap());
+        assert_eq!(lost_rows(&SystemDisk, &store), []);
+        for _ in 0..2 {
+            let opened = options(data.path());
+            let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+            assert_eq!(found(&opened), Vec::<String>::new(), "{missing:?}");
+            for id in 0..3 {
+                assert_eq!(read(&driver, id), (vec![0.5], false), "{missing:?}");
+                assert_eq!(read(&driver, 10 + id), (vec![7.0], false), "{missing:?}");
+            }
+            assert_eq!(read(&driver, 9), (vec![2.0], false), "{missing:?}");
+            driver.settle().unwrap();
+            assert_eq!(files(&driver).len(), 1, "nothing keeps them apart any more");
         }
+    }
+}
+
+#[test]
+fn a_window_whose_folder_was_missing_is_used_when_it_comes_back() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let paths = three(&store, data.path());
+    let (table, aside) = (paths[0].parent().unwrap().parent().unwrap(), data.path().join("aside"));
+    fs::rename(table, &aside).unwrap();
+    for _ in 0..2 {
         let opened = options(data.path());
         let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
-        let is_missed = opened.damage.examples().iter().any(|found| found.how == "it is missing");
-        assert_eq!(is_missed, was_missing, "{:?}", opened.damage.examples());
-        driver.settle().unwrap();
-        assert_eq!(driver.files().len(), 1);
-        drop(driver);
-        let _ = fs::remove_dir_all(data.path().join("trash"));
-        fs::write(&second, &bytes).unwrap();
-        let opened = options(data.path());
-        drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
-        assert!(!second.exists());
-        let found = opened.damage.examples();
-        let is_reported =
-            found.iter().any(|found| found.how.contains("put back after the merge") && found.moved_to.is_some());
-        let name = second.file_name().unwrap().to_str().unwrap();
-        let kept = [has(data.path().join("damaged"), name), has(data.path().join("trash"), name)];
-        assert_eq!((is_reported, kept), (was_missing, [was_missing, !was_missing]), "{found:?}");
+        assert_eq!(found(&opened).len(), 3);
+        assert!(read(&driver, 1).1);
     }
+    fs::rename(&aside, table).unwrap();
+    let opened = options(data.path());
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    assert_eq!((found(&opened), read(&driver, 1)), (vec![], (vec![0.5], false)));
+}
+
+#[test]
+fn a_file_that_is_put_back_after_a_repair_has_given_it_up_is_kept_and_reported() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let bytes = fs::read(&second).unwrap();
+    fs::remove_file(&second).unwrap();
+    drop(EmbeddedDriver::open(&store, options(data.path())).unwrap());
+    let lock = store_embedded::lock(&SystemDisk, &store).unwrap();
+    store_embedded::repair(&store, &options(data.path()), &lock).unwrap();
+    drop(lock);
+    assert!(lost_rows(&SystemDisk, &store).iter().all(|lost| !lost.is_file));
+    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    driver.settle().unwrap();
+    assert_eq!((files(&driver).len(), read(&driver, 1).1), (1, true));
+    drop(driver);
+    fs::write(&second, &bytes).unwrap();
+    let opened = options(data.path());
+    drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
+    assert!(!second.exists());
+    let reports = opened.damage.examples();
+    let is_kept = |found: &store::Damage| found.how.contains("put back after the merge") && found.moved_to.is_some();
+    assert!(reports.iter().any(is_kept), "{reports:?}");
+    assert!(has(data.path().join("damaged"), second.file_name().unwrap().to_str().unwrap()));
+}
+
+#[test]
+fn a_file_that_is_left_from_a_merge_goes_to_the_trash() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let bytes = fs::read(&second).unwrap();
+    EmbeddedDriver::open(&store, options(data.path())).unwrap().settle().unwrap();
+    fs::write(&second, &bytes).unwrap();
+    let opened = options(data.path());
+    drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
+    assert!(found(&opened).is_empty() && !second.exists());
+    assert!(has(data.path().join("trash"), second.file_name().unwrap().to_str().unwrap()));
 }

@@ -5,6 +5,9 @@
 //! 3. A file is in use when the manifest has it, when its flush is newer than the manifest, or when it is the merge of
 //!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
 //! 4. A file that the manifest has and that is missing is reported; so is a file that neither of these explains.
+//! 5. The manifest keeps the line of a missing file, and nothing is merged over its flushes: when it comes back it is in use again.
+
+mod reports;
 
 use std::{
     collections::BTreeMap,
@@ -14,18 +17,17 @@ use std::{
 };
 
 use host::{DirEntry, Disk, read_file_checked, retried};
-use metric::Stage;
 use store::{Damage, Identity, Incarnation, StoreError};
 
+use self::reports::{Reports, UNTIL_READ, span};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
-    lost::Lost,
     manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
     row_file::{self, Flushes, Header, OpenError, RowFile},
     timeline,
     window::Window,
-    window_key::{WindowKey, folder, window_slots},
+    window_key::{WindowKey, folder},
 };
 
 /// The windows that are there, and what the manifest says besides them.
@@ -69,7 +71,9 @@ pub(crate) fn find(
     let mut found = Found { windows: BTreeMap::new(), commits, openings: Vec::new() };
     opening.finish_expiry(&mut found.commits);
     let mut files_of: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
-    for file in &known.files {
+    let is_kept = |file: &&ManifestFile| !known.expired.contains(&file.window);
+    let missed: Vec<ManifestFile> = known.missing.iter().filter(is_kept).copied().collect();
+    for file in known.files.iter().chain(&missed) {
         files_of.entry(file.window).or_default().push(*file);
     }
     let found_before: Vec<_> = known.lost.iter().filter(|(window, _)| !known.expired.contains(window)).collect();
@@ -85,23 +89,25 @@ pub(crate) fn find(
                 for (_, lost) in found_before.iter().filter(|(window, _)| *window == key) {
                     window.add_lost(&[*lost]);
                 }
+                window.set_missing(missed.iter().filter(|file| file.window == key).copied().collect());
                 opening.fill(&window, manifest.is_some().then_some(&known), &mut found.commits)?;
                 found.windows.insert(key, Arc::new(window));
             }
         }
     }
     opening.sync(dir);
-    for file in files_of.values().flatten() {
-        opening.report_missing(file);
-        found.window(dir, file.window).add_lost(&[file.lost()]);
-        found.commits.set_behind();
+    for (key, files) in files_of {
+        for file in &files {
+            opening.miss(file, &missed, &mut found.commits);
+        }
+        found.window(dir, key).set_missing(files);
     }
     for (window, lost) in found_before {
         found.window(dir, *window).add_lost(&[*lost]);
-        opening.report_lost(*window, lost);
+        opening.reports().lost(*window, lost);
     }
     if manifest.is_none() && !found.windows.is_empty() {
-        opening.report_no_manifest();
+        opening.reports().no_manifest();
     }
     found.commits.log_newer();
     if manifest.is_none() {
@@ -174,16 +180,16 @@ struct Opening<'a> {
     is_again: bool,
 }
 
-/// The consequence of a file or folder that cannot be read, for operators.
-const UNTIL_READ: &str =
-    "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
-
 fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> StoreError {
     let what = format!("{doing} {}", path.display());
     move |source| StoreError::Io { what, source }
 }
 
 impl Opening<'_> {
+    fn reports(&self) -> Reports<'_> {
+        Reports { shared: self.shared, dir: self.dir }
+    }
+
     /// Puts the names of a folder on the disk. Where that fails the journal still has the points of files that a crash may
     /// take, until a flush has synced the folder.
     fn sync(&self, dir: &Path) {
@@ -238,15 +244,6 @@ impl Opening<'_> {
         Ok(None)
     }
 
-    fn report_no_manifest(&self) {
-        self.shared.report(Damage {
-            what: "manifest",
-            file: self.shared.shown(&self.dir.join(MANIFEST)),
-            how: "it was not used; whether files of rows are missing is not known".to_owned(),
-            ..Damage::default()
-        });
-    }
-
     /// Moves the folders to the trash that a crash left.
     fn finish_expiry(&self, commits: &mut Commits) {
         for key in commits.expired.clone() {
@@ -281,8 +278,9 @@ impl Opening<'_> {
             (Ok(entries), _) => entries,
             (Err(error), None) => return Err(error),
             (Err(error), Some(known)) => {
-                self.report_unlisted(window, known, &error);
-                commits.unreadable.extend(known);
+                self.reports().unlisted(window, known, &error);
+                let missing = window.missing();
+                commits.unreadable.extend(known.iter().filter(|file| !missing.contains(file)));
                 self.add(window, files, true);
                 return Ok(vec![window.dir.clone()]);
             }
@@ -319,7 +317,7 @@ impl Opening<'_> {
         };
         for file in left {
             if !window.lost().is_empty() {
-                self.put_aside_returned(&file);
+                self.reports().put_aside_returned(&file);
                 continue;
             }
             // Not removed: what its merge could not read may still be there.
@@ -331,6 +329,7 @@ impl Opening<'_> {
             self.add(window, kept, !waiting.is_empty());
             return Ok(waiting);
         };
+        let missed = window.missing();
         for file in &kept {
             let flushes = file.header().flushes;
             let is_known = known.iter().any(|known| flushes.contains(known.flushes));
@@ -338,30 +337,46 @@ impl Opening<'_> {
             if is_new || !known.iter().any(|known| known.flushes == flushes) {
                 commits.set_behind();
             }
+            if missed.iter().any(|missed| missed.flushes == flushes) {
+                tracing::info!(file = %file.path().display(), "a file of rows that was missing is back, and is used");
+                commits.set_behind();
+            }
             // A crash leaves only files of the last opening that the manifest does not have.
             let is_of_last =
                 file.opening().is_none_or(|opening| self.ours.chain.last().is_none_or(|last| last.id == opening.id));
             if !(is_known || is_new && is_of_last) {
-                self.report_stray(file);
+                self.reports().stray(file);
             } else if !is_known {
                 commits.note_newer(flushes.last);
             }
         }
         let is_there = |file: &&ManifestFile| kept.iter().any(|kept| kept.header().flushes.contains(file.flushes));
-        let unreadable = commits.unreadable.clone();
+        let mut missing = Vec::new();
         for file in known.iter().filter(|file| !is_there(file)) {
-            let is_waiting = unreadable.iter().any(|unreadable| unreadable == file);
-            let path = self.dir.join(file.path());
-            if !is_waiting {
-                window.add_lost(&[file.lost()]);
-                if !self.shared.disk.exists(&path) {
-                    self.report_missing(file);
-                }
+            if commits.unreadable.contains(file) {
+                commits.set_behind();
+            } else {
+                self.miss(file, &missed, commits);
+                missing.push(*file);
             }
-            commits.set_behind();
         }
+        window.set_missing(missing);
         self.add(window, kept, !waiting.is_empty());
         Ok(waiting)
+    }
+
+    /// A file is not there, or not used. Those that a start `missed` before are reported by each.
+    fn miss(&self, file: &ManifestFile, missed: &[ManifestFile], commits: &mut Commits) {
+        if missed.contains(file) {
+            if !self.is_again {
+                self.reports().still_missing(file);
+            }
+            return;
+        }
+        commits.set_behind();
+        if !self.shared.disk.exists(&self.dir.join(file.path())) {
+            self.reports().missing(file);
+        }
     }
 
     fn add(&self, window: &Window, mut files: Vec<RowFile>, is_incomplete: bool) {
@@ -456,88 +471,7 @@ impl Opening<'_> {
             "{fault}; it is not used: put the file of this folder in its place, if there is one, or restore a backup"
         ))
     }
-
-    fn report_unlisted(&self, window: &Window, known: &[ManifestFile], error: &StoreError) {
-        self.shared.report(Damage {
-            what: "folder",
-            file: self.shared.shown(&window.dir),
-            how: format!("{error}; {UNTIL_READ}"),
-            bytes: known.iter().map(|file| file.bytes).sum(),
-            span: Some(span(window.key)),
-            ..Damage::default()
-        });
-    }
-
-    fn report_missing(&self, file: &ManifestFile) {
-        self.shared.report(Damage {
-            what: "file of rows",
-            file: self.shared.shown(&self.dir.join(file.path())),
-            how: "it is missing".to_owned(),
-            bytes: file.bytes,
-            metrics: Some(file.metrics),
-            span: Some(span(file.window)),
-            ..Damage::default()
-        });
-    }
-
-    /// Damage that was found before this start and is not mended.
-    fn report_lost(&self, window: WindowKey, lost: &Lost) {
-        let (first, last) = (lost.first, lost.last);
-        self.shared.report(Damage {
-            what: "rows that were lost",
-            file: self.shared.shown(&self.dir.join(folder(window))),
-            how: format!(
-                "rows {} of metric {} to {} of metric {}, found before; points are missing or are older than what was stored, \
-                 until the window expires",
-                first.group, first.metric, last.group, last.metric
-            ),
-            metrics: first.metrics_to(last).or(Some((first.metric.min(last.metric), first.metric.max(last.metric)))),
-            span: Some(lost.span(window.0.stage)),
-            ..Damage::default()
-        });
-    }
-
-    /// Keeps a file whose flushes are in another one, in a window that has lost rows: it may be the one that was lost, and came back
-    /// after its neighbours were merged.
-    fn put_aside_returned(&self, file: &RowFile) {
-        let how = "its flushes are within those of a merged file, and this window has lost rows: it may be the file that was missing, put \
-                   back after the merge, which does not have its rows then; it is not used: restore a backup from before into another \
-                   folder if they matter";
-        let moved_to = self.shared.damaged_folder.move_in(file.path(), how);
-        if let Err(error) = &moved_to {
-            tracing::warn!(%error, file = %file.path().display(), "cannot move a file of rows to damaged; the next start tries again");
-        }
-        self.shared.report(Damage {
-            what: "file of rows",
-            file: self.shared.shown(file.path()),
-            how: how.to_owned(),
-            bytes: file.len(),
-            moved_to: moved_to.ok(),
-            metrics: Some(file.summary().metrics),
-            span: Some(span((file.header().table, file.header().window))),
-            ..Damage::default()
-        });
-    }
-
-    fn report_stray(&self, file: &RowFile) {
-        self.shared.report(Damage {
-            what: "file of rows",
-            file: self.shared.shown(file.path()),
-            how: "the manifest does not have it; its rows are used".to_owned(),
-            bytes: file.len(),
-            metrics: Some(file.summary().metrics),
-            span: Some(span((file.header().table, file.header().window))),
-            ..Damage::default()
-        });
-    }
 }
 
 /// The disk does not return a file now.
 struct Waits;
-
-/// The points that a window may have, Unix seconds.
-fn span((table, number): WindowKey) -> (i64, i64) {
-    let stage: Stage = table.stage;
-    let seconds = i64::from(window_slots(stage)) * i64::from(stage.resolution());
-    (i64::from(number) * seconds, (i64::from(number) + 1) * seconds)
-}
