@@ -17,7 +17,7 @@ use crate::{
     pace::Pace,
     read_once::read_rows,
     segments,
-    verify::{Checked, SEGMENT, check},
+    verify::{Checked, SEGMENT, check, log_of},
 };
 
 /// A backup that was made.
@@ -45,6 +45,8 @@ pub(crate) struct Moment {
     pub(crate) store: u128,
     /// Checksums of the indexes of files of rows, by path.
     pub(crate) rows: HashMap<String, u32>,
+    /// Files of logs that the disk did not return whole, and how many bytes of each are zeros.
+    pub(crate) unread: Vec<(PathBuf, u64)>,
 }
 
 /// Makes the next backup in `dir`, which must exist, of the files in `stage`: those of a data folder at one moment. Until
@@ -181,6 +183,7 @@ impl Making<'_> {
             let faults = vec![DamagedPart::of_file("file of rows", 0, "it is missing")];
             made.damaged.push(Checked { path, faults, ..Checked::default() });
         }
+        self.report_unread(&mut made.damaged);
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
             sync_folders(disk, draft)?;
@@ -234,6 +237,18 @@ impl Making<'_> {
             .and_then(|()| hash(self.disk, &to));
         let (bytes, sha256) = written.map_err(BackupError::io("writing", &to))?;
         Ok(BackupFile { path: note.to_string_lossy().into_owned(), bytes, sha256, index_crc: None })
+    }
+
+    /// Reports the logs that could not be read whole, also where the zeros look like the end of a write.
+    fn report_unread(&self, damaged: &mut Vec<Checked>) {
+        for (path, bytes) in &self.moment.unread {
+            let how = "the disk does not return them now, and zeros are in their place in the backup: a restored store reports it";
+            let part = DamagedPart::of_file(log_of(path).unwrap_or("log"), *bytes, how);
+            match damaged.iter_mut().find(|file| file.path == *path) {
+                Some(file) => file.faults.push(part),
+                None => damaged.push(Checked { path: path.clone(), faults: vec![part], ..Checked::default() }),
+            }
+        }
     }
 
     fn is_of_rows(&self, file: &Path) -> bool {

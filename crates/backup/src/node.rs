@@ -14,7 +14,7 @@ use std::{
 use host::{Clock, Disk};
 use ingest::Ingest;
 use store::NameStore as _;
-use store_embedded::{EmbeddedDriver, StoredFile};
+use store_embedded::{EmbeddedDriver, Snapshot, StoredFile};
 
 use crate::{
     error::BackupError,
@@ -62,8 +62,8 @@ impl Node {
         let node = self.clone();
         let make = move || {
             let made = staged.map_err(BackupError::io("staging the files of one moment in", &stage));
-            let made = made.and_then(|(moment, rows)| {
-                let moment = Moment { at: moment, store: node.embedded.identity().store, rows };
+            let made = made.and_then(|(at, (rows, unread))| {
+                let moment = Moment { at, store: node.embedded.identity().store, rows, unread };
                 let pace = Pace::new(node.clock.clone(), node.bytes_per_second);
                 make(&*node.disk, &stage, &dir, &moment, &pace)
             });
@@ -73,14 +73,15 @@ impl Node {
         tokio::task::spawn_blocking(make).await.expect("a backup does not panic")
     }
 
-    /// Links and copies all but the journal. Returns the checksums of the indexes of files of rows, by path.
-    fn stage(&self) -> Result<HashMap<String, u32>, BackupError> {
+    /// Links and copies all but the journal. Returns the checksums of the indexes of files of rows, by path, and the files of logs
+    /// that could not be read whole, with the bytes that are zeros.
+    fn stage(&self) -> Result<(HashMap<String, u32>, Vec<(PathBuf, u64)>), BackupError> {
         let (disk, stage) = (&*self.disk, self.data.join(STAGE));
         if disk.exists(&stage) {
             disk.remove_dir_all(&stage).map_err(BackupError::io("removing what an interrupted backup left", &stage))?;
         }
         let rows = self.embedded.snapshot_all(&stage.join("store"));
-        let rows = rows.map_err(|error| BackupError::Folder(error.to_string()))?;
+        let Snapshot { rows, logs } = rows.map_err(|error| BackupError::Folder(error.to_string()))?;
         for name in OTHERS {
             let from = self.data.join(name);
             if disk.exists(&from) {
@@ -89,7 +90,9 @@ impl Node {
             }
         }
         let crc = |file: &StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
-        Ok(rows.iter().map(crc).collect())
+        let unread = logs.into_iter().filter(|log| 0 < log.unread);
+        let unread = unread.filter_map(|log| Some((log.path.strip_prefix(&stage).ok()?.to_owned(), log.unread)));
+        Ok((rows.iter().map(crc).collect(), unread.collect()))
     }
 }
 

@@ -340,7 +340,7 @@ pub(crate) fn compare_with_backup(disk: &dyn Disk, backup: &Path, manifest: &Man
 const LOGS: [(&str, &str); 2] = [("store/names", "names record"), ("store/events", "event")];
 
 /// What a record of a log's file is.
-fn log_of(path: &Path) -> Option<&'static str> {
+pub(crate) fn log_of(path: &Path) -> Option<&'static str> {
     LOGS.iter().find(|(log, _)| path.starts_with(log)).map(|(_, what)| *what)
 }
 

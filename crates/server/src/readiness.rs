@@ -10,6 +10,7 @@ use std::{
 
 use cluster::{Connection, IndexReadiness};
 use ingest::Ingest;
+use store_embedded::EmbeddedDriver;
 
 use crate::{clock, health::Health};
 
@@ -30,6 +31,7 @@ pub struct Readiness {
     /// The start has ended, and the stop has not begun.
     is_started: AtomicBool,
     ingest: Arc<Ingest>,
+    embedded: Arc<EmbeddedDriver>,
     connection: Option<Arc<Connection>>,
     index: Option<Arc<IndexReadiness>>,
     health: Arc<Health>,
@@ -39,11 +41,12 @@ impl Readiness {
     /// Not started yet.
     pub fn new(
         ingest: Arc<Ingest>,
+        embedded: Arc<EmbeddedDriver>,
         connection: Option<Arc<Connection>>,
         index: Option<Arc<IndexReadiness>>,
         health: Arc<Health>,
     ) -> Readiness {
-        Readiness { is_started: AtomicBool::new(false), ingest, connection, index, health }
+        Readiness { is_started: AtomicBool::new(false), ingest, embedded, connection, index, health }
     }
 
     /// The health that this asks.
@@ -82,6 +85,10 @@ impl Readiness {
             return Err("cannot write the journal, so no points are accepted; the log says why: the disk is full, the data folder is gone or \
                         cannot be written, or the disk fails".to_owned());
         }
+        // It does not pass by itself, and the next flush fails.
+        if let Err(error) = self.embedded.check_names_place() {
+            return Err(format!("the store takes no names and no points: {error}; points stay in the journal"));
+        }
         let overdue = self.health.sync_overdue();
         if SYNC_PATIENCE < overdue {
             return Err(format!(
@@ -110,6 +117,9 @@ impl Readiness {
         // Neither is a reason to send points elsewhere: all are accepted.
         if let Some(doubt) = self.ingest.time().doubt() {
             return Ok(format!("ready, but {}", clock::explain(&doubt)));
+        }
+        if let Err(error) = self.embedded.check_events_place() {
+            return Ok(format!("ready, but no events are taken: {error}"));
         }
         Ok(match cassandra_problem {
             Some(why) => format!("ready, but {why}; points are accepted, and queries read memory"),

@@ -98,7 +98,13 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         limit_metrics: settings.limits.metrics as u64,
         started: host.clock.now(),
     });
-    let readiness = Arc::new(Readiness::new(node.ingest.clone(), node.connection.clone(), node.index.clone(), health));
+    let readiness = Arc::new(Readiness::new(
+        node.ingest.clone(),
+        node.embedded.clone(),
+        node.connection.clone(),
+        node.index.clone(),
+        health,
+    ));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
     let listening = Listening {

@@ -1,7 +1,7 @@
 //! The driver: calls of the traits, each spread over the threads of the runtime.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -20,6 +20,7 @@ use crate::{
     events::EventUsage,
     merges::Merges,
     options::EmbeddedOptions,
+    record_log::CopiedLog,
     row_file::{Missed, ReadFrom},
     rows::Recoder,
     status::{StoreStatus, StoredFile, status},
@@ -33,6 +34,15 @@ const UNSYNCED_NAMES: u64 = 4 << 20;
 
 /// Fetches below this number are answered by the asking thread.
 const FEW: usize = 8;
+
+/// What a backup has of a store.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The files of rows.
+    pub rows: Vec<StoredFile>,
+    /// The files of the logs of names and events.
+    pub logs: Vec<CopiedLog>,
+}
 
 /// The driver.
 pub struct EmbeddedDriver {
@@ -106,12 +116,27 @@ impl EmbeddedDriver {
     ///
     /// # Errors
     /// Whatever the disk says. Part of the files may be there.
-    pub fn snapshot_all(&self, into: &Path) -> Result<Vec<StoredFile>, StoreError> {
+    pub fn snapshot_all(&self, into: &Path) -> Result<Snapshot, StoreError> {
         let _one = self.writing.blocking_lock();
         self.tables.names.sync()?;
         let rows = self.snapshot(into)?;
-        self.tables.copy_logs(into)?;
-        Ok(rows)
+        Ok(Snapshot { rows, logs: self.tables.copy_logs(into)? })
+    }
+
+    /// Whether the log of names is where it was. While it is not, no name is stored, and no row of a flush.
+    ///
+    /// # Errors
+    /// Names the file that was removed or replaced.
+    pub fn check_names_place(&self) -> Result<(), StoreError> {
+        self.tables.check_names_place()
+    }
+
+    /// As [`EmbeddedDriver::check_names_place`], of events: none is taken.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn check_events_place(&self) -> Result<(), StoreError> {
+        self.tables.check_events_place()
     }
 
     /// Where expired rows go.
@@ -132,17 +157,6 @@ impl EmbeddedDriver {
     /// The time of the newest slot that is stored, Unix seconds.
     pub fn newest_point(&self) -> Option<Timestamp> {
         self.tables.points.newest_point()
-    }
-}
-
-impl EmbeddedDriver {
-    /// Copies the logs of names and events, as far as they are on the disk, into `into/names` and `into/events`, with the
-    /// spec. Returns the files. Syncs of names and new events wait meanwhile. Blocks the thread.
-    ///
-    /// # Errors
-    /// Whatever the disk says. Part of the files may be copied.
-    pub fn copy_logs(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
-        self.tables.copy_logs(into)
     }
 }
 

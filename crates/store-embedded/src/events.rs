@@ -13,7 +13,7 @@
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     iter,
-    path::{Path, PathBuf},
+    path::Path,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 
@@ -23,7 +23,7 @@ use store::{Event, NewEvent, StoreError};
 
 use crate::{
     options::EventLimits,
-    record_log::{LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted},
+    record_log::{CopiedLog, LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted},
 };
 
 const EVENT: u8 = 1;
@@ -423,8 +423,13 @@ impl EventsLog {
         self.files.bytes()
     }
 
+    /// The files of the log.
+    pub(crate) fn log_files(&self) -> &LogFiles {
+        &self.files
+    }
+
     /// Copies what is on the disk into a folder, durably; writes wait meanwhile.
-    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
         self.log.lock().copy_into(into)
     }
 }

@@ -78,7 +78,7 @@ mod repair;
 #[cfg(test)]
 mod rehearsal;
 
-pub use driver::EmbeddedDriver;
+pub use driver::{EmbeddedDriver, Snapshot};
 pub use events::EventUsage;
 pub use folder::{FolderLock, open as lock};
 pub use id_set::IdSet;
@@ -88,6 +88,7 @@ pub use inspect::{
 };
 pub use newer::{NewerFile, newer_file};
 pub use options::{EmbeddedOptions, EventLimits};
+pub use record_log::CopiedLog;
 pub use repair::repair;
 pub use row_file::{DamagedPart, FileCheck, FileReport, check_file};
 pub use status::{StoreStatus, StoredFile, read_journal_mark, read_manifest};

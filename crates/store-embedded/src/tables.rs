@@ -21,7 +21,7 @@ use crate::{
     options::EmbeddedOptions,
     patience::Patience,
     points::Points,
-    record_log::{LogFolder, WhenUnread},
+    record_log::{CopiedLog, LogFolder, WhenUnread},
     spec::{self, Spec},
     status::metrics_below,
     timeline,
@@ -29,6 +29,7 @@ use crate::{
 
 /// The tables of a store.
 pub(crate) struct Tables {
+    dir: PathBuf,
     pub(crate) options: EmbeddedOptions,
     pub(crate) spec: Spec,
     pub(crate) names: Names,
@@ -82,7 +83,7 @@ impl Tables {
             // Reads need no room. Every sync tries again.
             tracing::error!(%error, "cannot note the row codec of this version in the store; stored points are served, and new ones stay in the journal until it can be written");
         }
-        Ok(Tables { options, spec, names, events, points, _lock: lock })
+        Ok(Tables { dir: dir.to_owned(), options, spec, names, events, points, _lock: lock })
     }
 
     /// Above every id that the store has seen.
@@ -102,6 +103,16 @@ impl Tables {
             tracing::warn!(%error, "cannot note the opening in the log of names; the next write of names does");
         }
         identity
+    }
+
+    /// Whether the files of the log of names are where they were.
+    pub(crate) fn check_names_place(&self) -> Result<(), StoreError> {
+        self.names.log_files().check_places(&self.dir.join("names"))
+    }
+
+    /// As [`Tables::check_names_place`], of events.
+    pub(crate) fn check_events_place(&self) -> Result<(), StoreError> {
+        self.events.log_files().check_places(&self.dir.join("events"))
     }
 
     /// Writes everything to files.
@@ -129,8 +140,8 @@ impl Tables {
         self.events.write_again()
     }
 
-    /// Copies the logs and the spec into a folder, durably. Returns the files.
-    pub(crate) fn copy_logs(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    /// Copies the logs and the spec into a folder, durably. Returns the files of the logs.
+    pub(crate) fn copy_logs(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
         let disk = &*self.options.host.disk;
         let folder = |name: &str| -> Result<PathBuf, StoreError> {
             let dir = into.join(name);
@@ -142,7 +153,6 @@ impl Tables {
         let spec = into.join("spec");
         let written = host::replace_file(disk, &spec, spec::text_of(&self.spec.identity()).as_bytes());
         written.map_err(io_error(format!("writing {}", spec.display())))?;
-        files.push(spec);
         Ok(files)
     }
 

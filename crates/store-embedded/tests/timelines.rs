@@ -261,7 +261,10 @@ fn names_whose_log_was_replaced_are_not_stored_until_it_is_back() {
         let driver = open(dir.path());
         block_on(driver.begin(MetricId(0))).unwrap();
         block_on(driver.sync_metrics()).unwrap();
+        driver.check_names_place().unwrap();
         change(&names, &aside);
+        assert!(driver.check_names_place().unwrap_err().to_string().contains("00000001.log"));
+        driver.check_events_place().unwrap();
         for _ in 0..2 {
             let error = block_on(driver.sync_metrics()).unwrap_err();
             assert!(error.to_string().contains("00000001.log"), "{error}");
@@ -270,6 +273,7 @@ fn names_whose_log_was_replaced_are_not_stored_until_it_is_back() {
         if aside.exists() {
             fs::rename(&aside, &names).unwrap();
             block_on(driver.sync_metrics()).unwrap();
+            driver.check_names_place().unwrap();
         }
     }
 }

@@ -16,7 +16,7 @@ use host::{Disk, Host, JudgingTime, ManualClock, SeededRandom, SimulatedDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{MetricId, Window};
-use store::{Events as _, NameStore as _, NewEvent, SeriesRequest, Store};
+use store::{DamageLog, Events as _, NameStore as _, NewEvent, SeriesRequest, Store};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 use tokio::runtime::{Builder, Runtime};
 
@@ -33,6 +33,7 @@ pub type Served = BTreeMap<String, BTreeMap<i64, u64>>;
 pub struct Life {
     runtime: Runtime,
     node: backup::Node,
+    damage: DamageLog,
 }
 
 /// The machine of a disk.
@@ -59,7 +60,7 @@ impl Life {
         let runtime = Builder::new_current_thread().enable_time().build().unwrap();
         let opened = runtime.block_on(open(host(disk), data));
         match opened {
-            Ok(node) => Ok(Life { runtime, node }),
+            Ok((node, damage)) => Ok(Life { runtime, node, damage }),
             Err(error) => {
                 runtime.shutdown_timeout(Duration::from_secs(5));
                 Err(error)
@@ -125,6 +126,11 @@ impl Life {
         self.back_up().unwrap()
     }
 
+    /// What the store has found damaged since the start.
+    pub fn findings(&self) -> u64 {
+        self.damage.totals().0
+    }
+
     /// Everything that the node serves of the last hours.
     pub fn served(&self) -> Served {
         let mut served = Served::new();
@@ -161,11 +167,12 @@ impl Life {
     }
 }
 
-async fn open(host: Host, data: &Path) -> Result<backup::Node, String> {
+async fn open(host: Host, data: &Path) -> Result<(backup::Node, DamageLog), String> {
     let disk = host.disk.clone();
     disk.create_dir_all(data).map_err(|error| error.to_string())?;
     backup::may_start(&*disk, data).map_err(|error| error.to_string())?;
     let options = EmbeddedOptions { host: host.clone(), data: Some(data.to_owned()), ..EmbeddedOptions::default() };
+    let damage = options.damage.clone();
     let embedded = EmbeddedDriver::open(&data.join("store"), options).map_err(|error| error.to_string())?;
     let embedded = Arc::new(embedded);
     backup::remove_stage(&*disk, data);
@@ -186,7 +193,7 @@ async fn open(host: Host, data: &Path) -> Result<backup::Node, String> {
     };
     let opened = Ingest::open(options, Store::of(embedded.clone()), Arc::new(registry), rules()).await;
     let ingest = opened.map_err(|error| error.to_string())?;
-    Ok(backup::Node { ingest, embedded, disk, data: data.to_owned(), clock, bytes_per_second: None })
+    Ok((backup::Node { ingest, embedded, disk, data: data.to_owned(), clock, bytes_per_second: None }, damage))
 }
 
 fn rules() -> Rules {

@@ -1,4 +1,4 @@
-//! Backups while the disk does not return all of the journal.
+//! Backups while the disk does not return all of the journal or of the logs of names and events, or refuses links.
 
 use std::{
     path::{Path, PathBuf},
@@ -127,4 +127,72 @@ fn a_restored_backup_puts_points_back_that_could_not_be_read_when_it_was_made() 
     life.end();
     let report = verify(&disk, Path::new("/restored")).unwrap();
     assert!(report.is_good(), "{report:?}");
+}
+
+/// The file of a log in the data folder.
+fn log_of(disk: &SimulatedDisk, log: &str) -> PathBuf {
+    let (path, _) = disk.files(&Path::new(DATA).join(log)).pop().unwrap();
+    path.strip_prefix(DATA).unwrap().to_owned()
+}
+
+#[test]
+fn a_page_of_the_log_of_names_or_events_that_cannot_be_read_costs_a_backup_that_page() {
+    for (log, is_last) in
+        [("store/names", false), ("store/names", true), ("store/events", false), ("store/events", true)]
+    {
+        let (disk, _, _) = many_points();
+        let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
+        (0..400).for_each(|n| life.event(&format!("event {n} of some length, so that the log has pages")));
+        life.send(points("more", 300, 0..2));
+        life.flush();
+        let whole = life.served();
+        life.end();
+        let path = log_of(&disk, log);
+        let bytes = disk.read(&Path::new(DATA).join(&path)).unwrap().len() as u64;
+        assert!(3 * 4096 < bytes, "{log} has {bytes} bytes");
+        let page = if is_last { (bytes - 1) / 4096 } else { 1 };
+        let (shared, is_bad) = with_bad_page(&disk, "data", &path, page);
+        let life = Life::start(&shared, Path::new(DATA)).unwrap();
+        is_bad.store(true, Relaxed);
+        let made = life.back_up().unwrap();
+        let faults: Vec<_> =
+            made.damaged.iter().flat_map(|file| file.faults.iter().map(|part| (&file.path, part))).collect();
+        assert!(faults.iter().all(|(of, _)| **of == path), "{faults:?}");
+        assert!(faults.iter().any(|(_, part)| part.how.contains("zeros")), "{faults:?}");
+        is_bad.store(false, Relaxed);
+        assert!(life.served() == whole, "the node has them");
+        life.end();
+        let (_, report) = verify_backup(&disk, &made.path).unwrap();
+        assert!(report.faults().all(|(_, part)| part.what != "file of a backup") && !report.is_good(), "{report:?}");
+        restore(&disk, Path::new(BACKUPS), Path::new("/restored")).unwrap();
+        let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new("/restored")).unwrap();
+        let (served, found) = (life.served(), life.findings());
+        assert!(0 < found && served.len() < whole.len(), "{log} {is_last}: {found} findings");
+        for (name, values) in &served {
+            assert!(whole.get(name).is_none_or(|whole| whole == values), "{log} {is_last}: {name}");
+        }
+        assert!(whole.len() / 3 < served.len(), "{log} {is_last}: {} of {}", served.len(), whole.len());
+        life.end();
+    }
+}
+
+#[test]
+fn files_that_cannot_be_linked_are_copied() {
+    for of in ["data/journal", "data/store", "data/"] {
+        let (disk, _, whole) = many_points();
+        let shared: Arc<dyn Disk> = Arc::new(FailingDisk::new(Arc::new(disk.clone()), move |call, from| {
+            let is_kept = from.extension().is_some_and(|end| end == "rows" || end == "journal");
+            let is_other = is_kept && from.to_string_lossy().trim_start_matches('/').starts_with(of);
+            (call == Call::Rename && is_other && !from.to_string_lossy().contains(".backup"))
+                .then(|| std::io::Error::from_raw_os_error(18))
+        }));
+        let life = Life::start(&shared, Path::new(DATA)).unwrap();
+        let made = life.back_up().unwrap();
+        assert!(made.damaged.is_empty(), "{of}: {:?}", made.damaged);
+        life.end();
+        assert!(verify_backup(&disk, &made.path).unwrap().1.is_good());
+        let life = started(&disk);
+        assert!(life.served() == whole, "{of}");
+        life.end();
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::{io, path::Path};
 
-use host::retried;
+use host::{link_or_copy, retried};
 
 use super::{
     damage::JournalDamage,
@@ -20,8 +20,17 @@ impl Folder {
         segments.retain(|segment| segment.number < end);
         let others = [self.late_files()?, self.since()?].concat();
         let paths = segments.into_iter().chain(others).map(|segment| segment.path);
+        let mut copied = 0;
         for path in paths.chain(self.put_aside_before()?) {
-            self.link(&path, into)?;
+            copied += u64::from(self.link(&path, into)?);
+        }
+        if 0 < copied {
+            tracing::warn!(
+                files = copied,
+                folder = %self.dir().display(),
+                "files of the journal cannot be linked, as on another file system than the rest of the data folder; a backup copies them, \
+                 which takes their room in the data folder until it ends; keep the data folder on one file system"
+            );
         }
         let list = self.dir().join(LIST);
         if self.disk.exists(&list) {
@@ -31,8 +40,9 @@ impl Folder {
         self.disk.sync_dir(into)
     }
 
-    fn link(&self, path: &Path, into: &Path) -> io::Result<()> {
-        self.disk.hard_link(path, &into.join(path.file_name().expect("a file has a name")))
+    /// Returns whether it had to be copied.
+    fn link(&self, path: &Path, into: &Path) -> io::Result<bool> {
+        link_or_copy(&*self.disk, path, &into.join(path.file_name().expect("a file has a name")))
     }
 }
 
@@ -44,7 +54,7 @@ impl JournalDamage {
             return Ok(());
         }
         folder.disk.create_dir_all(into)?;
-        unread.iter().try_for_each(|segment| folder.link(&segment.path, into))?;
+        unread.iter().try_for_each(|segment| folder.link(&segment.path, into).map(drop))?;
         folder.disk.sync_dir(into)
     }
 }

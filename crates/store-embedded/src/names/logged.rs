@@ -1,9 +1,6 @@
 //! What is in the names log: which ids it has, which of their records is the last, and what a rewrite keeps.
 
-use std::{
-    collections::HashMap,
-    path::{Path, PathBuf},
-};
+use std::{collections::HashMap, path::Path};
 
 use metric::{MetricId, Policy};
 use parking_lot::RwLock;
@@ -15,7 +12,7 @@ use super::record::{
 };
 use crate::{
     id_set::{IdSet, runs},
-    record_log::{LogEnd, LogFiles, LogFolder, Place, RecordLog, Records, rotted},
+    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Place, RecordLog, Records, rotted},
 };
 
 /// A smaller log is not rewritten for what is obsolete in it.
@@ -230,7 +227,7 @@ impl Logged {
         self.log.dir()
     }
 
-    pub(super) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    pub(super) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
         self.log.copy_into(into)
     }
 }

@@ -23,7 +23,7 @@ use self::{
 };
 use crate::{
     id_set::IdSet,
-    record_log::{LogEnd, LogFiles, LogFolder, Records},
+    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Records},
 };
 
 /// Records handed out at once by a scan.
@@ -236,13 +236,18 @@ impl Names {
         self.pending.lock().metrics.bytes()
     }
 
+    /// The files of the log.
+    pub(crate) fn log_files(&self) -> &LogFiles {
+        &self.files
+    }
+
     /// Bytes on the disk.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.files.bytes()
     }
 
     /// Copies what is on the disk into a folder, durably; writes wait meanwhile.
-    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
+    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
         self.logged.lock().copy_into(into)
     }
 

@@ -360,6 +360,9 @@ impl Opening<'_> {
                 missing.push(*file);
             }
         }
+        let is_covered =
+            |file: &&ManifestFile| is_there(file) && kept.iter().all(|kept| kept.header().flushes != file.flushes);
+        window.add_lost(&missed.iter().filter(is_covered).map(ManifestFile::lost).collect::<Vec<_>>());
         window.set_missing(missing);
         self.add(window, kept, !waiting.is_empty());
         Ok(waiting)

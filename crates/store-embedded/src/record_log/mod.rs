@@ -12,6 +12,7 @@
 
 mod check;
 mod draft;
+mod files;
 mod folder;
 mod frame;
 mod place;
@@ -19,24 +20,25 @@ mod records;
 mod walk;
 
 use std::{
-    collections::BTreeMap,
     io::{self, SeekFrom},
-    path::{Path, PathBuf},
+    path::Path,
     sync::Arc,
 };
 
-use host::{DiskFile, Open, read_checked};
-use parking_lot::RwLock;
+use host::DiskFile;
 use store::StoreError;
 
 pub use self::check::LogReport;
+pub use self::files::CopiedLog;
 pub(crate) use self::{
     check::{check_file, file_bytes, missing_files, reaches},
+    files::LogFiles,
     folder::{LogFolder, WhenUnread},
     frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
 use self::{
     draft::{Draft, write_draft},
+    files::LogFile,
     folder::Found,
     frame::{FRAME, Header, Seal},
     walk::{Part, walk},
@@ -49,9 +51,6 @@ use crate::folder::io_error;
 
 /// Bytes of records that one write has, about.
 const PIECE: usize = 256 << 10;
-
-/// Bytes that are copied at once.
-const COPY_BYTES: usize = 1 << 20;
 
 const NOT_A_RECORD: &str = "the bytes are not a record";
 
@@ -69,62 +68,6 @@ pub(crate) fn rotted() -> io::Error {
         io::ErrorKind::InvalidData,
         "records were damaged since the start; they are in damage of /admin/status",
     )
-}
-
-/// A file that can be read, and the length up to which it counts.
-#[derive(Debug, Clone)]
-struct LogFile {
-    file: Arc<dyn DiskFile>,
-    seal: Seal,
-    len: u64,
-    /// Whether a sync of it failed at the start, or its last bytes are damaged: fewer records may be on the disk.
-    is_unsure: bool,
-}
-
-/// The files of a log, for readers. A clone is the same files.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct LogFiles(Arc<RwLock<BTreeMap<u64, LogFile>>>);
-
-impl LogFiles {
-    /// Kind and payload of a record. `None` if it is damaged, or was replaced.
-    pub(crate) fn read(&self, place: Place) -> io::Result<Option<(u8, Vec<u8>)>> {
-        let Some(LogFile { file, seal, .. }) = self.0.read().get(&place.file).cloned() else { return Ok(None) };
-        let mut bytes = vec![0; FRAME + place.len as usize];
-        let open =
-            |bytes: &[u8]| seal.open(place.offset, bytes).map(|(kind, payload)| (kind, payload.to_vec())).ok_or(());
-        Ok(read_checked(&*file, &mut bytes, place.offset, open)?.ok())
-    }
-
-    /// Calls `each` with every record, in order. Damage is passed over: the caller knows how many records count.
-    ///
-    /// # Errors
-    /// That some bytes could not be read, after `each` had the records of the others.
-    pub(crate) fn scan(&self, mut each: impl FnMut(Place, u8, &[u8])) -> io::Result<()> {
-        let mut unread = 0;
-        let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
-        for (number, LogFile { file, seal, len, .. }) in files {
-            walk(&*file, len, &seal, |part| match part {
-                Part::Record(offset, kind, payload) => {
-                    each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
-                }
-                Part::Unread(_, bytes) => unread += bytes,
-                Part::Damaged(..) | Part::Zeros(..) | Part::Torn(_) => {}
-            });
-        }
-        if unread == 0 { Ok(()) } else { Err(io::Error::other(format!("{unread} bytes cannot be read"))) }
-    }
-
-    /// The place up to which the log is on the disk; `None` while that is not known.
-    pub(crate) fn end(&self) -> Option<LogEnd> {
-        let files = self.0.read();
-        let (number, file) = files.last_key_value().filter(|(_, file)| !file.is_unsure)?;
-        Some(LogEnd { file: *number, bytes: file.len })
-    }
-
-    /// Bytes of all files.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.0.read().values().map(|file| file.len).sum()
-    }
 }
 
 /// A log that is written to.
@@ -197,32 +140,14 @@ impl RecordLog {
         &self.folder.dir
     }
 
-    /// Copies the files into a folder, each up to the length that is on the disk, and syncs them. The folder must be there.
-    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<PathBuf>, StoreError> {
-        let files: Vec<(u64, LogFile)> = self.files.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
-        let mut copied = Vec::new();
-        for (number, LogFile { file, len, .. }) in files {
-            let path = into.join(self.folder.path(number).file_name().expect("a file of the log has a name"));
-            let copy = || -> io::Result<()> {
-                let mut copy = self.folder.host.disk.open(&path, Open::Create)?;
-                let (mut offset, mut bytes) = (0, Vec::new());
-                while offset < len {
-                    bytes.resize(COPY_BYTES.min((len - offset) as usize), 0);
-                    file.read_exact_at(&mut bytes, offset)?;
-                    copy.write_all(&bytes)?;
-                    offset += bytes.len() as u64;
-                }
-                copy.sync_all()
-            };
-            copy().map_err(io_error(format!(
-                "copying {} to {}",
-                self.folder.path(number).display(),
-                path.display()
-            )))?;
-            copied.push(path);
-        }
-        self.folder.host.disk.sync_dir(into).map_err(io_error(format!("syncing {}", into.display())))?;
-        Ok(copied)
+    /// Copies the files into a folder; see [`LogFiles::copy_into`].
+    pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
+        self.files.copy_into(&*self.folder.host.disk, into)
+    }
+
+    /// Whether the files are where they were.
+    fn check_places(&self) -> Result<(), StoreError> {
+        self.files.check_places(&self.folder.dir)
     }
 
     /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now.
@@ -371,21 +296,6 @@ impl RecordLog {
         }
         // Before the caller gives up what else has the records.
         self.check_places()
-    }
-
-    /// Whether the files are where they were: one that was removed or replaced takes records that no start finds.
-    fn check_places(&self) -> Result<(), StoreError> {
-        for (number, LogFile { file, .. }) in self.files.0.read().iter() {
-            let path = self.folder.path(*number);
-            let failed = || io_error(format!("writing {}", path.display()));
-            if !file.is_at(&path).map_err(failed())? {
-                return Err(failed()(io::Error::other(
-                    "the file was moved away, removed or replaced while the program uses it; stop the program, put the file back, \
-                     and start it again",
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Returns where the first record is.

@@ -1,8 +1,10 @@
 //! The points of a store: windows found by table and time, written, read, flushed and expired.
 
+mod fetch;
+mod snapshot;
+
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -14,10 +16,11 @@ use metric::{MetricId, Slot, Table, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use store::{Cells, Damage, Fetch, Identity, Incarnation, JournalMark, Run, StoreError, Usage};
 
+use self::fetch::{Wanted, lay_over, wanted};
 use crate::{
     buffer::Buffer,
     cache::Shared,
-    commits::{Commits, MANIFEST},
+    commits::Commits,
     folder::io_error,
     lost::Lost,
     manifest::{Manifest, ManifestFile},
@@ -49,18 +52,6 @@ pub(crate) struct Points {
     drafts: AtomicU64,
     /// Whether the openings of the store may lack some.
     is_unsure: bool,
-}
-
-/// Slots of a fetch that are in one row.
-struct Wanted {
-    window: WindowKey,
-    key: RowKey,
-    /// The number of the fetch, and the place of the first slot in it.
-    fetch: usize,
-    place: usize,
-    /// The place of the first slot in the row, and how many there are.
-    offset: usize,
-    len: usize,
 }
 
 impl Points {
@@ -444,36 +435,6 @@ impl Points {
         self.commits.lock().manifest(&windows).files
     }
 
-    /// Links the files that are in use into the folder `into`, and writes a manifest of them. They are one moment of
-    /// the store: merges, expiry and flushes wait meanwhile. Everything is on the disk afterwards.
-    pub(crate) fn snapshot(&self, into: &Path) -> Result<Vec<ManifestFile>, StoreError> {
-        let _flushing = self.flushing.lock();
-        let mut commits = self.commits.lock();
-        let disk = &*self.shared.disk;
-        let manifest = commits.manifest(&self.windows());
-        let link = || {
-            let mut folders = BTreeSet::from([into.to_owned()]);
-            disk.create_dir_all(into)?;
-            for file in &manifest.files {
-                let to = into.join(file.path());
-                for above in to.ancestors().skip(1).take(2) {
-                    if folders.insert(above.to_owned()) {
-                        disk.create_dir_all(above)?;
-                    }
-                }
-                match disk.hard_link(&self.dir.join(file.path()), &to) {
-                    // The snapshot has its line in the manifest, so that the loss is found there as it is here.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    linked => linked?,
-                }
-            }
-            host::replace_file(disk, &into.join(MANIFEST), manifest.encode().as_bytes())?;
-            folders.iter().try_for_each(|folder| disk.sync_dir(folder))
-        };
-        link().map_err(io_error(format!("linking the files of rows into {}", into.display())))?;
-        Ok(manifest.files)
-    }
-
     /// The size of the points.
     pub(crate) fn usage(&self) -> Usage {
         let windows = self.windows.read();
@@ -485,50 +446,4 @@ impl Points {
             tables: tables.len() as u64,
         }
     }
-}
-
-/// The parts of fetches that are in one row each.
-fn wanted(fetches: &[&Fetch]) -> Vec<Wanted> {
-    let mut wanted = Vec::with_capacity(2 * fetches.len());
-    for (number, fetch) in fetches.iter().enumerate() {
-        let slots = window_slots(fetch.table.stage);
-        let len = fetch.end_slot.saturating_sub(fetch.first_slot) as usize;
-        for (group, place) in groups(fetch.first_slot, len) {
-            let first = fetch.first_slot + place.start as u32;
-            wanted.push(Wanted {
-                window: (fetch.table, first / slots),
-                key: RowKey { group, metric: fetch.metric },
-                fetch: number,
-                place: place.start,
-                offset: (first - group * GROUP_SLOTS) as usize,
-                len: place.len(),
-            });
-        }
-    }
-    wanted
-}
-
-/// Lays the slots of a row over the answer of a fetch of `len` slots.
-fn lay_over(
-    cells: &mut Cells,
-    len: usize,
-    wanted: &Wanted,
-    row: &[u8],
-    is_aggregated: bool,
-    recoder: &mut Recoder,
-) -> Result<(), codec::Damaged> {
-    let is_first = cells.values.is_empty();
-    if is_first {
-        cells.values.resize(len, f64::NAN);
-        cells.counts.resize(if is_aggregated { len } else { 0 }, 0);
-    }
-    let places = wanted.place..wanted.place + wanted.len;
-    let counts = if is_aggregated { &mut cells.counts[places.clone()] } else { &mut [] };
-    let slots = wanted.offset..wanted.offset + wanted.len;
-    let any = recoder.read(row, slots, &mut cells.values[places], counts)?;
-    if is_first && !any {
-        // Not cleared: a miss keeps no memory.
-        (cells.values, cells.counts) = (Vec::new(), Vec::new());
-    }
-    Ok(())
 }
