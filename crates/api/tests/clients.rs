@@ -216,3 +216,73 @@ fn the_version_is_text_or_json() {
         assert_eq!(answer.header("vary"), Some("Accept, User-Agent"));
     }
 }
+
+/// The lineages of the series of a target, as (stage, step, combined, consolidated, count).
+fn lineages(server: &Server, query: &str) -> Vec<(String, Vec<(i64, i64, i64, i64, i64)>)> {
+    let answer = server.get(&format!("/render?{query}&until={NOW}&format=json&meta=true"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    let origin = |one: &Value| {
+        let number = |name: &str| one[name].as_i64().unwrap();
+        (
+            number("archive-read"),
+            number("archive-interval"),
+            number("aggnum-norm"),
+            number("aggnum-rc"),
+            number("count"),
+        )
+    };
+    let origins = |series: &Value| series["meta"].as_array().unwrap().iter().map(origin).collect();
+    let series = answer["series"].as_array().unwrap().iter();
+    series.map(|series| (series["target"].as_str().unwrap().to_owned(), origins(series))).collect()
+}
+
+#[test]
+fn the_lineage_of_a_series_says_what_was_read_and_folded() {
+    let metric = |name: &str, step: u32, coarser: Option<(u32, u32)>| Metric {
+        name: name.to_owned(),
+        step,
+        kept: 1440,
+        coarser,
+        values: (0..1440).map(|slot| (NOW - NOW % i64::from(step) - slot * i64::from(step), 1.0)).collect(),
+    };
+    let mut setup = Setup::new(vec![
+        metric("a.minute", 60, Some((300, 2016))),
+        metric("a.other", 60, Some((300, 2016))),
+        metric("b.ten", 600, None),
+    ]);
+    setup.limits.points = 100;
+    let server = setup.start();
+    let name = |name: &str| name.to_owned();
+    let hour = format!("from={}", NOW - 1800);
+    // As it is stored; a coarser stage where the points are too many.
+    let found = lineages(&server, &format!("target=a.minute&{hour}"));
+    assert_eq!(found, [(name("a.minute"), vec![(0, 60, 1, 0, 1)])]);
+    let found = lineages(&server, &format!("target=a.minute&from={}", NOW - 4 * 3600));
+    assert_eq!(found, [(name("a.minute"), vec![(1, 300, 1, 0, 1)])]);
+    // Names change, the lineage stays.
+    let found = lineages(&server, &format!("target=alias(scale(a.minute,2),'x')&{hour}"));
+    assert_eq!(found, [(name("x"), vec![(0, 60, 1, 0, 1)])]);
+    // Series that are combined: alike ones are counted, those of another step are folded.
+    let found = lineages(&server, &format!("target=sumSeries(a.*)&{hour}"));
+    assert_eq!(found, [(name("sumSeries(a.*)"), vec![(0, 60, 1, 0, 2)])]);
+    let found = lineages(&server, &format!("target=sumSeries(a.*,b.*)&{hour}"));
+    assert_eq!(found, [(name("sumSeries(a.*,b.*)"), vec![(0, 60, 10, 0, 2), (0, 600, 1, 0, 1)])]);
+    // What a function folds is not for the reader's maxDataPoints.
+    let found = lineages(&server, &format!("target=summarize(a.minute,'10min')&{hour}"));
+    assert_eq!(found[0].1, [(0, 60, 1, 0, 1)]);
+    let found = lineages(&server, &format!("target=a.minute&{hour}&maxDataPoints=10"));
+    assert_eq!(found, [(name("a.minute"), vec![(0, 60, 1, 3, 1)])]);
+    // A line is made of nothing.
+    assert_eq!(lineages(&server, &format!("target=constantLine(1.0)&{hour}")), [(name("1.0"), vec![])]);
+    // Without the parameter, and in other formats, answers are graphite-web's.
+    let plain = server.get(&format!("/render?target=a.minute&{hour}&format=json"));
+    assert!(
+        plain
+            .text()
+            .starts_with("[{\"target\": \"a.minute\", \"tags\": {\"name\": \"a.minute\"}, \"datapoints\": [[1.0, ")
+    );
+    assert!(plain.text().ends_with("]]}]"), "{}", plain.text());
+    let raw = |more: &str| server.get(&format!("/render?target=a.minute&{hour}&format=raw{more}")).body;
+    assert_eq!(raw("&meta=true"), raw(""));
+}

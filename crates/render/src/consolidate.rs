@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Consolidation, Series, normalize::fold};
+use crate::{Consolidation, Series, lineage::note_consolidation, normalize::fold};
 
 /// From the earliest start to the latest end of all series, seconds; 0 for none. All series of an answer
 /// are consolidated as if each spanned this.
@@ -44,6 +44,7 @@ pub fn consolidate(series: &mut Series, max_data_points: usize, time_range: i64)
 }
 
 fn fold_in_place(series: &mut Series, lost: usize, per_point: usize) {
+    note_consolidation(&mut series.lineage, per_point, series.consolidation.name());
     let kept = series.values.get(lost..).unwrap_or_default();
     series.values = Arc::new(fold(kept, per_point, series.consolidation, series.x_files_factor));
     series.step = series.step.max(1).saturating_mul(per_point as i64);

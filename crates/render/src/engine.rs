@@ -8,6 +8,7 @@ use std::collections::HashSet;
 
 use crate::{
     Argument, Budget, Call, Context, Data, Error, EventFetch, Expression, Fetch, Fetches, Series, Span,
+    ancestors::Ancestors,
     argument::Value,
     function::{Body, FirstArgument, Function, Inputs, Needs, Reach},
     functions,
@@ -153,10 +154,11 @@ impl<'a> Engine<'a> {
             return Ok(Value::Planned);
         }
 
+        let mut ancestors = Ancestors::of(series_of(&positional, &named, &inputs));
         let arguments = function.arguments(functions::is_callback, positional, named)?;
         self.scope.check()?;
         self.scope.begin(context);
-        let value = match function.body {
+        let mut value = match function.body {
             Body::Evaluate { evaluate, .. } => evaluate(arguments, &mut self.scope)?,
             Body::Reaching { bind, .. } => {
                 let bound = bind(arguments)?;
@@ -166,10 +168,14 @@ impl<'a> Engine<'a> {
                         return Ok(Value::Planned);
                     }
                     self.scope.begin(context);
+                    ancestors = ancestors.or_else(|| Ancestors::of(series_of(&[], &[], &inputs)));
                 }
                 bound.evaluate(inputs, &mut self.scope)?
             }
         };
+        if let Some(ancestors) = ancestors {
+            ancestors.inherited(&mut value);
+        }
         let points = |series: &[Series]| series.iter().map(|series| series.values.len() + 1).sum::<usize>();
         match &value {
             Value::Series(series) => self.scope.spend_made(points(series))?,
@@ -273,6 +279,16 @@ impl<'a> Engine<'a> {
             other => other,
         }
     }
+}
+
+/// All series that go into a call.
+fn series_of<'a>(
+    positional: &'a [Value],
+    named: &'a [(String, Value)],
+    inputs: &'a Inputs<'_>,
+) -> impl Iterator<Item = &'a Series> {
+    let spans = inputs.spans.iter().map(|(_, series)| series).chain(inputs.targets.iter().map(|(_, series)| series));
+    positional.iter().chain(named.iter().map(|(_, value)| value)).flat_map(Value::series).chain(spans.flatten())
 }
 
 /// Whether an error stays one, whatever is fetched.

@@ -27,6 +27,7 @@
 //! The reference is graphite-web 1.1.10; `tests/` holds its answers.
 
 mod aggregator;
+mod ancestors;
 mod argument;
 mod consolidate;
 mod context;
@@ -40,6 +41,7 @@ mod function;
 pub mod functions;
 mod grammar;
 mod graph_options;
+mod lineage;
 mod normalize;
 mod number;
 mod page;
@@ -64,6 +66,7 @@ pub use expression::{Argument, Call, Expression};
 pub use fetch::{Data, EventFetch, EventTags, Fetch, Fetches};
 pub use grammar::parse;
 pub use graph_options::GraphOptions;
+pub use lineage::{Lineage, Origin, Source, fetched_from};
 pub use number::general;
 pub use page::functions_page;
 pub use python_float::{MAX_FLOAT_BYTES, python_float, write_python_float};

@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
-use crate::graph_options::{GraphOptions, NO_OPTIONS};
+use crate::{
+    graph_options::{GraphOptions, NO_OPTIONS},
+    lineage::Lineage,
+};
 
 /// Values at regular times, with a name.
 ///
@@ -32,6 +35,9 @@ pub struct Series {
     pub integers: bool,
     /// How to draw it; `None` for most series. See [`Series::graph_options`].
     pub graph: Option<Arc<GraphOptions>>,
+    /// Where the values come from, if the request asks. A function that makes a series of several leaves it empty; the
+    /// engine fills it in.
+    pub lineage: Lineage,
 }
 
 impl Series {
@@ -71,6 +77,7 @@ impl Series {
             x_files_factor: 0.0,
             integers: false,
             graph: None,
+            lineage: None,
         }
     }
 

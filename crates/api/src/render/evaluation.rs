@@ -18,6 +18,7 @@ use store::{Event, FetchedSeries, SeriesRequest};
 
 use super::{
     estimate::ReadEstimate,
+    origins::Origins,
     reading::Parts,
     request::RenderRequest,
     resolve::{ResolvedPaths, too_many_series},
@@ -203,15 +204,18 @@ impl Evaluation {
         for fetch in fetches {
             let mut series = Vec::new();
             let paths = self.paths.clone();
+            let mut origins = self.request.wants_lineage.then(|| Origins::new(&paths.backend));
             let found = paths.found();
             let leaves = found.get(&fetch.path).into_iter().flat_map(Found::leaves);
-            for ((_, name), read) in leaves.zip(read.by_ref()) {
+            for ((metric, name), read) in leaves.zip(read.by_ref()) {
                 // A span outside of the retention has no series; a metric without points has one of nulls.
                 let Some(read) = read else { continue };
                 self.cost.series += 1;
                 self.cost.points += read.values.len();
                 self.data_bytes += read.values.capacity() * size_of::<f64>() + SERIES_BYTES + 2 * name.len();
-                series.push(Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values));
+                let lineage = origins.as_mut().and_then(|origins| origins.of(metric, &read));
+                let read = Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values);
+                series.push(Series { lineage, ..read });
             }
             self.data.put(fetch, series);
         }

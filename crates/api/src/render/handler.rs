@@ -13,7 +13,7 @@ use render::Series;
 
 use super::{
     evaluation::{Cost, Evaluated, evaluate},
-    format::FormatInput,
+    format::{FormatInput, Totals},
     picture,
     request::{NumberOutput, Output, RenderCall, RenderRequest},
     series_body::respond_series,
@@ -38,7 +38,13 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
                 let series = consolidated(&output, &request, series, &work)?;
                 let NumberOutput { entry, options } = output;
                 let (registry, viewer, times) = (&*inner.registry, &*request.viewer, &request.times);
-                let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series });
+                let points = || series.iter().map(|series| series.values.len()).sum();
+                let totals = request.wants_lineage.then(|| Totals {
+                    series_read: cost.series,
+                    points_read: cost.points,
+                    points: points(),
+                });
+                let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series, totals });
                 respond_series(format, series, inner.limits.response_bytes, coding, &work)
             });
             Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 }

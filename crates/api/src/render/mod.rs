@@ -7,6 +7,7 @@ mod request;
 
 mod estimate;
 mod evaluation;
+mod origins;
 mod reading;
 mod resolve;
 

@@ -43,6 +43,8 @@ pub(crate) struct RenderRequest {
     pub from_front_end: bool,
     /// Whether paths are names and globs without escapes, as programs send them.
     pub has_plain_paths: bool,
+    /// Whether the answer tells where each series comes from (`meta=true`).
+    pub wants_lineage: bool,
 }
 
 /// A request to `/render`.
@@ -110,6 +112,7 @@ impl RenderCall {
             source: source(&query.headers),
             from_front_end,
             has_plain_paths: from_front_end || query.protocol.is_some(),
+            wants_lineage: entry.is_some_and(|entry| entry.consolidates) && asks_for_lineage(parameters),
         };
         Ok(RenderCall { request, output, cache_seconds })
     }
@@ -172,6 +175,11 @@ fn max_data_points(parameters: &Parameters) -> Option<usize> {
     is_number.then(|| text.parse().unwrap_or(usize::MAX))
 }
 
+/// `meta=true`, as Grafana sends it to data sources of the type Metrictank.
+fn asks_for_lineage(parameters: &Parameters) -> bool {
+    parameters.last("meta").is_some_and(|text| text == "1" || text.eq_ignore_ascii_case("true"))
+}
+
 /// The source of a request from the headers that Grafana sets, as graphite-web's messages quote them.
 fn source(headers: &HeaderMap) -> String {
     let names =
@@ -202,6 +210,7 @@ impl RenderRequest {
             source: String::new(),
             from_front_end: false,
             has_plain_paths: true,
+            wants_lineage: false,
         }
     }
 

@@ -50,6 +50,16 @@ impl Value {
         }
     }
 
+    /// The series, of all lists.
+    pub(crate) fn series(&self) -> impl Iterator<Item = &Series> {
+        let (one, many) = match self {
+            Value::Series(series) => (series.as_slice(), &[][..]),
+            Value::Lists(lists) => (&[][..], lists.as_slice()),
+            _ => (&[][..], &[][..]),
+        };
+        one.iter().chain(many.iter().flatten())
+    }
+
     /// Bytes of series.
     pub(crate) fn bytes(&self) -> usize {
         match self {

@@ -112,7 +112,7 @@ impl Reaching for Baseline {
                 None => values,
             };
             let name = format!("{name}({})", first.name);
-            baselines.push(first.clone().with(values).called(name));
+            baselines.push(Series { lineage: None, ..first.clone().with(values).called(name) });
         }
         Ok(baselines.into())
     }

@@ -72,7 +72,7 @@ impl Pair {
         scope.spend(left.len().saturating_mul(3))?;
         let (start, end, step) = (normalized.start, normalized.end, normalized.step);
         let name = format!("{function}({},{},{window})", a.name, b.name);
-        let combined = Series { start, end, step, ..a.clone().called(name) };
+        let combined = Series { start, end, step, lineage: None, ..a.clone().called(name) };
         Ok(Some(Pair { combined, left, right, window: size }))
     }
 

@@ -147,7 +147,7 @@ impl Evaluate for PowerLists {
                 let values = scope.column_of_both(&both.columns[0], &both.columns[1], 20, power)?;
                 let name = format!("powSeries({},{})", base.name, exponent.name);
                 let (start, end, step) = (both.start, both.end, both.step);
-                powers.push(Series { start, end, step, ..base.clone().with(values).called(name) });
+                powers.push(Series { start, end, step, lineage: None, ..base.clone().with(values).called(name) });
             } else if let Some(default) = self.default {
                 let values = scope.column(&base.values, 20, |value| power(*value, default))?;
                 let name = format!("powSeries({},{})", base.name, general(default));

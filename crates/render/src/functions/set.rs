@@ -85,6 +85,7 @@ impl Evaluate for CountValues {
                     if counts.len() as i64 >= self.limit {
                         let zeros = vec![0.0; first.values.len()];
                         let reached = first.clone().with(zeros).called("valuesLimitReached".to_owned());
+                        let reached = Series { lineage: None, ..reached };
                         return Ok(vec![reached].into());
                     }
                     scope.spend(rows)?;
@@ -96,8 +97,11 @@ impl Evaluate for CountValues {
             }
         }
         let end = first.start + first.step * rows as i64;
-        let named =
-            |(key, values): (i64, Vec<f64>)| Series { end, ..first.clone().with(values).called(key.to_string()) };
+        let named = |(key, values): (i64, Vec<f64>)| Series {
+            end,
+            lineage: None,
+            ..first.clone().with(values).called(key.to_string())
+        };
         Ok(counts.into_iter().map(named).collect::<Vec<_>>().into())
     }
 }
@@ -130,7 +134,7 @@ impl Evaluate for HeatMap {
             scope.spend(rows)?;
             let values = current.values.iter().zip(previous.values.iter()).map(|(a, b)| a - b).collect();
             let name = format!("heatMap({},{})", current.name, previous.name);
-            map.push(current.clone().with_alike(values).called(name));
+            map.push(Series { lineage: None, ..current.clone().with_alike(values).called(name) });
         }
         Ok(map.into())
     }

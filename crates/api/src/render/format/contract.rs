@@ -64,6 +64,19 @@ pub(crate) struct FormatInput<'a> {
     pub times: &'a Times,
     /// The series of the answer.
     pub series: &'a [Series],
+    /// What was read, for requests that ask where series come from (`meta=true`).
+    pub totals: Option<Totals>,
+}
+
+/// The counts of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Totals {
+    /// Series that were read.
+    pub series_read: usize,
+    /// Points that were read.
+    pub points_read: usize,
+    /// Points of the answer.
+    pub points: usize,
 }
 
 /// Consecutive values of one series. The first span of a series includes its head, the last span its foot.

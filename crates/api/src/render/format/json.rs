@@ -1,10 +1,12 @@
-//! `format=json`: `[{"target", "tags", "datapoints": [[value, time], …]}, …]`.
+//! `format=json`: `[{"target", "tags", "datapoints": [[value, time], …]}, …]`; with `meta=true` as Metrictank's,
+//! `{"version", "meta", "series": [{"target", "tags", "datapoints", "meta"}, …]}`.
 
 use render::{MAX_FLOAT_BYTES, Series};
 
 use super::{
-    contract::{Format, FormatInput, NullPoints, SeriesChunk, Span},
-    json_text::{TimeTexts, content_type, json_len, json_value, write_list},
+    contract::{Format, FormatInput, NullPoints, SeriesChunk, Span, Totals},
+    json_text::{TimeTexts, content_type, json_len, json_value, write_items},
+    lineage,
 };
 use crate::encode::json::{JsonStyle, OBJECT, json_string};
 
@@ -12,11 +14,13 @@ use crate::encode::json::{JsonStyle, OBJECT, json_string};
 struct Json {
     style: JsonStyle,
     null_points: NullPoints,
+    // For answers with lineage.
+    totals: Option<Totals>,
 }
 
 /// Makes the format.
 pub(super) fn make(input: FormatInput<'_>) -> Box<dyn Format> {
-    Box::new(Json { style: input.options.style, null_points: input.options.null_points })
+    Box::new(Json { style: input.options.style, null_points: input.options.null_points, totals: input.totals })
 }
 
 impl Format for Json {
@@ -42,36 +46,54 @@ impl Format for Json {
 
     fn write(&self, chunk: &SeriesChunk<'_>, out: &mut Vec<u8>) {
         chunk.reserve(out, 28, 200);
-        write_list(chunk, &self.style, out, |series, span, out| {
-            write_span(series, span, &self.style, self.null_points, out);
-        });
+        if chunk.is_first {
+            self.style.open(out);
+            if let Some(totals) = &self.totals {
+                lineage::write_head(totals, &self.style, out);
+            }
+        }
+        write_items(chunk, &self.style, out, |series, span, out| self.write_span(series, span, out));
+        if chunk.is_last {
+            if self.totals.is_some() {
+                lineage::write_foot(out);
+            }
+            self.style.close(out);
+        }
     }
 }
 
-fn write_span(series: &Series, span: &Span, style: &JsonStyle, null_points: NullPoints, out: &mut Vec<u8>) {
-    if span.is_first() {
-        write_head(series, style, out);
-    }
-    let until = span.until.min(json_len(series));
-    let from = span.from.min(until);
-    let points = Points {
-        values: &series.values[from..until],
-        times: TimeTexts::of(series, from),
-        integers: series.integers,
-        null_points,
-        any: match null_points {
-            NullPoints::Kept => from > 0,
-            NullPoints::Dropped => series.values[..from].iter().any(|value| value.is_finite()),
-        },
-    };
-    let any = if style.pretty { points.write_pretty(style, out) } else { points.write_compact(out) };
-    if span.is_last(series) {
-        if any {
-            style.line(out, 2);
+impl Json {
+    fn write_span(&self, series: &Series, span: &Span, out: &mut Vec<u8>) {
+        let Json { style, null_points, totals } = self;
+        let null_points = *null_points;
+        if span.is_first() {
+            write_head(series, style, out);
         }
-        out.push(b']');
-        style.line(out, 1);
-        out.push(b'}');
+        let until = span.until.min(json_len(series));
+        let from = span.from.min(until);
+        let points = Points {
+            values: &series.values[from..until],
+            times: TimeTexts::of(series, from),
+            integers: series.integers,
+            null_points,
+            any: match null_points {
+                NullPoints::Kept => from > 0,
+                NullPoints::Dropped => series.values[..from].iter().any(|value| value.is_finite()),
+            },
+        };
+        let any = if style.pretty { points.write_pretty(style, out) } else { points.write_compact(out) };
+        if span.is_last(series) {
+            if any {
+                style.line(out, 2);
+            }
+            out.push(b']');
+            if totals.is_some() {
+                style.comma(out, 2);
+                lineage::write_origins(series.lineage.as_deref().map_or(&[], Vec::as_slice), style, out);
+            }
+            style.line(out, 1);
+            out.push(b'}');
+        }
     }
 }
 

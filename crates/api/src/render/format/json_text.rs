@@ -13,10 +13,25 @@ pub(super) fn write_list(
     chunk: &SeriesChunk<'_>,
     style: &JsonStyle,
     out: &mut Vec<u8>,
-    mut write: impl FnMut(&Series, &Span, &mut Vec<u8>),
+    write: impl FnMut(&Series, &Span, &mut Vec<u8>),
 ) {
     if chunk.is_first {
         style.open(out);
+    }
+    write_items(chunk, style, out, write);
+    if chunk.is_last {
+        style.close(out);
+    }
+}
+
+/// The same without what stands around the list.
+pub(super) fn write_items(
+    chunk: &SeriesChunk<'_>,
+    style: &JsonStyle,
+    out: &mut Vec<u8>,
+    mut write: impl FnMut(&Series, &Span, &mut Vec<u8>),
+) {
+    if chunk.is_first {
         out.push(b'[');
     }
     for (series, span) in chunk.parts() {
@@ -34,7 +49,6 @@ pub(super) fn write_list(
             style.line(out, 0);
         }
         out.push(b']');
-        style.close(out);
     }
 }
 

@@ -16,12 +16,13 @@ mod rickshaw;
 
 mod doubles;
 mod json_text;
+mod lineage;
 mod python_text;
 
 use crate::query::Protocol;
 
 pub(crate) use carbonapi_v3::{CarbonapiV3, FetchHead};
-pub(crate) use contract::{Format, FormatInput, FormatOptions, NullPoints, SeriesChunk, Span};
+pub(crate) use contract::{Format, FormatInput, FormatOptions, NullPoints, SeriesChunk, Span, Totals};
 
 /// A format in the list.
 pub(crate) struct Entry {
