@@ -40,6 +40,7 @@ fn next_step(error: &io::Error) -> &'static str {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "; make room on that disk, or name a folder on another one"
         }
+        io::ErrorKind::FileTooLarge => "; a limit of the size of files (ulimit -f, LimitFSIZE=) must be raised",
         io::ErrorKind::PermissionDenied => "; the user that this process runs as must be able to read and write there",
         io::ErrorKind::ReadOnlyFilesystem => "; name a folder on a disk that can be written",
         _ => "",

@@ -16,6 +16,7 @@ mod deletion;
 mod descriptors;
 mod event_deletion;
 mod exposure;
+mod file_size;
 mod health;
 mod limits;
 mod lines;
@@ -51,6 +52,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::configure();
+    file_size::fail_at_the_limit();
     // Points, backups and tokens are for this user alone.
     host::make_new_files_private();
     let host = Host::system();
