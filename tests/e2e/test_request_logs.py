@@ -55,6 +55,9 @@ def test_a_query_has_a_line_with_its_sender_its_cost_and_grafanas_panel(logged):
     assert line["bytes"] == len(answer.content) and line["points"] >= 6 and 0 <= line["seconds"] <= line["sent_seconds"] < 10
     assert line["address"].startswith("127.0.0.1:") and line["time"].endswith("Z")
     assert logged.last("slow", dashboard="dash-1") == line
+    # Grafana's pages have another header than its backend.
+    logged.server.post("/render", data=data, headers={"X-Dashboard-Id": "dash-2", "X-Panel-Id": "8"})
+    assert logged.last("queries", dashboard="dash-2")["panel"] == "8"
 
 
 def test_the_limit_that_was_met_is_named(logged):

@@ -249,3 +249,31 @@ async fn a_whole_frame_gets_the_memory_of_one_whose_sender_has_paused() {
     until(|| lines.ingest.rejects().len() >= 2).await;
     assert_eq!(budget.usage().closed, 1);
 }
+
+#[tokio::test]
+async fn datagrams_without_points_do_not_keep_the_thread_from_others() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let unread = socket.try_clone().unwrap();
+    let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for number in 0..150 {
+        sender.send_to(format!("{number}\n").as_bytes(), unread.local_addr().unwrap()).unwrap();
+    }
+    let lines = Lines::start(LIMITS).await;
+    let (_stop, stopping) = watch::channel(false);
+    let socket = UdpSocket::from_std(socket).unwrap();
+    let task = tokio::spawn(serve_datagrams(lines.ingest.acceptor(), socket, stopping));
+    // The number of the next datagram, whenever this task has a turn.
+    let mut seen = Vec::new();
+    let all_are_read = async {
+        let mut bytes = [0; 8];
+        while let Ok(length) = unread.peek(&mut bytes) {
+            seen.push(std::str::from_utf8(&bytes[..length]).unwrap().trim().parse::<u32>().unwrap());
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(PATIENCE, all_are_read).await.expect("the datagrams are read");
+    seen.dedup();
+    assert!(seen.len() > 2, "turns at {seen:?}");
+    task.abort();
+}

@@ -28,8 +28,10 @@ use super::{
 const TEXT_BYTES: usize = 200;
 
 /// Headers by which Grafana says what a request is for, and their names in a record.
-const GRAFANA: [(&str, &str); 5] = [
+const GRAFANA: [(&str, &str); 6] = [
     ("x-dashboard-uid", "dashboard"),
+    // From its pages; its backend sends the one above.
+    ("x-dashboard-id", "dashboard"),
     ("x-panel-id", "panel"),
     ("x-rule-uid", "rule"),
     ("x-grafana-org-id", "org"),
@@ -180,9 +182,12 @@ fn beginning(text: &str) -> String {
 }
 
 fn grafana(headers: &HeaderMap) -> Vec<(&'static str, String)> {
-    let given = GRAFANA.iter().filter_map(|(header, name)| {
-        let value = String::from_utf8_lossy(headers.get(*header)?.as_bytes());
-        Some((*name, beginning(&value)))
-    });
-    given.collect()
+    let mut given: Vec<(&'static str, String)> = Vec::new();
+    for (header, name) in GRAFANA {
+        let Some(value) = headers.get(header) else { continue };
+        if given.iter().all(|(known, _)| *known != name) {
+            given.push((name, beginning(&String::from_utf8_lossy(value.as_bytes()))));
+        }
+    }
+    given
 }

@@ -13,6 +13,9 @@ use crate::{Acceptor, BATCH_POINTS, Protocol};
 /// Bytes of the largest datagram that UDP has.
 const DATAGRAM_BYTES: usize = 65_536;
 
+/// Datagrams that are read before other tasks of the thread have a turn, whatever the datagrams hold.
+const DATAGRAMS_IN_TURN: u32 = 64;
+
 /// Pause after an error of the socket.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -46,6 +49,7 @@ pub async fn serve_datagrams_behind(
                 true
             }
         };
+        let mut in_turn = 0;
         loop {
             match read(&socket, &door, &mut datagram) {
                 Ok(length) => carbon::parse_datagram(&datagram[..length], acceptor.now(), &mut batch),
@@ -53,13 +57,18 @@ pub async fn serve_datagrams_behind(
                 // Errors of earlier sends by others to this port are reported here; they mean nothing to us.
                 Err(_) => break,
             }
-            if batch.len() >= BATCH_POINTS {
+            in_turn += 1;
+            let is_full = batch.len() >= BATCH_POINTS;
+            if is_full {
                 acceptor.accept(&mut batch).await;
+            }
+            if is_full || in_turn == DATAGRAMS_IN_TURN {
                 if drain.is_over() {
                     break;
                 }
                 // Senders that never pause would keep this thread from queries and from other receivers.
                 tokio::task::yield_now().await;
+                in_turn = 0;
             }
         }
         acceptor.accept(&mut batch).await;
