@@ -39,6 +39,9 @@ pub enum Call {
 /// Changes bytes that were read.
 type Change = dyn Fn(&Path, &mut [u8]) + Send + Sync;
 
+/// Changes the length of a file.
+type ChangeLength = dyn Fn(&Path, u64) -> u64 + Send + Sync;
+
 type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
 
 /// Another disk, except that each call first asks whether it fails.
@@ -48,6 +51,7 @@ pub struct FailingDisk {
     fault: Arc<Fault>,
     bad_sector: Option<(&'static str, Range<u64>, Arc<AtomicBool>)>,
     change: Option<Arc<Change>>,
+    change_length: Option<Arc<ChangeLength>>,
 }
 
 impl FailingDisk {
@@ -56,12 +60,17 @@ impl FailingDisk {
         disk: Arc<dyn Disk>,
         fault: impl Fn(Call, &Path) -> Option<io::Error> + Send + Sync + 'static,
     ) -> FailingDisk {
-        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None, change: None }
+        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None, change: None, change_length: None }
     }
 
     /// `change` is shown the bytes of every read, and may change them: the disk is right, and the way from it is not.
     pub fn with_changed_reads(self, change: impl Fn(&Path, &mut [u8]) + Send + Sync + 'static) -> FailingDisk {
         FailingDisk { change: Some(Arc::new(change)), ..self }
+    }
+
+    /// `change` is shown the length of an open file, and says which length the call gives: a network disk may have one of before.
+    pub fn with_changed_lengths(self, change: impl Fn(&Path, u64) -> u64 + Send + Sync + 'static) -> FailingDisk {
+        FailingDisk { change_length: Some(Arc::new(change)), ..self }
     }
 
     /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
@@ -247,7 +256,8 @@ impl DiskFile for FailingFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.file.len()
+        let len = self.file.len()?;
+        Ok(self.disk.change_length.as_ref().map_or(len, |change| change(&self.path, len)))
     }
 
     fn is_at(&self, path: &Path) -> io::Result<bool> {

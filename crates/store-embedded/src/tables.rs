@@ -15,6 +15,7 @@ use crate::{
     events::EventsLog,
     folder::{self, FolderLock, io_error},
     layout1::{Layout1, NewTables},
+    manifest::ManifestFile,
     merges::MergeWith,
     names::Names,
     opening,
@@ -22,8 +23,9 @@ use crate::{
     patience::Patience,
     points::Points,
     record_log::{CopiedLog, LogFolder, WhenUnread},
+    row_file,
     spec::{self, Spec},
-    status::metrics_below,
+    status::{manifest_of, metrics_below},
     timeline,
 };
 
@@ -245,15 +247,28 @@ fn open_in(
     };
     let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &names.openings());
-    let is_unsure = timeline::is_unsure(of_spec, &identity.chain, names.is_whole());
+    let mut is_unsure = timeline::is_unsure(of_spec, &identity.chain, names.is_whole());
     timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
+    // Where it stays unreadable, it is made again of the files, without what only it knows.
+    let _ = patience.retry(|| opening::read_manifest(&*host.disk, dir));
+    let manifest = manifest_of(&*host.disk, dir).filter(|manifest| manifest.store == identity.store && !is_unsure);
+    let later = manifest.as_ref().map(|manifest| timeline::of_later(&identity.chain, manifest)).unwrap_or_default();
+    // A spec that was made again has no openings: those of the log of names came before, unless it gave ids that these gave, too.
+    let is_before = |file: &&ManifestFile| {
+        let wrote = row_file::written_by(&*host.disk, &dir.join(file.path()));
+        wrote.is_none_or(|(opening, _)| names.highest_given().is_none_or(|highest| highest < opening.first_id))
+    };
+    if !later.is_empty() {
+        if 0 < of_spec || !later.values().copied().all(|file| is_before(&file)) {
+            return Err(timeline::refuse_earlier(&dir.join("spec"), &later));
+        }
+        is_unsure = true;
+    }
     let events = |when_unread| EventsLog::open(folder("events", *b"evnt", "event", when_unread), options.events);
     let events = match patience.retry(|| events(WhenUnread::Refuse)) {
         Err(StoreError::Io { .. }) => events(WhenUnread::GoOn)?,
         opened => opened?,
     };
-    // Where it stays unreadable, it is made again of the files, without what only it knows.
-    let _ = patience.retry(|| opening::read_manifest(&*host.disk, dir));
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
     let points = Points::open(dir, Arc::new(shared), identity, is_unsure)?;

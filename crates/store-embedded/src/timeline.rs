@@ -4,10 +4,16 @@
 //! copy, and gives later ones to other names. Each timeline has openings of its own. `spec` has those of this store, a file of
 //! rows the one that wrote it, and the log of names all that wrote to it.
 
+use std::{collections::BTreeMap, path::Path};
+
 use metric::MetricId;
 use store::{Identity, Incarnation, StoreError};
 
-use crate::{names::Names, row_file::RowFile};
+use crate::{
+    manifest::{Manifest, ManifestFile},
+    names::Names,
+    row_file::RowFile,
+};
 
 /// Why a file of rows, up to the metric `highest`, is not of the timeline with the openings `ours`. `None` where it is, or
 /// where nothing says so.
@@ -50,6 +56,36 @@ pub(crate) fn with_names(mut ours: Vec<Incarnation>, names: &[Incarnation]) -> V
 /// records. The manifest then vouches for the files that it has.
 pub(crate) fn is_unsure(before: usize, with_names: &[Incarnation], is_whole: bool) -> bool {
     !is_whole && before < with_names.len()
+}
+
+/// Files of rows that the manifest has, one for each opening that neither the spec nor the log of names knows, by the opening. Those
+/// that the spec has forgotten came before all ids that it gave.
+pub(crate) fn of_later<'m>(ours: &[Incarnation], manifest: &'m Manifest) -> BTreeMap<u64, &'m ManifestFile> {
+    let Some(oldest) = ours.first() else { return BTreeMap::new() };
+    let is_later = |file: &&ManifestFile| {
+        file.opening != 0
+            && 0 < file.rows
+            && oldest.first_id <= file.metrics.1
+            && ours.iter().all(|known| known.id != file.opening)
+    };
+    manifest.files.iter().filter(is_later).map(|file| (file.opening, file)).collect()
+}
+
+/// Refuses a spec and a log of names that are both of an earlier time than the rows: to put the rows aside, or to give them the names
+/// of others, costs more than to put the two files back.
+pub(crate) fn refuse_earlier(spec: &Path, later: &BTreeMap<u64, &ManifestFile>) -> StoreError {
+    let opening = later.keys().next().copied().unwrap_or(0);
+    StoreError::Spec {
+        found: format!(
+            "in {}: openings of an earlier time, or of another timeline: the opening {opening:016x} wrote files of rows that the manifest \
+             has, and neither spec nor the log of names knows it",
+            spec.display()
+        ),
+        expected: "the spec and the log of names that belong to the rows next to them; nothing was changed: put both back, or restore a \
+                   backup into another data folder; where they are lost, move spec away: it is made again of the other files, and later \
+                   metrics have no names"
+            .to_owned(),
+    }
 }
 
 /// Adds the openings that files of rows name to a chain that was lost.

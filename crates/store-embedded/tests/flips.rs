@@ -140,3 +140,41 @@ fn bits_that_flip_on_the_way_from_the_disk_cost_nothing_in_a_merge() {
         flipped += 3;
     }
 }
+
+#[test]
+fn a_file_of_rows_whose_length_is_stale_for_a_moment_is_used() {
+    type Cut = fn(u64) -> u64;
+    // With none of its blocks, it is waited for, also when it is short for longer.
+    let cuts: [(Cut, u64); 4] = [(|_| 0, 5), (|_| 100, 5), (|len| len / 2, 2), (|len| len - 1, 2)];
+    for (number, (cut, most)) in cuts.into_iter().enumerate() {
+        for times in 1..=most {
+            let dir = store();
+            let left = Arc::new(AtomicU64::new(times));
+            let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lengths(move |path, len| {
+                let is_stale = path.to_string_lossy().ends_with("2-2.rows")
+                    && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+                if is_stale { cut(len) } else { len }
+            });
+            let host = Host { disk: Arc::new(disk), ..Host::system() };
+            let options = EmbeddedOptions { host, ..EmbeddedOptions::default() };
+            let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+            let wait = std::time::Instant::now();
+            while !options.damage.examples().is_empty() && wait.elapsed().as_secs() < 20 {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+            assert_eq!(options.damage.examples(), [], "{number}, {times} times");
+            assert_eq!(driver.files().len(), 3, "{number}, {times} times");
+            let fetch = Fetch {
+                metric: MetricId(7),
+                name: String::new(),
+                table: table(),
+                first_slot: FIRST,
+                end_slot: FIRST + 90,
+                aggregation: Aggregation::Average,
+            };
+            let cells = block_on(driver.fetch(vec![fetch])).unwrap().remove(0);
+            let wanted: Vec<f64> = (FIRST..FIRST + 90).map(|slot| value(7, slot)).collect();
+            assert_eq!((cells.values, cells.is_damaged), (wanted, false), "{number}, {times} times");
+        }
+    }
+}

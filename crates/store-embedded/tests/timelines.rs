@@ -293,6 +293,83 @@ fn an_older_spec_takes_the_openings_of_the_log_of_names() {
     assert_eq!(options.damage.examples(), []);
 }
 
+/// A store with yesterday's spec and log of names; the metrics 20 to 29 are of today, and so is a value of metric 7.
+fn yesterday_beside_today() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store_dir, before) = (dir.path().join("store"), dir.path().join("before"));
+    let driver = open(&store_dir);
+    block_on(driver.begin(MetricId(0))).unwrap();
+    store(&driver, 0..20, "yesterday", 1.0);
+    drop(driver);
+    copy(&store_dir, &before);
+    let driver = open(&store_dir);
+    block_on(driver.begin(MetricId(20))).unwrap();
+    store(&driver, 20..30, "today", 2.0);
+    store(&driver, 7..8, "yesterday", 5.0);
+    drop(driver);
+    (dir, store_dir, before)
+}
+
+#[test]
+fn yesterdays_spec_and_log_of_names_beside_todays_rows_are_refused_until_todays_are_back() {
+    let (dir, store_dir, before) = yesterday_beside_today();
+    let today = dir.path().join("today");
+    copy(&store_dir, &today);
+    let names = store_dir.join("names");
+    fs::remove_dir_all(&names).unwrap();
+    copy(&before.join("names"), &names);
+    fs::copy(before.join("spec"), store_dir.join("spec")).unwrap();
+    let rows = row_files(&store_dir);
+    for _ in 0..2 {
+        let text = refused(&store_dir);
+        assert!(text.contains("earlier time") && text.contains("put both back"), "{text}");
+        assert!(!of_other_timeline(&SystemDisk, &store_dir).unwrap().is_empty(), "verify says so, too");
+    }
+    assert_eq!(row_files(&store_dir), rows, "nothing was moved");
+    // Either of today is enough.
+    for back in ["spec", "names/00000001.log"] {
+        let folder = dir.path().join(back.replace('/', "-"));
+        copy(&store_dir, &folder);
+        let _ = fs::remove_file(folder.join("lock"));
+        fs::copy(today.join(back), folder.join(back)).unwrap();
+        let driver = open(&folder);
+        assert_eq!((fetch(&driver, 7).values, fetch(&driver, 25).values), (vec![5.0], vec![2.0]), "{back}");
+        assert!(MetricId(30) <= driver.next_id(), "{back}");
+    }
+}
+
+#[test]
+fn yesterdays_log_of_names_without_a_spec_costs_no_rows_and_gives_no_id_again() {
+    let (_dir, store_dir, before) = yesterday_beside_today();
+    let names = store_dir.join("names");
+    fs::remove_dir_all(&names).unwrap();
+    copy(&before.join("names"), &names);
+    fs::remove_file(store_dir.join("spec")).unwrap();
+    for start in 0..3 {
+        let options = options();
+        let driver = EmbeddedDriver::open(&store_dir, options.clone()).unwrap();
+        assert_eq!((fetch(&driver, 7).values, fetch(&driver, 25).values), (vec![5.0], vec![2.0]), "start {start}");
+        let reports: Vec<String> = options.damage.examples().into_iter().map(|damage| damage.how).collect();
+        assert!(reports.iter().any(|how| how.contains("metrics 20 to 29")), "{reports:?}");
+        assert!(MetricId(30) <= driver.next_id());
+        block_on(driver.begin(MetricId(20))).unwrap();
+    }
+}
+
+#[test]
+fn a_log_of_names_of_another_timeline_without_a_spec_gives_no_row_a_wrong_name() {
+    let timelines = Timelines::part(true);
+    let names = timelines.new.join("names");
+    fs::remove_dir_all(&names).unwrap();
+    copy(&timelines.old.join("names"), &names);
+    fs::remove_file(timelines.new.join("spec")).unwrap();
+    let rows = row_files(&timelines.new);
+    refused(&timelines.new);
+    // The spec was made again; it still has no openings.
+    refused(&timelines.new);
+    assert_eq!(row_files(&timelines.new), rows);
+}
+
 #[test]
 fn a_spec_and_a_log_of_names_that_are_both_lost_cost_no_rows() {
     let timelines = Timelines::part(true);

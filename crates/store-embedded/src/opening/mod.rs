@@ -413,7 +413,16 @@ impl Opening<'_> {
                 ..Damage::default()
             });
         };
-        match RowFile::open(self.shared, &entry.path, expected, &window.is_expired) {
+        let open = || RowFile::open(self.shared, &entry.path, expected, &window.is_expired);
+        let is_unreadable = |opened: &Result<RowFile, OpenError>| matches!(opened, Err(OpenError::Unreadable(_)));
+        let mut opened = open();
+        // Behind a passing error of a network file system it may be whole. The next attempt decides.
+        let is_short = is_unreadable(&opened) && self.is_short(&entry.path, known);
+        if is_unreadable(&opened) && !is_short {
+            // The length is right now.
+            opened = open();
+        }
+        match opened {
             Ok(file) if *file.header() != expected => {
                 report(format!("it says that it is {:?}; it is not used", file.header()), None);
                 Ok(None)
@@ -445,6 +454,11 @@ impl Opening<'_> {
                 commits.unreadable.extend(known);
                 Ok(Some(Err(Waits)))
             }
+            Err(OpenError::Unreadable(how)) if !self.is_again && is_short => {
+                report(format!("{how}, and it is shorter than it was; {UNTIL_READ}"), None);
+                commits.unreadable.extend(known);
+                Ok(Some(Err(Waits)))
+            }
             Err(OpenError::Unreadable(how)) => {
                 let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
                 report(how, moved_to.ok());
@@ -455,6 +469,11 @@ impl Opening<'_> {
                 expected: format!("files of versions 1 to {}; start the later program", row_file::VERSION),
             }),
         }
+    }
+
+    /// Whether a file has fewer bytes than the manifest says.
+    fn is_short(&self, path: &Path, known: Option<&ManifestFile>) -> bool {
+        known.is_some_and(|known| row_file::len_of(&*self.shared.disk, path).is_ok_and(|len| len < known.bytes))
     }
 
     /// Why a file is not of this timeline; `known` is what the manifest says of it.

@@ -111,9 +111,27 @@ pub(crate) fn written_by(disk: &dyn Disk, path: &Path) -> Option<(Incarnation, M
     opening.filter(|_| 0 < summary.rows).map(|opening| (opening, summary.metrics.1))
 }
 
-/// Opens a file. `expected` is its header by its path, where that is known.
+/// Opens a file. `expected` is its header by its path, where that is known. What seems to be damaged is opened again: a
+/// network file system may give the length of a moment ago.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
-    open_file(retried(|| disk.open(path, Open::Read)).map_err(OpenError::Io)?, expected)
+    let open = || open_file(retried(|| disk.open(path, Open::Read)).map_err(OpenError::Io)?, expected);
+    let mut opened = open();
+    for _ in 1..ATTEMPTS {
+        let is_certain = match &opened {
+            Ok(file) => file.problems.is_empty(),
+            Err(error) => !matches!(error, OpenError::Unreadable(_)),
+        };
+        if is_certain {
+            break;
+        }
+        opened = open();
+    }
+    opened
+}
+
+/// The length of a file now, as another opening of it has it.
+pub(crate) fn len_of(disk: &dyn Disk, path: &Path) -> io::Result<u64> {
+    disk.open(path, Open::Read)?.len()
 }
 
 /// As [`open`], of a file that is open.
@@ -230,6 +248,9 @@ pub(super) fn read_index(
         }
     }
 }
+
+/// Openings of a file that seems to be damaged.
+const ATTEMPTS: u32 = 3;
 
 /// Why a block cannot be read.
 #[derive(Debug)]
