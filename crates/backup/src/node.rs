@@ -29,6 +29,10 @@ const STAGE: &str = ".backup";
 /// Files of the data folder besides store and journal, where they are there.
 const OTHERS: [&str; 4] = ["clock", "writer", "write-clock", "names-read"];
 
+/// Checksums of the indexes of files of rows, by path, and the files of logs that could not be read whole, with the bytes of each
+/// that are zeros.
+type Staged = (HashMap<String, u32>, Vec<(PathBuf, u64)>);
+
 /// A running node. One backup at a time can be made of it: the caller sees to that.
 #[derive(Clone)]
 pub struct Node {
@@ -73,9 +77,8 @@ impl Node {
         tokio::task::spawn_blocking(make).await.expect("a backup does not panic")
     }
 
-    /// Links and copies all but the journal. Returns the checksums of the indexes of files of rows, by path, and the files of logs
-    /// that could not be read whole, with the bytes that are zeros.
-    fn stage(&self) -> Result<(HashMap<String, u32>, Vec<(PathBuf, u64)>), BackupError> {
+    /// Links and copies all but the journal.
+    fn stage(&self) -> Result<Staged, BackupError> {
         let (disk, stage) = (&*self.disk, self.data.join(STAGE));
         if disk.exists(&stage) {
             disk.remove_dir_all(&stage).map_err(BackupError::io("removing what an interrupted backup left", &stage))?;
