@@ -78,6 +78,8 @@ def test_a_setting_allows_such_addresses_and_administration_stays_on_loopback(se
     eventually(lambda: requests.get(f"{public}/metrics/index.json", timeout=10).json(), ["second.a"])
     for method, path in [("GET", "/metrics"), ("GET", "/ready"), ("GET", "/healthy"), ("GET", "/admin/status"), ("POST", "/admin/flush"), ("POST", "/tags/delSeries")]:
         assert requests.request(method, public + path, timeout=10).status_code == 404, path
+    refused = requests.post(f"{public}/tags/delSeries", data={"path": "second.a"}, timeout=10).text
+    assert "listen.admin" in refused and "http.tokens" in refused and "scope delete" in refused
     for path in ["/metrics", "/ready", "/healthy", "/admin/status"]:
         assert requests.get(admin + path, timeout=10).status_code == 200, path
     assert requests.get(f"{admin}/render?target=second.a", timeout=10).status_code == 404

@@ -4,11 +4,14 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from graphite_web import GraphiteWeb
 from plumbago import QUIET, Plumbago, eventually
+
+RECORDED = Path(__file__).parents[2] / "crates/api/tests/tag_api.jsonl"
 
 NAMES = [
     f"requests;dc={dc};host=web-{i:02};role={role}" for dc in ["ams", "ber"] for role in ["api", "web"] for i in range(20)
@@ -53,10 +56,42 @@ def test_graphite_web_uses_the_server_as_its_tag_database(server, tmp_path):
                 assert own.json() or path == "/nothing"
             bad = web.get("/tags/findSeries?expr=dc")
             assert (bad.status_code, bad.json()) == (400, {"error": "Invalid tagspec dc"})
+            doomed = f"doomed;at=here-{complete_here}"
+            server.send([(doomed, int(time.time()), 1.0)], listener="pickle")
+            eventually(lambda: web.get("/tags/findSeries?expr=name=doomed").json(), [doomed])
+            deleted = web.http.post(web.address + "/tags/delSeries", data={"path": [doomed, "none;a=b"]}, timeout=60)
+            assert (deleted.status_code, deleted.json()) == (200, True)
+            assert web.get("/tags/findSeries?expr=name=doomed").json() == []
             tagged = web.http.post(web.address + "/tags/tagSeries", data={"path": "load;b=1;a=2"}, timeout=60)
             assert tagged.json() == "load;a=2;b=1"
         finally:
             web.stop()
+
+
+def as_graphite_web_has_it(answer):
+    """Without ids, which are another database's."""
+    if isinstance(answer, dict):
+        return {key: as_graphite_web_has_it(value) for key, value in answer.items() if key != "id"}
+    return [as_graphite_web_has_it(one) for one in answer] if isinstance(answer, list) else answer
+
+
+def test_deletions_answer_and_leave_what_graphite_web_answers_and_leaves(make_server):
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    server, now = make_server(), int(time.time())
+    server.send([(name, now, 1.0) for name in lines[0]["names"]], listener="pickle")
+    eventually(lambda: server.get("/tags/findSeries?expr=name=~.").json(), sorted(lines[0]["names"]))
+    first = next(i for i, line in enumerate(lines) if line.get("path", "").startswith("/tags/delSeries"))
+    for line in lines[first:]:
+        headers = {"Content-Type": line["type"]} if "type" in line else {}
+        body = line.get("body", "").encode()
+        answer = server.http.request(line["method"], server.url(line["path"]), data=body, headers=headers, timeout=20)
+        # A path that cannot be read is the client's mistake: docs/differences.md.
+        assert answer.status_code == (400 if line["status"] == 500 else line["status"]), (line, answer.text)
+        if line["answer"] and line["status"] == 200:
+            assert as_graphite_web_has_it(answer.json()) == as_graphite_web_has_it(json.loads(line["answer"])), line
+        elif line["answer"]:
+            assert answer.json()["error"].startswith(json.loads(line["answer"])["error"].split(",")[0].strip()), line
+    assert len(lines) - first > 15
 
 
 TAGGER = """

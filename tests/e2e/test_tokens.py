@@ -92,11 +92,14 @@ def test_each_scope_allows_its_own_paths(guarded):
         "flush": ("POST", "/admin/flush", None),
         "delete": ("POST", "/tags/delSeries", "path=second.none"),
     }
+    guarded.add("deleter", "--scope", "delete")
+    wait_until(lambda: guarded.status("deleter", "/tags/delSeries", "POST") == 400, 10, "the new token is not in force")
     allowed = {
         "reader": {"read", "metrics", "events"},
         "writer": {"write"},
         "events": {"event", "events"},
         "blue": {"read"},
+        "deleter": {"delete"},
         "admin": set(requests_of),
     }
     for name, expected in allowed.items():
@@ -117,6 +120,40 @@ def test_a_token_with_prefixes_sees_these_names_alone(guarded):
     found = guarded.ask("blue", "/metrics/find?query=second.*&format=completer").json()
     assert [node["path"] for node in found["metrics"]] == ["second.blue."]
     assert guarded.status("blue", "/info?target=second.red.a") == 404
+
+
+def test_metrics_are_deleted_at_the_http_address_by_tokens_that_may(make_server, tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    secrets = {
+        name: run("token", "add", name, *options, "--file", tokens).stdout.strip()
+        for name, options in {
+            "all": ["--scope", "read,delete"],
+            "blue": ["--scope", "delete", "--tag", "tenant=blue"],
+            "reader": [],
+        }.items()
+    }
+    # Administration has an address of its own.
+    server = make_server(settings=settings(tokens), environment={"PLUMBAGO_LISTEN_ADMIN": "127.0.0.1:0"}, start=False)
+    server.spawn()
+    # /ready is at the other address.
+    wait_until(lambda: server._is_ready() or "http" in server.ports, 20, "no listeners")
+
+    def ask(name, method, path, **kwargs):
+        headers = {"Authorization": f"Bearer {secrets[name]}"}
+        return requests.request(method, server.url(path), headers=headers, timeout=20, **kwargs)
+
+    names = ["a;tenant=blue", "b;tenant=blue", "a;tenant=red", "b;tenant=red"]
+    server.send([(name, int(time.time()), 1.0) for name in names])
+    left = lambda: ask("all", "GET", "/tags/findSeries?expr=tenant!=").json()
+    eventually(left, sorted(names))
+    assert ask("reader", "POST", "/tags/delSeries", data={"path": names}).status_code == 403
+    # A name that a token may not write stays, and the answer does not tell of it.
+    assert ask("blue", "POST", "/tags/delSeries", files={"path": (None, names[0])}, data={"x": 1}).status_code == 400
+    assert ask("blue", "POST", "/tags/delSeries", data={"path": [names[0], names[2]]}).json() is True
+    assert left() == sorted(names[1:])
+    assert ask("all", "POST", "/tags/delSeries", files=[("path", (None, name)) for name in names[1:3]]).json() is True
+    assert left() == names[3:]
+    assert ask("all", "POST", "/admin/flush").status_code in (403, 404)
 
 
 def test_a_new_token_is_in_force_and_a_revoked_one_is_not_without_a_restart(guarded):

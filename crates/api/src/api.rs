@@ -184,7 +184,7 @@ impl Api {
         let is_write = access.is_some_and(|access| access.is_write(&head.method));
         record.note(|record| (record.access, record.is_write) = (access, is_write));
         self.backend.browsers.check(&head, is_write)?;
-        paths.check(access, &head)?;
+        paths.check(access, &head, self.doorkeeper.asks())?;
         if let Some(route) = &route {
             record.path = route.label;
         }
@@ -254,8 +254,15 @@ fn answer_memory(limits: &Limits) -> MemoryBudget {
 }
 
 impl Paths {
-    /// Refuses a path that this listener does not answer.
-    fn check(self, access: Option<Access>, head: &Parts) -> Result<(), Rejection> {
+    /// Refuses a path that this listener does not answer. Where senders have credentials, those who may delete metrics do so at
+    /// both addresses.
+    fn check(self, access: Option<Access>, head: &Parts, has_credentials: bool) -> Result<(), Rejection> {
+        if access == Some(Access::Delete) {
+            return match self {
+                Paths::Graphite if !has_credentials => Err(Rejection::DeletionElsewhere(head.uri.path().to_owned())),
+                _ => Ok(()),
+            };
+        }
         let is_administration = access.is_some_and(Access::is_administration);
         let path = || head.uri.path().to_owned();
         match self {

@@ -146,6 +146,22 @@ def cases():
         yield get("/tags/" + route, ("path", known[0]))
     yield post("/tags")
     yield post("/tags/dc")
+    # Last, since they change the names: tests/e2e/test_tags.py asks for these.
+    yield get("/tags/delSeries", ("path", "load;env=prod"))
+    yield post("/tags/delSeries")
+    for bad in ["", ";a=b", "x;a"]:
+        yield post("/tags/delSeries", ("path", bad))
+    yield post("/tags/delSeries", ("path", "load;env=prod"))
+    yield post("/tags/delSeries", ("path", "load;env=prod"), ("pretty", "1"))
+    yield post("/tags/delSeries", ("path", "cpu;role=db;host=a1;dc=ams"), ("path", "none;a=b"), ("path", "load;env=Prod"))
+    yield post("/tags/delSeries", ("path[]", "requests;zone=ams1;dc=ams;host=web-001;role=web"), ("path[]", "load;env=é"))
+    yield multipart("/tags/delSeries", ("path", "load;env=日本"))
+    yield multipart("/tags/delSeries", ("path", "load;env=pre prod"), ("path", "requests;dc=ams;host=web-002;role=web;zone=ams2"))
+    yield multipart("/tags/delSeries", ("path[]", "odd;eq=a=b"), ("path[]", "einzel;allein=1"))
+    yield post("/tags/delSeries", ("path[]", "disk.used;dc=ams;host=a1;device=sda"), ("path", "none;a=b"))
+    yield post("/tags/delSeries?path=" + quote("~tilde;dc=ams"))
+    yield get("/tags/findSeries", ("expr", "name=~."))
+    yield get("/tags/env")
 
 
 def main():

@@ -142,7 +142,8 @@ fn the_tag_api_answers_as_recorded() {
     let server =
         server(&head["names"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect::<Vec<_>>());
     let (mut same, mut wrong) = (0, Vec::new());
-    for case in lines {
+    // Deletions are not this crate's, and come last: tests/e2e/test_tags.py asks for them.
+    for case in lines.take_while(|case| !case["path"].as_str().unwrap().starts_with("/tags/delSeries")) {
         let answer = ask(&server, &case);
         if differs(&case) {
             assert!(answer.status < 500, "{case}: {} {}", answer.status, answer.text());

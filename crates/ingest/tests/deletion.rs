@@ -59,6 +59,34 @@ async fn delete(ingest: &Ingest, pattern: &str) -> usize {
 }
 
 #[tokio::test]
+async fn a_spelling_means_the_metric_that_its_name_has_now() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let forms = ["a;t=v;s=u", "a{t=\"v\",s=\"u\"}", ".a;s=u;t=v"];
+    let round = async |value: f64| {
+        for (i, form) in forms.into_iter().enumerate() {
+            send(&ingest, &[(form, 600 - 60 * i as i64, value)]).await;
+        }
+    };
+    for value in [1.0, 2.0, 3.0] {
+        round(value).await;
+    }
+    let before = ids(&ingest, "a;s=u;t=v")[0];
+    assert_eq!((ingest.registry().len(), values(&ingest, "a;s=u;t=v").await), (1, vec![3.0; 3]));
+    assert_eq!(delete(&ingest, "a;s=u;t=v").await, 1);
+    for value in [4.0, 5.0, 6.0] {
+        round(value).await;
+    }
+    let after = ids(&ingest, "a;s=u;t=v")[0];
+    assert!(before < after, "{before:?} {after:?}");
+    assert_eq!((ingest.registry().len(), values(&ingest, "a;s=u;t=v").await), (1, vec![6.0; 3]));
+    // One that other nodes deleted comes back under its id.
+    ingest.registry().hide(&[after]);
+    round(7.0).await;
+    assert_eq!((ids(&ingest, "a;s=u;t=v"), values(&ingest, "a;s=u;t=v").await), (vec![after], vec![7.0; 3]));
+}
+
+#[tokio::test]
 async fn a_deleted_metric_is_gone_and_its_name_begins_again_without_the_old_points() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     names::{Names, NamesMut, Table},
     policies::{Policies, PolicyHistory, PolicyId},
+    saved_tags::SavedTags,
     tag_index::TagIndex,
 };
 
@@ -30,6 +31,8 @@ pub struct Registry {
     pub(crate) compacting: Mutex<usize>,
     // Questions and `compact` report changes to it. Locked before `names`, and not while a holder of these waits.
     pub(crate) tags: RwLock<TagIndex>,
+    // For the first update of the tag index. Locked after `tags`, and for no longer than it takes to look.
+    pub(crate) saved_tags: Mutex<Option<SavedTags>>,
 }
 
 impl Default for Registry {
@@ -51,6 +54,7 @@ impl Registry {
             names: RwLock::new(table),
             compacting: Mutex::new(0),
             tags: RwLock::new(TagIndex::new()),
+            saved_tags: Mutex::new(None),
         }
     }
 

@@ -37,7 +37,9 @@ use crate::{
     names::Table,
     policies::{Policies, PolicySpan},
     registry::Registry,
+    saved_tags::{self, SAVED_TAGS},
     segment::Segment,
+    tag_index::NamesFile,
 };
 
 /// The first bytes of a saved registry.
@@ -61,6 +63,8 @@ pub struct SavedNames {
     pub registry: Registry,
     /// The state of the metrics table that they are a copy of, if the file has one.
     pub mark: Option<NamesMark>,
+    // The file itself.
+    pub(crate) file: NamesFile,
 }
 
 /// Why a saved registry was not opened. The caller falls back to the metrics table, which has everything.
@@ -92,22 +96,29 @@ impl Registry {
     /// not, so the next start must read the table to give none of them to another name.
     ///
     /// `mark` is the state of the metrics table that has just these names; without one the file stands for no table.
+    ///
+    /// The tag index goes to the file [`SAVED_TAGS`] next to it.
     pub fn save(&self, disk: &dyn Disk, path: &Path, mark: Option<NamesMark>) -> io::Result<()> {
+        let tags_path = path.with_file_name(SAVED_TAGS);
         if !self.names.read().reserved.is_empty() {
-            return match disk.remove_file(path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            };
+            return saved_tags::remove(disk, path).and(saved_tags::remove(disk, &tags_path));
         }
-        // No record moves meanwhile.
+        self.index_tags();
+        // No record moves meanwhile, and none goes that the tag index has.
         let _compacting = self.compacting.lock();
+        let tags = self.tags.read();
+        let mut names = NamesFile { bytes: 0, checksum: 0 };
         host::replace_file_with(disk, path, |file| {
             let mut out = Checked { out: BufWriter::with_capacity(1 << 20, file), crc: crc32fast::Hasher::new() };
             self.write_to(&mut out, mark)?;
-            let crc = out.crc.clone().finalize();
-            out.u32(crc)?;
-            out.out.flush()
-        })
+            names.checksum = out.crc.clone().finalize();
+            out.u32(names.checksum)?;
+            out.out.flush()?;
+            names.bytes = out.out.get_ref().len()?;
+            Ok(())
+        })?;
+        saved_tags::save(&tags, disk, &tags_path, names);
+        Ok(())
     }
 
     /// Reads the file of [`Registry::save`]. Metrics created or changed since are then restored on top.
@@ -263,7 +274,8 @@ fn read_from(bytes: &[u8]) -> Result<SavedNames, OpenError> {
         }
         policies.set_history(metric, spans);
     }
-    Ok(SavedNames { registry: registry(MetricId(next), arena, segments, policies)?, mark })
+    let file = NamesFile { bytes: bytes.len() as u64, checksum: u32::from_le_bytes(*crc) };
+    Ok(SavedNames { registry: registry(MetricId(next), arena, segments, policies)?, mark, file })
 }
 
 /// Puts together what the file has, and derives what it does not have.

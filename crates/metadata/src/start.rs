@@ -5,7 +5,7 @@
 //! was put back, the table counts. Where both are of one opening and the table lacks something, it lost that since the
 //! stop, and what the file still names is written to it again.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use host::Disk;
 use metric::MetricId;
@@ -15,6 +15,7 @@ use crate::{
     registry::Registry,
     same_names::SameName,
     saved::{OpenError, SavedNames},
+    saved_tags::{SAVED_TAGS, SavedTags, remove},
 };
 
 /// The file in the data folder. Present only between a clean stop and the next start.
@@ -33,16 +34,16 @@ const BATCH: usize = 4096;
 pub async fn open_names(
     data: &Path,
     names: &dyn NameStore,
-    disk: &dyn Disk,
+    disk: &Arc<dyn Disk>,
 ) -> Result<(Registry, Vec<SameName>), StoreError> {
     let path = data.join(SAVED);
     if disk.exists(&path) {
-        let saved = copy_of_table(Registry::open(disk, &path), names, &path);
+        let saved = copy_of_table(Registry::open(&**disk, &path), names, &path);
         let mut is_done = true;
         let copy = match saved {
             Some((saved, true)) => Some(saved),
-            Some((saved, false)) => {
-                is_done = write_again(&saved, names).await?;
+            Some((SavedNames { registry, .. }, false)) => {
+                is_done = write_again(&registry, names).await?;
                 None
             }
             None => None,
@@ -52,31 +53,39 @@ pub async fn open_names(
             let removed = disk.remove_file(&path).and_then(|()| disk.sync_dir(data));
             removed.map_err(|source| StoreError::Io { what: format!("removing {}", path.display()), source })?;
         }
-        if let Some(registry) = copy {
+        if let Some(SavedNames { registry, file, .. }) = copy {
+            *registry.saved_tags.lock() = SavedTags::of(disk, data.join(SAVED_TAGS), file);
             return Ok((registry, Vec::new()));
         }
+    }
+    // It belongs to saved names.
+    if let Err(error) = remove(&**disk, &data.join(SAVED_TAGS)) {
+        tracing::warn!(%error, "cannot remove the saved tag index; it takes room on the disk");
     }
     Registry::of_table(names).await
 }
 
 /// The saved names if they are of this store and its newest opening, and whether they stand for the table.
-fn copy_of_table(saved: Result<SavedNames, OpenError>, names: &dyn NameStore, path: &Path) -> Option<(Registry, bool)> {
-    let SavedNames { registry, mark } = match saved {
+fn copy_of_table(
+    saved: Result<SavedNames, OpenError>,
+    names: &dyn NameStore,
+    path: &Path,
+) -> Option<(SavedNames, bool)> {
+    let saved = match saved {
         Ok(saved) => saved,
         Err(error) => {
             tracing::warn!(%error, file = %path.display(), "cannot use the saved names; reading them from the store");
             return None;
         }
     };
+    let mark = saved.mark;
     if mark.is_some() && mark == names.names_mark() {
-        return Some((registry, true));
+        return Some((saved, true));
     }
     let identity = names.identity();
     let newest = identity.chain.last().map_or(0, |opening| opening.id);
     match mark {
-        Some(NamesMark { store, opening, .. }) if (store, opening) == (identity.store, newest) => {
-            Some((registry, false))
-        }
+        Some(NamesMark { store, opening, .. }) if (store, opening) == (identity.store, newest) => Some((saved, false)),
         Some(_) => {
             tracing::warn!(file = %path.display(),
                 "the saved names are of another store, or of another time of this one; reading the names from the store");

@@ -76,7 +76,7 @@ impl Node {
         if options.is_whole {
             backup::remove_stage(&**disk, data);
         }
-        let (registry, same) = open_names(data, &*store.names, &**disk).await.map_err(|error| error.to_string())?;
+        let (registry, same) = open_names(data, &*store.names, disk).await.map_err(|error| error.to_string())?;
         if !same.is_empty() {
             return Err(format!("names have several ids: {same:?}"));
         }

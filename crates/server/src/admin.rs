@@ -81,6 +81,7 @@ impl Extension for Admin {
             "/ready" | "/healthy" => Access::Health,
             "/metrics" => Access::Metrics,
             "/ingest" => Access::Write,
+            "/tags/delSeries" => Access::Delete,
             _ => Access::Admin,
         };
         PATHS.iter().any(|(_, known)| *known == path).then_some(access)

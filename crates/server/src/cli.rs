@@ -325,7 +325,7 @@ pub enum TokenAction {
 pub struct TokenAddOptions {
     /// A name for messages, such as the client's
     pub name: String,
-    /// What it allows: read, write, events, admin; several with commas
+    /// What it allows: read, write, events, delete, admin; several with commas
     #[arg(long = "scope", value_name = "SCOPE,…", value_delimiter = ',', default_value = "read")]
     pub scopes: Vec<String>,
     /// Shows, and takes points for, metrics whose names begin like this alone, such as 'servers.web.'; may be given several times

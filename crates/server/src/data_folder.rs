@@ -127,7 +127,7 @@ pub async fn open_registry(
     host: &Host,
     damage: &DamageLog,
 ) -> anyhow::Result<Registry> {
-    let (registry, same) = open_names(data, names, &*host.disk).await?;
+    let (registry, same) = open_names(data, names, &host.disk).await?;
     report_same_names(&same, damage, host);
     Ok(registry)
 }

@@ -22,19 +22,18 @@ pub struct Asked(Vec<(String, String)>);
 impl Asked {
     /// Reads them, and says them for the record of the request.
     pub async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
-        let asked_for = request.asked_for;
-        let mut all = request.uri.query().unwrap_or_default().as_bytes().to_vec();
-        let body = request.body.read(FORM_BYTES, "a form of at most 64 KiB").await;
-        let body = body.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-        all.push(b'&');
-        all.extend_from_slice(&body);
-        let asked = Asked::parsed(&all);
+        let asked_for = request.asked_for.clone();
+        let read = request.parameters(FORM_BYTES, "a form of at most 64 KiB").await;
+        let mut pairs = read.map_err(|error| (StatusCode::BAD_REQUEST, error))?;
+        pairs.retain(|(name, _)| !name.is_empty());
+        let asked = Asked(pairs);
         let shown = asked.0.iter().filter(|(name, _)| name != "proof");
         asked_for.set(shown.map(|(name, value)| format!("{name}={value}")).collect());
         Ok(asked)
     }
 
-    /// Of a query string or a form.
+    /// Of a form.
+    #[cfg(test)]
     pub fn parsed(text: &[u8]) -> Asked {
         let pairs = form_urlencoded::parse(text).filter(|(name, _)| !name.is_empty());
         Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
@@ -92,22 +91,31 @@ async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<
     Ok(answer)
 }
 
-/// Deletes the series that `path` names, as graphite-web does. A missing one is not an error.
+/// Deletes the series that `path` names, as graphite-web does. A missing one is not an error, and neither is one that the sender
+/// may not write.
 pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
     let deleted = async {
+        let writes = request.sender.writes.clone();
         let asked = Asked::read(request).await?;
-        // graphite-web has the last two for every request.
-        asked.only(&["path", "pretty", "jsonp"]).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
-        let paths = asked.all("path");
+        // graphite-web has the last three for every request.
+        asked
+            .only(&["path", "path[]", "pretty", "jsonp", "local"])
+            .map_err(|error| (StatusCode::BAD_REQUEST, error))?;
+        let paths = Some(asked.all("path")).filter(|paths| !paths.is_empty()).unwrap_or_else(|| asked.all("path[]"));
         if paths.is_empty() {
             return Err((StatusCode::BAD_REQUEST, "no path specified".to_owned()));
         }
-        let ids = paths.into_iter().filter_map(|path| {
-            let name = canonical_name(path.as_bytes()).ok()?;
+        let mut ids = Vec::with_capacity(paths.len());
+        for path in paths {
+            let unreadable = || (StatusCode::BAD_REQUEST, format!("Cannot parse path {path}"));
+            let name = canonical_name(path.as_bytes()).map_err(|_| unreadable())?;
             let registry = ingest.registry();
-            registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())
-        });
-        let ids = ids.collect();
+            let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
+            if id.is_none() && !metadata::is_plain_or_tagged(&name) {
+                return Err(unreadable());
+            }
+            ids.extend(id.filter(|_| writes.as_ref().is_none_or(|writes| writes.shows_metric(&name))));
+        }
         delete_metrics(ingest, ids).await
     };
     match deleted.await {

@@ -121,7 +121,7 @@ fn kind(record: &RequestRecord) -> Kind {
     }
     match record.access {
         Some(Access::Health | Access::Metrics) => Kind::Nothing,
-        Some(Access::Admin | Access::Write) => Kind::Audit,
+        Some(Access::Admin | Access::Delete | Access::Write) => Kind::Audit,
         _ if record.is_write => Kind::Audit,
         _ => Kind::Query,
     }

@@ -10,7 +10,10 @@ use std::{
 use hyper::{HeaderMap, Method, Uri};
 use metadata::NameFilter;
 
-use super::body::{RequestBody, Response};
+use super::{
+    body::{RequestBody, Response},
+    parameters::Parameters,
+};
 
 /// A request to a path that is not Graphite's.
 pub struct ExtensionRequest {
@@ -28,6 +31,16 @@ pub struct ExtensionRequest {
     pub asked_for: AskedFor,
     /// The body, not read yet.
     pub body: RequestBody,
+}
+
+impl ExtensionRequest {
+    /// The parameters: the query string's, then those of a form of at most `limit` bytes, URL-encoded or multipart. The error for
+    /// a longer one names `what` it may have. Bodies of other types are errors.
+    pub async fn parameters(self, limit: usize, what: &'static str) -> Result<Vec<(String, String)>, String> {
+        let body = self.body.read(limit, what).await.map_err(|error| error.to_string())?;
+        let read = Parameters::read_whole(self.uri.query(), &self.headers, body).await;
+        read.map(Parameters::into_pairs).map_err(|rejection| rejection.to_string())
+    }
 }
 
 /// What a request asks for, in words that only its handler knows: for its record.
@@ -90,6 +103,8 @@ pub enum Access {
     Events,
     /// The server's own metrics, to read.
     Metrics,
+    /// Metrics, to delete by their names.
+    Delete,
     /// The server itself: its state, deletion, backups.
     Admin,
 }
@@ -100,7 +115,7 @@ impl Access {
         match self {
             Access::Health | Access::Read | Access::Metrics => false,
             Access::Write => true,
-            Access::Events | Access::Admin => method != Method::GET && method != Method::HEAD,
+            Access::Events | Access::Delete | Access::Admin => method != Method::GET && method != Method::HEAD,
         }
     }
 

@@ -21,23 +21,48 @@ impl Parameters {
     /// Reads a query string and a form body, URL-encoded or multipart. A body of another type is ignored, as in
     /// Django; a body without a type counts as URL-encoded.
     pub async fn read(query: Option<&str>, headers: &HeaderMap, body: Bytes) -> Result<Parameters, Rejection> {
+        Ok(Parameters::read_telling(query, headers, body).await?.0)
+    }
+
+    /// As [`Parameters::read`], and refuses a body that is ignored there, or a file in it: a request that changes something must
+    /// be understood whole.
+    pub async fn read_whole(query: Option<&str>, headers: &HeaderMap, body: Bytes) -> Result<Parameters, Rejection> {
+        match Parameters::read_telling(query, headers, body).await? {
+            (params, true) => Ok(params),
+            (_, false) => {
+                let text =
+                    "the body must be a form: application/x-www-form-urlencoded, or multipart/form-data without files";
+                Err(Rejection::Request(text.to_owned()))
+            }
+        }
+    }
+
+    /// Reads them, and tells whether nothing was ignored.
+    async fn read_telling(
+        query: Option<&str>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<(Parameters, bool), Rejection> {
         let mut params = Parameters::default();
         params.urlencoded(query.unwrap_or_default().as_bytes())?;
         if body.is_empty() {
-            return Ok(params);
+            return Ok((params, true));
         }
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (kind, _) = content_type.split_once(';').unwrap_or((content_type, ""));
         match kind.trim().to_ascii_lowercase().as_str() {
             "" | "application/x-www-form-urlencoded" if body.len() <= SHORT_FORM => params.urlencoded(&body)?,
             "" | "application/x-www-form-urlencoded" => {
-                let long = move || params.urlencoded(&body).map(|()| params);
+                let long = move || params.urlencoded(&body).map(|()| (params, true));
                 return tokio::task::spawn_blocking(long).await.map_err(|_| Rejection::Broken)?;
             }
-            "multipart/form-data" => params.multipart(content_type, body).await?,
-            _ => {}
+            "multipart/form-data" => {
+                let is_whole = params.multipart(content_type, body).await?;
+                return Ok((params, is_whole));
+            }
+            _ => return Ok((params, false)),
         }
-        Ok(params)
+        Ok((params, true))
     }
 
     fn urlencoded(&mut self, text: &[u8]) -> Result<(), Rejection> {
@@ -56,20 +81,23 @@ impl Parameters {
         Ok(())
     }
 
-    async fn multipart(&mut self, content_type: &str, body: Bytes) -> Result<(), Rejection> {
+    /// Tells whether nothing was ignored.
+    async fn multipart(&mut self, content_type: &str, body: Bytes) -> Result<bool, Rejection> {
+        let mut is_whole = true;
         let bad = |error: multer::Error| Rejection::Request(format!("the multipart body is invalid: {error}"));
         let boundary = multer::parse_boundary(content_type).map_err(bad)?;
         let mut form = multer::Multipart::new(BodyDataStream::new(Full::new(body)), boundary);
         while let Some(field) = form.next_field().await.map_err(bad)? {
             // A file is not a parameter, and neither is a part without a name.
-            let Some(name) = field.name().map(str::to_owned) else { continue };
-            if field.file_name().is_some() {
+            let name = field.name().filter(|_| field.file_name().is_none()).map(str::to_owned);
+            let Some(name) = name else {
+                is_whole = false;
                 continue;
-            }
+            };
             let value = field.bytes().await.map_err(bad)?;
             self.push(name, String::from_utf8_lossy(&value).into_owned())?;
         }
-        Ok(())
+        Ok(is_whole)
     }
 
     /// Whether the request has the name, with any value.
@@ -90,6 +118,11 @@ impl Parameters {
     /// Every pair, in order.
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Every pair, in order.
+    pub fn into_pairs(self) -> Vec<(String, String)> {
+        self.0
     }
 
     /// Whether the last value of a name is present and not empty: true in Python.
@@ -138,6 +171,15 @@ mod tests {
         let params = read("target=0", Some("multipart/form-data; boundary=x"), body).unwrap();
         assert_eq!(params.all("target").collect::<Vec<_>>(), ["0", "a.*", "b"]);
         assert!(!params.has("f"));
+        let whole = |content_type: &'static str, body: &'static str| {
+            let headers =
+                HeaderMap::from_iter([(header::CONTENT_TYPE, header::HeaderValue::from_static(content_type))]);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(Parameters::read_whole(None, &headers, Bytes::from_static(body.as_bytes())))
+        };
+        assert!(whole("multipart/form-data; boundary=x", body).is_err());
+        assert!(whole("application/json", "{\"target\": \"a\"}").is_err());
+        assert!(whole("application/x-www-form-urlencoded", "target=a").is_ok());
         assert!(read("", Some("multipart/form-data; boundary=x"), "garbage").is_err());
         assert!(read("", Some("multipart/form-data"), "garbage").is_err());
     }

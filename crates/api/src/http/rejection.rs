@@ -91,6 +91,12 @@ pub(crate) enum Rejection {
     /// The path is answered at another address.
     #[error("{0} is answered at the address of administration (listen.admin)")]
     Administration(String),
+    /// Metrics are deleted at another address.
+    #[error(
+        "{0} deletes metrics, so that without tokens only the address of administration (listen.admin) answers it; here it \
+         needs http.tokens and a token with the scope delete"
+    )]
+    DeletionElsewhere(String),
     /// The path is not one of administration.
     #[error("unknown path {0}; this address has /metrics, /healthy, /ready and /admin/… alone")]
     OnlyAdministration(String),
@@ -230,6 +236,7 @@ impl Rejection {
             Rejection::NoSuchPath(_)
             | Rejection::NoSuchMetric(_)
             | Rejection::Administration(_)
+            | Rejection::DeletionElsewhere(_)
             | Rejection::OnlyAdministration(_) => StatusCode::NOT_FOUND,
             Rejection::ForeignHost(_) => StatusCode::MISDIRECTED_REQUEST,
             Rejection::CrossSite | Rejection::NotAllowed { .. } => StatusCode::FORBIDDEN,

@@ -18,13 +18,15 @@ pub enum Scope {
     Write,
     /// To read and store events.
     Events,
+    /// To delete metrics by their names.
+    Delete,
     /// To administer the server.
     Admin,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Write, Scope::Events, Scope::Admin];
+    pub const ALL: [Scope; 5] = [Scope::Read, Scope::Write, Scope::Events, Scope::Delete, Scope::Admin];
 
     /// As files and messages name it.
     pub const fn name(self) -> &'static str {
@@ -32,6 +34,7 @@ impl Scope {
             Scope::Read => "read",
             Scope::Write => "write",
             Scope::Events => "events",
+            Scope::Delete => "delete",
             Scope::Admin => "admin",
         }
     }
@@ -98,6 +101,7 @@ impl Viewer {
             Access::Write => (has(Scope::Write), Scope::Write),
             Access::Events if access.is_write(method) => (has(Scope::Events), Scope::Events),
             Access::Events => (self.sees_events(), Scope::Events),
+            Access::Delete => (has(Scope::Delete) || has(Scope::Admin), Scope::Delete),
             Access::Admin => (has(Scope::Admin), Scope::Admin),
         };
         (!is_allowed).then_some(needed)
@@ -166,8 +170,15 @@ mod tests {
             limits: SenderLimits::default(),
         };
         let check = |viewer: &Viewer, method: Method, allowed: &[Access]| {
-            let all = [Access::Health, Access::Metrics, Access::Read, Access::Write, Access::Events, Access::Admin];
-            for access in all {
+            for access in [
+                Access::Health,
+                Access::Metrics,
+                Access::Read,
+                Access::Write,
+                Access::Events,
+                Access::Delete,
+                Access::Admin,
+            ] {
                 assert_eq!(viewer.lacks(access, &method).is_none(), allowed.contains(&access), "{viewer:?} {access:?}");
             }
         };
@@ -179,6 +190,7 @@ mod tests {
         check(&viewer(&[Scope::Read, Scope::Events], &["a."]), get.clone(), &[health, Access::Read, Access::Events]);
         check(&viewer(&[Scope::Events], &[]), Method::POST, &[health, Access::Events]);
         check(&viewer(&[Scope::Write], &[]), Method::POST, &[health, Access::Write]);
-        check(&viewer(&[Scope::Admin], &[]), get, &[health, Access::Metrics, Access::Admin]);
+        check(&viewer(&[Scope::Delete], &["a."]), Method::POST, &[health, Access::Delete]);
+        check(&viewer(&[Scope::Admin], &[]), get, &[health, Access::Metrics, Access::Delete, Access::Admin]);
     }
 }

@@ -11,6 +11,7 @@ mod quotas;
 mod rejects;
 mod resolve;
 mod restrictions;
+mod spellings;
 mod tally;
 mod token_counts;
 

@@ -11,6 +11,7 @@ use super::{
     batch::Batch,
     name_limits::NoRoom,
     new_metrics::{NewMetric, NewMetrics},
+    spellings::Spellings,
 };
 use crate::{active_rules::ActiveRules, long_work::do_work, wal::ResolvedPoint};
 
@@ -28,11 +29,12 @@ pub(crate) struct Resolver {
     registry: Arc<Registry>,
     rules: Arc<ActiveRules>,
     new_metrics: Arc<NewMetrics>,
+    spellings: Spellings,
 }
 
 impl Resolver {
     pub(crate) fn new(registry: Arc<Registry>, rules: Arc<ActiveRules>, new_metrics: Arc<NewMetrics>) -> Resolver {
-        Resolver { registry, rules, new_metrics }
+        Resolver { registry, rules, new_metrics, spellings: Spellings::default() }
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -55,11 +57,18 @@ impl Resolver {
         let mut unknown = Vec::new();
         for first in (0..batch.sent.len()).step_by(PIECE) {
             let names = self.registry.read();
+            // Locked when a name is not found as it is sent.
+            let mut spellings = None;
             for (i, sent) in batch.sent.iter().enumerate().skip(first).take(PIECE) {
                 if let Some(ahead) = batch.sent.get(i + PREFETCH) {
                     names.prefetch(ahead.hash);
                 }
-                let metric = names.find(sent.hash, batch.name(sent)).unwrap_or_else(|| {
+                let name = batch.name(sent);
+                let metric = names.find(sent.hash, name).or_else(|| {
+                    let spellings = spellings.get_or_insert_with(|| self.spellings.read());
+                    spellings.find(sent.hash, name).filter(|&metric| names.is_shown(metric))
+                });
+                let metric = metric.unwrap_or_else(|| {
                     unknown.push(i);
                     MetricId::NONE
                 });
@@ -88,6 +97,7 @@ impl Resolver {
         let mut rejected: Vec<(RejectReason, usize)> = Vec::new();
         // Everything slow is done before the registry is locked.
         let mut new = Vec::with_capacity(unknown.len());
+        let mut respelt = Vec::new();
         for &i in unknown {
             let sent = &batch.sent[i];
             let name = match canonical_name(batch.name(sent)) {
@@ -101,9 +111,9 @@ impl Resolver {
                 Cow::Borrowed(_) => sent.hash,
                 Cow::Owned(canonical) => {
                     let hash = self.registry.hash(canonical.as_bytes());
-                    // A name sent in another form is here each time, and known all but the first.
                     if let Some(metric) = self.registry.read().find(hash, canonical.as_bytes()) {
                         resolved[i].metric = metric;
+                        respelt.push(i);
                         continue;
                     }
                     hash
@@ -116,6 +126,10 @@ impl Resolver {
                 Decision::Blacklisted => rejected.push((RejectReason::Blacklisted, i)),
                 Decision::NotWhitelisted => rejected.push((RejectReason::NotWhitelisted, i)),
             }
+        }
+        if !respelt.is_empty() {
+            let spelt = |&i: &usize| (batch.sent[i].hash, batch.name(&batch.sent[i]), resolved[i].metric);
+            self.spellings.add(respelt.iter().map(spelt), self.registry.memory_bytes());
         }
         if let Some(gate) = batch.gate.as_ref().filter(|_| !new.is_empty()) {
             self.new_metrics.count_for(gate);

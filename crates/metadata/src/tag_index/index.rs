@@ -93,6 +93,35 @@ impl TagIndex {
         }
     }
 
+    /// An index whose tags and values are appended in the order of texts.
+    pub(super) fn of_metrics(all: RoaringBitmap) -> TagIndex {
+        TagIndex { all, ..TagIndex::new() }
+    }
+
+    /// Appends a tag that will have so many values. `None` when its text does not come after those that are there, or it
+    /// has no metric.
+    pub(super) fn append_tag(&mut self, text: &str, metrics: Posting, values: usize) -> Option<TagId> {
+        if metrics.is_empty() || self.sorted_tags.last().is_some_and(|&last| self.tag_text(last) >= text) {
+            return None;
+        }
+        let tag = self.tags.add(Tag { text: self.texts.add(text), metrics, values: Vec::with_capacity(values) });
+        self.by_tag.insert(self.hash_of_tag(text), tag);
+        self.sorted_tags.push(tag);
+        Some(tag)
+    }
+
+    /// Appends a value of a tag. `None` as for a tag.
+    pub(super) fn append_value(&mut self, tag: TagId, text: &str, metrics: Posting) -> Option<()> {
+        let last = self.tags.get(tag).values.last();
+        if metrics.is_empty() || last.is_some_and(|&last| self.value_text(last) >= text) {
+            return None;
+        }
+        let value = self.values.add(Value { text: self.texts.add(text), tag, metrics });
+        self.by_value.insert(self.hash_of_value(tag, text), value);
+        self.tags.get_mut(tag).values.push(value);
+        Some(())
+    }
+
     /// Whether a metric is in the index.
     pub(crate) fn contains(&self, id: MetricId) -> bool {
         self.all.contains(id.0)

@@ -15,7 +15,10 @@ mod search;
 
 mod listing;
 
+mod saved;
+
 pub(crate) use index::TagIndex;
 pub use listing::{ListedTag, ListedValue, TagListing, text_id};
 pub(crate) use listing::{list_tags, list_values};
+pub(crate) use saved::{NamesFile, read_index, write_index};
 pub(crate) use search::{ReadNames, STEPS_PER_NAME, search};

@@ -34,6 +34,14 @@ impl Posting {
     }
 }
 
+/// What a set is made of.
+pub(super) enum Shape<'a> {
+    /// Ids in rising order.
+    Ids(&'a [u32]),
+    /// Many ids.
+    Map(&'a RoaringBitmap),
+}
+
 /// The larger sets of an index.
 pub(super) struct Postings {
     // In rising order, each once.
@@ -171,6 +179,34 @@ impl Postings {
             Posting::Map(number) => *found -= self.maps.get(number),
             _ => self.few(&posting).iter().for_each(|&id| _ = found.remove(id)),
         }
+    }
+
+    /// What the set is made of. Two ids may be in any order.
+    pub(super) fn shape<'a>(&'a self, posting: &'a Posting) -> Shape<'a> {
+        match posting {
+            Posting::Map(number) => Shape::Map(self.maps.get(*number)),
+            _ => Shape::Ids(self.few(posting)),
+        }
+    }
+
+    /// A set of ids in rising order.
+    pub(super) fn of_ids(&mut self, mut ids: impl ExactSizeIterator<Item = u32>) -> Posting {
+        match ids.len() {
+            0..=2 => Posting::Few(std::array::from_fn(|_| ids.next().unwrap_or(NONE))),
+            count if count <= LIST_MOST => Posting::List(self.lists.add(ids.collect())),
+            _ => {
+                let map = RoaringBitmap::from_sorted_iter(ids).expect("the caller has them in rising order");
+                Posting::Map(self.maps.add(map))
+            }
+        }
+    }
+
+    /// A set of many ids.
+    pub(super) fn of_map(&mut self, map: RoaringBitmap) -> Posting {
+        if map.len() <= LIST_MOST as u64 / 2 {
+            return self.of_ids(map.iter().collect::<Vec<_>>().into_iter());
+        }
+        Posting::Map(self.maps.add(map))
     }
 
     fn few<'a>(&'a self, posting: &'a Posting) -> &'a [u32] {

@@ -166,7 +166,7 @@ fn entry(name: &str, value: &Value) -> Result<Entry, String> {
         };
     let scopes = texts("scopes")?.iter().map(|scope| scope_of(scope)).collect::<Result<Vec<Scope>, String>>()?;
     if scopes.is_empty() {
-        return Err("scopes is missing: some of read, write, events, admin".to_owned());
+        return Err(format!("scopes is missing: some of {}", all_scopes()));
     }
     let (prefixes, tags) = (texts("prefixes")?, texts("tags")?);
     let names = match table.contains_key("prefixes") || table.contains_key("tags") {
@@ -210,7 +210,12 @@ fn memory(value: &Value) -> Result<usize, String> {
 /// The scope of a name.
 fn scope_of(name: &str) -> Result<Scope, String> {
     let known = Scope::ALL.into_iter().find(|scope| scope.name() == name);
-    known.ok_or_else(|| format!("'{name}' is not a scope; there are read, write, events, admin"))
+    known.ok_or_else(|| format!("'{name}' is not a scope; there are {}", all_scopes()))
+}
+
+/// The names of all scopes.
+fn all_scopes() -> String {
+    Scope::ALL.map(Scope::name).join(", ")
 }
 
 fn is_hash(text: &str) -> bool {

@@ -1,0 +1,165 @@
+//! Names that come in another form than the one that metrics have: tags in another order, OpenMetrics, empty components.
+//!
+//! Such a sender sends them with each point, and to put a name into its canonical form takes ten times as long as to find it. So a
+//! spelling is remembered with its metric. There is a bound: two generations are remembered, and the older one is forgotten
+//! when the younger is full.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use metric::MetricId;
+use parking_lot::{RwLock, RwLockReadGuard};
+
+/// Bytes of a block of texts. A text never spans two.
+const BLOCK_BYTES: usize = 64 << 10;
+
+/// Memory of a spelling besides its text: an estimate.
+const ENTRY_BYTES: usize = 40;
+
+/// Bytes of a generation from which on it may be full.
+const LEAST_BYTES: usize = 1 << 20;
+
+/// Spellings of known metrics.
+#[derive(Default)]
+pub(super) struct Spellings {
+    generations: RwLock<Generations>,
+}
+
+/// Shared access to [`Spellings`], for a batch of points.
+pub(super) type Known<'a> = RwLockReadGuard<'a, Generations>;
+
+/// What is remembered.
+#[derive(Default)]
+pub(super) struct Generations {
+    younger: Generation,
+    older: Generation,
+}
+
+#[derive(Default)]
+struct Generation {
+    // By the hash of the spelling; of two with one hash, the last.
+    places: HashMap<u64, Place, BuildHasherDefault<Same>>,
+    blocks: Vec<Vec<u8>>,
+}
+
+/// Where a spelling is, and its metric.
+struct Place {
+    block: u32,
+    begin: u16,
+    len: u16,
+    metric: MetricId,
+}
+
+impl Spellings {
+    pub(super) fn read(&self) -> Known<'_> {
+        self.generations.read()
+    }
+
+    /// Remembers spellings: hash, text, metric. They take about as many bytes as `bytes`, or a few mebibytes.
+    pub(super) fn add<'a>(&self, found: impl Iterator<Item = (u64, &'a [u8], MetricId)>, bytes: usize) {
+        let mut generations = self.generations.write();
+        for (hash, text, metric) in found {
+            if generations.find(hash, text) == Some(metric) {
+                continue;
+            }
+            if generations.younger.bytes() > LEAST_BYTES.max(bytes / 2) {
+                generations.older = std::mem::take(&mut generations.younger);
+            }
+            generations.younger.add(hash, text, metric);
+        }
+    }
+}
+
+impl Generations {
+    /// The metric that a spelling had when it was added; it may be gone.
+    pub(super) fn find(&self, hash: u64, text: &[u8]) -> Option<MetricId> {
+        self.younger.find(hash, text).or_else(|| self.older.find(hash, text))
+    }
+}
+
+impl Generation {
+    fn find(&self, hash: u64, text: &[u8]) -> Option<MetricId> {
+        let place = self.places.get(&hash)?;
+        let (begin, end) = (usize::from(place.begin), usize::from(place.begin) + usize::from(place.len));
+        (&self.blocks[place.block as usize][begin..end] == text).then_some(place.metric)
+    }
+
+    fn add(&mut self, hash: u64, text: &[u8], metric: MetricId) {
+        if self.blocks.last().is_none_or(|block| block.len() + text.len() > BLOCK_BYTES) {
+            self.blocks.push(Vec::with_capacity(BLOCK_BYTES));
+        }
+        let number = self.blocks.len() - 1;
+        let block = &mut self.blocks[number];
+        // Names have at most 4,095 bytes, so that every begin is below the end of a block.
+        let (Ok(begin), Ok(len)) = (u16::try_from(block.len()), u16::try_from(text.len())) else { return };
+        block.extend_from_slice(text);
+        self.places.insert(hash, Place { block: number as u32, begin, len, metric });
+    }
+
+    fn bytes(&self) -> usize {
+        self.blocks.len() * BLOCK_BYTES + self.places.len() * ENTRY_BYTES
+    }
+}
+
+/// Takes a hash for what it is.
+#[derive(Default)]
+struct Same(u64);
+
+impl Hasher for Same {
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are u64");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(range: std::ops::Range<u64>) -> Vec<(u64, String)> {
+        // Hashes that are not distinct.
+        range.map(|i| (i % 50_000, format!("requests;t={i};{}", "x".repeat(100)))).collect()
+    }
+
+    #[test]
+    fn a_spelling_is_found_by_its_whole_text() {
+        let spellings = Spellings::default();
+        let all = texts(0..2000);
+        let added = || all.iter().enumerate().map(|(i, (hash, text))| (*hash, text.as_bytes(), MetricId(i as u32)));
+        spellings.add(added(), 0);
+        spellings.add(added(), 0);
+        let known = spellings.read();
+        added().for_each(|(hash, text, metric)| assert_eq!(known.find(hash, text), Some(metric)));
+        assert_eq!(known.find(7, b"requests;t=8"), None);
+        drop(known);
+        spellings.add([(3, b"b;t=1".as_slice(), MetricId(9))].into_iter(), 0);
+        // Of one hash, the last.
+        assert_eq!(
+            (spellings.read().find(3, b"b;t=1"), spellings.read().find(3, all[3].1.as_bytes())),
+            (Some(MetricId(9)), None)
+        );
+    }
+
+    #[test]
+    fn spellings_are_bounded_and_the_newest_stay() {
+        let spellings = Spellings::default();
+        for round in 0..40 {
+            let some = texts(round * 5000..(round + 1) * 5000);
+            spellings.add(some.iter().map(|(hash, text)| (*hash, text.as_bytes(), MetricId(1))), 6 << 20);
+            let generations = spellings.read();
+            assert!(generations.younger.bytes() + generations.older.bytes() < 7 << 20);
+            let (hash, text) = some.last().unwrap();
+            assert_eq!(generations.find(*hash, text.as_bytes()), Some(MetricId(1)));
+        }
+        assert!(!spellings.read().older.places.is_empty());
+    }
+}
