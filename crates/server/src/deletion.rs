@@ -1,11 +1,18 @@
 //! `/admin/delete` and `/tags/delSeries`: which metrics a request names, and their deletion.
 
-use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Ordering,
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use api::ExtensionRequest;
 use hyper::{Method, StatusCode};
 use ingest::Ingest;
-use metadata::{FindLimits, Matcher, TagExpressions};
+use metadata::{FindError, FindLimits, Matcher, Registry, TagExpressions};
 use metric::{MetricId, canonical_name};
 use render::PythonRegex;
 use serde_json::{Value, json};
@@ -79,8 +86,11 @@ async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<
     let asked = Asked::read(request).await?;
     asked.only(&["query", "expr", "dry_run"]).map_err(|error| (StatusCode::BAD_REQUEST, error))?;
     let is_dry_run = asked.flag("dry_run");
-    let registry = ingest.clone();
-    let found = tokio::task::spawn_blocking(move || find(&registry, &asked)).await;
+    let registry = ingest.registry().clone();
+    let cancelled = Arc::new(AtomicBool::new(false));
+    // Nothing is deleted yet: the search ends when the client goes away.
+    let _search = CancelOnDrop(cancelled.clone());
+    let found = tokio::task::spawn_blocking(move || find(&registry, &asked, cancelled)).await;
     let found = found.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))??;
     let names: Vec<&str> = found.keys().take(NAMES_SHOWN).map(String::as_str).collect();
     let mut answer = json!({"metrics": found.len(), "deleted": 0, "dry_run": is_dry_run, "names": names});
@@ -138,8 +148,21 @@ async fn delete_metrics(ingest: Arc<Ingest>, metrics: Vec<MetricId>) -> Result<u
     }
 }
 
+/// Sets its flag when it is dropped.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// The metrics that a request names, by name.
-fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (StatusCode, String)> {
+fn find(
+    registry: &Registry,
+    asked: &Asked,
+    cancelled: Arc<AtomicBool>,
+) -> Result<BTreeMap<String, MetricId>, (StatusCode, String)> {
     let (queries, expressions) = (asked.all("query"), asked.all("expr"));
     if queries.is_empty() && expressions.is_empty() {
         let text = "give a glob in 'query' or tag expressions in 'expr'";
@@ -152,10 +175,14 @@ fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (S
         return Err((StatusCode::BAD_REQUEST, text.to_owned()));
     }
     let unfit = |error: &dyn std::fmt::Display| (StatusCode::UNPROCESSABLE_ENTITY, error.to_string());
-    let limits = FindLimits::default();
+    let limits = FindLimits { cancelled: Some(cancelled.clone()), ..FindLimits::default() };
     let mut found = BTreeMap::new();
     for query in queries {
-        let leaves = ingest.registry().leaves(query, &limits).map_err(|error| unfit(&error))?;
+        // A search that is over at once does not look, and there may be thousands.
+        if cancelled.load(Relaxed) {
+            return Err(unfit(&FindError::Cancelled));
+        }
+        let leaves = registry.leaves(query, &limits).map_err(|error| unfit(&error))?;
         // A name may have a lone bracket; where none does, the glob is a typing error.
         if leaves.is_empty()
             && let Some(error) = unbalanced(query)
@@ -171,7 +198,7 @@ fn find(ingest: &Ingest, asked: &Asked) -> Result<BTreeMap<String, MetricId>, (S
             Ok(matcher)
         });
         let expressions = expressions.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
-        let tagged = ingest.registry().tagged(&expressions, &limits).map_err(|error| unfit(&error))?;
+        let tagged = registry.tagged(&expressions, &limits).map_err(|error| unfit(&error))?;
         found.extend(tagged.leaves().map(|(id, name)| (name.to_owned(), id)));
     }
     Ok(found)
@@ -188,4 +215,30 @@ fn unbalanced(glob: &str) -> Option<String> {
             Ordering::Equal => None,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use metric::Policy;
+
+    use super::*;
+
+    #[test]
+    fn a_search_ends_when_its_client_is_gone() {
+        let registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        for name in ["a.b", "a.c;dc=eu"] {
+            registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+        }
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let search = CancelOnDrop(cancelled.clone());
+        let asked = [&b"query=a.*&query=x.*"[..], b"expr=dc=~e"]
+            .map(|text| Asked(form_urlencoded::parse(text).into_owned().collect()));
+        let found = |asked: &Asked| find(&registry, asked, cancelled.clone()).map(|found| found.len());
+        assert_eq!([found(&asked[0]), found(&asked[1])], [Ok(1), Ok(1)]);
+        drop(search);
+        // Also where each glob is found at once. Expressions look at the flag as often as those of a query.
+        let over = Err((StatusCode::UNPROCESSABLE_ENTITY, "the request was cancelled".to_owned()));
+        assert_eq!(found(&asked[0]), over);
+    }
 }
