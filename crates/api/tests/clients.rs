@@ -217,8 +217,11 @@ fn the_version_is_text_or_json() {
     }
 }
 
-/// The lineages of the series of a target, as (stage, step, combined, consolidated, count).
-fn lineages(server: &Server, query: &str) -> Vec<(String, Vec<(i64, i64, i64, i64, i64)>)> {
+/// Stage, step, values folded for combining and for `maxDataPoints`, series.
+type Origin = (i64, i64, i64, i64, i64);
+
+/// The lineages of the series of a target.
+fn lineages(server: &Server, query: &str) -> Vec<(String, Vec<Origin>)> {
     let answer = server.get(&format!("/render?{query}&until={NOW}&format=json&meta=true"));
     assert_eq!(answer.status, 200, "{}", answer.text());
     let answer: Value = serde_json::from_slice(&answer.body).unwrap();
