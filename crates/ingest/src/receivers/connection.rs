@@ -22,6 +22,9 @@ use crate::{Acceptor, Batch, ListenerGate, Protocol, long_work::do_work};
 /// for each read wakes the thread that appends to the journal.
 pub(super) const READ_BYTES: usize = 128 << 10;
 
+/// Bytes of a buffer that a connection waits for when memory is short; with more it goes on only where it is free.
+const LEAST_WAITED: usize = 64 << 10;
+
 /// Bytes a connection's buffer begins with; it grows only for senders that fill it.
 const FIRST_BYTES: usize = 4 << 10;
 
@@ -250,7 +253,7 @@ impl<S: Socket> Connection<S> {
             return Ok(());
         }
         let message = self.buffer.filled + decoder.missing(self.buffer.filled());
-        let most = message.max(READ_BYTES);
+        let most = message.max(LEAST_WAITED);
         let grown = (len + len.clamp(FIRST_BYTES, LARGEST_STEP)).min(most);
         self.intake.share.raise(grown + self.intake.memory_bytes()).await?;
         self.buffer.resize(grown);
