@@ -14,7 +14,7 @@ use crate::{
         python,
     },
     http::{Coding, Rejection, Response, respond_text, short, uncached_head},
-    query::{Backend, Kind, Query, Reply, Work, blocking, compile_pattern},
+    query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking, compile_pattern},
 };
 
 /// Tags or values that a completion without a limit lists, as in graphite-web.
@@ -207,12 +207,17 @@ async fn tags_work<T: Send + 'static>(
         Ok(asked) => asked,
         Err(text) => return Ok(mistake(query, &text)),
     };
+    let times = match NamesTimes::read(backend, &query.parameters) {
+        Ok(times) => times.span(),
+        Err(rejection) => return Ok(mistake(query, &rejection.to_string())),
+    };
     let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
     let (backend, filter) = (backend.clone(), query.viewer.metrics());
     let (style, coding) = (style(query), query.coding());
     let answer = blocking(move || {
         let cancelled = Some(turn.cancelled().clone());
-        let limits = FindLimits { nodes: backend.limits.find_results, cancelled, filter, ..FindLimits::default() };
+        let nodes = backend.limits.find_results;
+        let limits = FindLimits { nodes, cancelled, filter, times, ..FindLimits::default() };
         let listed = backend.finder.has_all().and_then(|()| work(&backend.registry, asked, &limits));
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),

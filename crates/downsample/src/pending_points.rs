@@ -1,6 +1,6 @@
 //! The points of one metric that are accepted and not stored yet, in the order of their arrival.
 
-use metric::Slot;
+use metric::{Retention, Slot, Timestamp};
 
 /// Slots that may be skipped at the end of the run and filled with NaN; a longer hole costs more as
 /// NaN (8 bytes a slot) than as single late points (16 bytes each).
@@ -136,6 +136,21 @@ impl PendingPoints {
         self.late.as_ref().map_or(&[], |late| late)
     }
 
+    /// Times that the first slots of all points are between, in every stage that gets a value of them; `None` without a point.
+    pub fn span(&self, retention: &Retention) -> Option<(Timestamp, Timestamp)> {
+        let stages = retention.stages();
+        let time = |stage: usize, slot| stages.get(stage).map(|stage| stage.time(slot));
+        let last_of_run = self.first_slot.saturating_add((self.run.len() as u32).saturating_sub(1));
+        let run = [self.first_slot, last_of_run].into_iter().filter(|_| !self.run.is_empty());
+        let run = run.filter_map(|slot| time(0, slot));
+        let late = self.late().iter().filter_map(|late| time(usize::from(late.stage), late.slot));
+        let (first, last) = run
+            .chain(late)
+            .fold((Timestamp::MAX, Timestamp::MIN), |(first, last), time| (first.min(time), last.max(time)));
+        let coarsest = Timestamp::from(retention.longest().resolution());
+        (first <= last).then(|| (first - first.rem_euclid(coarsest), last))
+    }
+
     /// The slot after the last stage-0 point, or `None` without one.
     pub fn end_slot(&self) -> Option<Slot> {
         let run = (!self.run.is_empty()).then(|| self.first_slot.saturating_add(self.run.len() as u32));
@@ -190,6 +205,18 @@ mod tests {
         assert_eq!(points.end_slot(), Some(Slot::MAX));
         (5..10).for_each(|slot| _ = points.push(slot, 1.0));
         assert_eq!((points.late().len(), points.end_slot()), (1, Some(Slot::MAX)));
+    }
+
+    #[test]
+    fn the_span_has_the_coarse_slots_of_the_points() {
+        let retention: Retention = "60*60s:24*3600s".parse().unwrap();
+        let mut points = PendingPoints::default();
+        assert_eq!(points.span(&retention), None);
+        points.push(125, 1.0);
+        assert_eq!(points.span(&retention), Some((7200, 7500)));
+        points.push(127, 1.0);
+        points.push_coarse(1, 1, 2.0);
+        assert_eq!(points.span(&retention), Some((3600, 7620)));
     }
 
     #[test]

@@ -50,6 +50,7 @@ mod read_patience;
 mod recovered;
 mod recovery;
 mod replay;
+mod seen_times;
 
 mod read;
 

@@ -33,6 +33,7 @@ use crate::{
     recovery,
     registration::Registration,
     replay::ReplayParts,
+    seen_times::SeenTimes,
     spill::Spill,
     stats::Stats,
     store_health::StoreHealth,
@@ -59,14 +60,17 @@ impl Ingest {
         damage.report_kept();
         damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
         memory.note_deleted(&recovered, &deletions, &options)?;
+        let before = memory.store.names.identity();
         let identity = memory.begin().await?;
         let journal = memory.open_journal(&options, identity.clone(), &damage)?;
         recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity.clone());
+        let Memory { store, memtable, registry, time, .. } = &memory;
+        let seen = SeenTimes::begin(&options, store, memtable, registry, time, (&before, &identity)).map(Arc::new);
         let owners = Owners::new(memory, journal, rules, (&options, &damage), &mut recovered);
         owners.name_given_ids(&recovered, &options).await?;
         let jobs = std::mem::take(&mut recovered.jobs);
-        let kept = Kept { identity, damage, deletions };
+        let kept = Kept { identity, damage, deletions, seen };
         let ingest = owners.start(&options, recovered, from, kept);
         if !jobs.is_empty() {
             let Stats { writer, journal, memtable, .. } = &ingest.stats;
@@ -198,6 +202,8 @@ struct Kept {
     identity: Identity,
     damage: JournalDamage,
     deletions: Arc<KeptDeletions>,
+    /// When metrics have points, where it is known.
+    seen: Option<Arc<SeenTimes>>,
 }
 
 /// The owners between the memtable and those that points come and go by.
@@ -307,7 +313,7 @@ impl Owners {
         }
     }
 
-    fn cycle(&self, policy_changes: Arc<PolicyChanges>) -> FlushCycle {
+    fn cycle(&self, policy_changes: Arc<PolicyChanges>, seen: Option<Arc<SeenTimes>>) -> FlushCycle {
         let Memory { back_pressure, memtable, clock, .. } = &self.memory;
         FlushCycle::new(CycleParts {
             journal: self.journal.clone(),
@@ -319,6 +325,7 @@ impl Owners {
             writer: self.writer.clone(),
             health: self.health.clone(),
             clock: clock.clone(),
+            seen,
         })
     }
 
@@ -341,7 +348,7 @@ impl Owners {
 
     fn put_back(&self, kept: Kept, acceptor: Arc<Acceptor>) -> PutBack {
         let Memory { store, registry, back_pressure, memtable, .. } = &self.memory;
-        let Kept { identity, damage, deletions } = kept;
+        let Kept { identity, damage, deletions, .. } = kept;
         PutBack::new(PutBackParts {
             identity,
             damage,
@@ -362,7 +369,7 @@ impl Owners {
     fn start(self, options: &IngestOptions, recovered: Recovered, from: ReadFrom, kept: Kept) -> Arc<Ingest> {
         let (acceptor, new_metrics) = self.acceptor(options.sync, options.name_limits.clone());
         let policy_changes = Arc::new(self.policy_changes());
-        let cycle = Arc::new(self.cycle(policy_changes.clone()));
+        let cycle = Arc::new(self.cycle(policy_changes.clone(), kept.seen.clone()));
         let read_back = Arc::new(self.read_back(from, kept.damage.clone()));
         let acceptor = Arc::new(acceptor);
         let deletions = kept.deletions.clone();

@@ -232,7 +232,8 @@ impl Registry {
         let mut found = Found::default();
         let hash = self.hash(name.as_bytes());
         let id = self.read().find(hash, name.as_bytes()).unwrap_or(MetricId::NONE);
-        if limits.shown(name, id, false).0 != MetricId::NONE {
+        let budget = Budget::new(limits, self.seen());
+        if limits.shown(name, id, false).0 != MetricId::NONE && !budget.hides(id) {
             found.push(name, id, false)?;
         }
         Ok(found)
@@ -240,7 +241,7 @@ impl Registry {
 
     fn resolve(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
         let Some(mut glob) = Glob::new(pattern)? else { return Ok(Found::default()) };
-        let mut budget = Budget::new(limits);
+        let mut budget = Budget::new(limits, self.seen());
         let (segments, tail, removed) = self.index_snapshot();
         let mut parts = Vec::new();
         for segment in &segments {
@@ -250,9 +251,13 @@ impl Registry {
         }
         let mut part = Found::default();
         for ids in tail.chunks(TAIL_BATCH) {
+            budget.prepare(ids);
             let names = self.read();
             // A metric that was removed meanwhile has no name.
             for &id in ids.iter().filter(|&&id| !names.name(id).is_empty()) {
+                if budget.hides(id) {
+                    continue;
+                }
                 walk::name(names.name(id), id, &mut glob, leaves_only, &mut budget, &mut part)?;
             }
             drop(names);

@@ -11,7 +11,10 @@ use std::{
 use globs::GlobError;
 use metric::MetricId;
 
-use crate::tag_expressions::TagError;
+use crate::{
+    seen::{Seen, SeenSpan, TimeFilter},
+    tag_expressions::TagError,
+};
 
 /// The names that the caller of a find may see. Others answer as names that do not exist.
 pub trait NameFilter: Debug + Send + Sync + 'static {
@@ -35,6 +38,8 @@ pub struct FindLimits {
     pub cancelled: Option<Arc<AtomicBool>>,
     /// The names that the caller may see; all without it.
     pub filter: Option<Arc<dyn NameFilter>>,
+    /// Metrics without points in this span are left out, and branches without others.
+    pub times: SeenSpan,
 }
 
 impl FindLimits {
@@ -59,7 +64,14 @@ impl FindLimits {
 impl Default for FindLimits {
     /// A million nodes; a second or two of walking.
     fn default() -> FindLimits {
-        FindLimits { nodes: 1_000_000, bytes: usize::MAX, steps: 100_000_000, cancelled: None, filter: None }
+        FindLimits {
+            nodes: 1_000_000,
+            bytes: usize::MAX,
+            steps: 100_000_000,
+            cancelled: None,
+            filter: None,
+            times: SeenSpan::default(),
+        }
     }
 }
 
@@ -107,6 +119,8 @@ pub enum FindError {
 /// How much of its limits a find has used.
 pub(crate) struct Budget<'a> {
     pub(crate) limits: &'a FindLimits,
+    /// The metrics without points in the span that is asked for.
+    pub(crate) unseen: Option<TimeFilter<'a>>,
     steps: u64,
     /// Bytes of parts of the answer that are whole.
     pub(crate) parts: usize,
@@ -116,8 +130,21 @@ pub(crate) struct Budget<'a> {
 const STEPS_PER_LOOK: u64 = 1024;
 
 impl<'a> Budget<'a> {
-    pub(crate) fn new(limits: &'a FindLimits) -> Budget<'a> {
-        Budget { limits, steps: 0, parts: 0 }
+    pub(crate) fn new(limits: &'a FindLimits, seen: &'a Seen) -> Budget<'a> {
+        Budget { limits, unseen: seen.filter(limits.times), steps: 0, parts: 0 }
+    }
+
+    /// Whether a metric has no points in the span that is asked for. See [`TimeFilter::hides`].
+    #[inline]
+    pub(crate) fn hides(&self, id: MetricId) -> bool {
+        self.unseen.as_ref().is_some_and(|unseen| unseen.hides(id))
+    }
+
+    /// Judges metrics, so that [`Budget::hides`] can be asked under locks.
+    pub(crate) fn prepare(&self, ids: &[MetricId]) {
+        if let Some(unseen) = &self.unseen {
+            unseen.prepare(ids);
+        }
     }
 
     /// Spends steps.

@@ -13,6 +13,7 @@ use crate::{
     names::{Names, NamesMut, Table},
     policies::{Policies, PolicyHistory, PolicyId},
     saved_tags::SavedTags,
+    seen::Seen,
     tag_index::TagIndex,
 };
 
@@ -33,6 +34,8 @@ pub struct Registry {
     pub(crate) tags: RwLock<TagIndex>,
     // For the first update of the tag index. Locked after `tags`, and for no longer than it takes to look.
     pub(crate) saved_tags: Mutex<Option<SavedTags>>,
+    // Has a lock of its own, which is taken last.
+    seen: Seen,
 }
 
 impl Default for Registry {
@@ -55,6 +58,7 @@ impl Registry {
             compacting: Mutex::new(0),
             tags: RwLock::new(TagIndex::new()),
             saved_tags: Mutex::new(None),
+            seen: Seen::new(),
         }
     }
 
@@ -145,10 +149,15 @@ impl Registry {
         self.len() == 0
     }
 
+    /// When metrics have points.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
-        let policies = self.policies.read().memory_bytes();
+        let others = self.policies.read().memory_bytes() + self.seen.memory_bytes();
         let table = self.names.read();
-        policies + table.memory_bytes()
+        others + table.memory_bytes()
     }
 }

@@ -30,10 +30,11 @@ const POLL: Duration = Duration::from_millis(20);
 impl Registry {
     /// The tagged metrics for which all expressions hold, in the order of names.
     pub fn tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<Found, FindError> {
-        let mut budget = Budget::new(limits);
+        let mut budget = Budget::new(limits, self.seen());
         let index = self.tag_index(limits)?;
         let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
         drop(index);
+        let ids = seen_in(ids, &budget);
         if limits.filter.is_none() && ids.len() > limits.nodes as u64 {
             return Err(FindError::TooManyNodes { limit: limits.nodes });
         }
@@ -52,9 +53,10 @@ impl Registry {
 
     /// How many tagged metrics there are for which all expressions hold.
     pub fn count_tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<u64, FindError> {
-        let mut budget = Budget::new(limits);
+        let mut budget = Budget::new(limits, self.seen());
         let index = self.tag_index(limits)?;
         let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        let ids = seen_in(ids, &budget);
         match &limits.filter {
             None => Ok(ids.len()),
             Some(_) => Ok(self.shown(&ids, &mut budget)?.len()),
@@ -63,7 +65,7 @@ impl Registry {
 
     /// The tags of metrics, by text. Tags that the expressions use are left out.
     pub fn list_tags(&self, asked: &TagListing, limits: &FindLimits) -> Result<Vec<ListedTag>, FindError> {
-        let mut budget = Budget::new(limits);
+        let mut budget = Budget::new(limits, self.seen());
         let index = self.tag_index(limits)?;
         let within = self.within(&index, asked, &mut budget)?;
         list_tags(&index, asked, within.as_ref(), &mut budget)
@@ -76,7 +78,7 @@ impl Registry {
         asked: &TagListing,
         limits: &FindLimits,
     ) -> Result<Option<Vec<ListedValue>>, FindError> {
-        let mut budget = Budget::new(limits);
+        let mut budget = Budget::new(limits, self.seen());
         let index = self.tag_index(limits)?;
         let within = self.within(&index, asked, &mut budget)?;
         list_values(&index, tag, asked, within.as_ref(), self, &mut budget)
@@ -95,7 +97,10 @@ impl Registry {
         budget: &mut Budget<'_>,
     ) -> Result<Option<RoaringBitmap>, FindError> {
         let found = asked.expressions.as_ref().map(|expressions| search(index, expressions, self, budget)).transpose();
-        let found = found.map_err(|error| in_names(error, budget.limits))?;
+        let mut found = found.map_err(|error| in_names(error, budget.limits))?;
+        if budget.unseen.is_some() {
+            found = Some(seen_in(found.unwrap_or_else(|| index.all().clone()), budget));
+        }
         if budget.limits.filter.is_none() {
             return Ok(found);
         }
@@ -199,6 +204,14 @@ impl ReadNames for Registry {
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
         self.read_names(ids, each)
+    }
+}
+
+/// Those of metrics that may have points in the span that is asked for.
+fn seen_in(ids: RoaringBitmap, budget: &Budget<'_>) -> RoaringBitmap {
+    match &budget.unseen {
+        Some(unseen) => ids.into_iter().filter(|&id| !unseen.hides(MetricId(id))).collect(),
+        None => ids,
     }
 }
 

@@ -9,7 +9,7 @@
 //!    so a pattern that matches nothing costs a walk through one host, not through all.
 //! 5. Removed metrics stay in a segment until it is built again. They do not answer, nor do branches with no others
 //!    below; where one was met, point 4 does not hold, since equal subtrees may have other metrics. Names that the caller
-//!    may not see are treated like removed ones.
+//!    may not see are treated like removed ones, and so are metrics without points in the times that are asked for.
 
 use metric::MetricId;
 use std::collections::HashSet;
@@ -127,7 +127,7 @@ pub(crate) fn segment(
                     true => segment.id(rank + node.final_output().value()),
                     false => MetricId::NONE,
                 };
-                if !removed.is_empty() && removed.contains(&id) {
+                if id != MetricId::NONE && is_gone(id, removed, budget) {
                     (id, met) = (MetricId::NONE, met + 1);
                 }
                 let mut is_branch = node.find_input(b'.').is_some() && (id != MetricId::NONE || !leaves_only);
@@ -157,7 +157,13 @@ pub(crate) fn segment(
     Ok(found)
 }
 
-/// Whether a node has a dot with a metric below that is not removed. Each removed one costs a visit, until the first other.
+/// Whether a metric does not answer.
+#[inline]
+fn is_gone(id: MetricId, removed: &HashSet<MetricId>, budget: &Budget<'_>) -> bool {
+    !removed.is_empty() && removed.contains(&id) || budget.hides(id)
+}
+
+/// Whether a node has a dot with a metric below that is not gone. Each that is gone costs a visit, until the first other.
 fn has_metrics_below(
     segment: &Segment,
     node: Node<'_>,
@@ -166,14 +172,14 @@ fn has_metrics_below(
     budget: &mut Budget<'_>,
 ) -> Result<bool, FindError> {
     let Some(dot) = node.find_input(b'.') else { return Ok(false) };
-    if removed.is_empty() {
+    if removed.is_empty() && budget.unseen.is_none() {
         return Ok(true);
     }
     let transition = node.transition(dot);
     let mut places = vec![(segment.fst.node(transition.addr), rank + transition.out.value())];
     while let Some((node, rank)) = places.pop() {
         budget.spend(1)?;
-        if node.is_final() && !removed.contains(&segment.id(rank + node.final_output().value())) {
+        if node.is_final() && !is_gone(segment.id(rank + node.final_output().value()), removed, budget) {
             return Ok(true);
         }
         let below = node.transitions().map(|next| (segment.fst.node(next.addr), rank + next.out.value()));

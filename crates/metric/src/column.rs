@@ -99,6 +99,11 @@ impl<T> Column<T> {
         values.take_while(|(id, _)| id.0 < self.end)
     }
 
+    /// The values of allocated chunks, to change them; those of vacant ids included, also above the end.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.chunks.iter_mut().flatten().flat_map(|chunk| chunk.iter_mut())
+    }
+
     /// Bytes allocated.
     pub fn memory_bytes(&self) -> usize {
         let allocated = self.chunks.iter().flatten().count();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use metadata::SeenSpan;
 use metric::{Policy, Timestamp, Window};
 use store::{Event, FetchedSeries, SeriesRequest};
 
@@ -60,6 +61,7 @@ pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity, ahead: i
     let fetch = life.node.ingest.series().fetch(requests);
     let Some(answer) = life.run("a query", fetch) else { return Err("the process died in a check".to_owned()) };
     let answers = answer.map_err(|error| format!("a query fails: {error}"))?;
+    check_seen(&life.node, &asked, &answers)?;
     let expired = model.expired;
     for ((name, stage), series) in asked.iter().zip(answers) {
         let metric = model.metrics.get_mut(name).expect("its name was listed");
@@ -126,6 +128,22 @@ fn requests(node: &Node, model: &Model, now: Timestamp) -> (Vec<(String, usize)>
         }
     }
     (asked, requests)
+}
+
+/// A metric is found by the time of each of its values.
+fn check_seen(node: &Node, asked: &[(String, usize)], answers: &[Option<FetchedSeries>]) -> Result<(), String> {
+    for ((name, stage), series) in asked.iter().zip(answers) {
+        let Some(series) = series else { continue };
+        let with_value = series.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
+        for time in with_value.map(|(i, _)| series.start + i as i64 * i64::from(series.step)) {
+            let times = SeenSpan { from: Some(time), until: Some(time) };
+            let id = node.registry.read().find(node.registry.hash(name.as_bytes()), name.as_bytes());
+            if id.is_some_and(|id| node.registry.seen().filter(times).is_some_and(|unseen| unseen.hides(id))) {
+                return Err(format!("{name} has a value in stage {stage} at {time}, and is not found by this time"));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_series(

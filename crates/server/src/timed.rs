@@ -157,6 +157,10 @@ impl PointStore for Timed<dyn PointStore> {
         self.store.slots_kept_longer()
     }
 
+    fn newest_slot(&self) -> Option<Timestamp> {
+        self.store.newest_slot()
+    }
+
     fn usage(&self) -> Usage {
         self.store.usage()
     }

@@ -252,6 +252,12 @@ impl PointStore for EmbeddedDriver {
         KEPT_LONGER
     }
 
+    fn newest_slot(&self) -> Option<Timestamp> {
+        let points = &self.tables.points;
+        let are_whole = !points.windows().iter().any(|window| window.is_incomplete());
+        are_whole.then(|| points.newest_point().unwrap_or(0))
+    }
+
     fn usage(&self) -> Usage {
         self.tables.usage()
     }

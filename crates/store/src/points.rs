@@ -94,6 +94,11 @@ pub trait PointStore: Send + Sync + 'static {
         0
     }
 
+    /// A time behind which no stored slot begins, Unix seconds; `None` where that is not known.
+    fn newest_slot(&self) -> Option<Timestamp> {
+        None
+    }
+
     /// The size of the store.
     fn usage(&self) -> Usage;
 }

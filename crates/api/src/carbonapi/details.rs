@@ -12,7 +12,7 @@ use crate::{
         protobuf,
         python::write_int,
     },
-    find::{ListSize, is_cancelled, is_shown, names_work, too_many_new_names},
+    find::{ListSize, Listed, is_cancelled, names_work, too_many_new_names},
     http::{Chunks, Rejection, respond, uncached_head},
     query::{Backend, Protocol, Query, Reply},
 };
@@ -62,8 +62,9 @@ impl Details {
         // The policies are read after it, many under one lock.
         let (mut text, mut ends) = (String::with_capacity(size.room()), Vec::with_capacity(size.most()));
         let mut is_full = false;
+        let listed = Listed::new(backend, limits);
         backend.registry.all(|id, name| {
-            if !is_shown(limits, name) {
+            if !listed.has(id, name) {
                 return true;
             }
             is_full = text.capacity() < text.len() + name.len() || ends.capacity() == ends.len();

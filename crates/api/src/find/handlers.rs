@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
-use metadata::Found;
+use metadata::{FindLimits, Found, SeenSpan};
 
 use super::{
     format::{self, FindFormat, FindOptions, expanded},
@@ -21,6 +21,8 @@ struct FindRequest {
     // Whether a graphite-web in front of this server sends the request. After a status other than 200, it skips this
     // server for a minute.
     from_front_end: bool,
+    // A front end finds what it renders in the same way: a series without points in its times must not be missing there.
+    times: SeenSpan,
     leaves_only: bool,
 }
 
@@ -55,24 +57,26 @@ impl FindRequest {
         };
         let is_local = parameters.last("local").is_some_and(|local| local != "0");
         let from_front_end = entry.is_for_front_ends && is_local;
-        Ok(FindRequest { format: (entry.make)(options), from_front_end, leaves_only })
+        let times = if entry.is_for_front_ends { SeenSpan::default() } else { times.span() };
+        Ok(FindRequest { format: (entry.make)(options), from_front_end, times, leaves_only })
     }
 }
 
 /// `/metrics/find`, and `/metrics` with a query.
 pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let FindRequest { format, from_front_end, leaves_only } = FindRequest::read(backend, query)?;
+    let FindRequest { format, from_front_end, times, leaves_only } = FindRequest::read(backend, query)?;
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
     names_work(backend, query, move |backend, limits, coding, work| {
-        let found = match work.find(limits, |limits| backend.finder.find(&pattern, limits))? {
-            Ok(found) => found,
-            Err(error) if from_front_end && is_invalid_pattern(&error) => {
-                backend.withhold("find", &error);
-                Found::default()
-            }
-            Err(error) => return Err(error.into()),
-        };
+        let found =
+            match work.find(&FindLimits { times, ..limits.clone() }, |limits| backend.finder.find(&pattern, limits))? {
+                Ok(found) => found,
+                Err(error) if from_front_end && is_invalid_pattern(&error) => {
+                    backend.withhold("find", &error);
+                    Found::default()
+                }
+                Err(error) => return Err(error.into()),
+            };
         work.take(answer_bytes(&found))?;
         let share = work.answer(answer_bytes(&found))?;
         let mut out = Vec::with_capacity(answer_bytes(&found));

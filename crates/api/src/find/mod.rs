@@ -13,4 +13,4 @@ pub(crate) use format::glob_response;
 pub(crate) use handlers::{expand, find, query_is_missing};
 pub(crate) use name_list::{ListFormat, ListSize, all_names, index, too_many_new_names};
 pub(crate) use nodes::Nodes;
-pub(crate) use work::{answer_bytes, check_patterns, find_next, is_cancelled, is_shown, names_work};
+pub(crate) use work::{Listed, answer_bytes, check_patterns, find_next, is_cancelled, names_work};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use metadata::{FindLimits, Registry};
+use metadata::FindLimits;
 
-use super::work::{is_cancelled, is_shown, names_work};
+use super::work::{Listed, is_cancelled, names_work};
 use crate::{
     encode::{
         json::{JsonStyle, json_string},
@@ -25,7 +25,7 @@ pub(crate) async fn all_names(backend: &Arc<Backend>, query: &Query, format: Lis
         backend.finder.has_all()?;
         let size = ListSize::of(backend, limits, PUNCTUATION)?;
         let share = work.answer(size.bytes(size_of::<usize>()))?;
-        let names = NameList::new(format, &size).filled(&backend.registry, limits)?;
+        let names = NameList::new(format, &size).filled(backend, limits)?;
         Ok(respond(head(names.content_type()), Arc::new(names), coding, share))
     })
     .await
@@ -42,9 +42,10 @@ impl ListSize {
     pub fn of(backend: &Backend, limits: &FindLimits, more: usize) -> Result<ListSize, Rejection> {
         let (mut size, limit) = (ListSize { names: 0, text: 0 }, backend.limits.response_bytes);
         let (mut bytes, mut seen) = (2, 0_usize);
-        backend.registry.all(|_, name| {
+        let listed = Listed::new(backend, limits);
+        backend.registry.all(|id, name| {
             seen += 1;
-            if is_shown(limits, name) {
+            if listed.has(id, name) {
                 size.names += 1;
                 size.text += name.len();
                 bytes += name.len() + more;
@@ -119,11 +120,12 @@ impl NameList {
         }
     }
 
-    /// Adds every name that the sender sees.
-    pub fn filled(mut self, registry: &Registry, limits: &FindLimits) -> Result<NameList, Rejection> {
+    /// Adds every name that the list has.
+    pub fn filled(mut self, backend: &Backend, limits: &FindLimits) -> Result<NameList, Rejection> {
         let mut is_full = false;
-        registry.all(|_, name| {
-            if !is_shown(limits, name) {
+        let listed = Listed::new(backend, limits);
+        backend.registry.all(|id, name| {
+            if !listed.has(id, name) {
                 return true;
             }
             is_full = self.text.capacity() < self.text.len() + name.len() || self.ends.capacity() == self.ends.len();

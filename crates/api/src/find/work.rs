@@ -2,26 +2,29 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use metadata::{FindError, FindLimits, Found};
+use metadata::{FindError, FindLimits, Found, TimeFilter};
+use metric::MetricId;
 
 use crate::{
     http::{Coding, Rejection, Response},
-    query::{Backend, Kind, Query, Reply, Work, blocking},
+    query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking},
 };
 
-/// Waits for a turn, then calls `work` on a thread that may block. The limits tell `work` when the client disconnects.
+/// Waits for a turn, then calls `work` on a thread that may block. The limits tell `work` when the client disconnects, and the
+/// times that the client asks for.
 pub(crate) async fn names_work(
     backend: &Arc<Backend>,
     query: &Query,
     work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
+    let times = NamesTimes::read(backend, &query.parameters)?.span();
     let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
     let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
     let nodes = backend.limits.find_results;
     let work = move || {
         let cancelled = turn.cancelled().clone();
         let filter = viewer.nodes(&*backend.finder)?;
-        let limits = FindLimits { nodes, cancelled: Some(cancelled), filter, ..FindLimits::default() };
+        let limits = FindLimits { nodes, cancelled: Some(cancelled), filter, times, ..FindLimits::default() };
         work(&backend, &limits, coding, &turn)
     };
     Ok(blocking(work).await?.into())
@@ -61,9 +64,22 @@ pub(crate) fn check_patterns(backend: &Backend, patterns: &[impl AsRef<str>]) ->
     backend.check_target_bytes("the bytes of the patterns are", bytes)
 }
 
-/// Whether the sender sees a metric.
-pub(crate) fn is_shown(limits: &FindLimits, name: &str) -> bool {
-    limits.filter.as_ref().is_none_or(|filter| filter.shows_metric(name))
+/// The metrics that a list of all has: those that the sender sees, with points in the times that are asked for.
+pub(crate) struct Listed<'a> {
+    limits: &'a FindLimits,
+    unseen: Option<TimeFilter<'a>>,
+}
+
+impl<'a> Listed<'a> {
+    pub fn new(backend: &'a Backend, limits: &'a FindLimits) -> Listed<'a> {
+        Listed { limits, unseen: backend.registry.seen().filter(limits.times) }
+    }
+
+    /// Whether it has a metric.
+    pub fn has(&self, id: MetricId, name: &str) -> bool {
+        self.limits.filter.as_ref().is_none_or(|filter| filter.shows_metric(name))
+            && !self.unseen.as_ref().is_some_and(|unseen| unseen.hides(id))
+    }
 }
 
 /// Whether the client has disconnected.

@@ -1,6 +1,7 @@
 //! Times in a request: `tz`, `now`, `from`, `until`.
 
 use jiff::tz::TimeZone;
+use metadata::SeenSpan;
 use metric::Timestamp;
 use render::time::parse_at_time;
 
@@ -73,6 +74,11 @@ impl NamesTimes {
             one_or_none => one_or_none,
         };
         Ok(NamesTimes { now: clock, from, until })
+    }
+
+    /// The span that metrics must have points in.
+    pub fn span(&self) -> SeenSpan {
+        SeenSpan { from: self.from, until: self.until }
     }
 }
 

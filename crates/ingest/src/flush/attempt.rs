@@ -163,12 +163,26 @@ impl Attempt<'_> {
         written.unread.extend(mirrored.unread);
         written.doubtful += doubtful;
         rows.extend(mirrored.own);
+        self.note_seen(&rows);
+        self.note_seen(&mirrored.of_others);
         self.store.points.write(rows).await?;
         if !mirrored.of_others.is_empty() {
             self.store.points.write(mirrored.of_others).await?;
         }
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
         Ok(of_jobs.map(|(_, partials)| partials).collect())
+    }
+
+    /// Notes when the metrics of rows have points, before the rows can be read.
+    fn note_seen(&self, rows: &[Run]) {
+        let seen = self.registry.seen();
+        if seen.is_begun() {
+            seen.move_to(self.time.reached());
+            seen.note(rows.iter().filter(|row| !row.values.is_empty()).map(|row| {
+                let last = row.first_slot.saturating_add(row.values.len() as u32 - 1);
+                (row.metric, row.table.stage.time(row.first_slot), row.table.stage.time(last))
+            }));
+        }
     }
 
     /// What rows replace in the tables of older policies.

@@ -33,6 +33,7 @@ use crate::{
     memtable::{FlushJob, MayTake, Memtable},
     policy_changes::PolicyChanges,
     registration::Registration,
+    seen_times::SeenTimes,
     spill::Spill,
     store_health::StoreHealth,
     wal::Journal,
@@ -73,6 +74,8 @@ pub(crate) struct CycleParts {
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) health: Arc<StoreHealth>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// When metrics have points, where it is known.
+    pub(crate) seen: Option<Arc<SeenTimes>>,
 }
 
 /// Runs flush cycles, one at a time.
@@ -288,9 +291,18 @@ impl FlushCycle {
         registration.register().await?;
         let written = writer.points();
         writer.sync_store().await?;
+        self.save_seen(mark.stored_below).await;
         writer.note_stored(mark).await?;
         self.durable.store(written, SeqCst);
         Ok(())
+    }
+
+    /// Saves when metrics have points.
+    async fn save_seen(&self, stored_below: u64) {
+        if let Some(seen) = self.with.seen.clone() {
+            // A panic there has been reported.
+            let _ = tokio::task::spawn_blocking(move || seen.save(stored_below)).await;
+        }
     }
 
     /// Writes the points of all metrics below `count`. Returns the metrics whose points wait for an earlier job.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use carbon::RejectReason;
 use downsample::{Growth, WriterPartials};
-use metadata::{PolicyId, Registry};
-use metric::MetricId;
+use metadata::{PolicyId, Registry, UnstoredPoints};
+use metric::{MetricId, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
@@ -130,6 +130,21 @@ impl Memtable {
         // The sender lives as long as this.
         let _ = self.is_recovered.subscribe().wait_for(|is_recovered| *is_recovered).await;
         MayTake(())
+    }
+}
+
+impl UnstoredPoints for Memtable {
+    fn are_known(&self) -> bool {
+        !self.back_pressure.is_spilling()
+    }
+
+    fn spans(&self, ids: &[MetricId], each: &mut dyn FnMut(MetricId, Timestamp, Timestamp)) {
+        let locked = self.lock();
+        for &id in ids {
+            if let Some((first, last)) = locked.slots.span(id, &locked.table) {
+                each(id, first, last);
+            }
+        }
     }
 }
 

@@ -149,6 +149,19 @@ impl Slots {
         self.stored_lately = is_noting.then(HashSet::new);
     }
 
+    /// Times that all points of a metric in memory are between; `None` without points.
+    pub(super) fn span(&self, metric: MetricId, table: &PolicyTable) -> Option<(Timestamp, Timestamp)> {
+        let of = |points: &PendingPoints, policy: PolicyId| match table.all.get(usize::from(policy)) {
+            Some(policy) => points.span(&policy.retention),
+            // Not known: any time.
+            None => (!points.is_empty()).then_some((Timestamp::MIN, Timestamp::MAX)),
+        };
+        let pending = self.metrics.get(metric).and_then(|slots| of(&slots.pending, slots.policy));
+        let jobs = self.jobs.get(&metric).into_iter().chain(self.jobs_aside.get(&metric).into_iter().flatten());
+        let spans = pending.into_iter().chain(jobs.filter_map(|job| of(&job.points, job.policy)));
+        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+    }
+
     /// Whether a job of a metric was stored since they are noted.
     pub(super) fn was_stored(&self, metric: MetricId) -> bool {
         self.stored_lately.as_ref().is_some_and(|stored| stored.contains(&metric))

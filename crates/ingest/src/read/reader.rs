@@ -2,6 +2,7 @@
 //!
 //! 1. Choose the stage and the slots, as whisper chooses an archive (`Retention::choose`).
 //! 2. Under the memtable's lock, copy the points in memory (`reading.rs`).
+//!    Rows are not read where the metric has none at such a time (`metadata/src/seen/`).
 //! 3. Derive what points under an older policy, on their way to the store, will have stored (`older_jobs.rs`).
 //! 4. Read everything that is needed of the store, for all series at once.
 //! 5. Lay one over the other. Slots from before a change of policy come from the older policy's stages
@@ -83,6 +84,8 @@ impl SeriesSource for Reader {
                 let memtable = self.memtable.lock();
                 group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
             }
+            let seen = self.registry.seen();
+            readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
             let series = self.read(&readings, &table, reached).await?;
             self.counters.series.fetch_add(requests.len() as u64, Relaxed);
             self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));

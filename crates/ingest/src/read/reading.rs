@@ -3,7 +3,7 @@
 use std::{ops::Range, sync::Arc};
 
 use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
-use metadata::{PolicyHistory, Registry};
+use metadata::{PolicyHistory, Registry, Seen};
 use metric::{MetricId, Partial, Policy, Slot, Stage, StageChoice, Table, Timestamp};
 use store::{Cells, FetchedSeries, SeriesRequest};
 
@@ -98,6 +98,18 @@ impl Reading {
             self.coverage.is_alone = view.is_alone;
             self.coverage.all_writers = view.all_writers;
             self.coverage.this_writer = view.apart_from_points();
+        }
+    }
+
+    /// Reads no rows where the metric cannot have any. After [`Reading::copy_from`]: a point that was in neither place then was
+    /// accepted later.
+    pub(super) fn leave_out_unseen(&mut self, seen: &Seen) {
+        let (Range { start, end }, stage) = (self.stored.clone(), self.stage());
+        if self.history.len() == 1
+            && start < end
+            && !seen.may_be_stored(self.metric, stage.time(start), stage.time(end - 1))
+        {
+            self.stored.end = start;
         }
     }
 

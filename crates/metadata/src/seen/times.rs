@@ -1,0 +1,190 @@
+//! The first and the last bucket of each metric.
+
+use std::sync::{
+    Arc, OnceLock,
+    atomic::{AtomicBool, Ordering::SeqCst},
+};
+
+use metric::{Column, MetricId, Timestamp};
+use parking_lot::RwLock;
+
+use super::{
+    scale::{Bucket, FUTURE, NEVER, OLDEST, Scale},
+    unstored::UnstoredPoints,
+};
+
+/// A span of time that is asked for, both ends included; an end that is `None` is open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeenSpan {
+    /// Unix seconds.
+    pub from: Option<Timestamp>,
+    /// Unix seconds.
+    pub until: Option<Timestamp>,
+}
+
+impl SeenSpan {
+    /// Whether it has an end.
+    pub fn is_bounded(&self) -> bool {
+        self.from.is_some() || self.until.is_some()
+    }
+
+    /// Whether it has a time of a span from `first` to `last`.
+    pub(super) fn meets(&self, first: Timestamp, last: Timestamp) -> bool {
+        self.from.is_none_or(|from| from <= last) && self.until.is_none_or(|until| first <= until)
+    }
+}
+
+/// The first and the last bucket in which a metric has rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Times {
+    pub first: Bucket,
+    pub last: Bucket,
+}
+
+impl Times {
+    /// Of a metric without rows.
+    pub const NONE: Times = Times { first: NEVER, last: OLDEST };
+
+    fn add(&mut self, first: Bucket, last: Bucket) {
+        self.first = self.first.min(first);
+        self.last = self.last.max(last);
+    }
+}
+
+/// A span of time in buckets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Buckets {
+    from: Bucket,
+    until: Bucket,
+}
+
+impl Buckets {
+    /// Whether a metric may have rows in it.
+    #[inline]
+    pub fn meets(self, times: Times) -> bool {
+        times.first <= self.until && self.from <= times.last
+    }
+}
+
+pub(super) struct Table {
+    pub scale: Scale,
+    pub times: Column<Times>,
+    /// Whether there is something that the file does not have.
+    pub is_changed: bool,
+}
+
+impl Table {
+    /// The times of a metric without rows where it is not known.
+    #[inline]
+    pub fn get(&self, id: MetricId) -> Times {
+        self.times.get(id).copied().unwrap_or(Times::NONE)
+    }
+
+    pub fn buckets(&self, span: SeenSpan) -> Buckets {
+        Buckets {
+            from: span.from.map_or(OLDEST, |from| self.scale.bucket(from)),
+            until: span.until.map_or(FUTURE, |until| self.scale.bucket(until)),
+        }
+    }
+
+    /// Moves the scale to the day of a time.
+    pub fn move_to(&mut self, now: Timestamp) {
+        let (old, new) = (self.scale, Scale::at(now));
+        if old == new {
+            return;
+        }
+        let all = OLDEST..=NEVER;
+        let first: Vec<Bucket> = all.clone().map(|bucket| old.first_in(new, bucket)).collect();
+        let last: Vec<Bucket> = all.map(|bucket| old.last_in(new, bucket)).collect();
+        for times in self.times.values_mut() {
+            if *times != Times::NONE {
+                *times = Times { first: first[usize::from(times.first)], last: last[usize::from(times.last)] };
+            }
+        }
+        (self.scale, self.is_changed) = (new, true);
+    }
+}
+
+/// When the metrics of a registry have points.
+pub struct Seen {
+    /// Set once what is stored is known.
+    is_begun: AtomicBool,
+    pub(super) table: RwLock<Table>,
+    pub(super) unstored: OnceLock<Arc<dyn UnstoredPoints>>,
+}
+
+impl Seen {
+    pub(crate) fn new() -> Seen {
+        let table = Table { scale: Scale::at(0), times: Column::new(|| Times::NONE), is_changed: true };
+        Seen { is_begun: AtomicBool::new(false), table: RwLock::new(table), unstored: OnceLock::new() }
+    }
+
+    /// Whether it says of any metric that there is no row.
+    pub fn is_begun(&self) -> bool {
+        self.is_begun.load(SeqCst)
+    }
+
+    /// From here on every row is noted before it is written, and those that are stored are known.
+    pub fn begin(&self, unstored: Arc<dyn UnstoredPoints>) {
+        let _ = self.unstored.set(unstored);
+        self.is_begun.store(true, SeqCst);
+    }
+
+    /// The metrics of these ids may have rows of any time until `last`, or of any time without it.
+    pub fn note_unknown(&self, ids: impl Iterator<Item = MetricId>, last: Option<Timestamp>) {
+        let mut table = self.table.write();
+        let last = last.map_or(FUTURE, |last| table.scale.bucket(last));
+        ids.for_each(|id| table.times.entry(id).add(OLDEST, last));
+        table.is_changed = true;
+    }
+
+    /// Rows are about to be written: of each, the metric and the times of its first and its last slot.
+    pub fn note(&self, rows: impl Iterator<Item = (MetricId, Timestamp, Timestamp)>) {
+        let mut table = self.table.write();
+        let table = &mut *table;
+        for (id, first, last) in rows {
+            let (first, last) = (table.scale.bucket(first), table.scale.bucket(last));
+            let times = table.times.entry(id);
+            let before = *times;
+            times.add(first, last);
+            table.is_changed |= *times != before;
+        }
+    }
+
+    /// Whether the store may have rows of a metric from `first` to `last`.
+    pub fn may_be_stored(&self, id: MetricId, first: Timestamp, last: Timestamp) -> bool {
+        if !self.is_begun() {
+            return true;
+        }
+        let table = self.table.read();
+        table.buckets(SeenSpan { from: Some(first), until: Some(last) }).meets(table.get(id))
+    }
+
+    /// Moves the buckets to the day of a time: those of older days get coarser.
+    pub fn move_to(&self, now: Timestamp) {
+        if self.table.read().scale != Scale::at(now) {
+            self.table.write().move_to(now);
+        }
+    }
+
+    /// A metric was removed.
+    pub(crate) fn forget(&self, id: MetricId) {
+        let mut table = self.table.write();
+        if let Some(times) = table.times.get_mut(id) {
+            *times = Times::NONE;
+            table.times.free(id, |times| *times == Times::NONE);
+            table.is_changed = true;
+        }
+    }
+
+    /// Bytes of memory held.
+    pub fn memory_bytes(&self) -> usize {
+        self.table.read().times.memory_bytes()
+    }
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seen").field("is_begun", &self.is_begun()).finish_non_exhaustive()
+    }
+}
