@@ -5,6 +5,7 @@ damaged end.
 import fcntl
 import os
 import random
+import signal
 import threading
 import time
 
@@ -343,3 +344,13 @@ def test_a_log_that_is_not_read_stops_nothing(make_server):
     assert server.get("/healthy").status_code == 200 and server.post("/admin/flush").status_code == 200
     assert server.stop() == 0
     os.close(reader)
+
+
+def test_signals_for_users_end_nothing(make_server):
+    server = make_server()
+    for number in [signal.SIGUSR1, signal.SIGUSR2]:
+        server.process.send_signal(number)
+    start = aligned_now() - 600
+    server.send([("second.m", start, 1.0)])
+    eventually(lambda: server.points("second.m", **{"from": start - 1}), {start: 1.0})
+    assert server.stop() == 0

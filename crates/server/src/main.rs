@@ -16,8 +16,8 @@ mod deletion;
 mod descriptors;
 mod event_deletion;
 mod exposure;
-mod file_size;
 mod health;
+mod ignored_signals;
 mod limits;
 mod lines;
 mod listen;
@@ -52,7 +52,7 @@ use cli::{Cli, Command};
 
 fn main() -> ExitCode {
     allocator::configure();
-    file_size::fail_at_the_limit();
+    ignored_signals::ignore();
     // Points, backups and tokens are for this user alone.
     host::make_new_files_private();
     let host = Host::system();

@@ -1,0 +1,16 @@
+//! Signals that end a process unless it says otherwise, and that are no reason to end this one.
+
+/// SIGXFSZ comes with a write beyond a limit of the size of files (`ulimit -f`, `LimitFSIZE=` of systemd). Without it the write
+/// fails with `EFBIG`, and is treated as a full disk is: points wait, `/ready` says why, and the write happens once there is
+/// room. Those for users have no meaning here; supervisors and rotations of logs send them.
+const IGNORED: [libc::c_int; 3] = [libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Ignores them for as long as the process runs.
+pub fn ignore() {
+    for signal in IGNORED {
+        // SAFETY: `SIG_IGN` runs no code of ours, and the call touches no memory.
+        unsafe {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
