@@ -1,4 +1,4 @@
-//! Signals that end a process unless it says otherwise, and that are no reason to end this one.
+//! Signals that end a process unless it says otherwise. They do not end this one.
 
 /// SIGXFSZ comes with a write beyond a limit of the size of files (`ulimit -f`, `LimitFSIZE=` of systemd). Without it the write
 /// fails with `EFBIG`, and is treated as a full disk is: points wait, `/ready` says why, and the write happens once there is
