@@ -27,6 +27,22 @@ USE_FLOW_CONTROL = True
 LOG_LISTENER_CONN_SUCCESS = False
 """
 
+CACHE_CONF = """
+[cache]
+USER =
+LOCAL_DATA_DIR = {folder}/whisper
+LINE_RECEIVER_INTERFACE = 127.0.0.1
+LINE_RECEIVER_PORT = {line}
+PICKLE_RECEIVER_INTERFACE = 127.0.0.1
+PICKLE_RECEIVER_PORT = {pickle}
+CACHE_QUERY_INTERFACE = 127.0.0.1
+CACHE_QUERY_PORT = {query}
+CARBON_METRIC_INTERVAL = 0
+ENABLE_LOGROTATION = False
+GRAPHITE_URL = {graphite_url}
+ENABLE_TAGS = True
+"""
+
 C_RELAY_CONF = """
 cluster plumbago forward 127.0.0.1:{destination};
 match * send to plumbago stop;
@@ -87,6 +103,18 @@ def carbon_relay(folder, destination, protocol):
     program = Path(sys.executable).with_name("carbon-relay.py")
     command = [sys.executable, program, f"--config={conf}", f"--logdir={folder}", f"--pidfile={folder}/pid"]
     # --debug keeps it in the foreground and its log on stdout.
+    return Relay([*map(str, command), "--debug", "start"], folder, line)
+
+
+def carbon_cache(folder, graphite_url):
+    """carbon-cache.py with whisper files, which enters the tags of its metrics at `graphite_url`."""
+    folder = Path(folder)
+    line = free_port()
+    conf = folder / "carbon.conf"
+    conf.write_text(CACHE_CONF.format(folder=folder, line=line, pickle=free_port(), query=free_port(), graphite_url=graphite_url))
+    (folder / "storage-schemas.conf").write_text("[all]\npattern = .*\nretentions = 60s:1h\n")
+    program = Path(sys.executable).with_name("carbon-cache.py")
+    command = [sys.executable, program, f"--config={conf}", f"--logdir={folder}", f"--pidfile={folder}/pid"]
     return Relay([*map(str, command), "--debug", "start"], folder, line)
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from graphite_web import GraphiteWeb
-from plumbago import QUIET, Plumbago, eventually
+from plumbago import QUIET, Plumbago, eventually, wait_until
+from relays import carbon_cache
 
 RECORDED = Path(__file__).parents[2] / "crates/api/tests/tag_api.jsonl"
 
@@ -114,3 +115,25 @@ TimeSeriesDatabase(SimpleNamespace(GRAPHITE_URL=sys.argv[1])).tag("b;y=2;x=1", "
 def test_carbons_tagger_gets_the_canonical_names(server):
     run = subprocess.run([sys.executable, "-c", TAGGER, server.url("")], capture_output=True, text=True, timeout=60)
     assert json.loads(run.stdout.splitlines()[0]) == ["b;x=1;y=2", "a;t=v"], run.stdout + run.stderr
+
+
+def test_a_carbon_cache_enters_the_tags_of_its_metrics(make_server, tmp_path):
+    queries = tmp_path / "queries.jsonl"
+    server = make_server(settings=QUIET + f'[log]\nqueries = "{queries}"\n')
+    now = int(time.time())
+    cache = carbon_cache(tmp_path, server.url(""))
+    try:
+        lines = [f"cpu;host=h{i};dc=ams 1 {now}\n" for i in range(250)] + [f"plain.metric 1 {now}\n"]
+        cache.send("".join(lines).encode())
+
+        def entered():
+            return [line for line in map(json.loads, queries.read_text().splitlines()) if line["path"] == "/tags/tagMultiSeries"]
+
+        # In requests of a hundred.
+        wait_until(lambda: len(entered()) >= 3, 30, "carbon did not enter its tags")
+        assert {(line["method"], line["status"]) for line in entered()} == {("POST", 200)}
+        assert "Error tagging" not in cache.log.read_text()
+    finally:
+        cache.stop()
+    # Their points are in whisper files: the README says that they are not found here.
+    assert server.get("/tags/findSeries?expr=name=cpu").json() == []

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use metadata::{FindError, FindLimits, ListedTag, ListedValue, Registry, TagExpressions, TagListing, text_id};
+use metadata::{FindError, FindLimits, Found, ListedTag, ListedValue, Registry, TagExpressions, TagListing, text_id};
 use metric::canonical_name;
 
 use crate::{
@@ -50,7 +50,7 @@ impl From<Rejection> for Problem {
 pub(crate) async fn list(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let listing = filtered(query);
     tags_work(backend, query, listing, |registry, listing, limits| {
-        Ok(Listed::Tags(registry.list_tags(&listing, limits)?))
+        Ok(Listed::Tags(registry.list_tags(listing, limits)?))
     })
     .await
 }
@@ -61,8 +61,8 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
     let tag = percent_encoding::percent_decode_str(encoded).decode_utf8_lossy().into_owned();
     let asked = filtered(query).map(|listing| (tag, listing));
     tags_work(backend, query, asked, |registry, (tag, listing), limits| {
-        let Some(values) = registry.list_values(&tag, &listing, limits)? else { return Ok(Listed::Nothing) };
-        Ok(Listed::Details { id: text_id(&tag), tag, values })
+        let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(Listed::Nothing) };
+        Ok(Listed::Details { id: text_id(tag), tag: tag.clone(), values })
     })
     .await
 }
@@ -74,8 +74,7 @@ pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result
         texts => read(&texts),
     };
     tags_work(backend, query, expressions, |registry, expressions, limits| {
-        let found = registry.tagged(&expressions, limits)?;
-        Ok(Listed::Texts(found.leaves().map(|(_, name)| name.to_owned()).collect()))
+        Ok(Listed::Found(registry.tagged(expressions, limits)?))
     })
     .await
 }
@@ -84,7 +83,7 @@ pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result
 pub(crate) async fn complete_tags(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let listing = completion(query, "tagPrefix", None);
     tags_work(backend, query, listing, |registry, listing, limits| {
-        let tags = registry.list_tags(&listing, limits)?;
+        let tags = registry.list_tags(listing, limits)?;
         Ok(Listed::Texts(tags.into_iter().map(|one| one.tag).collect()))
     })
     .await
@@ -98,7 +97,7 @@ pub(crate) async fn complete_values(backend: &Arc<Backend>, query: &Query) -> Re
         false => completion(query, "valuePrefix", Some(&tag)),
     };
     tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits| {
-        let values = registry.list_values(&tag, &listing, limits)?.unwrap_or_default();
+        let values = registry.list_values(tag, listing, limits)?.unwrap_or_default();
         Ok(Listed::Texts(values.into_iter().map(|one| one.value).collect()))
     })
     .await
@@ -137,6 +136,7 @@ pub(crate) async fn tag_series(_: &Arc<Backend>, query: &Query) -> Result<Reply,
 
 /// What an answer lists.
 enum Listed {
+    Found(Found),
     Texts(Vec<String>),
     Tags(Vec<ListedTag>),
     Details { id: u32, tag: String, values: Vec<ListedValue> },
@@ -144,20 +144,32 @@ enum Listed {
 }
 
 impl Listed {
-    /// Memory for the list and the answer: an estimate.
+    /// Memory of the list.
     fn bytes(&self) -> usize {
-        let texts: usize = match self {
+        match self {
+            Listed::Found(found) => found.bytes(),
+            _ => self.answer_bytes(),
+        }
+    }
+
+    /// Memory of the answer: an estimate.
+    fn answer_bytes(&self) -> usize {
+        match self {
+            Listed::Found(found) => found.leaves().map(|(_, name)| name.len() + ENTRY_BYTES).sum(),
             Listed::Texts(texts) => texts.iter().map(|text| text.len() + ENTRY_BYTES).sum(),
             Listed::Tags(tags) => tags.iter().map(|one| one.tag.len() + ENTRY_BYTES).sum(),
             Listed::Details { values, .. } => values.iter().map(|one| one.value.len() + ENTRY_BYTES).sum(),
             Listed::Nothing => 0,
-        };
-        2 * texts
+        }
     }
 
     /// As `json.dumps` writes it: with `pretty`, keys are sorted.
     fn write(&self, style: &JsonStyle, out: &mut Vec<u8>) {
         match self {
+            Listed::Found(found) => {
+                let names = found.leaves().map(|(_, name)| name);
+                style.items(out, LIST, 1, names, |out, name| json_string(out, name, true));
+            }
             Listed::Texts(texts) => style.items(out, LIST, 1, texts, |out, text| json_string(out, text, true)),
             Listed::Tags(tags) => style.items(out, LIST, 1, tags, |out, one| {
                 object(out, style, 2, &[("id", Field::Number(one.id.into())), ("tag", Field::Text(&one.tag))]);
@@ -201,7 +213,7 @@ async fn tags_work<T: Send + 'static>(
     backend: &Arc<Backend>,
     query: &Query,
     asked: Result<T, String>,
-    work: impl FnOnce(&Registry, T, &FindLimits) -> Result<Listed, FindError> + Send + 'static,
+    work: impl Fn(&Registry, &T, &FindLimits) -> Result<Listed, FindError> + Send + 'static,
 ) -> Result<Reply, Rejection> {
     let asked = match asked {
         Ok(asked) => asked,
@@ -218,7 +230,8 @@ async fn tags_work<T: Send + 'static>(
         let cancelled = Some(turn.cancelled().clone());
         let nodes = backend.limits.find_results;
         let limits = FindLimits { nodes, cancelled, filter, times, ..FindLimits::default() };
-        let listed = backend.finder.has_all().and_then(|()| work(&backend.registry, asked, &limits));
+        backend.finder.has_all()?;
+        let listed = turn.within_memory(&limits, |limits| work(&backend.registry, &asked, limits), Listed::bytes)?;
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),
             Err(Problem::Asked(text)) => Ok(Err(text)),
@@ -232,10 +245,10 @@ async fn tags_work<T: Send + 'static>(
 }
 
 fn respond(listed: &Listed, style: &JsonStyle, coding: Coding, turn: &Work) -> Result<Response, Rejection> {
-    let bytes = listed.bytes();
+    let bytes = listed.answer_bytes();
     turn.take(bytes)?;
     let share = turn.answer(bytes)?;
-    let mut out = Vec::with_capacity(bytes / 2);
+    let mut out = Vec::with_capacity(bytes);
     style.open(&mut out);
     listed.write(style, &mut out);
     style.close(&mut out);

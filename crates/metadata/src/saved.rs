@@ -37,7 +37,7 @@ use crate::{
     names::Table,
     policies::{Policies, PolicySpan},
     registry::Registry,
-    saved_tags::{self, SAVED_TAGS},
+    saved_tags::{self, SAVED_TAGS, SavedTags},
     segment::Segment,
     tag_index::NamesFile,
 };
@@ -103,7 +103,7 @@ impl Registry {
         if !self.names.read().reserved.is_empty() {
             return saved_tags::remove(disk, path).and(saved_tags::remove(disk, &tags_path));
         }
-        self.index_tags();
+        self.update_tags();
         // No record moves meanwhile, and none goes that the tag index has.
         let _compacting = self.compacting.lock();
         let tags = self.tags.read();
@@ -164,6 +164,15 @@ impl Registry {
             }
         }
         out.write(&self.policies.read().to_bytes())
+    }
+}
+
+impl SavedNames {
+    /// The names. The first question about tags, or [`Registry::compact`], reads the tag index that was saved next to them in a
+    /// folder.
+    pub fn expecting_tags(self, disk: &Arc<dyn Disk>, folder: &Path) -> Registry {
+        *self.registry.saved_tags.lock() = SavedTags::of(disk, folder.join(SAVED_TAGS), self.file);
+        self.registry
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     registry::Registry,
     same_names::SameName,
     saved::{OpenError, SavedNames},
-    saved_tags::{SAVED_TAGS, SavedTags, remove},
+    saved_tags::{SAVED_TAGS, remove},
 };
 
 /// The file in the data folder. Present only between a clean stop and the next start.
@@ -53,9 +53,8 @@ pub async fn open_names(
             let removed = disk.remove_file(&path).and_then(|()| disk.sync_dir(data));
             removed.map_err(|source| StoreError::Io { what: format!("removing {}", path.display()), source })?;
         }
-        if let Some(SavedNames { registry, file, .. }) = copy {
-            *registry.saved_tags.lock() = SavedTags::of(disk, data.join(SAVED_TAGS), file);
-            return Ok((registry, Vec::new()));
+        if let Some(saved) = copy {
+            return Ok((saved.expecting_tags(disk, data), Vec::new()));
         }
     }
     // It belongs to saved names.

@@ -86,7 +86,14 @@ impl Registry {
 
     /// Tells the tag index of changes, and returns whether there were any. For a maintenance thread.
     pub(crate) fn index_tags(&self) -> bool {
-        !self.names.read().tag_changes.is_empty() && self.tell(&mut self.tags.write())
+        // Behind a long question it waits no longer: the path index has its turn, too.
+        let is_due = !self.names.read().tag_changes.is_empty();
+        is_due && self.tags.try_write_for(POLL).is_some_and(|mut index| self.tell(&mut index))
+    }
+
+    /// As [`Registry::index_tags`], however long questions take.
+    pub(crate) fn update_tags(&self) {
+        self.tell(&mut self.tags.write());
     }
 
     /// The metrics that a listing is about; all without.
@@ -300,10 +307,8 @@ mod tests {
     fn saved(registry: &Registry, folder: &Path) -> Registry {
         let path = folder.join("names");
         registry.save(&host::SystemDisk, &path, None).unwrap();
-        let saved = Registry::open(&host::SystemDisk, &path).unwrap();
         let disk: Arc<dyn host::Disk> = Arc::new(host::SystemDisk);
-        *saved.registry.saved_tags.lock() = SavedTags::of(&disk, folder.join(SAVED_TAGS), saved.file);
-        saved.registry
+        Registry::open(&host::SystemDisk, &path).unwrap().expecting_tags(&disk, folder)
     }
 
     /// Metrics whose tags have sets of all sizes.
@@ -402,6 +407,28 @@ mod tests {
         );
         check(&["a=b"; 101], "there are more than 100 tag expressions");
         assert!(TagExpressions::read(&["a~=b"], compile).is_ok(), "a tag may end in a tilde");
+    }
+
+    #[test]
+    fn lists_stay_within_their_bytes() {
+        let names: Vec<String> = (0..100).map(|i| format!("m;tag{i:03}=v;t=value{i:03};one=1")).collect();
+        let registry = registry(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        let check = |texts: &[&str], bytes: usize, fits: bool| {
+            let limits = FindLimits { bytes, ..FindLimits::default() };
+            let expressions = || (!texts.is_empty()).then(|| TagExpressions::read(texts, compile).unwrap());
+            let listing = || TagListing { expressions: expressions(), ..TagListing::default() };
+            let too_many = FindError::TooManyBytes { limit: bytes };
+            let tags = registry.list_tags(&listing(), &limits).map(|tags| tags.len());
+            let values = registry.list_values("t", &listing(), &limits).map(|values| values.unwrap().len());
+            assert_eq!(tags.err(), (!fits).then(|| too_many.clone()), "{texts:?}");
+            assert_eq!(values.err(), (!fits).then_some(too_many), "{texts:?}");
+        };
+        check(&[], 2000, false);
+        check(&[], 10_000, true);
+        check(&["one=1"], 2000, false);
+        check(&["one=1"], 10_000, true);
+        check(&["t=~value00."], 200, false);
+        check(&["t=~value00."], 10_000, true);
     }
 
     #[test]

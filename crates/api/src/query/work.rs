@@ -93,6 +93,16 @@ impl Work {
         limits: &FindLimits,
         find: impl Fn(&FindLimits) -> Result<Found, FindError>,
     ) -> Result<Result<Found, FindError>, Rejection> {
+        self.within_memory(limits, find, Found::bytes)
+    }
+
+    /// As [`Work::find`], of an answer that takes `bytes_of` it.
+    pub fn within_memory<T>(
+        &self,
+        limits: &FindLimits,
+        find: impl Fn(&FindLimits) -> Result<T, FindError>,
+        bytes_of: impl Fn(&T) -> usize,
+    ) -> Result<Result<T, FindError>, Rejection> {
         let mut bytes = FOUND_BYTES;
         loop {
             // A find that ends at once does not look.
@@ -108,7 +118,7 @@ impl Work {
                 found => found,
             };
             let mut held = self.memory.lock();
-            held.bytes += found.as_ref().map_or(0, Found::bytes);
+            held.bytes += found.as_ref().map_or(0, &bytes_of);
             let kept = held.bytes;
             held.lower(kept);
             return Ok(found);

@@ -13,6 +13,9 @@ use crate::{
     tag_expressions::{Matcher, TagError, TagExpressions, value_of},
 };
 
+/// Memory of a value that is counted in a tree and then listed, in times of what it takes in the list.
+const LISTED_TIMES: usize = 2;
+
 /// Which tags or values are listed.
 #[derive(Default)]
 pub struct TagListing {
@@ -73,6 +76,7 @@ pub(crate) fn list_tags(
     budget: &mut Budget<'_>,
 ) -> Result<Vec<ListedTag>, FindError> {
     let mut listed = Vec::new();
+    let mut bytes = 0;
     for &tag in index.tags_with_prefix(&asked.prefix) {
         if asked.is_full(listed.len()) {
             break;
@@ -83,7 +87,8 @@ pub(crate) fn list_tags(
         let is_there = || within.is_none_or(|within| index.postings.meets(index.tag_metrics(tag), within));
         if !is_used && is_there() && asked.takes(text, budget)? {
             listed.push(ListedTag { id: text_id(text), tag: text.to_owned() });
-            budget.check_nodes(listed.len())?;
+            bytes += size_of::<ListedTag>() + text.len();
+            budget.check(bytes, listed.len())?;
         }
     }
     Ok(listed)
@@ -113,6 +118,7 @@ pub(crate) fn list_values(
         }
     }
     let mut listed = Vec::new();
+    let mut bytes = 0;
     for &value in values {
         if asked.is_full(listed.len()) {
             break;
@@ -124,7 +130,8 @@ pub(crate) fn list_values(
         let text = index.value_text(value);
         if count > 0 && asked.takes(text, budget)? {
             listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
-            budget.check_nodes(listed.len())?;
+            bytes += size_of::<ListedValue>() + text.len();
+            budget.check(bytes, listed.len())?;
         }
     }
     Ok(Some(listed))
@@ -139,6 +146,7 @@ fn list_from_names(
     budget: &mut Budget<'_>,
 ) -> Result<Vec<ListedValue>, FindError> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    let mut bytes = 0;
     names.read(within, &mut |_, name| {
         budget.spend(STEPS_PER_NAME)?;
         let value = value_of(name, tag);
@@ -148,7 +156,8 @@ fn list_from_names(
         if let Some(count) = counts.get_mut(value) {
             *count += 1;
         } else if asked.takes(value, budget)? {
-            budget.check_nodes(counts.len() + 1)?;
+            bytes += LISTED_TIMES * (size_of::<ListedValue>() + value.len());
+            budget.check(bytes, counts.len() + 1)?;
             counts.insert(value.to_owned(), 1);
         }
         Ok(())

@@ -28,6 +28,9 @@ pub(super) const STEPS_PER_VALUE: u64 = 10;
 /// Values that a walk passes in the time of reading one name.
 pub(super) const VALUES_PER_NAME: u64 = 3;
 
+/// Values that are read together.
+const TOGETHER: usize = 32;
+
 /// Ids that operations on bitmaps take a step for.
 const IDS_PER_STEP: u64 = 64;
 
@@ -131,24 +134,29 @@ impl<'a> Search<'a, '_> {
             return self.passing_names(expression, found);
         }
         let mut union = Union::default();
-        for &value in values {
-            let metrics = self.index.value_metrics(value);
-            if is_all {
-                self.budget.spend(1)?;
-                union.add(&self.index.postings, metrics);
-                continue;
-            }
-            self.budget.spend(STEPS_PER_VALUE)?;
-            // Cheaper than the pattern, where the set is small.
-            let is_wanted = match (found, metrics) {
-                (Some(found), Posting::Few(_)) => self.index.postings.meets(metrics, found),
-                _ => true,
-            };
-            if is_wanted {
-                // One comparison may take a tenth of a second.
-                self.budget.limits.check_cancelled()?;
-                if expression.passes(self.index.value_text(value))? {
+        let mut entries = Vec::with_capacity(TOGETHER);
+        for values in values.chunks(TOGETHER) {
+            entries.clear();
+            // All before any is compared: each is somewhere else in memory, and the processor fetches several at a time.
+            self.index.read_values(values, !is_all, &mut entries);
+            for &(text, metrics) in &entries {
+                if is_all {
+                    self.budget.spend(1)?;
                     union.add(&self.index.postings, metrics);
+                    continue;
+                }
+                self.budget.spend(STEPS_PER_VALUE)?;
+                // Cheaper than the pattern, where the set is small.
+                let is_wanted = match (found, metrics) {
+                    (Some(found), Posting::Few(_)) => self.index.postings.meets(metrics, found),
+                    _ => true,
+                };
+                if is_wanted {
+                    // One comparison may take a tenth of a second.
+                    self.budget.limits.check_cancelled()?;
+                    if expression.passes(text)? {
+                        union.add(&self.index.postings, metrics);
+                    }
                 }
             }
         }
