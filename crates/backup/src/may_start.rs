@@ -64,6 +64,9 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
     if let Some((path, version)) = segment {
         return newer(NewerFile { path, found: format!("version {version}"), reads: OF_JOURNAL.to_owned() });
     }
+    if let Some((path, version)) = ingest::wal::newer_newest(disk, data) {
+        return newer(NewerFile { path, found: format!("version {version}"), reads: "version 1".to_owned() });
+    }
     let path = data.join("clock");
     // One that cannot be read is met again, and then dealt with.
     if let Some((version, reads)) = host::newer_mark(disk, &path).unwrap_or(None) {

@@ -3,7 +3,7 @@
 //! The folder is locked from the beginning to the end.
 //!
 //! 1. Everything is read, as by verifying: what cannot be read is not kept.
-//! 2. Damaged bytes of the journal are cut out, and the segments behind them say how long it is now. A damaged clock and damaged saved names go to `damaged/`.
+//! 2. Damaged bytes of the journal are cut out, and the segments behind them say how long it is now. A damaged clock, damaged saved names and a damaged number of the newest segment go to `damaged/`.
 //! 3. The store is repaired, and everything is read again.
 //! 4. In a copy of a backup, `backup.json` is written again: it has the checksums of what is there.
 //!
@@ -68,7 +68,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
             _ if file.faults.iter().any(|fault| fault.what == STRAY) => {
                 damaged.move_in(&path, "no file of the store has such a number; put aside by a repair").map(drop)
             }
-            "clock" | "names" => damaged.move_in(&path, "it is damaged; put aside by a repair").map(drop),
+            "clock" | "names" | "segments" => damaged.move_in(&path, "it is damaged; put aside by a repair").map(drop),
             _ if file.faults.iter().any(|fault| fault.what == STALE_SEGMENT) => {
                 damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
             }

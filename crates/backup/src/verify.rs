@@ -260,6 +260,12 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         let file = PathBuf::from(LOGS[0].0);
         report.known_losses.push(KnownLoss { file, how, metrics: Some(metrics), span: None });
     }
+    for note in ingest::wal::notes_of_missing(disk, &data.join("damaged")) {
+        let how = "a segment of the journal was missing: its points are lost unless they are stored, or it is put back; remove the \
+                   note to end this"
+            .to_owned();
+        report.known_losses.push(KnownLoss { file: Path::new("damaged").join(note), how, metrics: None, span: None });
+    }
     if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
@@ -364,6 +370,7 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
         () if text == "store/spec" => check_store(disk, data, &mut checked),
         () if text == "names" => check_saved_names(disk, &full, &mut checked),
         () if text == "clock" => check_clock(disk, &full, &mut checked),
+        () if text == "segments" => check_newest(disk, &full, &mut checked),
         () => read_whole(disk, &full, &mut checked),
     };
     if let Err(error) = read {
@@ -441,6 +448,14 @@ fn check_clock(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Resul
     read_whole(disk, path, checked)?;
     if !host::is_mark(disk, path)? {
         checked.faults.push(DamagedPart::of_file("clock", checked.bytes, "its checksum is wrong"));
+    }
+    Ok(())
+}
+
+fn check_newest(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
+    read_whole(disk, path, checked)?;
+    if !ingest::wal::is_newest(disk, path)? {
+        checked.faults.push(DamagedPart::of_file("newest journal segment", checked.bytes, "its checksum is wrong"));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -38,7 +38,9 @@ use crate::{
     stats::Stats,
     store_health::StoreHealth,
     supervisor::Supervisor,
-    wal::{Folder, Journal, JournalDamage, JournalOptions, JournalSize, KeptDeletions, WriterIdentity},
+    wal::{
+        Folder, Journal, JournalDamage, JournalOptions, JournalSize, KeptDeletions, Newest, NewestFile, WriterIdentity,
+    },
 };
 
 /// Interval of fsyncs in the background, where each batch also waits for its own.
@@ -56,13 +58,15 @@ impl Ingest {
         let memory = Memory::new(&options, store.into(), registry);
         let deletions = Arc::new(KeptDeletions::new(options.host.disk.clone(), &options.journal_dir));
         let damage = options.damaged().noting(deletions.clone());
-        let mut recovered = memory.recover(&options, &rules, &damage)?;
+        let newest = options.newest(&damage)?;
+        let mut recovered = memory.recover((&options, newest), &rules, &damage)?;
         damage.report_kept();
         damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
         memory.note_deleted(&recovered, &deletions, &options)?;
         let before = memory.store.names.identity();
         let identity = memory.begin().await?;
-        let journal = memory.open_journal(&options, identity.clone(), &damage)?;
+        let read = std::mem::take(&mut recovered.segments);
+        let journal = memory.open_journal((&options, newest), identity.clone(), &damage, read)?;
         recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity.clone());
         let Memory { store, memtable, registry, time, .. } = &memory;
@@ -117,7 +121,7 @@ impl Memory {
     /// Reads the existing segments.
     fn recover(
         &self,
-        options: &IngestOptions,
+        (options, newest): (&IngestOptions, Option<Newest>),
         rules: &Rules,
         damage: &JournalDamage,
     ) -> Result<Recovered, IngestError> {
@@ -134,7 +138,7 @@ impl Memory {
             memory_limit: options.memory_limit_bytes,
             patience: ReadPatience::new(self.clock.clone(), options.read_patience),
         };
-        recovery::recover(parts, self.store.names.journal_mark())
+        recovery::recover(parts, (self.store.names.journal_mark(), newest))
     }
 
     /// Notes what the journal deletes, where segments are kept whose points must not bring it back.
@@ -164,9 +168,10 @@ impl Memory {
     /// Opens the journal behind the existing segments.
     fn open_journal(
         &self,
-        options: &IngestOptions,
+        (options, newest): (&IngestOptions, Option<Newest>),
         identity: Identity,
         damage: &JournalDamage,
+        read: BTreeSet<u64>,
     ) -> Result<Arc<Journal>, IngestError> {
         let registry = self.registry.clone();
         let next_id = Box::new(move || registry.read().end());
@@ -181,6 +186,8 @@ impl Memory {
             identity: WriterIdentity { identity, next_id, put_opening },
             memory_limit: options.memory_limit_bytes,
             mark: self.store.names.journal_mark(),
+            newest: (options.newest_file(), newest),
+            read,
             size: self.journal_size.clone(),
             damage: damage.clone(),
         };
@@ -190,6 +197,18 @@ impl Memory {
 }
 
 impl IngestOptions {
+    fn newest_file(&self) -> NewestFile {
+        NewestFile::new(self.host.disk.clone(), self.data_dir.as_deref())
+    }
+
+    /// The newest segment that may have a record, as the file next to the journal says. Read again for a while where that
+    /// fails: without it, segments that are missing are not missed.
+    fn newest(&self, damage: &JournalDamage) -> Result<Option<Newest>, IngestError> {
+        let (file, patience) = (self.newest_file(), ReadPatience::new(self.host.clock.clone(), self.read_patience));
+        let read = patience.read(|| file.read(damage), Result::is_err);
+        read.map_err(|source| IngestError::Journal { dir: self.journal_dir.clone(), source })
+    }
+
     /// Where bytes of the journal go that cannot be used.
     fn damaged(&self) -> JournalDamage {
         let data = self.data_dir.as_deref().unwrap_or(&self.journal_dir);

@@ -53,7 +53,7 @@ impl ReadPatience {
     pub(crate) fn read_segment(&self, folder: &Folder, segment: &Segment) -> io::Result<SegmentBytes> {
         let is_failing = |read: &io::Result<SegmentBytes>| match read {
             Ok(read) => !read.unread.is_empty(),
-            Err(error) => wal::is_damage(error),
+            Err(error) => wal::may_pass(error),
         };
         self.read(|| folder.read_parts(segment), is_failing)
     }

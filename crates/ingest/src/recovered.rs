@@ -1,7 +1,7 @@
 //! What a replay of the journal leaves: counts, names for the metrics table, and points to be stored before all others.
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -62,6 +62,8 @@ pub(crate) struct Recovered {
     pub(crate) policies: JournalPolicyIds,
     /// Whose metric an id of the journal is.
     pub(crate) ids: JournalIds,
+    /// The segments that were read, by their numbers; also those that are not replayed.
+    pub(crate) segments: BTreeSet<u64>,
     /// The ids that the journal also deletes; `None` while no record depends on them.
     pub(crate) deleted_ids: Option<DeletedIds>,
 }
@@ -73,7 +75,8 @@ impl Recovered {
         ids.set_ours(identity);
         let left = self.left.segment.map(|segment| (segment, self.left.offset));
         let deleted = self.deleted_ids.take().unwrap_or_default();
-        ReadFrom { policies: std::mem::take(&mut self.policies), ids, deleted, left }
+        let (policies, segments) = (std::mem::take(&mut self.policies), std::mem::take(&mut self.left.segments));
+        ReadFrom { policies, ids, deleted, left, segments }
     }
 }
 /// Jobs in the order in which they are to be stored.

@@ -8,25 +8,31 @@ use crate::{
     options::IngestError,
     recovered::Recovered,
     replay::{Replay, ReplayParts},
-    wal::{self, Folder, PlanError, Planned},
+    wal::{self, Folder, Newest, PlanError, Planned},
 };
 
 /// Reads the segments, oldest first, into the memtable until that is full, and metrics that the registry does not have
-/// into the registry. Returns what was found and what is left to be done. Every segment is on the disk then.
-pub(crate) fn recover(parts: ReplayParts<'_>, mark: Option<JournalMark>) -> Result<Recovered, IngestError> {
+/// into the registry. `known` is what the store and the file of the newest segment say. Returns what was found and what is left to be
+/// done. Every segment is on the disk then.
+pub(crate) fn recover(
+    parts: ReplayParts<'_>,
+    known: (Option<JournalMark>, Option<Newest>),
+) -> Result<Recovered, IngestError> {
     let ReplayParts { folder, damage, identity, registry, policies, patience, .. } = &parts;
-    let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::is_damage(source));
+    let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::may_pass(source));
     let planned = patience.read(|| plan(folder, identity), is_unreadable)?;
     let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
-    let planned = wal::leave_out_stored(folder, damage, planned, mark, identity);
+    let segments = planned.iter().map(|planned| planned.segment.number).collect();
+    let planned = wal::leave_out_stored(folder, damage, planned, known, identity);
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
     let known_changes = KnownChanges::find((folder, patience), &planned, registry, policies);
-    Replay::new(parts, &planned, known_changes).run()
+    let recovered = Replay::new(parts, &planned, known_changes).run()?;
+    Ok(Recovered { segments, ..recovered })
 }
 
 /// The segments to read. Refuses those of a later program and those of another store.

@@ -141,7 +141,7 @@ impl<'a> Replay<'a> {
             let until = place.end;
             is_empty &= matches!(record, Record::Segment { .. });
             if self.recovered.left.segment.is_some() || self.with.memory_limit < self.bytes {
-                self.leave(segment.number, place, record);
+                self.leave(segment, place, record);
             } else {
                 self.take(record);
             }
@@ -172,9 +172,9 @@ impl<'a> Replay<'a> {
     }
 
     /// Takes only the names of a record; its points stay in the journal.
-    fn leave(&mut self, segment: u64, place: Range<usize>, record: Record<'_>) {
+    fn leave(&mut self, segment: &Segment, place: Range<usize>, record: Record<'_>) {
         if self.recovered.left.segment.is_none() {
-            (self.recovered.left.segment, self.recovered.left.offset) = (Some(segment), place.start);
+            (self.recovered.left.segment, self.recovered.left.offset) = (Some(segment.number), place.start);
             self.left_ids = Some(self.recovered.policies.clone());
             // What is read back may be stored before the record of a deletion is read.
             self.look_for_deletions();
@@ -184,6 +184,7 @@ impl<'a> Replay<'a> {
             Record::Points { now, points } => {
                 left.points += points.len() as u64;
                 left.bytes += place.len() as u64;
+                left.segments.insert(segment.number, segment.bytes);
                 self.look_for_names(now, points);
             }
             // A known metric gets its other policy when the points before are stored.

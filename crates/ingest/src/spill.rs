@@ -10,9 +10,12 @@
 //! A cycle trims the journal only up to the segment that is being read back, and nothing of a journal whose ids are not
 //! those of the store until all of it is read: its first segments name the ids of the later ones.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::SeqCst},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
 };
 
 use tokio::sync::Notify;
@@ -62,6 +65,8 @@ pub(crate) struct LeftInJournal {
     pub(crate) points: u64,
     /// Bytes of their records.
     pub(crate) bytes: u64,
+    /// The segments that have them, and the bytes of each.
+    pub(crate) segments: BTreeMap<u64, u64>,
     /// The first segment that has names of ids in later ones.
     pub(crate) first_named: Option<u64>,
 }

@@ -27,7 +27,8 @@ use crate::{
     registration::Registration,
     spill::Spill,
     wal::{
-        self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint, SegmentBytes,
+        self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint, Segment,
+        SegmentBytes,
     },
 };
 
@@ -67,6 +68,8 @@ pub(crate) struct ReadFrom {
     pub(crate) deleted: DeletedIds,
     /// A segment, and the byte from which on its points are left.
     pub(crate) left: Option<(u64, usize)>,
+    /// The segments whose points are left, and the bytes of each.
+    pub(crate) segments: BTreeMap<u64, u64>,
 }
 
 /// Reads spilled points back.
@@ -75,7 +78,7 @@ pub(crate) struct ReadBack {
     from: Mutex<ReadFrom>,
     /// When a read failed first, of those that fail since.
     failing_since: Mutex<Option<Instant>>,
-    /// The segments that are left, and the most bytes that each had.
+    /// The segments that are left, as far as they are known, and the most bytes that each had.
     left: Mutex<BTreeMap<u64, u64>>,
     /// Since when one of them is not there.
     gone_since: Mutex<Option<Instant>>,
@@ -94,9 +97,9 @@ impl ReadBack {
     pub(crate) fn new(with: ReadBackParts, from: ReadFrom) -> ReadBack {
         ReadBack {
             with,
-            from: Mutex::new(from),
             failing_since: Mutex::default(),
-            left: Mutex::default(),
+            left: Mutex::new(from.segments.clone()),
+            from: Mutex::new(from),
             gone_since: Mutex::default(),
         }
     }
@@ -159,9 +162,10 @@ impl ReadBack {
     /// been moved, or its disk may be away. After that, it is reported; if it comes back later, its points are put back.
     fn planned_segments(&self, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
         let ReadBackParts { journal, damage, clock, .. } = &self.with;
-        let planned = planned(journal, numbers.clone())?;
+        let (planned, not_found) = planned(journal, numbers.clone())?;
         let mut left = self.left.lock();
         left.retain(|number, _| numbers.contains(number));
+        not_found.iter().for_each(|segment| _ = left.entry(segment.number).or_insert(segment.bytes));
         let is_there = |number: &u64| planned.iter().any(|planned| planned.segment.number == *number);
         let gone: Vec<u64> = left.keys().copied().filter(|number| !is_there(number)).collect();
         if let Some(&first) = gone.first() {
@@ -223,8 +227,9 @@ impl ReadBack {
     /// How a segment differs from what it was when it was found.
     fn changed(&self, planned: &Planned, read: &io::Result<SegmentBytes>) -> Option<String> {
         let number = planned.segment.number;
-        let now = self.with.journal.folder().plan_alone(planned.segment.clone()).ok();
-        if now.and_then(|now| now.header).is_some_and(|header| header.segment != number) {
+        let is_another = |read: &SegmentBytes| read.unread.is_empty() && wal::header_of(&read.bytes) != planned.header;
+        let is_misplaced = planned.header.as_ref().is_some_and(|header| header.segment != number);
+        if is_misplaced || read.as_ref().is_ok_and(is_another) {
             return Some("another segment is in its place".to_owned());
         }
         let had = self.left.lock().get(&number).copied().unwrap_or(0);
@@ -323,7 +328,7 @@ impl ReadBack {
         if spill.position() != current || length > 2 * LAST_BYTES {
             return Ok(false);
         }
-        let Some(last) = planned(journal, current..current + 1)?.pop() else {
+        let Some(last) = planned(journal, current..current + 1)?.0.pop() else {
             return Err(io::Error::other(format!("segment {current} of the journal is gone")));
         };
         let Some(loaded) = self.load(last)? else { return Ok(false) };
@@ -388,13 +393,16 @@ fn waits(since: &mut Option<Instant>, now: Instant) -> bool {
     now.saturating_duration_since(*since.get_or_insert(now)) < PATIENCE
 }
 
-/// What to read of the segments with these numbers.
-fn planned(journal: &Journal, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
-    let planned = journal.folder().plan().map_err(|error| match error {
+/// What to read of the segments with these numbers, and those that are listed and cannot be found: no cycle removes these.
+fn planned(journal: &Journal, numbers: Range<u64>) -> io::Result<(Vec<Planned>, Vec<Segment>)> {
+    let planned = journal.folder().plan_while_trimmed(|_| true).map_err(|error| match error {
         PlanError::Disk(error) | PlanError::Unreadable { source: error, .. } => error,
         PlanError::Newer { segment, version } => {
             io::Error::other(format!("{} has version {version}", segment.path.display()))
         }
     })?;
-    Ok(planned.into_iter().filter(|planned| numbers.contains(&planned.segment.number)).collect())
+    let (mut planned, mut not_found) = planned;
+    planned.retain(|planned| numbers.contains(&planned.segment.number));
+    not_found.retain(|segment| numbers.contains(&segment.number));
+    Ok((planned, not_found))
 }

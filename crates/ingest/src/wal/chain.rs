@@ -14,6 +14,7 @@ use super::{
     damage::JournalDamage,
     header::SegmentHeader,
     missing_notes::all_missing,
+    newest::{Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
     segment::Folder,
@@ -56,11 +57,11 @@ pub(crate) fn leave_out_stored(
     folder: &Folder,
     damage: &JournalDamage,
     mut planned: Vec<Planned>,
-    mark: Option<JournalMark>,
+    (mark, newest): (Option<JournalMark>, Option<Newest>),
     ours: &Identity,
 ) -> Vec<Planned> {
     let noted = damage.missing();
-    let found = compare(&planned, (mark, &noted), ours);
+    let found = compare(&planned, Known { mark, newest, noted: &noted }, ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
     }
@@ -99,7 +100,7 @@ pub(crate) fn leave_out_stored(
 }
 
 /// Compares the segments of a plan.
-fn compare(planned: &[Planned], known: (Option<JournalMark>, &[RangeInclusive<u64>]), ours: &Identity) -> Compared {
+fn compare(planned: &[Planned], known: Known<'_>, ours: &Identity) -> Compared {
     let seen = |one: &'_ Planned| (one.segment.number, one.segment.bytes);
     let all: Vec<Seen<'_>> = planned
         .iter()
@@ -143,17 +144,29 @@ pub fn check_chain(
         .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
-    Ok(compare_seen(&seen, (mark, &all_missing(disk, &damaged)), ours))
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_missing(disk, &damaged) };
+    Ok(compare_seen(&seen, known, ours))
 }
 
-/// Compares segments in the order of their numbers. `noted` are those that were missing.
-fn compare_seen(
-    seen: &[Seen<'_>],
-    (mark, noted): (Option<JournalMark>, &[RangeInclusive<u64>]),
-    ours: &Identity,
-) -> Compared {
-    let is_other =
-        |one: &Seen<'_>| one.header.is_some_and(|header| is_of_other_timeline(header, one.number, mark, ours));
+/// What is known of the journal without its segments.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    mark: Option<JournalMark>,
+    /// The newest segment that may have a record.
+    newest: Option<Newest>,
+    /// Segments that starts missed.
+    noted: &'a [RangeInclusive<u64>],
+}
+
+/// Compares segments in the order of their numbers.
+fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compared {
+    let Known { mark, newest, noted } = known;
+    let adopted = adopted_openings(seen, ours);
+    let is_ours = |header: &SegmentHeader, ours: &Identity| is_ours(header, ours) || is_of(header, &adopted);
+    let is_other = |one: &Seen<'_>| {
+        one.header
+            .is_some_and(|header| !is_of(header, &adopted) && is_of_other_timeline(header, one.number, mark, ours))
+    };
     let other = seen.iter().filter(|one| is_other(one)).map(|one| one.number).collect();
     let all = seen;
     let seen: &Vec<&Seen<'_>> = &all.iter().filter(|one| !is_other(one)).collect();
@@ -180,7 +193,9 @@ fn compare_seen(
     let lowest = kin.first().map_or(0, |&(number, _)| number);
     let below = mark.map_or(lowest, |mark| mark.stored_below).max(1);
     let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
-    if let Some(mark) = mark
+    let gone = newest.filter(|newest| is_missing(*newest, &kin, ours)).map(|newest| newest.number);
+    known.extend(gone);
+    if let Some(mark) = mark.filter(|mark| gone.is_none_or(|gone| gone < mark.newest))
         && !ours.chain.is_empty()
     {
         // A start removes a segment without a record, and begins a later one.
@@ -193,14 +208,46 @@ fn compare_seen(
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
             Some(one) if one.header.is_none() && one.bytes < LEAST_BYTES => found.emptied.push(number),
-            Some(_) => {}
-            None => {
+            // In the place of the newest may be another, of an earlier opening.
+            Some(one) if one.header.is_none() || gone != Some(number) => {}
+            _ => {
                 let before = there.range(..number).next_back().map_or(0, |before| before + 1);
                 found.missing.push((before.max(below), number));
             }
         }
     }
     found
+}
+
+/// Whether the newest segment is not there, nor one that was begun behind it. One of its number that an earlier opening began
+/// is another: numbers of segments without a record are given again.
+fn is_missing(newest: Newest, kin: &[(u64, &SegmentHeader)], ours: &Identity) -> bool {
+    let place_of = |id: u64| ours.chain.iter().position(|opening| opening.id == id);
+    // A store of an earlier time than the file knows nothing of that opening.
+    let Some(place) = place_of(newest.opening) else { return false };
+    let is_as_late = |header: &SegmentHeader| {
+        let last = header.identity.chain.last();
+        last.is_some_and(|last| place_of(last.id).is_none_or(|of_segment| place <= of_segment))
+    };
+    !kin.iter().any(|(number, header)| newest.number <= *number && is_as_late(header))
+}
+
+/// Openings of a later time of this store, whose segments a start of ours took when the store next to them was of an earlier
+/// one: a segment of ours was begun behind theirs, and says how long the last of them is. With those that it continues.
+fn adopted_openings(seen: &[Seen<'_>], ours: &Identity) -> Vec<u64> {
+    let before = |header: &SegmentHeader| {
+        let before = seen.iter().find(|one| Some(one.number) == header.previous)?;
+        let is_same = 0 < header.previous_bytes && header.previous_bytes == before.bytes;
+        before.header.filter(|_| is_same)
+    };
+    let of_ours = seen.iter().filter_map(|one| one.header.filter(|header| is_ours(header, ours)));
+    let openings = of_ours.filter_map(before).flat_map(|header| &header.identity.chain).map(|opening| opening.id);
+    openings.filter(|id| ours.chain.iter().all(|opening| opening.id != *id)).collect()
+}
+
+/// Whether one of these openings wrote a segment.
+fn is_of(header: &SegmentHeader, openings: &[u64]) -> bool {
+    header.identity.chain.last().is_some_and(|last| openings.contains(&last.id))
 }
 
 /// Whether an opening of this store, up to the last, wrote a segment.

@@ -187,6 +187,15 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 
+    /// Reports that the file which names the newest segment is damaged.
+    pub(super) fn report_newest(&self, file: &Path, error: &io::Error) {
+        let how = format!(
+            "{error}; without it, a start may not notice that the newest segment of the journal is missing; it is written again with the \
+             next point"
+        );
+        self.report(self.damage("newest journal segment", file, how, 0));
+    }
+
     /// Reports a segment that is not what it was while its points waited in it.
     pub(crate) fn report_changed(&self, segment: &Segment, how: String) {
         let how = format!("{how}; points that waited in it for room in memory are lost");

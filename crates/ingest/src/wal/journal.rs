@@ -1,9 +1,16 @@
 //! The open journal: appends, segments, fsyncs.
 //!
+//! ```text
+//! syncing   fsyncs, and what happens when one fails
+//! ```
+//!
 //! Everything here that waits for a disk blocks its thread: the runtime's threads call the `async` functions, which run
 //! it elsewhere. Locks are taken in this order, each one optional: `turn`, `writer`, `names`.
 
+mod syncing;
+
 use std::{
+    collections::BTreeSet,
     io,
     path::Path,
     sync::{
@@ -22,15 +29,14 @@ use super::{
     damage::JournalDamage,
     journalled::{Accepted, Journalled},
     names::UnwrittenNames,
+    newest::{Newest, NewestFile},
     positions::Positions,
     record::points_record_bytes,
     segment::{Folder, Segment},
+    trim::Trim,
     writer::{Before, Writer, WriterIdentity},
 };
-use crate::{
-    backoff::JOURNAL_RETRY,
-    counters::{Durations, Histogram},
-};
+use crate::counters::{Durations, Histogram};
 
 /// A segment that is longer than this is closed, so that the journal can be trimmed in parts.
 const SEGMENT_BYTES: u64 = 64 << 20;
@@ -59,8 +65,7 @@ pub(crate) struct Journal {
     unsynced_bytes: u64,
     size: Arc<JournalSize>,
     counters: JournalCounters,
-    /// No segment below this is there.
-    removed_below: AtomicU64,
+    trim: Trim,
     /// Whether the last append failed, or what an fsync failed for is not repeated yet.
     is_failing: AtomicBool,
 }
@@ -99,6 +104,10 @@ pub(crate) struct JournalOptions {
     pub(crate) memory_limit: u64,
     /// The store's mark: no segment gets a number again that one had.
     pub(crate) mark: Option<JournalMark>,
+    /// The file that names the newest segment, and what it says.
+    pub(crate) newest: (NewestFile, Option<Newest>),
+    /// The segments that a recovery has read, by their numbers.
+    pub(crate) read: BTreeSet<u64>,
     /// Kept up to date.
     pub(crate) size: Arc<JournalSize>,
     /// Keeps the files whose damaged bytes are nowhere else.
@@ -191,13 +200,16 @@ impl Journal {
     /// Opens the folder for appending, in a new segment after the existing ones, which stay until they are trimmed and
     /// which the caller has synced. A segment that cannot be begun, as on a full disk, waits for the next append.
     pub(crate) fn open(host: Host, dir: &Path, options: JournalOptions) -> io::Result<Journal> {
-        let JournalOptions { identity, memory_limit, mark, size, damage } = options;
+        let JournalOptions { identity, memory_limit, mark, newest: (newest_file, newest), read, size, damage } =
+            options;
         let folder = Folder::new(host.disk.clone(), dir);
         folder.make()?;
         let old = folder.segments()?;
         let lowest = old.first().map_or(u64::MAX, |first| first.number);
-        let removed_below = mark.map_or(0, |mark| mark.stored_below.min(lowest).max(mark.removed_below));
-        let segment = old.last().map_or(1, |last| last.number + 1).max(mark.map_or(1, |mark| mark.newest + 1));
+        let there = old.last().map_or(0, |last| last.number);
+        let known = mark.map_or(0, |mark| mark.newest).max(newest.map_or(0, |newest| newest.number));
+        let segment = there.max(known) + 1;
+        let trim = Trim::new(segment, read, mark, lowest);
         let (mut empty, mut old): (Vec<Segment>, Vec<Segment>) =
             old.into_iter().partition(|segment| folder.is_without_records(segment));
         // A segment whose records a power failure took is one that a later segment names.
@@ -208,7 +220,7 @@ impl Journal {
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
         let previous =
             last.map_or(Before { number: stored, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
-        let (writer, begun) = Writer::new(folder.clone(), identity, segment, previous);
+        let (writer, begun) = Writer::new((folder.clone(), newest_file), identity, segment, previous);
         if begun.is_ok() {
             folder.remove_empty(&empty)?;
         }
@@ -228,7 +240,7 @@ impl Journal {
             unsynced_bytes: UNSYNCED_BYTES.min(few),
             size,
             counters: JournalCounters::default(),
-            removed_below: AtomicU64::new(removed_below),
+            trim,
             is_failing: AtomicBool::new(false),
         };
         if let Err(error) = begun {
@@ -344,7 +356,7 @@ impl Journal {
 
     /// What the store may record before the segments below `stored_below` are trimmed, at a time when `newest` exists.
     pub(crate) fn mark(&self, stored_below: u64, newest: u64) -> JournalMark {
-        JournalMark { removed_below: self.removed_below.load(Relaxed), stored_below, newest, opening: 0 }
+        self.trim.mark(stored_below, newest)
     }
 
     /// Deletes the segments before `segment`.
@@ -359,122 +371,9 @@ impl Journal {
     }
 
     fn trim_now(&self, segment: u64) -> io::Result<()> {
-        let is_behind = |old: &Segment| old.number < segment;
-        for old in self.folder.segments()?.into_iter().filter(is_behind) {
-            self.damage.remove(&self.folder, &old)?;
-            let closed = &self.size.closed;
-            closed.fetch_sub(old.bytes.min(closed.load(Relaxed)), Relaxed);
-        }
-        self.removed_below.fetch_max(segment, Relaxed);
-        Ok(())
-    }
-
-    /// Returns when everything appended before this call is on the disk. Callers that come while one fsync runs share
-    /// the next. Counts and logs a failure. Blocks.
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        let wanted = self.positions.end();
-        let _turn = match self.positions.is_synced(wanted) {
-            true => return Ok(()),
-            false => self.turn.lock(),
-        };
-        if self.positions.is_synced(wanted) {
-            return Ok(());
-        }
-        let began = self.host.clock.instant();
-        self.positions.syncing();
-        let to_sync = self.writer.lock().to_sync();
-        let Some(to_sync) = to_sync else { return self.repeat_unsynced() };
-        let synced = to_sync.files.iter().try_for_each(|file| file.sync_data());
-        if let Err(error) = synced.and_then(|()| self.look_for_segment()) {
-            self.writer.lock().sync_failed();
-            self.failed(
-                &error,
-                "cannot sync the journal to the disk; writing what is not on the disk to another segment",
-            );
-            return self.repeat_unsynced();
-        }
-        let synced = self.writer.lock().synced(&to_sync);
-        self.positions.synced(synced, began);
-        self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began));
-        Ok(())
-    }
-
-    /// A segment that was deleted or moved away takes appends and fsyncs, and no start finds it. The current one is never
-    /// trimmed.
-    fn look_for_segment(&self) -> io::Result<()> {
-        let path = self.folder.path_of(self.writer.lock().segment());
-        if self.host.disk.exists(&path) {
-            return Ok(());
-        }
-        let how = format!("{} is gone: it was deleted or moved away, or its disk was unmounted", path.display());
-        Err(io::Error::new(io::ErrorKind::NotFound, how))
-    }
-
-    /// Puts what a failed fsync left open on the disk elsewhere. The caller has the turn.
-    fn repeat_unsynced(&self) -> io::Result<()> {
-        let began = self.host.clock.instant();
-        let mut writer = self.writer.lock();
-        // An append may have done it.
-        let repeated = if writer.to_sync().is_none() { writer.repeat_unsynced(&self.names) } else { Ok(()) };
-        self.note(&mut writer);
-        match repeated {
-            Ok(()) => {
-                self.positions.synced(writer.appended() - writer.unsynced_bytes(), began);
-                drop(writer);
-                self.counters.repeated.fetch_add(1, Relaxed);
-                self.works();
-                Ok(())
-            }
-            Err(error) => {
-                drop(writer);
-                self.failed(&error, "cannot put the journal on the disk; accepting no points; a power failure can lose the last ones; retrying");
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits for an fsync that covers everything appended so far, however often it fails first.
-    pub(crate) async fn synced(self: &Arc<Journal>) -> NamesOnDisk {
-        let wanted = self.positions.end();
-        while !self.positions.is_synced(wanted) {
-            // One thread waits for the disk, whatever the number of callers.
-            let turn = self.async_turn.lock().await;
-            if self.positions.is_synced(wanted) {
-                break;
-            }
-            let synced = self.elsewhere(|journal| journal.sync()).await;
-            drop(turn);
-            if !matches!(synced, Ok(Ok(()))) {
-                tokio::time::sleep(JOURNAL_RETRY).await;
-            }
-        }
-        NamesOnDisk(())
-    }
-
-    /// Syncs at this interval, until the task is aborted.
-    pub(crate) async fn sync_every(self: Arc<Journal>, interval: Duration) {
-        let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            if self.is_failing() {
-                let _ = self.elsewhere(Journal::probe).await;
-            }
-            if !self.positions.is_synced(self.positions.end()) {
-                let _turn = self.async_turn.lock().await;
-                // A failure is counted and logged there; the next tick is the next attempt.
-                let _ = self.elsewhere(|journal| journal.sync()).await;
-            }
-        }
-    }
-
-    /// While the journal cannot be written, senders may stay away: tries whether a batch would fit, and begins a segment, so
-    /// that the failure ends without them.
-    fn probe(&self) {
-        let tried = self.folder().try_to_write();
-        if tried.and_then(|()| self.exclusive().begin_again()).is_ok() {
-            self.works();
-        }
+        let closed = &self.size.closed;
+        let removed = |bytes: u64| _ = closed.fetch_sub(bytes.min(closed.load(Relaxed)), Relaxed);
+        self.trim.below(&self.folder, &self.damage, segment, removed)
     }
 
     /// Returns once the journal has put nothing on its disk for this long although there is something to be put there.

@@ -8,6 +8,7 @@
 //! journal_late-5-0.points~12-expired-…  late points whose coarse slots can never be derived again, 12
 //! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
 //! journal_00000002.nameless+0@1a2b3c4d  points whose metrics nothing names
+//! journal_00000002.missing+0@1a2b3c4d   a note of a segment that was missing; see `missing_notes.rs`
 //! ```
 
 use std::{collections::HashSet, io, path::Path};
@@ -17,6 +18,7 @@ use store::Damage;
 
 use super::{
     damage::{JournalDamage, UNREAD_SEGMENT},
+    missing_notes::missing,
     not_put_back::NotPutBack,
     segment::{Folder, Segment},
 };
@@ -36,6 +38,10 @@ const NAMELESS: &str = ".nameless+";
 pub(crate) const LATE_FILE: &str = "late-";
 
 const LATE_POINTS: &str = "late points";
+
+/// What a note of missing segments says.
+const MISSED: &str = "an earlier start missed it; the points in it are lost unless they are stored, or the segment is put back into the \
+                      folder of the journal under its name; remove this note to end the report";
 
 impl Folder {
     /// The files with late points that were stored without their neighbours.
@@ -150,6 +156,9 @@ fn meaning(name: &str) -> Option<(&'static str, String)> {
     if is_late(name) {
         let how = "they cannot be derived again, and coarser slots over them may lack them; remove the file to end this report";
         return Some((LATE_POINTS, left.map_or_else(|| how.to_owned(), |left| left.of_late_points())));
+    }
+    if missing(name).is_some() {
+        return Some((UNREAD_SEGMENT, MISSED.to_owned()));
     }
     number(name)?;
     match left {

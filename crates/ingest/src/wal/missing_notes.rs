@@ -22,10 +22,18 @@ pub(super) fn numbers(first: u64, last: u64) -> String {
     if first == last { format!("{first:08}") } else { format!("{first:08}-{last:08}") }
 }
 
+/// The notes in the folder `damaged` of a data folder.
+pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> Vec<String> {
+    let entries = disk.read_dir(damaged).unwrap_or_default();
+    let mut names: Vec<String> = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect();
+    names.retain(|name| missing(name).is_some());
+    names.sort();
+    names
+}
+
 /// The numbers of segments that starts reported as missing, by the folder `damaged` of a data folder.
 pub(super) fn all_missing(disk: &dyn Disk, damaged: &Path) -> Vec<RangeInclusive<u64>> {
-    let entries = disk.read_dir(damaged).unwrap_or_default();
-    entries.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect()
+    notes_of_missing(disk, damaged).iter().filter_map(|name| missing(name)).collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 //! journal ┬ writer     the current segment; locked from an append until its points are in memory
 //!         │ └ unsynced what no fsync covers, in memory: repeated in another segment after an fsync that failed
 //!         ├ names      of metrics and policies that the next append writes
-//!         └ positions  how far it is written, and how far it is on the disk
+//!         ├ positions  how far it is written, and how far it is on the disk
+//!         └ trim       which stored segments are removed
+//! newest     the number of the newest segment, next to the folder
 //! plan       the parts of segments that a replay reads; their reader finds records and damage in them
 //! chain      which segments the store has, and which are missing
 //! cut_end    which closed segments have lost their end
@@ -34,6 +36,7 @@ mod missing;
 mod missing_notes;
 mod names;
 mod newer;
+mod newest;
 mod not_put_back;
 mod plan;
 mod positions;
@@ -44,6 +47,7 @@ mod segment;
 mod segment_bytes;
 mod since;
 mod snapshot;
+mod trim;
 mod unsynced;
 mod writer;
 
@@ -62,13 +66,17 @@ pub(crate) use kept::LATE_FILE;
 pub(crate) use kept_deletions::{Deleted, KeptDeletions};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;
+pub use missing_notes::notes_of_missing;
 pub use newer::newer_segment;
+pub(crate) use newest::NewestFile;
+pub use newest::{Newest, is_newest, newer_newest};
 pub(crate) use not_put_back::NotPutBack;
 pub(crate) use plan::{PlanError, Planned};
+pub(crate) use reader::header_of;
 pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::{LEAST_NAME_BYTES, RECORD_POINTS};
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
 pub(crate) use segment::{Folder, Segment};
-pub(crate) use segment_bytes::{SegmentBytes, is_damage};
+pub(crate) use segment_bytes::{SegmentBytes, is_damage, may_pass};
 pub use segment_bytes::{read_contents, read_what_can_be};
 pub(crate) use writer::WriterIdentity;

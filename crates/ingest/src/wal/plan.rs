@@ -99,18 +99,31 @@ pub(crate) enum PlanError {
 }
 
 impl Folder {
-    /// Goes through the beginnings of the segments.
+    /// Goes through the beginnings of the segments. One that is listed and cannot be found is not read: no cycle runs
+    /// now, so that its disk is away for a moment.
     pub(crate) fn plan(&self) -> Result<Vec<Planned>, PlanError> {
-        let mut planned = Vec::new();
+        self.plan_while_trimmed(|_| false).map(|(planned, _)| planned)
+    }
+
+    /// As [`Folder::plan`], while others remove segments. Those that are listed, cannot be found, and are expected to be gone
+    /// are left out; they are the second part.
+    pub(crate) fn plan_while_trimmed(
+        &self,
+        may_be_gone: impl Fn(u64) -> bool,
+    ) -> Result<(Vec<Planned>, Vec<Segment>), PlanError> {
+        let (mut planned, mut gone) = (Vec::new(), Vec::new());
         for segment in self.segments().map_err(PlanError::Disk)? {
             match self.plan_alone(segment) {
-                // A cycle has trimmed it meanwhile.
-                Err(PlanError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(PlanError::Unreadable { segment, source })
+                    if source.kind() == io::ErrorKind::NotFound && may_be_gone(segment.number) =>
+                {
+                    gone.push(segment);
+                }
                 one => planned.push(one?),
             }
         }
         self.leave_out_repeated(&mut planned)?;
-        Ok(planned)
+        Ok((planned, gone))
     }
 
     /// As [`Folder::plan`], of one file, which may be elsewhere. What it repeats of others is read again.
@@ -249,7 +262,7 @@ mod tests {
     use store::Identity;
 
     use super::*;
-    use crate::wal::{Accepted, Journal, JournalOptions, ResolvedPoint, WriterIdentity};
+    use crate::wal::{Accepted, Journal, JournalOptions, NewestFile, ResolvedPoint, WriterIdentity};
 
     /// A journal whose second segment repeats five batches that an fsync failed for, and goes on with five others.
     fn journal_with_a_repetition(dir: &Path) {
@@ -264,7 +277,15 @@ mod tests {
         let identity = WriterIdentity { identity, next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
         let host = Host { disk: Arc::new(disk), ..Host::system() };
         let damage = JournalDamage::in_folder(&host, dir);
-        let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };
+        let options = JournalOptions {
+            identity,
+            memory_limit: 1 << 30,
+            mark: None,
+            size: Arc::default(),
+            damage,
+            newest: (NewestFile::new(host.disk.clone(), None), None),
+            read: Default::default(),
+        };
         let journal = Journal::open(host, dir, options).unwrap();
         journal.name_policy(0, &Policy::default());
         journal.name_metric(MetricId(1), 0, "a.b", 7);

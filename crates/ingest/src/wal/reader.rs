@@ -51,6 +51,14 @@ pub(crate) fn start(bytes: &[u8]) -> Start {
     }
 }
 
+/// The header of a segment whose bytes these are.
+pub(crate) fn header_of(bytes: &[u8]) -> Option<SegmentHeader> {
+    match start(bytes) {
+        Start::Known(header) => Some(*header),
+        _ => None,
+    }
+}
+
 fn has_no_record(first: &[u8]) -> bool {
     MAGIC_BYTES < first.len() && records(first).next().is_none()
 }

@@ -27,9 +27,11 @@ impl JournalDamage {
 
     /// Moves a segment that was missing to `damaged/` where the store counts it as stored: its points are put back from there.
     pub(super) fn keep_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        let mut how =
-            "an earlier start reported it as missing, and it is back: its points are put back within a minute"
-                .to_owned();
+        let why = match self.is_missing(segment.number) {
+            true => "an earlier start reported it as missing",
+            false => "the start did not find it",
+        };
+        let mut how = format!("{why}, and it is back: its points are put back within a minute");
         self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let is_whole = self.folder.kept()?.iter().any(|entry| {
@@ -74,11 +76,19 @@ impl JournalDamage {
                 named(&before)
             }
         };
-        self.folder.rename(name, &to, "a segment is back").map(drop)
+        self.folder.rename(name, &to, "a segment is back")?;
+        let kept = format!("damaged/{name}");
+        self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
+        Ok(())
     }
 
     /// Whether a file that is about to be removed is a segment that was missing.
     pub(super) fn has_returned(&self, segment: &Segment) -> bool {
-        LEAST_BYTES <= segment.bytes && self.missing().iter().any(|missing| missing.contains(&segment.number))
+        LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)
+    }
+
+    /// Whether a start reported this number as missing.
+    pub(super) fn is_missing(&self, number: u64) -> bool {
+        self.missing().iter().any(|missing| missing.contains(&number))
     }
 }

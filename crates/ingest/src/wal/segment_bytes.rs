@@ -54,33 +54,31 @@ impl Folder {
 
     /// As [`Folder::read_patiently`], and says what was not read.
     pub(crate) fn read_parts(&self, segment: &Segment) -> io::Result<SegmentBytes> {
-        match retried(|| self.read(segment)) {
+        match retried(|| open_and_read(&*self.disk, &segment.path)) {
             Err(error) if is_damage(&error) => read_in_blocks(&*self.disk, &segment.path),
             read => {
-                let mut bytes = read?;
-                self.read_doubtful_again(segment, &mut bytes);
+                let (file, mut bytes) = read?;
+                read_doubtful_again(&*file, &mut bytes);
                 Ok(SegmentBytes { bytes, unread: Vec::new() })
             }
         }
     }
+}
 
-    /// Reads the bytes that are not records again, from the disk: a bit that flipped on the way must not cost records that
-    /// the disk has right.
-    fn read_doubtful_again(&self, segment: &Segment, bytes: &mut [u8]) {
-        for _ in 0..READS_OF_DOUBTFUL {
-            if is_all_records(bytes) {
-                return;
-            }
-            let mut found = records(bytes);
-            found.by_ref().for_each(drop);
-            let doubtful = found.damage;
-            let Ok(file) = retried(|| self.disk.open(&segment.path, Open::Read)) else { return };
-            for place in doubtful {
-                let mut again = vec![0; place.len()];
-                file.forget_cached(place.start as u64, place.len() as u64);
-                if retried(|| file.read_exact_at(&mut again, place.start as u64)).is_ok() {
-                    bytes[place].copy_from_slice(&again);
-                }
+/// Reads the bytes that are not records again, from the disk: a bit that flipped on the way must not cost records that
+/// the disk has right. All bytes are of one file, also where another takes its name meanwhile.
+fn read_doubtful_again(file: &dyn DiskFile, bytes: &mut [u8]) {
+    for _ in 0..READS_OF_DOUBTFUL {
+        if is_all_records(bytes) {
+            return;
+        }
+        let mut found = records(bytes);
+        found.by_ref().for_each(drop);
+        for place in found.damage {
+            let mut again = vec![0; place.len()];
+            file.forget_cached(place.start as u64, place.len() as u64);
+            if retried(|| file.read_exact_at(&mut again, place.start as u64)).is_ok() {
+                bytes[place].copy_from_slice(&again);
             }
         }
     }
@@ -140,18 +138,20 @@ pub fn read_what_can_be(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, u6
 /// # Errors
 /// Whatever the disk says, or that the file is longer than any segment.
 pub fn read_contents(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
+    open_and_read(disk, path).map(|(_, bytes)| bytes)
+}
+
+fn open_and_read(disk: &dyn Disk, path: &Path) -> io::Result<(Box<dyn DiskFile>, Vec<u8>)> {
     uninterrupted(|| {
-        bytes.clear();
         let mut file = disk.open(path, Open::Read)?;
         let end = contents_end(&*file)?;
         if MOST < end {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has {end} bytes, as no segment has")));
         }
-        bytes.reserve_exact(end as usize);
-        (&mut file).take(end).read_to_end(&mut bytes).map(drop)
-    })?;
-    Ok(bytes)
+        let mut bytes = Vec::with_capacity(end as usize);
+        (&mut file).take(end).read_to_end(&mut bytes)?;
+        Ok((file, bytes))
+    })
 }
 
 /// Where the contents of a file end: its length, but for the zeros at the end of a long one.
@@ -178,6 +178,11 @@ pub(crate) fn is_damage(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, Other, UnexpectedEof};
     matches!(error.kind(), InvalidData | Other | UnexpectedEof)
         || error.raw_os_error().is_some_and(|code| DAMAGE.contains(&code))
+}
+
+/// Whether a read may succeed later, of a file that is there: as [`is_damage`], or a disk of the network is away for a moment.
+pub(crate) fn may_pass(error: &io::Error) -> bool {
+    is_damage(error) || matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle)
 }
 
 /// EIO, EBADMSG and EUCLEAN: the disk cannot read it, a checksum of the file system is wrong, its structure is.

@@ -18,6 +18,7 @@ use store::{Identity, Incarnation};
 use super::{
     Accepted, Folder, Journal, JournalOptions, Record, Replayed, ResolvedPoint, SegmentHeader, WriterIdentity,
     damage::JournalDamage,
+    newest::NewestFile,
     record::{HEADER, POINT, push_points, segment_start},
     records, replay,
 };
@@ -34,7 +35,15 @@ fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
     let identity =
         WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
     let damage = JournalDamage::in_folder(&host, dir);
-    let options = JournalOptions { identity, memory_limit: 1 << 30, mark: None, size: Arc::default(), damage };
+    let options = JournalOptions {
+        identity,
+        memory_limit: 1 << 30,
+        mark: None,
+        size: Arc::default(),
+        damage,
+        newest: (NewestFile::new(host.disk.clone(), None), None),
+        read: (0..1000).collect(),
+    };
     let journal = Journal::open(host, dir, options)?;
     journal.name_policy(0, &Policy::default());
     Ok(journal)

@@ -14,6 +14,7 @@ use super::{
     header::{Repeats, SegmentHeader},
     journalled::Accepted,
     names::UnwrittenNames,
+    newest::{Newest, NewestFile},
     record::{points_record_bytes, push_points},
     segment::{Folder, NewSegment},
     unsynced::Unsynced,
@@ -38,6 +39,7 @@ pub(crate) struct WriterIdentity {
 /// The current segment.
 pub(super) struct Writer {
     folder: Folder,
+    newest: NewestFile,
     identity: WriterIdentity,
     current: Current,
     /// Closed segments that were not synced before they were closed.
@@ -65,6 +67,8 @@ struct Current {
     length: u64,
     /// Policies that it names, of those that exist.
     named: usize,
+    /// Whether the file of the newest segment says its number, so that it may have a record.
+    is_noted: bool,
 }
 
 /// The segment before another that has records, or the last one that was stored.
@@ -78,12 +82,12 @@ pub(super) struct Before {
 impl Current {
     fn of(new: NewSegment, previous: Before) -> Current {
         let NewSegment { number, file, length } = new;
-        Current { file: Some(file), number, previous, start: length, length, named: 0 }
+        Current { file: Some(file), number, previous, start: length, length, named: 0, is_noted: false }
     }
 
     /// In the place of a first segment that cannot be begun now.
     fn none(number: u64, previous: Before) -> Current {
-        Current { file: None, number, previous, start: 0, length: 0, named: 0 }
+        Current { file: None, number, previous, start: 0, length: 0, named: 0, is_noted: false }
     }
 
     /// The last segment that has records, up to this one.
@@ -115,7 +119,7 @@ impl Writer {
     /// Begins a segment behind the `previous` one that has records. Where that fails, as on a full disk, it says why, and the first
     /// append begins one.
     pub(super) fn new(
-        folder: Folder,
+        (folder, newest): (Folder, NewestFile),
         identity: WriterIdentity,
         number: u64,
         previous: Before,
@@ -126,6 +130,7 @@ impl Writer {
         };
         let writer = Writer {
             folder,
+            newest,
             identity,
             unsynced_from: (current.number, current.length),
             current,
@@ -180,6 +185,9 @@ impl Writer {
         let mut policies = Vec::new();
         let named = self.take_names(names, &mut policies);
         let points: usize = records.iter().map(|record| points_record_bytes(record.points.len())).sum();
+        if 0 < policies.len() + self.metrics.len() + points {
+            self.note_newest()?;
+        }
         let buffer = self.unsynced.buffer(policies.len() + self.metrics.len() + points);
         let begin = buffer.len();
         buffer.extend_from_slice(&policies);
@@ -236,6 +244,15 @@ impl Writer {
         // Where it stays, it is a file more.
         if !has_record && self.folder.remove_number(number).is_ok() {
             self.closed_bytes -= length;
+        }
+        self.note_newest()
+    }
+
+    /// Before the first record of the current segment.
+    fn note_newest(&mut self) -> io::Result<()> {
+        if !self.current.is_noted {
+            self.newest.write(newest(&self.identity, self.current.number))?;
+            self.current.is_noted = true;
         }
         Ok(())
     }
@@ -306,14 +323,19 @@ impl Writer {
         let new = begin(&self.folder, &self.identity, self.current.number + 1, known, Some(repeats))?;
         let pieces = std::iter::once(&policies[..]).chain(self.unsynced.pieces());
         let written = pieces.filter(|piece| !piece.is_empty()).try_for_each(|piece| new.file.write_shared(piece));
-        if let Err(error) = written.and_then(|()| new.file.sync_data()) {
+        let written = written.and_then(|()| new.file.sync_data());
+        // Only now: one that is removed must not be missed.
+        if let Err(error) = written.and_then(|()| self.newest.write(newest(&self.identity, new.number))) {
             // If it stays, it is left out of a replay: it is not whole, or a later one repeats the same.
-            let _ = self.folder.remove_number(new.number);
+            if !self.newest.may_say(new.number) {
+                let _ = self.folder.remove_number(new.number);
+            }
             return Err(error);
         }
         let repeated = self.unsynced.bytes();
         self.unsynced.forget(repeated);
         self.go_on_in(new, previous);
+        self.current.is_noted = true;
         self.current.length += repeats.bytes;
         self.current.named = named;
         self.unsynced_from = (self.current.number, self.current.length);
@@ -321,6 +343,11 @@ impl Writer {
         self.closed.clear();
         Ok(())
     }
+}
+
+/// What the file of the newest segment says of one that this opening of the store writes.
+fn newest(identity: &WriterIdentity, number: u64) -> Newest {
+    Newest { number, opening: identity.identity.chain.last().map_or(0, |opening| opening.id) }
 }
 
 fn begin(

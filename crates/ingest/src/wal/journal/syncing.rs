@@ -1,0 +1,120 @@
+//! Fsyncs of the open journal: callers share them, and what one fails for is repeated in another segment.
+
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+
+use super::{Journal, NamesOnDisk};
+use crate::backoff::JOURNAL_RETRY;
+
+impl Journal {
+    /// Returns when everything appended before this call is on the disk. Callers that come while one fsync runs share
+    /// the next. Counts and logs a failure. Blocks.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        let wanted = self.positions.end();
+        let _turn = match self.positions.is_synced(wanted) {
+            true => return Ok(()),
+            false => self.turn.lock(),
+        };
+        if self.positions.is_synced(wanted) {
+            return Ok(());
+        }
+        let began = self.host.clock.instant();
+        self.positions.syncing();
+        let to_sync = self.writer.lock().to_sync();
+        let Some(to_sync) = to_sync else { return self.repeat_unsynced() };
+        let synced = to_sync.files.iter().try_for_each(|file| file.sync_data());
+        if let Err(error) = synced.and_then(|()| self.look_for_segment()) {
+            self.writer.lock().sync_failed();
+            self.failed(
+                &error,
+                "cannot sync the journal to the disk; writing what is not on the disk to another segment",
+            );
+            return self.repeat_unsynced();
+        }
+        let synced = self.writer.lock().synced(&to_sync);
+        self.positions.synced(synced, began);
+        self.counters.syncs.observe(self.host.clock.instant().saturating_duration_since(began));
+        Ok(())
+    }
+
+    /// A segment that was deleted or moved away takes appends and fsyncs, and no start finds it. The current one is never
+    /// trimmed.
+    fn look_for_segment(&self) -> io::Result<()> {
+        let path = self.folder.path_of(self.writer.lock().segment());
+        if self.host.disk.exists(&path) {
+            return Ok(());
+        }
+        let how = format!("{} is gone: it was deleted or moved away, or its disk was unmounted", path.display());
+        Err(io::Error::new(io::ErrorKind::NotFound, how))
+    }
+
+    /// Puts what a failed fsync left open on the disk elsewhere. The caller has the turn.
+    fn repeat_unsynced(&self) -> io::Result<()> {
+        let began = self.host.clock.instant();
+        let mut writer = self.writer.lock();
+        // An append may have done it.
+        let repeated = if writer.to_sync().is_none() { writer.repeat_unsynced(&self.names) } else { Ok(()) };
+        self.note(&mut writer);
+        match repeated {
+            Ok(()) => {
+                self.positions.synced(writer.appended() - writer.unsynced_bytes(), began);
+                drop(writer);
+                self.counters.repeated.fetch_add(1, Relaxed);
+                self.works();
+                Ok(())
+            }
+            Err(error) => {
+                drop(writer);
+                self.failed(&error, "cannot put the journal on the disk; accepting no points; a power failure can lose the last ones; retrying");
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for an fsync that covers everything appended so far, however often it fails first.
+    pub(crate) async fn synced(self: &Arc<Journal>) -> NamesOnDisk {
+        let wanted = self.positions.end();
+        while !self.positions.is_synced(wanted) {
+            // One thread waits for the disk, whatever the number of callers.
+            let turn = self.async_turn.lock().await;
+            if self.positions.is_synced(wanted) {
+                break;
+            }
+            let synced = self.elsewhere(|journal| journal.sync()).await;
+            drop(turn);
+            if !matches!(synced, Ok(Ok(()))) {
+                tokio::time::sleep(JOURNAL_RETRY).await;
+            }
+        }
+        NamesOnDisk(())
+    }
+
+    /// Syncs at this interval, until the task is aborted.
+    pub(crate) async fn sync_every(self: Arc<Journal>, interval: Duration) {
+        let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            if self.is_failing() {
+                let _ = self.elsewhere(Journal::probe).await;
+            }
+            if !self.positions.is_synced(self.positions.end()) {
+                let _turn = self.async_turn.lock().await;
+                // A failure is counted and logged there; the next tick is the next attempt.
+                let _ = self.elsewhere(|journal| journal.sync()).await;
+            }
+        }
+    }
+
+    /// While the journal cannot be written, senders may stay away: tries whether a batch would fit, and begins a segment, so
+    /// that the failure ends without them.
+    fn probe(&self) {
+        let tried = self.folder().try_to_write();
+        if tried.and_then(|()| self.exclusive().begin_again()).is_ok() {
+            self.works();
+        }
+    }
+}

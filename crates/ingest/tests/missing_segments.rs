@@ -1,0 +1,212 @@
+//! Segments of the journal that were begun, and are gone at a start: what they held is reported until they are back, and then
+//! put back.
+
+mod support;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use host::{Call, FailingDisk, Host, SystemDisk};
+use support::{
+    data_folder::{DataFolder, copy, read, send},
+    runtime,
+};
+
+/// The findings of a start, as what and where.
+fn findings(folder: &DataFolder) -> Vec<String> {
+    let line =
+        |damage: store::Damage| format!("{} {}", damage.what, damage.file.rsplit('/').next().unwrap_or_default());
+    folder.damage.examples().into_iter().map(line).collect()
+}
+
+/// The same folder, in a process that has found nothing yet.
+fn again(folder: DataFolder) -> DataFolder {
+    DataFolder { damage: store::DamageLog::new(), ..folder }
+}
+
+/// A process that is killed after this.
+fn in_life(folder: &DataFolder, then: impl AsyncFn(&ingest::Ingest)) {
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        then(&ingest).await;
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+}
+
+fn segment(folder: &DataFolder, number: u64) -> PathBuf {
+    folder.journal().join(format!("{number:08}.journal"))
+}
+
+fn newest(folder: &DataFolder) -> u64 {
+    let number = |path: &PathBuf| path.file_stem()?.to_str()?.parse::<u64>().ok();
+    let is_segment = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "journal");
+    folder.segments().iter().filter(is_segment).filter_map(number).max().unwrap()
+}
+
+fn move_to(from: &Path, to: &Path) {
+    fs::rename(from, to).unwrap();
+}
+
+/// A folder with a stored point, and one in each of two segments of two processes that were killed.
+fn two_lives() -> DataFolder {
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    folder.live(&[("first", 2.0)], false);
+    folder.live(&[("second", 3.0)], false);
+    assert_eq!(findings(&folder), [""; 0]);
+    folder
+}
+
+#[test]
+fn a_missing_newest_segment_is_reported_at_each_start_until_it_is_back_and_its_points_are_put_back() {
+    let folder = two_lives();
+    let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+    move_to(&segment(&folder, lost), &away);
+    let reported = [format!("journal segment {lost:08}.journal")];
+    assert_eq!(folder.values(&["stored", "first", "second"]), [Some(1.0), Some(2.0), None]);
+    assert_eq!(findings(&folder), reported);
+    assert!(lost < newest(&folder), "its number is its own");
+    // Its number counts as stored from here on.
+    let folder = again(folder);
+    folder.live(&[("third", 4.0)], true);
+    assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
+    let folder = again(folder);
+    move_to(&away, &segment(&folder, lost));
+    in_life(&folder, async |ingest| {
+        ingest.put_back().await.unwrap();
+        for (name, value) in [("stored", 1.0), ("first", 2.0), ("second", 3.0), ("third", 4.0)] {
+            assert_eq!(read(ingest, name).await, Some(value), "{name}");
+        }
+        ingest.flush().await.unwrap();
+    });
+    let folder = again(folder);
+    assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+#[test]
+fn a_journal_that_is_away_for_one_start_is_reported_with_all_its_segments_and_replayed_when_it_is_back() {
+    for is_flushed in [false, true] {
+        let folder = two_lives();
+        let (last, away) = (newest(&folder), folder.dir.path().join("away"));
+        move_to(&folder.journal(), &away);
+        fs::create_dir(folder.journal()).unwrap();
+        folder.live(&[("new", 5.0)], is_flushed);
+        let found = findings(&folder);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let notes: Vec<String> = fs::read_dir(folder.dir.path().join("damaged"))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        assert!(notes.iter().any(|note| note.contains(&format!("-{last:08}.missing+"))), "{notes:?}");
+        for file in fs::read_dir(folder.journal()).unwrap().map(|entry| entry.unwrap()) {
+            assert!(!away.join(file.file_name()).exists(), "{file:?}");
+        }
+        copy(&away, &folder.journal());
+        let folder = again(folder);
+        in_life(&folder, async |ingest| {
+            ingest.put_back().await.unwrap();
+            for (name, value) in [("stored", 1.0), ("first", 2.0), ("second", 3.0), ("new", 5.0)] {
+                assert_eq!(read(ingest, name).await, Some(value), "{name}, {is_flushed}");
+            }
+            ingest.flush().await.unwrap();
+        });
+        let folder = again(folder);
+        assert_eq!(folder.values(&["first", "second", "new"]), [Some(2.0), Some(3.0), Some(5.0)]);
+    }
+}
+
+#[test]
+fn a_segment_with_the_number_of_the_newest_is_not_taken_for_it_where_an_earlier_process_wrote_it() {
+    let folder = two_lives();
+    // Without a record, so that its number may be given again.
+    in_life(&folder, async |_| {});
+    let (empty, away) = (newest(&folder), folder.dir.path().join("away"));
+    move_to(&folder.journal(), &away);
+    copy(&away, &folder.journal());
+    fs::remove_file(segment(&folder, empty)).unwrap();
+    in_life(&folder, async |ingest| send(ingest, "third", 4.0).await);
+    assert_eq!((findings(&folder), newest(&folder)), (vec![], empty));
+    fs::remove_dir_all(folder.journal()).unwrap();
+    move_to(&away, &folder.journal());
+    assert_eq!(folder.values(&["first", "second", "third"]), [Some(2.0), Some(3.0), None]);
+    assert_eq!(findings(&folder), [format!("journal segment {empty:08}.journal")]);
+}
+
+#[test]
+fn a_segment_that_was_begun_and_has_no_record_is_not_missed() {
+    let folder = two_lives();
+    for _ in 0..3 {
+        in_life(&folder, async |_| {});
+        fs::remove_file(segment(&folder, newest(&folder))).unwrap();
+    }
+    assert_eq!(folder.values(&["first", "second"]), [Some(2.0), Some(3.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+/// A machine on whose disk so many opens of a file end in this error, though the folder lists it.
+fn opens_fail(file: &Path, times: u64, error: i32) -> Host {
+    let (file, left) = (file.to_owned(), AtomicU64::new(times));
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let fails = call == Call::Open
+            && path == file
+            && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        fails.then(|| io::Error::from_raw_os_error(error))
+    });
+    Host { disk: Arc::new(disk), ..Host::system() }
+}
+
+const ENOENT: i32 = 2;
+const ESTALE: i32 = 116;
+
+#[test]
+fn a_segment_that_is_listed_and_cannot_be_found_for_a_moment_is_waited_for() {
+    for (error, times) in [(ENOENT, 3), (ESTALE, 9)] {
+        let folder = DataFolder { read_patience: Duration::from_secs(20), ..two_lives() };
+        let host = opens_fail(&segment(&folder, newest(&folder)), times, error);
+        let values = folder.values_on(host, &["stored", "first", "second"]).unwrap();
+        assert_eq!(values, [Some(1.0), Some(2.0), Some(3.0)], "{error}");
+        assert_eq!(findings(&folder), [""; 0]);
+    }
+}
+
+#[test]
+fn a_segment_that_is_listed_and_cannot_be_found_refuses_the_start_and_stays() {
+    for error in [ENOENT, ESTALE] {
+        let folder = two_lives();
+        let file = segment(&folder, newest(&folder));
+        let before = fs::read(&file).unwrap();
+        let refused = folder.values_on(opens_fail(&file, u64::MAX, error), &[]).unwrap_err().to_string();
+        assert!(refused.contains(file.to_str().unwrap()), "{refused}");
+        assert_eq!(fs::read(&file).unwrap(), before);
+        assert_eq!(folder.values(&["first", "second"]), [Some(2.0), Some(3.0)]);
+    }
+}
+
+#[test]
+fn a_segment_that_comes_while_the_process_runs_is_put_back_and_not_removed() {
+    let folder = two_lives();
+    let (last, away) = (newest(&folder), folder.dir.path().join("away"));
+    move_to(&segment(&folder, last), &away);
+    // Nothing knows of it.
+    fs::remove_file(folder.dir.path().join("segments")).unwrap();
+    in_life(&folder, async |ingest| {
+        send(ingest, "third", 4.0).await;
+        assert_eq!(read(ingest, "second").await, None);
+        let came = folder.journal().join(format!("{:08}.journal", last - 1));
+        assert!(came.exists(), "the number before is taken");
+        // Under a number that no segment of this process has.
+        fs::copy(&away, folder.journal().join(format!("{:08}.journal", last - 2))).unwrap();
+        ingest.flush().await.unwrap();
+        ingest.put_back().await.unwrap();
+        assert_eq!(read(ingest, "second").await, Some(3.0));
+    });
+}
