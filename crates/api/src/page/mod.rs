@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hyper::{
     HeaderMap, StatusCode,
-    header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, USER_AGENT, VARY},
+    header::{ACCEPT, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName, HeaderValue, USER_AGENT},
 };
 
 use crate::{
@@ -33,7 +33,8 @@ pub(crate) async fn version(_: &Arc<Backend>, query: &Query) -> Result<Reply, Re
         true => Reply::json(StatusCode::OK, VERSION_JSON),
         false => Reply::short(StatusCode::OK, HTML, VERSION),
     };
-    reply.response.headers_mut().append(VARY, HeaderValue::from_static("Accept, User-Agent"));
+    // It depends on the client; caches ask again.
+    reply.response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     Ok(reply)
 }
 
