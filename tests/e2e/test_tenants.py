@@ -56,7 +56,8 @@ WHOLE = [
     "/_internal/capabilities", "/metrics/find", "/nowhere", "/nowhere/second.red.web.load",
 ]
 ADMINISTRATION = [
-    ("GET", "/metrics"), ("GET", "/admin/status"), ("GET", "/admin/rejects"), ("POST", "/admin/flush"), ("POST", "/admin/clock"),
+    ("GET", "/metrics"), ("GET", "/admin/status"), ("GET", "/admin/rejects"), ("GET", "/admin/cardinality"),
+    ("POST", "/admin/flush"), ("POST", "/admin/clock"),
     ("POST", "/admin/backup"), ("GET", "/admin/delete?path=NAME"), ("POST", "/admin/delete?path=NAME"), ("POST", "/tags/delSeries?path=NAME"),
     ("POST", "/events/"),
 ]

@@ -23,6 +23,7 @@
 //! ```
 
 mod arena;
+mod cardinality;
 mod finder;
 mod found;
 mod index;
@@ -45,6 +46,7 @@ mod tag_index;
 mod tags;
 mod walk;
 
+pub use cardinality::{Cardinality, GroupBy, MetricCounts};
 pub use finder::Finder;
 pub use found::{Found, Node};
 pub use globs::{GlobError, is_pattern};

@@ -15,7 +15,7 @@ use store_embedded::EmbeddedDriver;
 
 use crate::{
     backups::{self, Backups},
-    clock,
+    cardinality, clock,
     deletion::{self, Asked},
     event_deletion,
     health::Health,
@@ -58,12 +58,13 @@ pub struct Admin {
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 13] = [
+const PATHS: [(&str, &str); 14] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
     ("GET", "/admin/status"),
     ("GET", "/admin/rejects"),
+    ("GET", "/admin/cardinality"),
     ("POST", "/admin/flush"),
     ("POST", "/admin/clock"),
     ("POST", "/admin/backup"),
@@ -121,6 +122,13 @@ impl Extension for Admin {
                 blocking(move || json_answer(StatusCode::OK, &of.status()))
             }
             "/admin/rejects" => ready(json_answer(StatusCode::OK, &rejects(&self.ingest))),
+            "/admin/cardinality" => {
+                let (ingest, points) = (self.ingest.clone(), self.points.clone());
+                Box::pin(async move {
+                    let (status, answer) = cardinality::answer(ingest, points, request).await;
+                    json_answer(status, &answer)
+                })
+            }
             "/admin/clock" => {
                 request.asked_for.set(request.uri.query().map(str::to_owned).into_iter().collect());
                 ready(match clock::settle(self.ingest.time(), request.uri.query()) {

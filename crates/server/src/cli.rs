@@ -37,6 +37,8 @@ pub enum Command {
     Verify(VerifyOptions),
     /// Write a data folder that is not in use again without what is damaged in it; exits 3 and lists what is not kept
     Repair(RepairOptions),
+    /// Count the metrics of a running server by branch, tag or value: how many, how many new, and their size
+    Cardinality(CardinalityOptions),
     /// Delete metrics with all their points from a running server
     Delete(DeleteOptions),
     /// Add, list and revoke the tokens that HTTP clients send
@@ -249,6 +251,47 @@ pub struct FlushOptions {
 }
 
 impl FlushOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Overrides {
+        self.server.overrides()
+    }
+}
+
+/// Options of `plumbago cardinality`.
+#[derive(Args)]
+pub struct CardinalityOptions {
+    /// Count below this branch, such as servers.web [default: all names]
+    pub prefix: Option<String>,
+    /// Components below it that are counted apart [default: 1]
+    #[arg(long)]
+    pub depth: Option<usize>,
+    /// Count tagged metrics by tag
+    #[arg(long, conflicts_with_all = ["prefix", "depth"])]
+    pub tags: bool,
+    /// Count tagged metrics by the values of this tag
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["prefix", "depth", "tags"])]
+    pub tag: Option<String>,
+    /// Lines [default: 20]
+    #[arg(long)]
+    pub limit: Option<usize>,
+    /// Metrics created within so many seconds are new [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    pub new_within: Option<u64>,
+    /// The groups with most new metrics first
+    #[arg(long)]
+    pub by_new: bool,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerOption,
+}
+
+impl CardinalityOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
         self.server.overrides()

@@ -149,7 +149,7 @@ async fn delete_metrics(ingest: Arc<Ingest>, metrics: Vec<MetricId>) -> Result<u
 }
 
 /// Sets its flag when it is dropped.
-struct CancelOnDrop(Arc<AtomicBool>);
+pub struct CancelOnDrop(pub Arc<AtomicBool>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {

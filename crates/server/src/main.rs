@@ -5,6 +5,7 @@ mod allocator;
 mod backups;
 mod carbon_doors;
 mod carbon_files;
+mod cardinality;
 mod cassandra_options;
 mod certificates;
 mod cli;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
         Command::Restore(options) => commands::restore(&options, &host),
         Command::Verify(options) => commands::verify(&options, &host),
         Command::Repair(options) => commands::repair(&options, &host),
+        Command::Cardinality(options) => commands::cardinality(&options, &*host.disk),
         Command::Delete(options) => commands::delete(&options, &*host.disk),
         Command::Token(options) => commands::token(&options, &host),
         Command::Schema(options) => commands::schema(&options, &host),

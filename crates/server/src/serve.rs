@@ -21,6 +21,7 @@ use crate::{
     backups::{Backups, Scrub},
     carbon_doors,
     carbon_files::CarbonFiles,
+    cardinality::LargestBranches,
     certificates,
     cli::ServeOptions,
     clock, config,
@@ -97,6 +98,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         connection: node.connection.clone(),
         limit_metrics: settings.limits.metrics as u64,
         started: host.clock.now(),
+        branches: LargestBranches::new(node.ingest.clone(), host.clock.clone()),
     });
     let readiness = Arc::new(Readiness::new(
         node.ingest.clone(),

@@ -2,6 +2,7 @@
 
 mod ask;
 mod backup;
+mod cardinality;
 mod check_config;
 mod damage_text;
 mod delete;
@@ -13,6 +14,7 @@ mod settings;
 mod token;
 
 pub use backup::{backup, restore, verify};
+pub use cardinality::cardinality;
 pub use check_config::check_config;
 pub use delete::delete;
 pub use explain::explain;

@@ -22,6 +22,7 @@ use ::ingest::{
 use api::{Answered, Api, MemoryUse, Observer, RequestRecord};
 use cluster::Connection;
 use host::Disk;
+use metadata::MetricCounts;
 use parking_lot::Mutex;
 use prometheus::{
     TextEncoder,
@@ -33,6 +34,7 @@ use tls::Identity;
 
 use crate::{
     backups::{BackupCounters, ScrubCounters},
+    cardinality::LargestBranches,
     health::Health,
     process::Process,
     quotas::shown,
@@ -77,6 +79,8 @@ pub struct Scraped {
     pub limit_metrics: u64,
     /// When the process started.
     pub started: i64,
+    /// How many metrics the largest branches have.
+    pub branches: LargestBranches,
 }
 
 impl Metrics {
@@ -159,6 +163,7 @@ impl Metrics {
         if let Some(scraped) = self.scraped.get() {
             families.extend(ingest::ingest_families(&scraped.ingest.counters()));
             families.extend(scraped.families());
+            families.extend(branch_families(&scraped.branches));
             families.extend(files::file_families(&scraped.embedded.status()));
             families.extend(files::event_families(&scraped.embedded.event_usage()));
             families.extend(health_families(&scraped.health));
@@ -208,6 +213,20 @@ impl Metrics {
             family("plumbago_accept_failures_total", help_failed, total, failed),
         ]
     }
+}
+
+fn branch_families(branches: &LargestBranches) -> [MetricFamily; 3] {
+    let (largest, new) = branches.get();
+    let values = |value: fn(&MetricCounts) -> u64| -> Vec<(&str, f64)> {
+        largest.iter().map(|(branch, counts)| (branch.as_str(), value(counts) as f64)).collect()
+    };
+    let family = |name, help, values| labelled(name, help, MetricType::GAUGE, "branch", values);
+    let help = "Metrics of the ten largest first components of names, counted a minute ago or earlier.";
+    [
+        family("plumbago_branch_metrics", help, values(|counts| counts.metrics)),
+        family("plumbago_branch_new_metrics", "Of these, created within a day.", values(|counts| counts.new)),
+        gauge("plumbago_new_metrics", "Metrics created within a day, counted a minute ago or earlier.", new as f64),
+    ]
 }
 
 fn panics(tasks: &[TaskHealth]) -> MetricFamily {
