@@ -14,7 +14,7 @@ use store::LAST_NUMBER;
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
     lost_names, lost_rows, missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest,
-    without_name,
+    unlisted_rows, without_name,
 };
 
 use crate::{
@@ -39,11 +39,15 @@ pub fn costs(part: &DamagedPart) -> bool {
             | "index of a file of rows"
             | STALE_SEGMENT
             | STRAY
+            | UNLISTED
     )
 }
 
 /// A file with a name that no file of the store has. A start leaves it alone.
 pub(crate) const STRAY: &str = "stray file";
+
+/// A file of rows that the manifest does not have.
+pub(crate) const UNLISTED: &str = "file of rows that is not in the manifest";
 
 /// A segment of the journal that is missing, or has lost its contents.
 pub(crate) const SEGMENT: &str = "journal segment";
@@ -234,7 +238,9 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         None => {
             let compared = compare_with_journal(disk, data, &mut report);
             compared.map_err(BackupError::io("reading", &data.join("journal")))?;
-            find_other_timelines(disk, data, &mut report).map_err(BackupError::io("reading", &data.join("store")))?;
+            let found =
+                find_other_timelines(disk, data, &mut report).and_then(|()| find_unlisted(disk, data, &mut report));
+            found.map_err(BackupError::io("reading", &data.join("store")))?;
         }
     }
     for (log, what) in LOGS {
@@ -278,6 +284,18 @@ fn find_other_timelines(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
         let what = if path.starts_with(LOGS[0].0) { "log of names" } else { "file of rows" };
         report.add(path, DamagedPart::of_file(what, 0, how));
+    }
+    Ok(())
+}
+
+/// Looks for files of rows that the manifest does not have.
+fn find_unlisted(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
+    for path in unlisted_rows(disk, &data.join("store"))? {
+        let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
+        let is_damaged = report.files.iter().any(|file| file.path == path && !file.faults.is_empty());
+        if !is_damaged {
+            report.add(path, DamagedPart::of_file(UNLISTED, 0, "the manifest does not have it; a start uses its rows"));
+        }
     }
     Ok(())
 }

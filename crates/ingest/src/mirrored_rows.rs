@@ -30,6 +30,8 @@ pub(crate) struct MirroredRows {
     pub(crate) of_others: Vec<Run>,
     /// Metrics with slots that cannot be read now.
     pub(crate) unread: Vec<MetricId>,
+    /// Those of them whose slots are in files that are missing.
+    pub(crate) away: Vec<MetricId>,
 }
 
 /// Touched slots of another policy's table.
@@ -154,6 +156,7 @@ async fn mirror_step(
         let (Some(stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
         if stored.is_unreadable || shown.is_unreadable {
             mirrored.unread.push(rows[0].metric);
+            mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
         }
         mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown));
         for (fetch, own) in touched.own_fetches(older, rows[0]).iter().zip(cells.by_ref()) {

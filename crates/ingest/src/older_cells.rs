@@ -198,6 +198,7 @@ impl OlderPolicies {
         fill(&target, &mut of_part, sources.iter(), |other| self.is_left_out(other, table));
         cells.is_damaged |= of_part.is_damaged;
         cells.is_unreadable |= of_part.is_unreadable;
+        cells.is_away |= of_part.is_away;
         if of_part.values.is_empty() {
             return;
         }

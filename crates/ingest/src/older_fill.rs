@@ -80,6 +80,7 @@ pub(crate) fn fill<'s, 'p: 's>(
 fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells) {
     cells.is_damaged |= from.is_damaged;
     cells.is_unreadable |= from.is_unreadable;
+    cells.is_away |= from.is_away;
     let mut fills = fills(target, source, from);
     if !std::ptr::eq(from, &source.stored) {
         // A slot that this policy has nothing of is left to the next one.

@@ -19,7 +19,8 @@ use crate::{
     newer::{list, read_to},
     opening,
     record_log::{self, LogEnd},
-    row_file, spec, status,
+    row_file::{self, Flushes},
+    spec, status,
     tables::{EVENTS_CUT, NAMES_CUT},
     timeline, window_key,
 };
@@ -205,6 +206,47 @@ pub fn same_names(disk: &dyn Disk, store: &Path) -> Vec<(String, Vec<MetricId>)>
         ids.entry(name).or_default().push(metric);
     }
     ids.into_iter().filter(|(_, ids)| 1 < ids.len()).collect()
+}
+
+/// Files of rows that the manifest does not have, and that neither a flush nor a merge left which a crash ended. A start reports them
+/// and uses them.
+///
+/// # Errors
+/// Whatever the disk says to a list of a folder.
+pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<PathBuf>> {
+    let (Some(manifest), Some(Identity { chain, .. })) = (status::manifest_of(disk, store), identity_of(disk, store))
+    else {
+        return Ok(Vec::new());
+    };
+    let mut unlisted = Vec::new();
+    for of_table in list(disk, store)? {
+        let Some(table) = of_table.file_name().and_then(|name| table_of(name.to_str()?)) else { continue };
+        for of_window in list(disk, &of_table)? {
+            let number = of_window.file_name().and_then(|name| name.to_str()?.parse().ok());
+            let Some(window) = number.map(|number| (table, number)).filter(|key| !manifest.expired.contains(key))
+            else {
+                continue;
+            };
+            let listed = || manifest.files.iter().chain(&manifest.missing).filter(|file| file.window == window);
+            let flushes_of = |path: &PathBuf| Flushes::of_file_name(path.file_name()?.to_str()?);
+            let there: Vec<(PathBuf, Flushes)> =
+                list(disk, &of_window)?.into_iter().filter_map(|path| flushes_of(&path).map(|of| (path, of))).collect();
+            let is_left = |of: Flushes| there.iter().any(|(_, other)| *other != of && other.contains(of));
+            let is_of_last = |path: &Path| {
+                let wrote = row_file::written_by(disk, path).map(|(opening, _)| opening.id);
+                // Another opening than ours is found elsewhere.
+                wrote.is_none_or(|wrote| {
+                    chain.last().is_some_and(|last| last.id == wrote) || chain.iter().all(|known| known.id != wrote)
+                })
+            };
+            let is_new = |path: &Path, of: Flushes| manifest.next_flush <= of.last && is_of_last(path);
+            let is_unlisted = |(path, of): &&(PathBuf, Flushes)| {
+                !listed().any(|file| of.contains(file.flushes)) && !is_left(*of) && !is_new(path, *of)
+            };
+            unlisted.extend(there.iter().filter(is_unlisted).map(|(path, _)| path.clone()));
+        }
+    }
+    Ok(unlisted)
 }
 
 /// The openings that wrote the files of the manifest.

@@ -43,18 +43,8 @@ struct State {
     lost: Arc<Vec<Lost>>,
     /// Files that a start did not find, in the order of their flushes; the manifest keeps them, too.
     missing: Arc<Vec<ManifestFile>>,
-    /// Rows that were lost, and those of missing files.
-    doubtful: Arc<Vec<Lost>>,
     /// When the oldest row came that is in memory alone.
     oldest_unsynced: Option<Instant>,
-}
-
-impl State {
-    fn find_doubtful(&mut self) {
-        let mut all = (*self.lost).clone();
-        lost::add(&mut all, &self.missing.iter().map(ManifestFile::lost).collect::<Vec<_>>());
-        self.doubtful = Arc::new(all);
-    }
 }
 
 /// A window.
@@ -194,11 +184,6 @@ impl Window {
         self.state.read().lost.clone()
     }
 
-    /// Rows that were lost, and those of missing files.
-    pub(crate) fn doubtful(&self) -> Arc<Vec<Lost>> {
-        self.state.read().doubtful.clone()
-    }
-
     /// Files that a start did not find.
     pub(crate) fn missing(&self) -> Arc<Vec<ManifestFile>> {
         self.state.read().missing.clone()
@@ -207,9 +192,7 @@ impl Window {
     /// Sets the files that are missing.
     pub(crate) fn set_missing(&self, mut missing: Vec<ManifestFile>) {
         missing.sort_unstable_by_key(|file| file.flushes);
-        let mut state = self.state.write();
-        state.missing = Arc::new(missing);
-        state.find_doubtful();
+        self.state.write().missing = Arc::new(missing);
     }
 
     /// What the missing files had is lost, also where they come back.
@@ -240,7 +223,6 @@ impl Window {
         let mut all = (*state.lost).clone();
         lost::add(&mut all, lost);
         state.lost = Arc::new(all);
-        state.find_doubtful();
     }
 
     /// Whether a merge may begin: none failed a short while ago.

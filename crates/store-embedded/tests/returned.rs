@@ -8,7 +8,7 @@ use std::{
 use host::SystemDisk;
 use metric::{MetricId, Policy};
 use store::{Fetch, PointStore, Run};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows, unlisted_rows};
 
 fn run(id: u32) -> Run {
     let policy = Policy::default();
@@ -168,4 +168,28 @@ fn a_file_that_is_left_from_a_merge_goes_to_the_trash() {
     drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
     assert!(found(&opened).is_empty() && !second.exists());
     assert!(has(data.path().join("trash"), second.file_name().unwrap().to_str().unwrap()));
+}
+
+#[test]
+fn a_verification_finds_the_files_that_a_start_reports_because_the_manifest_does_not_have_them() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    assert_eq!(unlisted_rows(&SystemDisk, &store).unwrap(), Vec::<PathBuf>::new());
+    let bytes = fs::read(&second).unwrap();
+    fs::remove_file(&second).unwrap();
+    let lock = store_embedded::lock(&SystemDisk, &store).unwrap();
+    store_embedded::repair(&store, &options(data.path()), &lock).unwrap();
+    drop(lock);
+    assert_eq!(unlisted_rows(&SystemDisk, &store).unwrap(), Vec::<PathBuf>::new());
+    fs::write(&second, &bytes).unwrap();
+    assert_eq!(unlisted_rows(&SystemDisk, &store).unwrap(), [second]);
+    let opened = options(data.path());
+    drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
+    assert!(
+        found(&opened).iter().any(|report| report.contains("the manifest does not have it")),
+        "{:?}",
+        found(&opened)
+    );
+    assert_eq!(unlisted_rows(&SystemDisk, &store).unwrap(), Vec::<PathBuf>::new());
 }

@@ -294,7 +294,7 @@ fn an_older_spec_takes_the_openings_of_the_log_of_names() {
 }
 
 /// A store with yesterday's spec and log of names; the metrics 20 to 29 are of today, and so is a value of metric 7.
-fn yesterday_beside_today() -> (tempfile::TempDir, PathBuf, PathBuf) {
+fn yesterday_with_today() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (store_dir, before) = (dir.path().join("store"), dir.path().join("before"));
     let driver = open(&store_dir);
@@ -311,8 +311,8 @@ fn yesterday_beside_today() -> (tempfile::TempDir, PathBuf, PathBuf) {
 }
 
 #[test]
-fn yesterdays_spec_and_log_of_names_beside_todays_rows_are_refused_until_todays_are_back() {
-    let (dir, store_dir, before) = yesterday_beside_today();
+fn yesterdays_spec_and_log_of_names_with_todays_rows_are_refused_until_todays_are_back() {
+    let (dir, store_dir, before) = yesterday_with_today();
     let today = dir.path().join("today");
     copy(&store_dir, &today);
     let names = store_dir.join("names");
@@ -340,7 +340,7 @@ fn yesterdays_spec_and_log_of_names_beside_todays_rows_are_refused_until_todays_
 
 #[test]
 fn yesterdays_log_of_names_without_a_spec_costs_no_rows_and_gives_no_id_again() {
-    let (_dir, store_dir, before) = yesterday_beside_today();
+    let (_dir, store_dir, before) = yesterday_with_today();
     let names = store_dir.join("names");
     fs::remove_dir_all(&names).unwrap();
     copy(&before.join("names"), &names);

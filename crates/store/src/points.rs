@@ -56,6 +56,9 @@ pub struct Cells {
     pub is_damaged: bool,
     /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
     pub is_unreadable: bool,
+    /// Whether a file with slots of the fetch is missing: `is_unreadable` is true as well, for the file may be put back before a later
+    /// start, and reading again before does not help.
+    pub is_away: bool,
 }
 
 /// The size of a store, for metrics and for people.

@@ -3,6 +3,7 @@
 //!
 //! A run takes every seventh call, or every one with `EVERY=1`.
 
+mod away;
 mod backups;
 mod node;
 mod repairs;

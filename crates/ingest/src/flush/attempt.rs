@@ -111,15 +111,16 @@ impl Attempt<'_> {
         let coming = ComingRows::default();
         let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
         let is_unreadable = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_unreadable);
-        let waiting = pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range));
-        if !self.waits_for_reads {
-            written.unread.extend(waiting.map(|(piece, _)| piece.of.job.metric));
-        } else {
-            let before = written.waiting.len();
-            written.waiting.extend(waiting.map(|(piece, _)| piece.of.job.metric));
-            if before < written.waiting.len() {
-                return Ok(Vec::new());
-            }
+        let is_away = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_away);
+        let before = written.waiting.len();
+        for (piece, range) in pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range)) {
+            // A file that is missing does not come back while the process runs.
+            let waits = self.waits_for_reads && !is_away(range);
+            let of = if waits { &mut written.waiting } else { &mut written.unread };
+            of.insert(piece.of.job.metric);
+        }
+        if before < written.waiting.len() {
+            return Ok(Vec::new());
         }
         let mut group = GroupRows::default();
         {
@@ -156,8 +157,11 @@ impl Attempt<'_> {
             }
         };
         let mirrored = self.mirrored(pieces, &older, &rows).await?;
-        if self.waits_for_reads && !mirrored.unread.is_empty() {
-            written.waiting.extend(mirrored.unread);
+        let before = written.waiting.len();
+        if self.waits_for_reads {
+            written.waiting.extend(mirrored.unread.iter().filter(|metric| !mirrored.away.contains(metric)));
+        }
+        if before < written.waiting.len() {
             return Ok(Vec::new());
         }
         written.unread.extend(mirrored.unread);

@@ -91,6 +91,11 @@ impl JournalDamage {
         Ok(segments)
     }
 
+    /// The segments that are part of a backup: those that were not read whole, and those with points that are not put back.
+    pub(super) fn kept_for_backups(&self) -> io::Result<Vec<Segment>> {
+        self.kept_segments(|name| is_unread(name) || NotPutBack::of(name).is_some())
+    }
+
     /// Points whose metrics nothing named.
     pub(crate) fn nameless_points(&self) -> io::Result<Vec<Segment>> {
         self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && NotPutBack::of(name).is_none())

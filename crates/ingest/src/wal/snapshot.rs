@@ -47,14 +47,15 @@ impl Folder {
 }
 
 impl JournalDamage {
-    /// Links the segments that could not be read whole, and are kept elsewhere, into a folder of the same file system.
+    /// Links the segments that could not be read whole, and those with points that are not put back, from the folder of damaged bytes
+    /// into a folder.
     pub(crate) fn link_unread(&self, folder: &Folder, into: &Path) -> io::Result<()> {
-        let unread: Vec<Segment> = self.unread_segments()?;
-        if unread.is_empty() {
+        let kept: Vec<Segment> = self.kept_for_backups()?;
+        if kept.is_empty() {
             return Ok(());
         }
         folder.disk.create_dir_all(into)?;
-        unread.iter().try_for_each(|segment| folder.link(&segment.path, into).map(drop))?;
+        kept.iter().try_for_each(|segment| folder.link(&segment.path, into).map(drop))?;
         folder.disk.sync_dir(into)
     }
 }
@@ -87,7 +88,15 @@ mod tests {
             "late-5-0.points",
             "probe",
         ];
-        let in_damaged = ["journal_00000001.journal~whole", "journal_00000001.journal~replayed", "list", "manifest"];
+        let in_damaged = [
+            "journal_00000001.journal~whole",
+            "journal_00000002.journal~3-older",
+            "journal_00000004.journal~3-older-4-expired-100-200",
+            "journal_00000005.journal~4-expired-100-200",
+            "journal_00000001.journal~replayed",
+            "list",
+            "manifest",
+        ];
         for (dir, names) in [(&journal, &in_journal[..]), (&damaged, &in_damaged[..])] {
             fs::create_dir(dir).unwrap();
             names.iter().for_each(|name| fs::write(dir.join(name), name).unwrap());
@@ -98,7 +107,7 @@ mod tests {
         JournalDamage::in_folder(&Host::system(), data.path()).link_unread(&folder, &into.join("damaged")).unwrap();
         let expected = ["00000000.damaged", "00000001.since", "00000002.journal", "deleted", "late-5-0.points"];
         assert_eq!(names(into.join("journal")), expected);
-        assert_eq!(names(into.join("damaged")), ["journal_00000001.journal~whole"]);
+        assert_eq!(names(into.join("damaged")), in_damaged[..4]);
         fs::write(journal.join("deleted"), "more").unwrap();
         assert_eq!(fs::read(into.join("journal/deleted")).unwrap(), b"deleted");
     }

@@ -176,10 +176,17 @@ impl Points {
                     (cells.is_damaged, cells.is_unreadable) = (true, true);
                 }
             }
-            for lost in window.doubtful().iter() {
-                let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
-                let is_lost = |wanted: &&Wanted| lost.may_have(wanted.key, first_slot(wanted));
-                of_window.iter().filter(is_lost).for_each(|wanted| answers[wanted.fetch].is_damaged = true);
+            let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
+            let of = |lost: Lost| of_window.iter().filter(move |wanted| lost.may_have(wanted.key, first_slot(wanted)));
+            for lost in window.lost().iter() {
+                of(*lost).for_each(|wanted| answers[wanted.fetch].is_damaged = true);
+            }
+            for file in window.missing().iter() {
+                for wanted in of(file.lost()) {
+                    let cells = &mut answers[wanted.fetch];
+                    // Put back, its values are below those that are written meanwhile, and above those before it.
+                    (cells.is_damaged, cells.is_unreadable, cells.is_away) = (true, true, true);
+                }
             }
             window.rows(&keys, from, |place, found| {
                 let wanted = &of_window[place];
