@@ -177,6 +177,28 @@ fn a_page_of_the_log_of_names_or_events_that_cannot_be_read_costs_a_backup_that_
 }
 
 #[test]
+fn a_log_of_events_that_a_start_could_not_read_is_read_again_for_a_backup_or_named() {
+    for is_right_again in [false, true] {
+        let (disk, whole) = filled(&new_disk());
+        let path = log_of(&disk, "store/events");
+        let (shared, is_bad) = with_bad_page(&disk, "data", &path, 0);
+        is_bad.store(true, Relaxed);
+        let life = Life::start(&shared, Path::new(DATA)).unwrap();
+        assert!(0 < life.findings(), "the start goes on without it");
+        is_bad.store(!is_right_again, Relaxed);
+        let made = life.back_up().unwrap();
+        let named: Vec<_> = made.damaged.iter().map(|file| &file.path).collect();
+        assert_eq!(named.is_empty(), is_right_again, "{named:?}");
+        assert!(named.iter().all(|of| **of == path), "{named:?}");
+        life.end();
+        let life = started(&disk);
+        assert_eq!(life.served() == whole, is_right_again);
+        assert_eq!(life.findings() == 0, is_right_again);
+        life.end();
+    }
+}
+
+#[test]
 fn files_that_cannot_be_linked_are_copied() {
     for of in ["data/journal", "data/store", "data/"] {
         let (disk, _, whole) = many_points();

@@ -98,21 +98,7 @@ impl LogFiles {
         let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
         let mut copied = Vec::new();
         for (number, LogFile { file, len, .. }) in files {
-            let path = into.join(file_name(number));
-            let copy = || -> io::Result<u64> {
-                let mut copy = disk.open(&path, Open::Create)?;
-                let (mut offset, mut bytes, mut unread) = (0, Vec::new(), 0);
-                while offset < len {
-                    bytes.resize(COPY_BYTES.min((len - offset) as usize), 0);
-                    unread += read_what_can_be(&*file, &mut bytes, offset);
-                    copy.write_all(&bytes)?;
-                    offset += bytes.len() as u64;
-                }
-                copy.sync_all()?;
-                Ok(unread)
-            };
-            let unread = copy().map_err(io_error(format!("copying a log to {}", path.display())))?;
-            copied.push(CopiedLog { path, unread });
+            copied.push(copy_file(disk, Some(&*file), len, into.join(file_name(number)))?);
         }
         disk.sync_dir(into).map_err(io_error(format!("syncing {}", into.display())))?;
         Ok(copied)
@@ -132,6 +118,32 @@ impl LogFiles {
         }
         Ok(())
     }
+}
+
+/// Copies a file that could not be read when its log was opened, and perhaps can be now.
+pub(super) fn copy_unread(disk: &dyn Disk, path: &Path, len: u64, into: &Path) -> Result<CopiedLog, StoreError> {
+    let to = into.join(path.file_name().expect("a file of the log has a name"));
+    let file = retried(|| disk.open(path, Open::Read)).ok();
+    copy_file(disk, file.as_deref(), len, to)
+}
+
+/// Copies so many bytes of a file, with zeros in place of what cannot be read, and syncs the copy.
+fn copy_file(disk: &dyn Disk, file: Option<&dyn DiskFile>, len: u64, path: PathBuf) -> Result<CopiedLog, StoreError> {
+    let copy = || -> io::Result<u64> {
+        let mut copy = disk.open(&path, Open::Create)?;
+        let (mut offset, mut bytes, mut unread) = (0, Vec::new(), 0);
+        while offset < len {
+            bytes.resize(COPY_BYTES.min((len - offset) as usize), 0);
+            bytes.fill(0);
+            unread += file.map_or(bytes.len() as u64, |file| read_what_can_be(file, &mut bytes, offset));
+            copy.write_all(&bytes)?;
+            offset += bytes.len() as u64;
+        }
+        copy.sync_all()?;
+        Ok(unread)
+    };
+    let unread = copy().map_err(io_error(format!("copying a log to {}", path.display())))?;
+    Ok(CopiedLog { path, unread })
 }
 
 /// Reads bytes of a file, with zeros in place of pages that the disk does not return. Returns how many bytes those are.

@@ -140,9 +140,16 @@ impl RecordLog {
         &self.folder.dir
     }
 
-    /// Copies the files into a folder; see [`LogFiles::copy_into`].
+    /// Copies the files into a folder; see [`LogFiles::copy_into`]. Those that could not be read at all when the log was opened are
+    /// read again.
     pub(crate) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {
-        self.files.copy_into(&*self.folder.host.disk, into)
+        let disk = &*self.folder.host.disk;
+        let mut copied = Vec::new();
+        for (number, len) in &self.unread {
+            copied.push(files::copy_unread(disk, &self.folder.path(*number), *len, into)?);
+        }
+        copied.extend(self.files.copy_into(disk, into)?);
+        Ok(copied)
     }
 
     /// Whether the files are where they were.
