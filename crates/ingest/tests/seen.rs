@@ -84,7 +84,7 @@ async fn run(seed: u64) {
                 node.ingest.close().await.unwrap();
                 node = open(dir.path(), &driver, now).await;
             }
-            2 => node.clock.advance(Duration::from_secs(random.below(40 * 3600) as u64)),
+            2 => node.clock.advance(Duration::from_secs(random.below(40 * 3600))),
             3 => {
                 let names: Vec<String> = model.keys().cloned().collect();
                 if let Some(name) = names.get(random.below(8) as usize) {

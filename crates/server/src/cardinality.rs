@@ -1,6 +1,7 @@
 //! How many metrics there are, by branch, tag or value: `/admin/cardinality`, and the largest branches for `/metrics`.
 
 use std::{
+    cmp::Reverse,
     sync::{Arc, atomic::AtomicBool},
     time::{Duration, Instant},
 };
@@ -119,7 +120,7 @@ pub async fn answer(
 
 fn table(question: &Question, mut counted: Cardinality, disk_bytes: u64, is_live_known: bool) -> Value {
     if let Sort::New = question.sort {
-        counted.groups.sort_by(|a, b| b.1.new.cmp(&a.1.new));
+        counted.groups.sort_by_key(|(_, of)| Reverse(of.new));
     }
     let all_slots = counted.all.slots.max(1);
     // As if each slot were filled. A store that does not know its size has 0.
