@@ -31,7 +31,7 @@ use crate::{
     rows::Recoder,
     timeline,
     window::Window,
-    window_key::{WindowKey, expires_at, window_slots},
+    window_key::{WindowKey, expires_at, waits_for, window_slots},
 };
 
 /// The points of a store.
@@ -219,15 +219,19 @@ impl Points {
         });
     }
 
-    /// Writes the rows in memory to files, then the manifest. Rows that cannot be written stay in memory, and the next
-    /// call writes them to another file.
+    /// Writes the rows in memory to files, those of finer steps first, then the manifest. Rows that cannot be written stay
+    /// in memory, and so do points of coarser steps at their times: what a policy of another first step replaces there is
+    /// among the finer ones. The next call writes them to another file.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let _flushing = self.flushing.lock();
         let windows: Vec<_> = self.windows().into_iter().filter(|window| 0 < window.unsynced_bytes()).collect();
-        let mut failed = None;
+        let (mut failed, mut unwritten) = (None, Vec::new());
         if !windows.is_empty() {
             let flush = self.commits.lock().begin_flush();
             for window in &windows {
+                if unwritten.iter().any(|&finer| waits_for(window.key, finer)) {
+                    continue;
+                }
                 let Some(rows) = window.freeze() else { continue };
                 let written = self.write_rows(window, &rows, flush);
                 drop(rows);
@@ -235,6 +239,7 @@ impl Points {
                     Ok(file) => window.flushed(file, self.shared.clock.instant()),
                     Err(error) => {
                         failed = failed.or(Some(error));
+                        unwritten.push(window.key);
                         window.thaw()
                     }
                 };
