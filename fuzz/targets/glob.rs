@@ -9,7 +9,7 @@ use metric::{Policy, canonical_name};
 const NAMES: [&str; 6] = ["servers.a.cpu", "servers.a.cpu.user", "servers.b.cpu", "a", "a{b,c}.[x]", "\u{e9}.b"];
 
 fn found(registry: &Registry, pattern: &str) -> Option<Vec<(String, bool, bool)>> {
-    let limits = FindLimits { nodes: 1000, steps: 1_000_000, cancelled: None };
+    let limits = FindLimits { nodes: 1000, steps: 1_000_000, ..FindLimits::default() };
     let found = registry.find(pattern, &limits).ok()?;
     let leaves = registry.leaves(pattern, &limits).ok()?;
     let nodes: Vec<_> = found.iter().map(|node| (node.path.to_owned(), node.is_leaf, node.is_branch)).collect();
