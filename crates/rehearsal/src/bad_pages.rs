@@ -2,7 +2,7 @@
 
 use std::{
     cell::RefCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,7 +13,7 @@ use metric::{MetricId, Timestamp};
 use store::Damage;
 
 use crate::{
-    Fidelity, Floor, Machine, Model, Step, check,
+    Fidelity, Floor, Machine, Model, Step, backups, check,
     machine::Life,
     node::Node,
     sending,
@@ -22,6 +22,9 @@ use crate::{
 
 /// What the name of a kept file has before the first and the last time of points whose slots had expired.
 const EXPIRED: &str = "-expired-";
+
+/// What the name of a kept file has whose points have slots with other values.
+const OLDER: &str = "-older";
 
 /// What a finding says that a segment of the journal was not read whole.
 const UNREAD_SEGMENT: &str = "journal segment";
@@ -34,8 +37,8 @@ const ATTEMPTS: usize = 60;
 
 /// Has reads of these pages fail.
 pub(crate) fn spoil(machine: &Machine, parts: &[BadPages]) {
-    let files: Vec<(PathBuf, u64)> =
-        machine.disk.files(&machine.data).into_iter().filter(|(_, len)| 0 < *len).collect();
+    let all = [&*machine.data, Path::new(backups::FOLDER)].map(|folder| machine.disk.files(folder));
+    let files: Vec<(PathBuf, u64)> = all.into_iter().flatten().filter(|(_, len)| 0 < *len).collect();
     for part in parts {
         let of_kind: Vec<&(PathBuf, u64)> = files.iter().filter(|(path, _)| is_of(part.kind, path)).collect();
         if of_kind.is_empty() {
@@ -50,6 +53,10 @@ pub(crate) fn spoil(machine: &Machine, parts: &[BadPages]) {
 
 fn is_of(kind: FileKind, path: &Path) -> bool {
     let is_in = |folder: &str| path.parent().is_some_and(|parent| parent.ends_with(folder));
+    let is_of_backup = path.starts_with(backups::FOLDER);
+    if is_of_backup || kind == FileKind::Backup {
+        return is_of_backup && kind == FileKind::Backup;
+    }
     match kind {
         FileKind::Rows => path.extension().is_some_and(|extension| extension == "rows"),
         FileKind::Names => is_in("store/names"),
@@ -58,14 +65,14 @@ fn is_of(kind: FileKind, path: &Path) -> bool {
         FileKind::Manifest => path.ends_with("store/manifest"),
         FileKind::Spec => path.ends_with("store/spec"),
         FileKind::Clock => path.ends_with("clock"),
-        FileKind::Any => true,
+        FileKind::Any | FileKind::Backup => true,
     }
 }
 
 /// Whether a step is done while pages cannot be read. Rules stay while points wait to be read back.
 pub(crate) fn may_do(step: &Step, life: Option<&Life>) -> bool {
     match step {
-        Step::StartWithFaults(..) | Step::Restore | Step::Backup => false,
+        Step::StartWithFaults(..) => false,
         Step::Rules(_) => life.is_some_and(|life| parked(&life.node) == 0),
         _ => true,
     }
@@ -75,12 +82,17 @@ fn parked(node: &Node) -> u64 {
     node.ingest.flush_progress().parked_points
 }
 
-/// Whether a start went on without pages of the journal.
-pub(crate) fn has_missed(life: &Life) -> bool {
-    let is_put_back = |kept: &String| kept.contains("-older") || kept.contains(EXPIRED);
-    let is_unread =
-        |damage: &Damage| damage.what == UNREAD_SEGMENT && !damage.moved_to.as_ref().is_some_and(is_put_back);
-    life.node.damage.examples().iter().any(is_unread)
+/// Whether a start went on without pages of the journal, perhaps of segments that it could read before its end. `known` has the
+/// kept files of earlier starts, whose points were put back.
+pub(crate) fn has_missed(life: &Life, known: &mut BTreeSet<String>) -> bool {
+    let is_missed = |damage: Damage| {
+        let Some(kept) = damage.moved_to else { return true };
+        let put_back = [OLDER, EXPIRED].iter().filter_map(|part| kept.split_once(part)).map(|(segment, _)| segment);
+        let segment = put_back.min_by_key(|segment| segment.len());
+        known.insert(segment.unwrap_or(&kept).to_owned()) || segment.is_none()
+    };
+    let unread = life.node.damage.examples().into_iter().filter(|damage| damage.what == UNREAD_SEGMENT);
+    unread.map(is_missed).fold(false, |any, is_missed| any | is_missed)
 }
 
 /// Learns which slots had expired when their points could be read, by the files that findings of the node name.

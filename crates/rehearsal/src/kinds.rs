@@ -6,7 +6,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     BadPages, FileKind, Planned, Scenario, Sent, Step,
-    machine::{LISTED, LONG, SHORT},
+    machine::{LISTED, LONG, OF_STEPS, SHORT, with_steps},
 };
 
 /// `EMFILE`: the process has no file descriptor left.
@@ -50,8 +50,7 @@ struct Kinds {
     backups: bool,
     /// Nor with jumps: a start that cannot read the mark goes by the calendar.
     bad_starts: bool,
-    /// Not with jumps: a start that cannot read the mark goes by the calendar. Not with backups: they share files with the
-    /// folder. Not with lists: those judge a metric that cannot be read as a new one.
+    /// Not with lists: those judge a metric that cannot be read as a new one. With jumps or backups in seeds of their own.
     bad_pages: bool,
 }
 
@@ -84,6 +83,10 @@ struct Maker {
     is_bad: bool,
     /// By how much the steps so far have set the calendar wrong.
     ahead: i64,
+    /// Where rules have several first steps, the group of retentions.
+    group: Option<usize>,
+    /// Whether rules were the last of these steps: no time passes then.
+    is_changed: bool,
 }
 
 /// Few metrics with short retentions, and every kind of step.
@@ -95,8 +98,46 @@ pub(crate) fn whole(seed: u64, count: usize) -> Scenario {
     if kinds.bad_pages {
         (kinds.backups, kinds.lists) = (false, false);
     }
+    short(seed, count, random, kinds)
+}
+
+/// The same, with pages that cannot be read, and jumps of the calendar or backups.
+pub(crate) fn bad_pages(seed: u64, count: usize, backups: bool) -> Scenario {
+    let random = SeededRandom::new(seed);
+    let kinds = Kinds { bad_pages: true, jumps: !backups, backups, lists: false, ..Kinds::of(&random) };
+    let kinds = match backups {
+        true => kinds,
+        false => Kinds { rules: false, pauses: false, bad_starts: false, ..kinds },
+    };
+    short(seed, count, random, kinds)
+}
+
+/// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage.
+pub(crate) fn first_steps(seed: u64, count: usize) -> Scenario {
+    let random = SeededRandom::new(seed);
+    let kinds = Kinds {
+        rules: true,
+        lists: false,
+        jumps: false,
+        pauses: false,
+        bad_starts: false,
+        bad_pages: false,
+        ..Kinds::of(&random)
+    };
+    let method = |_| metric::Aggregation::ALL[random.index(metric::Aggregation::ALL.len())];
+    let names = (0..1 + random.below(4)).map(method).map(|method| format!("{}.a", method.name())).collect();
+    let group = random.index(OF_STEPS.len());
+    let rules = with_steps(group, random.index(OF_STEPS[group].len()));
+    let mut maker =
+        Maker { random, kinds, names, rules, is_bad: false, ahead: 0, group: Some(group), is_changed: false };
+    let steps = (0..count).map(|place| maker.planned(place)).collect();
+    Scenario { seed, sync: ingest::Sync::Always, is_whole: true, rules, steps }
+}
+
+fn short(seed: u64, count: usize, random: SeededRandom, kinds: Kinds) -> Scenario {
     let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
-    let mut maker = Maker { random, kinds, names, rules: SHORT, is_bad: false, ahead: 0 };
+    let mut maker =
+        Maker { random, kinds, names, rules: SHORT, is_bad: false, ahead: 0, group: None, is_changed: false };
     let sync = maker.sync();
     let steps = (0..count).map(|place| maker.planned(place)).collect();
     Scenario { seed, sync, is_whole: true, rules: SHORT, steps }
@@ -107,7 +148,16 @@ pub(crate) fn long_slots(seed: u64, count: usize) -> Scenario {
     let random = SeededRandom::new(seed);
     let kinds = Kinds { little_memory: false, bad_starts: false, jumps: false, pauses: false, ..Kinds::of(&random) };
     let names: Vec<String> = (0..1 + random.below(2)).map(|_| name(&random)).collect();
-    let mut maker = Maker { random, kinds, names: names.clone(), rules: LONG, is_bad: false, ahead: 0 };
+    let mut maker = Maker {
+        random,
+        kinds,
+        names: names.clone(),
+        rules: LONG,
+        is_bad: false,
+        ahead: 0,
+        group: None,
+        is_changed: false,
+    };
     let sync = maker.sync();
     let mut steps: Vec<Planned> = (0..count).map(|place| maker.planned(place)).collect();
     for planned in steps.iter_mut().step_by(12) {
@@ -158,6 +208,8 @@ impl Maker {
             35 => Step::Event(format!("event {place}")),
             36 => Step::Expire,
             37 if self.kinds.rules || self.kinds.lists => self.rules(),
+            // Of these alone, more often.
+            39 | 40 if self.group.is_some() => self.rules(),
             38 if self.kinds.deletions => Step::Delete(vec![self.name()]),
             39 | 40 if self.kinds.jumps && 0 < place => self.jump(),
             41 if self.kinds.pauses => Step::Off(Duration::from_secs(random.below(1500))),
@@ -165,6 +217,7 @@ impl Maker {
             43 if self.kinds.backups && random.below(2) == 0 => Step::Restore,
             44 if self.kinds.bad_starts => Step::StartWithFaults(self.failing_reads(), self.connection()),
             45 => Step::Check,
+            _ if self.group.is_some() => Step::Send(vec![self.long_connection()]),
             _ => Step::Send((0..1 + random.below(3) / 2).map(|_| self.connection()).collect()),
         }
     }
@@ -174,7 +227,7 @@ impl Maker {
         self.is_bad = true;
         let random = &self.random;
         let part = |_| BadPages {
-            kind: FILES[random.index(FILES.len())],
+            kind: self.file_kind(),
             file: random.bits(),
             // Files are short, so that most have one page: of some only a sector is bad.
             page: [512, 4096][random.index(2)],
@@ -183,6 +236,16 @@ impl Maker {
             times: [6, 40, u64::MAX, u64::MAX][random.index(4)],
         };
         Step::BadPages((0..1 + random.below(4)).map(part).collect())
+    }
+
+    fn file_kind(&self) -> FileKind {
+        let random = &self.random;
+        match FILES[random.index(FILES.len())] {
+            // A start that cannot read the mark goes by the calendar.
+            FileKind::Clock | FileKind::Any if self.kinds.jumps => FileKind::Journal,
+            FileKind::Any if self.kinds.backups => FileKind::Backup,
+            kind => kind,
+        }
     }
 
     /// The disk is right again.
@@ -209,6 +272,14 @@ impl Maker {
 
     fn rules(&mut self) -> Step {
         let random = &self.random;
+        if let Some(group) = self.group {
+            self.is_changed = !self.is_changed;
+            if !self.is_changed {
+                // Of several changes within a second a kill may leave it open which one a point came under.
+                return Step::Pass(Duration::from_secs(2));
+            }
+            return Step::Rules(with_steps(group, random.index(OF_STEPS[group].len())));
+        }
         if self.kinds.rules {
             self.rules = self.rules / 4 * 4 + random.index(3);
         }
@@ -249,6 +320,22 @@ impl Maker {
             }
             let point = |age| Sent { name: name.clone(), age, value: random.below(2001) as f64 / 8.0 - 125.0 };
             points.extend((newest..newest + seconds).rev().map(point));
+        }
+        points
+    }
+
+    /// Points of some metrics, in steps of one to three seconds: some of a few slots, some of minutes.
+    fn long_connection(&self) -> Vec<Sent> {
+        let random = &self.random;
+        let newest = if random.below(2) == 0 { 0 } else { random.below(600) as i64 };
+        let (step, count) = (1 + random.below(3) as i64, 1 + random.below([4, 60][random.index(2)]) as i64);
+        let mut points = Vec::new();
+        for name in &self.names {
+            if random.below(3) == 0 {
+                continue;
+            }
+            let point = |age| Sent { name: name.clone(), age, value: random.below(2001) as f64 / 8.0 - 125.0 };
+            points.extend((0..count).rev().map(|place| point(newest + place * step)));
         }
         points
     }

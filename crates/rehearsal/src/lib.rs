@@ -4,7 +4,7 @@
 //! ```text
 //! tables                         tables that several nodes write
 //! clock ── machine ── node       what outlives a process, and the process
-//! model ── check                 what was accepted, and whether a node serves that and nothing else
+//! first_steps ── model ── check  what was accepted, and whether a node serves that and nothing else
 //! step ─── workload              what is done to a node, and the fixed sequence of it
 //! sending ── backups             points to a node and its rules, and backups of it
 //! bad_pages                      files that cannot be read for a time
@@ -23,7 +23,9 @@ mod machine;
 mod node;
 
 mod check;
+mod first_steps;
 mod model;
+mod same;
 
 mod step;
 mod workload;
@@ -51,7 +53,7 @@ pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
-pub use seeds::{ALL_KINDS, LONG_SLOTS, MORE_KINDS, WRITERS};
+pub use seeds::{ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, WRITERS};
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;
 pub use writers::perform_writers;

@@ -137,8 +137,11 @@ impl Life {
     /// When the work does not end within an hour of simulated time.
     pub(crate) fn run<T>(&self, what: &str, work: impl Future<Output = T>) -> Option<T> {
         let died = async {
+            // Seldom after a while: most work that takes minutes of simulated time only waits.
+            let mut look_after = Duration::from_millis(5);
             while !self.disk.is_dead() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(look_after).await;
+                look_after = (2 * look_after).min(Duration::from_secs(1));
             }
         };
         self.runtime.block_on(async {
@@ -224,6 +227,30 @@ pub const LISTED: usize = 8;
 /// Added to the number of rules: the retentions are long.
 pub const LONG: usize = 16;
 
+/// Added to the number of rules: the retentions have several first steps, and the rest of the number is the place of one.
+pub const STEPS: usize = 32;
+/// The bits of the number below that place.
+pub(crate) const STEPS_BITS: usize = 6;
+
+/// Retentions of several first steps, in groups: a seed changes among those of one. The first has coarse tables of their own,
+/// those of the others are shared.
+pub(crate) const OF_STEPS: [&[&str]; 8] = [
+    &["1s:2h", "1s:3h", "1s:2h,60s:1d", "1s:2h,10s:6h,60s:1d", "10s:3h", "10s:6h,60s:2d", "60s:1d", "60s:2d,300s:4d"],
+    &["1s:2h,60s:1d", "10s:3h,60s:1d"],
+    &["1s:2h,10s:6h,60s:2d", "10s:6h,60s:2d"],
+    &["1s:2h,300s:1d", "60s:6h,300s:1d"],
+    &["1s:2h,60s:1d,300s:2d", "10s:3h,60s:1d,300s:2d", "60s:6h,300s:2d"],
+    &["1s:2h,30s:6h,300s:1d", "10s:3h,30s:6h,300s:1d", "60s:6h,300s:1d", "30s:4h,300s:1d"],
+    &["1s:2h,60s:1d,300s:2d", "10s:3h,60s:1d,300s:2d", "30s:4h,60s:1d,300s:2d"],
+    &["1s:2h,10s:6h,60s:1d,300s:2d", "10s:6h,60s:1d,300s:2d", "60s:6h,300s:2d", "10s:3h,60s:1d"],
+];
+
+/// The number of rules with a retention of a group.
+pub(crate) fn with_steps(group: usize, place: usize) -> usize {
+    let before: usize = OF_STEPS[..group].iter().map(|group| group.len()).sum();
+    STEPS | (before + place) << STEPS_BITS
+}
+
 /// The rules with this number: a metric is aggregated by the method that its name begins with. Those of `strict.` need a
 /// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes.
 pub(crate) fn rules(number: usize) -> Rules {
@@ -234,7 +261,9 @@ pub(crate) fn rules(number: usize) -> Rules {
 }
 
 fn make_rules(number: usize) -> Rules {
+    let with_steps = OF_STEPS.iter().copied().flatten().nth(number >> STEPS_BITS).copied().unwrap_or_default();
     let retentions = match number {
+        _ if number & STEPS > 0 => [with_steps; 3],
         _ if number & SHORT > 0 => SHORT_RETENTIONS,
         _ if number & LONG > 0 => LONG_RETENTIONS,
         _ => RETENTIONS,

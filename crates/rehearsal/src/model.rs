@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use host::Now;
 use metric::{Aggregation, Partial, Policy, Timestamp};
 
+use crate::{first_steps::FirstSteps, same::is_same};
+
 /// Most combinations of uncertain slots that a check compares with one coarse slot, and where findings name some of them.
 const MOST_COMBINATIONS: usize = 64;
 const MOST_REPORTED: usize = 4096;
@@ -55,6 +57,8 @@ pub struct Metric {
     pub(crate) left_out: BTreeSet<(usize, Timestamp)>,
     /// Every value that was sent to a slot of stage 0.
     history: BTreeMap<Timestamp, Vec<f64>>,
+    /// Where its policies may have several first steps, what its slots may show.
+    pub(crate) first_steps: Option<FirstSteps>,
 }
 
 /// Where a point went: metric, stage, slot, rank.
@@ -75,6 +79,12 @@ pub struct Model {
     pub(crate) deleted: BTreeSet<String>,
     /// The latest time by which stored points expired.
     pub(crate) expired: Timestamp,
+    /// Slots of answers that were compared so far.
+    pub(crate) compared: u64,
+    /// Whether it is of a backup that lacks parts of files: coarse slots may lack points, or have those that finer slots lack.
+    pub(crate) has_losses: bool,
+    /// Whether policies may have several first steps.
+    pub(crate) has_first_steps: bool,
     rank: u64,
     /// Points up to this rank are stored: no journal has them.
     stored: u64,
@@ -85,6 +95,7 @@ impl Model {
     pub(crate) fn next_rank(&mut self) {
         // Even; see `Metric::settle`.
         self.rank += 2;
+        self.first_steps().for_each(FirstSteps::give_up);
     }
 
     /// A point is sent. `None` where no stage holds its time.
@@ -102,7 +113,9 @@ impl Model {
         let slot = time - time.rem_euclid(i64::from(policy.retention.stages()[stage].resolution()));
         let stages = policy.retention.stages().len();
         self.deleted.remove(name);
+        let has_first_steps = self.has_first_steps;
         let metric = self.metrics.entry(name.to_owned()).or_insert_with(|| Metric {
+            first_steps: has_first_steps.then(|| FirstSteps::of(&policy.retention)),
             policy: policy.clone(),
             written: vec![Slots::new(); stages],
             has_changed: false,
@@ -116,11 +129,15 @@ impl Model {
         if stage == 0 {
             metric.history.entry(slot).or_default().push(value);
         }
+        if let Some(steps) = &mut metric.first_steps {
+            steps.send(time, value);
+        }
         Some(Ticket { name: name.to_owned(), stage, slot, rank: self.rank })
     }
 
     /// These points are acknowledged.
     pub(crate) fn acknowledge(&mut self, tickets: &[Ticket], floor: Floor) {
+        self.first_steps().for_each(FirstSteps::acknowledge);
         for ticket in tickets {
             let Some(metric) = self.metrics.get_mut(&ticket.name) else { continue };
             let Some(entries) = metric.written[ticket.stage].get_mut(&ticket.slot) else { continue };
@@ -140,6 +157,7 @@ impl Model {
                 .iter_mut()
                 .flat_map(|slots| slots.values_mut().flatten())
                 .for_each(|e| e.floor = Floor::Sent);
+            metric.first_steps.iter_mut().for_each(FirstSteps::forget);
         }
     }
 
@@ -188,11 +206,19 @@ impl Model {
         model
     }
 
+    /// Nothing is certain: a backup was made of files that could not be read whole.
+    pub(crate) fn forget(&mut self) {
+        self.has_losses = true;
+        self.entries().for_each(|entry| entry.floor = Floor::Sent);
+        self.first_steps().for_each(FirstSteps::forget);
+        self.events.values_mut().for_each(|floor| *floor = Floor::Sent);
+    }
+
     /// A backup takes the place of everything.
     pub(crate) fn restore(&mut self, backup: &Model) {
-        let rank = self.rank;
+        let (rank, compared) = (self.rank, self.compared);
         *self = backup.clone();
-        self.rank = rank;
+        (self.rank, self.compared) = (rank, compared);
     }
 
     /// The power has failed, and a reader has seen what is left: of what it did not see, only what is durable is certain.
@@ -217,8 +243,15 @@ impl Model {
             let Some(policy) = policy_of(name) else { continue };
             metric.written.resize(policy.retention.stages().len(), Slots::new());
             metric.has_changed |= !metric.policy.is_same(&policy);
+            if let Some(steps) = &mut metric.first_steps {
+                steps.set_policy(&policy.retention);
+            }
             metric.policy = policy;
         }
+    }
+
+    fn first_steps(&mut self) -> impl Iterator<Item = &mut FirstSteps> {
+        self.metrics.values_mut().filter_map(|metric| metric.first_steps.as_mut())
     }
 }
 
@@ -384,8 +417,11 @@ impl Metric {
         };
         let last = entries.iter().rev().find(|entry| is_same(shown(entry), seen)).copied();
         match last {
-            // What a power cut left is on the disk.
-            Some(entry) if floor == Floor::Durable => *entries = vec![Entry { floor, ..entry }],
+            // What a power cut left is on the disk. Older ones may be in pages of the journal that can be read when its cannot.
+            Some(entry) if floor == Floor::Durable => {
+                entries.retain(|other| other.rank < entry.rank);
+                entries.push(Entry { floor, ..entry });
+            }
             Some(entry) => {
                 // A power cut may still bring an older one back, also one that came at the same time and was journalled before.
                 let is_other = |other: &Entry| other.rank == entry.rank && !is_same(other.value, entry.value);
@@ -395,9 +431,4 @@ impl Metric {
             None => _ = self.written[stage].remove(&slot),
         }
     }
-}
-
-/// Equal to within what sums in another order may differ by.
-pub(crate) fn is_same(a: f64, b: f64) -> bool {
-    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0)
 }

@@ -120,13 +120,13 @@ impl Node {
     }
 
     /// Makes the next backup in a folder.
-    pub(crate) async fn back_up(&self, disk: Arc<dyn Disk>, dir: PathBuf) -> Result<PathBuf, String> {
+    pub(crate) async fn back_up(&self, disk: Arc<dyn Disk>, dir: PathBuf) -> Result<backup::Made, String> {
         let embedded = self.embedded.clone().expect("points are in the embedded store");
         let (ingest, data) = (self.ingest.clone(), self.data.clone());
         // Without a rate a backup does not look at the time.
         let clock = host::Host::system().clock;
         let node = backup::Node { ingest, embedded, disk, data, clock, bytes_per_second: None };
-        node.back_up(dir).await.map(|made| made.path).map_err(|error| error.to_string())
+        node.back_up(dir).await.map_err(|error| error.to_string())
     }
 
     /// Writes everything to the store and saves the names.

@@ -1,6 +1,7 @@
 //! Steps performed on a machine, through stops and deaths, with the model at their side.
 
 use std::{
+    collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
     time::Duration,
 };
@@ -44,6 +45,8 @@ pub struct Run {
     backups: Backups,
     /// Whether pages of files cannot be read, perhaps.
     is_bad: bool,
+    /// Files of the journal that starts went on without.
+    missed: BTreeSet<String>,
     /// Calls of the disks before this one.
     calls: u64,
 }
@@ -58,6 +61,7 @@ impl Run {
             are_rules_waiting: false,
             backups: Backups::default(),
             is_bad: false,
+            missed: BTreeSet::new(),
             calls: 0,
         }
     }
@@ -119,7 +123,7 @@ impl Run {
             let faults = self.machine.disk.faults();
             match self.machine.start() {
                 Ok(life) => {
-                    if bad_pages::has_missed(&life) {
+                    if bad_pages::has_missed(&life, &mut self.missed) {
                         self.model.miss();
                     }
                     self.life = Some(life);
@@ -261,7 +265,7 @@ impl Run {
                 bad_pages::spoil(&self.machine, parts);
                 self.is_bad = true;
             }
-            Step::Backup => self.backups.make(life, &self.machine.disk, &self.model)?,
+            Step::Backup => self.backups.make(life, &self.machine.disk, (&self.model, self.is_bad))?,
             _ => {}
         }
         Ok(())
@@ -354,7 +358,18 @@ impl Run {
     fn restore(&mut self) -> Result<(), String> {
         if let Some(backup) = self.backups.newest(&self.machine.disk)? {
             self.kill();
-            self.backups.restore(&self.machine, &backup, &mut self.model)?;
+            let mut restored = self.backups.restore(&self.machine, &backup, &mut self.model);
+            if restored.is_err() && self.is_bad {
+                // The disk does not return the backup either. The operator has it repaired, and begins again.
+                self.machine.disk.heal();
+                self.is_bad = false;
+                restored = self.backups.restore(&self.machine, &backup, &mut self.model);
+            }
+            let was_bad = restored?;
+            self.start()?;
+            if was_bad && !self.is_bad {
+                self.put_back()?;
+            }
             self.check(Fidelity::From(Floor::Acknowledged)).map_err(|error| format!("of the backup: {error}"))?;
         }
         Ok(())
@@ -375,13 +390,16 @@ impl Run {
         }
         self.is_bad = false;
         self.start()?;
-        let life = self.life.as_ref().expect("it was started");
         let wrong = |error| format!("after pages could be read again: {error}");
-        life.run("reading points back", read_back(life));
-        if let Some(put_back) = life.run("putting points back", bad_pages::put_back(life)) {
-            put_back.map_err(wrong)?;
-        }
+        self.put_back().map_err(wrong)?;
         self.check(Fidelity::From(Floor::Acknowledged)).map_err(wrong).map(drop)
+    }
+
+    /// The node puts back what it can read again.
+    fn put_back(&self) -> Result<(), String> {
+        let life = self.life.as_ref().expect("it was started");
+        life.run("reading points back", read_back(life));
+        life.run("putting points back", bad_pages::put_back(life)).unwrap_or(Ok(()))
     }
 
     /// Gives the metrics their policies by the rules with this number.

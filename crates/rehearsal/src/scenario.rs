@@ -4,7 +4,7 @@ use std::{ops::AddAssign, time::Duration};
 
 use host::FaultPlan;
 
-use crate::{Ended, Fidelity, Floor, Machine, Run, Step, StoreKind};
+use crate::{Ended, Fidelity, Floor, Machine, Run, Step, StoreKind, machine::STEPS};
 
 /// Work done by a simulation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,6 +19,8 @@ pub struct Work {
     pub faults: u64,
     /// Kills and power cuts.
     pub deaths: u64,
+    /// Slots of answers compared with the model.
+    pub slots: u64,
 }
 
 impl Work {
@@ -40,6 +42,7 @@ impl AddAssign for Work {
         self.calls += other.calls;
         self.faults += other.faults;
         self.deaths += other.deaths;
+        self.slots += other.slots;
     }
 }
 
@@ -80,6 +83,7 @@ impl Scenario {
         let mut run = Run::new(Machine::new(StoreKind::Embedded, self.seed));
         run.machine.sync = self.sync;
         (run.machine.is_whole, run.machine.rules) = (self.is_whole, self.rules);
+        run.model.has_first_steps = self.rules & STEPS > 0;
         let mut work = Work::default();
         for (place, planned) in self.steps.iter().enumerate() {
             let Planned { step, plan, cut, memory } = planned;
@@ -105,6 +109,7 @@ impl Scenario {
         work.calls = run.calls();
         let heal = Step::Heal { after: Duration::ZERO, is_killed: true };
         run.perform(&[heal, Step::Restart, Step::Check]).map_err(|error| format!("at the end: {error}"))?;
+        work.slots = run.model.compared;
         Ok(work)
     }
 }

@@ -7,7 +7,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     Planned, Scenario, Sent, Step,
-    kinds::{LITTLE_MEMORY, long_slots, whole},
+    kinds::{LITTLE_MEMORY, bad_pages, first_steps, long_slots, whole},
     workload::{name, points},
 };
 
@@ -23,6 +23,15 @@ pub const LONG_SLOTS: u64 = 30_000;
 
 /// Seeds from here on are of several nodes on the same tables; see [`crate::perform_writers`].
 pub const WRITERS: u64 = 40_000;
+
+/// Seeds from here on have pages that cannot be read, and jumps of the clock.
+pub const BAD_PAGES_AND_JUMPS: u64 = 50_000;
+
+/// Seeds from here on have pages that cannot be read, also of backups, and backups and restores meanwhile.
+pub const BAD_PAGES_AND_BACKUPS: u64 = 60_000;
+
+/// Seeds from here on change among retentions with several first steps.
+pub const FIRST_STEPS: u64 = 70_000;
 
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
@@ -57,6 +66,8 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, count: usize) -> Scenario {
         match seed {
+            _ if FIRST_STEPS <= seed => return first_steps(seed, count),
+            _ if BAD_PAGES_AND_JUMPS <= seed => return bad_pages(seed, count, BAD_PAGES_AND_BACKUPS <= seed),
             _ if LONG_SLOTS <= seed => return long_slots(seed, count),
             _ if ALL_KINDS <= seed => return whole(seed, count),
             _ => {}

@@ -3,10 +3,11 @@
 use crate::{Scenario, Sent, Step};
 
 impl Scenario {
-    /// The fewest steps, faults and points found that still fail, and how. For the author of the test that a failing seed
-    /// becomes.
-    pub fn shrink(mut self) -> (Scenario, Option<String>) {
-        let mut error = self.perform().err();
+    /// The fewest steps, faults and points found that still fail, in one of so many attempts, and how. For the author of the
+    /// test that a failing seed becomes.
+    pub fn shrink(mut self, attempts: usize) -> (Scenario, Option<String>) {
+        let fails = |scenario: &Scenario| (0..attempts).find_map(|_| scenario.perform().err());
+        let mut error = fails(&self);
         let Some(first) = error.clone() else { return (self, None) };
         for size in [16, 4, 2, 1, 1] {
             for fewer in Part::ALL {
@@ -14,7 +15,7 @@ impl Scenario {
                 while place < fewer.count(&self) {
                     let smaller = fewer.without(&self, place, size);
                     let count = fewer.count(&self);
-                    if let Some(found) = smaller.perform().err().filter(|found| kind(found) == kind(&first)) {
+                    if let Some(found) = fails(&smaller).filter(|found| kind(found) == kind(&first)) {
                         (self, error) = (smaller, Some(found));
                     }
                     // Faults that are gone still have their places.

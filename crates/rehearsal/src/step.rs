@@ -15,7 +15,7 @@ pub struct Sent {
     pub value: f64,
 }
 
-/// Files of a data folder.
+/// Files of a data folder and of its backups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileKind {
     /// Files of rows.
@@ -32,8 +32,10 @@ pub enum FileKind {
     Spec,
     /// The mark of how far the time had come.
     Clock,
-    /// Any file.
+    /// Any file of the data folder.
     Any,
+    /// Files of backups.
+    Backup,
 }
 
 /// Pages of a file that cannot be read for a time. The numbers choose among the files and pages that there are.

@@ -10,7 +10,7 @@ use store::SeriesRequest;
 use crate::{
     Life, Machine, Sent, StoreKind, Work,
     machine::{BEGINNING, LONG},
-    model::is_same,
+    same::is_same,
     sending::lines_of,
     tables::{SharedTables, WRITERS, adds},
 };

@@ -1,5 +1,5 @@
 //! Random steps against the naive model. `SEED=8` repeats one seed, `SEED=100..200` a range of them; with `SHRINK=1` the
-//! fewest steps that fail are printed. `THREADS` is how many seeds run at the same time, one a core where it is not set.
+//! fewest steps that fail are printed, with `SHRINK=9` those that fail in one of nine attempts. `THREADS` is how many seeds run at the same time, one a core where it is not set.
 
 use std::{
     ops::Range,
@@ -12,7 +12,10 @@ use std::{
     time::Instant,
 };
 
-use rehearsal::{ALL_KINDS, LONG_SLOTS, MORE_KINDS, Scenario, WRITERS, Work, perform_writers};
+use rehearsal::{
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, Scenario, WRITERS,
+    Work, perform_writers,
+};
 
 /// Seeds with the same kinds of steps.
 struct Suite {
@@ -29,8 +32,9 @@ struct Suite {
 /// A node alone.
 fn alone(seed: u64, steps: usize) -> Result<Work, String> {
     let scenario = Scenario::of(seed, steps);
-    if std::env::var_os("SHRINK").is_some() {
-        let (scenario, error) = scenario.clone().shrink();
+    if let Ok(attempts) = std::env::var("SHRINK") {
+        let attempts = attempts.parse().expect("SHRINK is how often it tries fewer steps");
+        let (scenario, error) = scenario.clone().shrink(attempts);
         println!("{error:?} {scenario:?}");
     }
     scenario.perform()
@@ -74,7 +78,7 @@ impl Suite {
         let (work, wrong) = all.into_inner().unwrap();
         let seconds = began.elapsed().as_secs_f64();
         println!(
-            "| {} | {} seeds | {} steps | {} points | {} calls | {} faults | {} deaths | {} exceptions | {seconds:.1} s | {:.0} \
+            "| {} | {} seeds | {} steps | {} points | {} calls | {} faults | {} deaths | {} slots | {} exceptions | {seconds:.1} s | {:.0} \
              steps a minute |",
             self.name,
             seeds.end - seeds.start,
@@ -83,6 +87,7 @@ impl Suite {
             work.calls,
             work.faults,
             work.deaths,
+            work.slots,
             wrong.len(),
             work.steps as f64 * 60.0 / seconds,
         );
@@ -126,6 +131,24 @@ fn coarse_slots_of_more_points_than_16_bits_count_are_served_as_the_model_says()
 
 #[test]
 fn the_rows_of_several_writers_add_up_to_all_points_sent() {
-    let seeds = WRITERS..2 * WRITERS;
+    let seeds = WRITERS..BAD_PAGES_AND_JUMPS;
     Suite { name: "several writers", seeds, steps: 80, short: 10, full: 1000, perform: perform_writers }.run();
+}
+
+#[test]
+fn pages_that_cannot_be_read_and_a_clock_that_jumps_are_served_as_the_model_says() {
+    let seeds = BAD_PAGES_AND_JUMPS..BAD_PAGES_AND_BACKUPS;
+    Suite { name: "bad pages and jumps", seeds, steps: 150, short: 20, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn pages_that_cannot_be_read_and_backups_are_served_as_the_model_says() {
+    let seeds = BAD_PAGES_AND_BACKUPS..FIRST_STEPS;
+    Suite { name: "bad pages and backups", seeds, steps: 150, short: 20, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn policies_of_several_first_steps_are_served_as_the_model_says() {
+    let seeds = FIRST_STEPS..2 * FIRST_STEPS;
+    Suite { name: "several first steps", seeds, steps: 100, short: 20, full: 1000, perform: alone }.run();
 }

@@ -1,0 +1,247 @@
+//! What slots may show of a metric whose policies have had several first steps: the model of
+//! `ingest/tests/policy_model.rs`, for a node that dies, stops and has faults.
+//!
+//! Points are within the first stage of every policy, and one connection sends them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use metric::{Aggregation, Partial, Retention, Timestamp};
+
+use crate::same::is_same;
+
+/// Seconds between the age at which points of the shortest first stage expire, and the oldest slot that is compared.
+const MARGIN: i64 = 400;
+
+/// Most values that a slot may show and is compared with.
+const MOST_COMBINATIONS: usize = 256;
+
+/// A point as it came: under a policy of this first step.
+#[derive(Debug, Clone, Copy)]
+struct Write {
+    order: u64,
+    step: i64,
+    value: f64,
+}
+
+/// The points of a metric, and its policies.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct FirstSteps {
+    /// The last point of each slot of a first step, by the time of the slot and the step.
+    writes: BTreeMap<(Timestamp, i64), Write>,
+    orders: u64,
+    /// What coarse slots showed since the last point of them, by step and time: no change of policy alters it.
+    shown: BTreeMap<(i64, Timestamp), f64>,
+    /// In the order in which they were in force.
+    policies: Vec<Retention>,
+    /// Seconds of points that are not acknowledged yet.
+    coming: BTreeSet<Timestamp>,
+    /// Seconds of points that were never acknowledged: their slots may have them or not.
+    uncertain: BTreeSet<Timestamp>,
+    /// The stage that was compared last.
+    finer: Shown,
+}
+
+/// What a stage shows.
+#[derive(Debug, Clone, Default)]
+struct Shown {
+    start: Timestamp,
+    step: i64,
+    values: Vec<f64>,
+}
+
+impl FirstSteps {
+    /// A metric begins with this policy.
+    pub(crate) fn of(retention: &Retention) -> FirstSteps {
+        FirstSteps { policies: vec![retention.clone()], ..FirstSteps::default() }
+    }
+
+    /// The metric gets this policy.
+    pub(crate) fn set_policy(&mut self, retention: &Retention) {
+        if self.policies.last() != Some(retention) {
+            self.policies.push(retention.clone());
+        }
+    }
+
+    /// A point is sent.
+    pub(crate) fn send(&mut self, time: Timestamp, value: f64) {
+        let step = first_step(self.policies.last().expect("a metric has a policy"));
+        self.orders += 1;
+        self.shown.retain(|&(step, slot), _| !(slot..slot + step).contains(&time));
+        let slot = time - time.rem_euclid(step);
+        self.writes.insert((slot, step), Write { order: self.orders, step, value });
+        self.coming.extend(slot..slot + step);
+    }
+
+    /// Everything that was sent is acknowledged.
+    pub(crate) fn acknowledge(&mut self) {
+        self.coming.clear();
+    }
+
+    /// What was not acknowledged until now never is.
+    pub(crate) fn give_up(&mut self) {
+        self.uncertain.append(&mut self.coming);
+    }
+
+    /// No point is certain.
+    pub(crate) fn forget(&mut self) {
+        self.uncertain.extend(self.writes.iter().flat_map(|(&(slot, step), _)| slot..slot + step));
+    }
+
+    /// Compares a stage with the points.
+    ///
+    /// # Errors
+    /// The first slot that is wrong.
+    pub(crate) fn compare(
+        &mut self,
+        method: Aggregation,
+        (stage, step, now): (usize, i64, Timestamp),
+        (start, values): (Timestamp, &[f64]),
+    ) -> Result<(), String> {
+        if stage == 0 {
+            self.finer = Shown::default();
+        }
+        let shortest = self.policies.iter().map(|policy| policy.stages()[0].duration()).min().unwrap_or_default();
+        for (i, &value) in values.iter().enumerate() {
+            let slot = start + i as i64 * step;
+            let is_expiring = slot < now - shortest + MARGIN;
+            let is_empty = || self.writes.range((slot, 0)..(slot + step, 0)).next().is_none();
+            if is_expiring || value.is_nan() && is_empty() || self.is_uncertain(slot, slot + step) {
+                continue;
+            }
+            let wanted = self.wanted((slot, step, stage), method);
+            // What its finer slots show was compared before: each may have the points of another policy.
+            let fold = self.finer.fold(slot, step, method);
+            let before = self.shown.get(&(step, slot));
+            let is_right = [fold.as_ref(), before].into_iter().flatten().any(|&other| is_same(other, value));
+            if !is_right && !wanted.is_met_by(value) {
+                return Err(format!(
+                    "at {slot} ({step} s, {} s old): {value}, expected {wanted:?}; policies {:?}",
+                    now - slot,
+                    self.policies.iter().map(ToString::to_string).collect::<Vec<_>>()
+                ));
+            }
+            if 0 < stage && !value.is_nan() {
+                self.shown.insert((step, slot), value);
+            }
+        }
+        self.finer = Shown { start, step, values: values.to_vec() };
+        Ok(())
+    }
+
+    fn is_uncertain(&self, from: Timestamp, until: Timestamp) -> bool {
+        [&self.coming, &self.uncertain].iter().any(|times| times.range(from..until).next().is_some())
+    }
+
+    /// The last write that begins in this span.
+    fn last(&self, from: Timestamp, until: Timestamp) -> Option<Write> {
+        self.writes.range((from, 0)..(until, 0)).map(|(_, write)| *write).max_by_key(|write| write.order)
+    }
+
+    /// What a slot of a first stage of this step may show.
+    fn finest(&self, slot: Timestamp, step: i64, method: Aggregation) -> Vec<Option<f64>> {
+        let Some(last) = self.last(slot, slot + step) else { return vec![None] };
+        if last.step < step {
+            return self.coarse(slot, step, last.step, method);
+        }
+        let mut shown = vec![Some(last.value)];
+        // Finer points that came before it count again once a policy of finer steps is in force: the coarser one is then a
+        // point at its own time.
+        let before = self.writes.range((slot, 0)..(slot + step, 0)).map(|((_, step), _)| *step);
+        if let Some(finer) = before.filter(|finer| *finer < step).min() {
+            shown.extend(self.coarse(slot, step, finer, method));
+        }
+        shown
+    }
+
+    /// What a coarse slot may show by a policy with this first step. Empty where that is too much.
+    fn coarse(&self, slot: Timestamp, step: i64, finest: i64, method: Aggregation) -> Vec<Option<f64>> {
+        let mut possible = vec![Partial::NONE];
+        for finer in (slot..slot + step).step_by(finest as usize) {
+            let shown = self.finest(finer, finest, method);
+            let with = |all: &Partial, shown: &Option<f64>| {
+                shown.map_or(*all, |value| method.merge(*all, Partial::point(value)))
+            };
+            possible = possible.iter().flat_map(|all| shown.iter().map(move |shown| with(all, shown))).collect();
+            let mut seen = BTreeSet::new();
+            possible.retain(|partial| seen.insert((partial.value.to_bits(), partial.count)));
+            if shown.is_empty() || MOST_COMBINATIONS < possible.len() {
+                return Vec::new();
+            }
+        }
+        let shown = |all: Partial| (0 < all.count).then(|| method.finish(all, (step / finest) as u32, 0.0));
+        possible.into_iter().map(shown).collect()
+    }
+
+    /// The right answers for a slot.
+    fn wanted(&self, (slot, step, stage): (Timestamp, i64, usize), method: Aggregation) -> Wanted {
+        let last = self.last(slot, slot + step);
+        // A point of a step as coarse, or coarser, is what the slot shows until a finer one comes.
+        let is_point = last.is_some_and(|last| step <= last.step);
+        let writes: Vec<Write> = self.writes.range((slot, 0)..(slot + step, 0)).map(|(_, write)| *write).collect();
+        let is_of_many = 1 < self.policies.iter().map(first_step).collect::<BTreeSet<_>>().len();
+        if is_mean(method) && is_of_many && !writes.is_empty() {
+            let bound = writes.iter().map(|write| write.value.abs()).fold(0.0, f64::max);
+            return Wanted::Between(-bound, bound);
+        }
+        let steps: BTreeSet<i64> = writes.iter().map(|write| write.step).collect();
+        if stage == 0 && is_point && steps.len() == 1 {
+            return Wanted::AnyOf(self.finest(slot, step, method));
+        }
+        let finest: BTreeSet<i64> = self.policies.iter().flat_map(steps_of).filter(|finest| *finest <= step).collect();
+        let by_step: Vec<_> = finest.into_iter().map(|finest| self.coarse(slot, step, finest, method)).collect();
+        if by_step.iter().any(Vec::is_empty) {
+            return Wanted::Anything;
+        }
+        let mut all = by_step.concat();
+        all.extend(last.filter(|_| is_point).map(|last| Some(last.value)));
+        Wanted::AnyOf(all)
+    }
+}
+
+fn steps_of(policy: &Retention) -> impl Iterator<Item = i64> {
+    policy.stages().iter().map(|stage| i64::from(stage.resolution()))
+}
+
+fn first_step(policy: &Retention) -> i64 {
+    i64::from(policy.stages()[0].resolution())
+}
+
+/// Whether a coarse slot is a mean: over several first steps its slots have weights, and only its bounds are compared.
+fn is_mean(method: Aggregation) -> bool {
+    matches!(method, Aggregation::Average | Aggregation::AvgZero)
+}
+
+impl Shown {
+    /// The aggregate of the slots under a coarser one, where all are read. Not of a mean, which has weights.
+    fn fold(&self, slot: Timestamp, step: i64, method: Aggregation) -> Option<f64> {
+        if self.step == 0 || slot < self.start || is_mean(method) {
+            return None;
+        }
+        let first = ((slot - self.start) / self.step) as usize;
+        let finer = self.values.get(first..first + (step / self.step) as usize)?;
+        let points = finer.iter().filter(|value| !value.is_nan()).map(|&value| Partial::point(value));
+        let all = points.fold(Partial::NONE, |all, point| method.merge(all, point));
+        (0 < all.count).then(|| method.finish(all, all.count, 0.0))
+    }
+}
+
+/// The right answers for a slot.
+#[derive(Debug)]
+enum Wanted {
+    /// One of these.
+    AnyOf(Vec<Option<f64>>),
+    /// There are too many.
+    Anything,
+    /// A mean over slots of different steps, each weighed as the policy that wrote it does.
+    Between(f64, f64),
+}
+
+impl Wanted {
+    fn is_met_by(&self, value: f64) -> bool {
+        match self {
+            Wanted::Anything => true,
+            Wanted::AnyOf(all) => all.iter().any(|wanted| is_same(wanted.unwrap_or(f64::NAN), value)),
+            Wanted::Between(low, high) => (low - 1e-9..=high + 1e-9).contains(&value),
+        }
+    }
+}
