@@ -350,7 +350,8 @@ impl FlushCycle {
     /// Waits until this much of a spread cycle's time has passed, or until there is a reason to hurry.
     async fn pause(&self, began: Instant, due: Duration) {
         let elapsed = || self.with.clock.instant().saturating_duration_since(began);
-        while let Some(left) = due.checked_sub(elapsed()) {
+        // A sleep of no time need not let any pass: under simulated time this would never end.
+        while let Some(left) = due.checked_sub(elapsed()).filter(|left| !left.is_zero()) {
             if self.with.back_pressure.is_half_full() || 0 < self.waiting.load(SeqCst) {
                 return;
             }
