@@ -58,7 +58,7 @@ impl Ingest {
         let memory = Memory::new(&options, store.into(), registry);
         let deletions = Arc::new(KeptDeletions::new(options.host.disk.clone(), &options.journal_dir));
         let damage = options.damaged().noting(deletions.clone());
-        let newest = options.newest(&damage)?;
+        let newest = options.newest(&damage);
         let mut recovered = memory.recover((&options, newest), &rules, &damage)?;
         damage.report_kept();
         damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
@@ -202,11 +202,14 @@ impl IngestOptions {
     }
 
     /// The newest segment that may have a record, as the file next to the journal says. Read again for a while where that
-    /// fails: without it, segments that are missing are not missed.
-    fn newest(&self, damage: &JournalDamage) -> Result<Option<Newest>, IngestError> {
+    /// fails; after that, it counts as none, which is reported: the manifest and the segments say nearly the same.
+    fn newest(&self, damage: &JournalDamage) -> Option<Newest> {
         let (file, patience) = (self.newest_file(), ReadPatience::new(self.host.clock.clone(), self.read_patience));
         let read = patience.read(|| file.read(damage), Result::is_err);
-        read.map_err(|source| IngestError::Journal { dir: self.journal_dir.clone(), source })
+        read.unwrap_or_else(|error| {
+            file.report_unread(damage, &error);
+            None
+        })
     }
 
     /// Where bytes of the journal go that cannot be used.

@@ -210,3 +210,25 @@ fn a_segment_that_comes_while_the_process_runs_is_put_back_and_not_removed() {
         assert_eq!(read(ingest, "second").await, Some(3.0));
     });
 }
+
+#[test]
+fn a_number_of_the_newest_segment_that_cannot_be_used_costs_no_start() {
+    let folder = two_lives();
+    let file = folder.dir.path().join("segments");
+    let right = fs::read(&file).unwrap();
+    for is_unread in [true, false] {
+        let host = if is_unread {
+            opens_fail(&file, u64::MAX, 5)
+        } else {
+            fs::write(&file, &right[1..]).unwrap();
+            Host::system()
+        };
+        assert_eq!(folder.values_on(host, &["first", "second"]).unwrap(), [Some(2.0), Some(3.0)]);
+        assert_eq!(findings(&folder).last().unwrap(), "newest journal segment segments");
+    }
+    // The next point writes it again.
+    folder.live(&[("third", 4.0)], false);
+    let folder = again(folder);
+    assert_eq!(folder.values(&["third"]), [Some(4.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}

@@ -27,11 +27,19 @@ pub struct Flip {
 }
 
 impl Flip {
-    /// Runs the workload, ends the process, flips the bit, and goes on. Returns the file and the cost.
+    /// Runs the workload, ends the process, flips the bit, and goes on. Returns the place and the cost.
     ///
     /// # Errors
     /// What is wrong, in one sentence.
     pub fn run(self) -> Result<(String, Cost), String> {
+        self.run_in("")
+    }
+
+    /// As [`Flip::run`], in one of the files whose paths end so.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    pub fn run_in(self, file: &str) -> Result<(String, Cost), String> {
         let random = SeededRandom::new(self.seed);
         let mut run = Run::new(Machine::new(StoreKind::Embedded, 1));
         run.perform(&workload())?;
@@ -41,6 +49,7 @@ impl Flip {
             run.stop()?
         }
         let files: Vec<_> = run.machine.disk.files(&run.machine.data).into_iter().filter(|(_, len)| 0 < *len).collect();
+        let files: Vec<_> = files.into_iter().filter(|(path, _)| path.to_string_lossy().ends_with(file)).collect();
         let (path, len) = &files[random.index(files.len())];
         let (byte, bit) = (random.index(*len as usize), random.below(8));
         // What is on the disk of a killed process may be shorter.

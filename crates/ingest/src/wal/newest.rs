@@ -21,6 +21,8 @@ use std::{
 
 use host::{Disk, read_file_checked, replace_file, retried};
 
+use store::LAST_NUMBER;
+
 use super::{damage::JournalDamage, segment::uninterrupted};
 
 /// The name of the file.
@@ -74,8 +76,14 @@ impl NewestFile {
                 damage.report_newest(path, &error);
                 Ok(None)
             }
-            Err(error) => Err(io::Error::new(error.kind(), format!("reading {}: {error}", path.display()))),
             newest => newest,
+        }
+    }
+
+    /// Its disk does not return it: it counts as none, and is written anew.
+    pub(crate) fn report_unread(&self, damage: &JournalDamage, error: &io::Error) {
+        if let Some(path) = &self.path {
+            damage.report_newest(path, error);
         }
     }
 
@@ -157,7 +165,9 @@ fn parse(text: &str) -> Option<Text> {
         return Some(Text::Newer(version));
     }
     let (number, opening) = lines.next()?.strip_prefix("newest ")?.split_once(' ')?;
-    Some(Text::Newest(Newest { number: number.parse().ok()?, opening: u64::from_str_radix(opening, 16).ok()? }))
+    // A segment behind it has a number, too.
+    let number = number.parse().ok().filter(|&number| number < LAST_NUMBER)?;
+    Some(Text::Newest(Newest { number, opening: u64::from_str_radix(opening, 16).ok()? }))
 }
 
 #[cfg(test)]
