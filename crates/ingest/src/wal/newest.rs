@@ -80,7 +80,7 @@ impl NewestFile {
         }
     }
 
-    /// Its disk does not return it: it counts as none, and is written anew.
+    /// Its disk does not return it: it counts as none, and is written again.
     pub(crate) fn report_unread(&self, damage: &JournalDamage, error: &io::Error) {
         if let Some(path) = &self.path {
             damage.report_newest(path, error);
