@@ -41,14 +41,21 @@ impl Draft {
     }
 }
 
-/// Writes a file under another name, syncs it, and renames it. Returns its length.
+/// Writes a file under another name, syncs it, and renames it. Returns its length. A file of this number that is there is
+/// not replaced.
 pub(super) fn write_draft(
     disk: &dyn Disk,
     dir: &Path,
     header: &Header,
     fill: impl FnOnce(&mut Draft) -> io::Result<()>,
 ) -> io::Result<u64> {
-    let draft = dir.join(format!("{:08}.new", header.number));
+    let (draft, path) = (dir.join(format!("{:08}.new", header.number)), dir.join(file_name(header.number)));
+    if disk.exists(&path) {
+        // A network disk can leave a file out of the list of its folder for a while.
+        let there =
+            "a file of this number is there already, though the list of the folder lacked it; it is left as it is";
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, there));
+    }
     let write = || -> io::Result<u64> {
         let mut file = disk.open(&draft, Open::Create)?;
         file.write_all(&header.encode())?;
@@ -59,7 +66,7 @@ pub(super) fn write_draft(
         filled.file.sync_all()?;
         Ok(filled.len)
     };
-    let written = write().and_then(|len| disk.rename(&draft, &dir.join(file_name(header.number))).map(|()| len));
+    let written = write().and_then(|len| disk.rename(&draft, &path).map(|()| len));
     match written {
         Ok(len) => disk.sync_dir(dir).map(|()| len),
         Err(error) => {

@@ -209,3 +209,20 @@ fn zeros_behind_a_log_are_skipped_however_many_they_are() {
     assert!(hows.len() <= 3 && hows.iter().any(|how| how.contains("are zeros")), "{hows:?}");
     assert!(reads.load(Relaxed) < 1000, "{reads:?}");
 }
+
+#[test]
+fn a_file_that_the_list_of_the_folder_lacked_is_not_replaced() {
+    let (_kept, listed_late, bytes) = small();
+    let data = tempfile::tempdir().unwrap();
+    let damage = DamageLog::new();
+    let (mut log, _) = open(data.path(), &damage).unwrap();
+    let path = data.path().join("names/00000001.log");
+    std::fs::copy(&listed_late, &path).unwrap();
+    let _ = write(&mut log, &records(50..51));
+    write(&mut log, &records(51..52)).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+    drop(log);
+    let (_, found) = open(data.path(), &damage).unwrap();
+    assert!(found.starts_with(&records(0..10)), "{found:?}");
+    assert!(found.ends_with(&records(51..52)), "{found:?}");
+}
