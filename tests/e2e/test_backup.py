@@ -1,5 +1,6 @@
 """Backups of a running server: restored, they have the moment that they name; damage is found."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -222,3 +223,21 @@ def test_a_backup_removes_what_interrupted_calls_left(make_server, tmp_path):
     (folder / ".plumbago-notes").write_text("mine")
     backup(server, folder)
     assert sorted(file.name for file in folder.iterdir()) == [".plumbago-notes", "backup-000001"]
+
+
+def test_a_restore_leaves_the_folder_of_another_that_still_runs(make_server, tmp_path):
+    server = make_server()
+    server.send([("a.stored", int(time.time()) - 100, 1.0)])
+    made = backup(server, tmp_path / "backups")
+    missing, empty = tmp_path / "missing", tmp_path / "empty"
+    for data, draft in [(missing, tmp_path / "missing.unfinished"), (empty, empty / ".restoring")]:
+        (draft / "store").mkdir(parents=True)
+        with_lock = os.open(draft, os.O_RDONLY)
+        fcntl.flock(with_lock, fcntl.LOCK_EX)
+        refused = run("restore", made["backup"], str(data))
+        assert refused.returncode == 1 and "another restore writes to" in refused.stderr, refused
+        assert (draft / "store").exists()
+        os.close(with_lock)
+        done = run("restore", made["backup"], str(data))
+        assert done.returncode == 0, done.stderr
+        assert run("verify", str(data)).returncode == 0

@@ -4,6 +4,7 @@
 //! each with its length and SHA-256. It is complete exactly if it has that file and this name: the file is written last, into a
 //! folder with another name. The next backup into the same folder links the files of rows that the one before has.
 
+mod draft;
 mod error;
 mod files;
 mod pace;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use host::Disk;
 
 use crate::{
+    draft::{self, Draft},
     error::BackupError,
     files::{copy, make_folders, sync_folders},
     manifest::{Manifest, open, other},
@@ -25,35 +26,33 @@ pub struct Restored {
 /// Copies a backup, or the newest one of a folder, to `data`, which must be missing or empty. Every file is compared with
 /// its checksum while it is copied; until all are there, a folder that was missing has another name, and one that was
 /// there, as a mount point, has them in `RESTORING`.
+///
+/// # Errors
+/// The folder is not empty, another restore writes to it, or the backup is damaged.
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
     let (backup, manifest) = open(disk, backup)?;
     refuse_newer(disk, &backup)?;
     let is_there = is_there(disk, data)?;
-    let draft = if is_there { data.join(RESTORING) } else { draft_of(data) };
-    if disk.exists(&draft) {
-        disk.remove_dir_all(&draft).map_err(BackupError::io("removing what an interrupted restore left", &draft))?;
-    }
-    disk.create_dir_all(&draft).map_err(BackupError::io("making", &draft))?;
+    let draft = Draft::begin(disk, if is_there { data.join(RESTORING) } else { draft_of(data) })?;
     // Before a file of the restore is in its place: without the folder a start would take a part for all, or nothing.
     let above = if is_there { data } else { above(data) };
     disk.sync_dir(above).map_err(BackupError::io("syncing", above))?;
-    if is_there && disk.exists(&draft_of(data)) {
+    if is_there {
         // Of one that was interrupted when the folder was missing.
-        let left = draft_of(data);
-        disk.remove_dir_all(&left).map_err(BackupError::io("removing what an interrupted restore left", &left))?;
+        draft::remove(disk, &draft_of(data))?;
     }
-    let copied = copy_files(disk, &backup, &manifest, &draft);
+    let copied = copy_files(disk, &backup, &manifest, draft.path());
     if copied.is_err() {
-        // The files take up room. The empty folder keeps a start from making a store where one was to be restored.
-        let _ = disk.remove_dir_all(&draft).and_then(|()| disk.create_dir_all(&draft));
+        // The files take up room.
+        let _ = draft.empty(disk);
     }
     let bytes = copied?;
     let finish = || {
-        sync_folders(disk, &draft)?;
+        sync_folders(disk, draft.path())?;
         if is_there {
-            return move_contents(disk, &draft, data);
+            return move_contents(disk, draft.path(), data);
         }
-        disk.rename(&draft, data)?;
+        disk.rename(draft.path(), data)?;
         disk.sync_dir(above)
     };
     finish().map_err(BackupError::io("writing", data))?;
