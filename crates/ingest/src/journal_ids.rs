@@ -108,8 +108,12 @@ impl JournalIds {
         // An opening that continues earlier ones has the names that they gave. Some may have written nothing.
         let mut before = header.into_iter().flat_map(|header| header.identity.chain.iter().rev().skip(1));
         let before = before.find_map(|before| self.writers.get(&before.id));
-        let named = before.map(|before| before.ids.named.clone());
-        WriterIds { common, named: named.unwrap_or_default() }
+        let mut named = before.map(|before| before.ids.named.clone()).unwrap_or_default();
+        // Ids from its first on are its own. It may have given some that earlier ones gave in a segment that it did not find.
+        if let Some(own) = header.and_then(|header| header.identity.chain.last()) {
+            named.retain(|&id, _| id < own.first_id);
+        }
+        WriterIds { common, named }
     }
 
     /// The ids of a writer that a segment was begun of.

@@ -58,6 +58,8 @@ pub(crate) struct Replay<'a> {
     bytes: u64,
     // Points before the record of their metric; an intact journal of this store has none.
     early: HashMap<(Writer, MetricId), Vec<(Now, ResolvedPoint)>>,
+    /// The names of ids that are deleted further behind: the deletion ends the metric of that name, whatever its id is here.
+    doomed: HashMap<(Writer, MetricId), String>,
     /// As `early`, of points that are left: they are read back if they are named by then.
     left_early: HashMap<(Writer, MetricId), Vec<(Now, ResolvedPoint)>>,
     /// Whether new ids are above all that the journal has.
@@ -87,6 +89,7 @@ impl<'a> Replay<'a> {
             left_ids: None,
             bytes: 0,
             early: HashMap::new(),
+            doomed: HashMap::new(),
             left_early: HashMap::new(),
             is_fresh_safe: false,
             failed: None,
@@ -214,6 +217,7 @@ impl<'a> Replay<'a> {
             }
             let resolved = self.ids.of(self.writer).resolve(metric);
             if self.is_deleted(metric) || resolved.is_some_and(|id| self.recovered.deleted.contains(&id)) {
+                self.doomed.insert((self.writer, metric), name.to_owned());
                 continue;
             }
             let (id, is_new) = self.identify(metric, name);
@@ -286,7 +290,14 @@ impl<'a> Replay<'a> {
             self.left_early.remove(&(self.writer, metric));
             let ids = self.ids.of(self.writer);
             let (is_common, ours) = (ids.is_common(metric), ids.resolve(metric));
-            if let Some(ours) = ours.filter(|&ours| ours != metric || !is_common) {
+            let named = self.doomed.remove(&(self.writer, metric)).and_then(|name| {
+                let names = self.with.registry.read();
+                names.find(self.with.registry.hash(name.as_bytes()), name.as_bytes())
+            });
+            for ours in [ours, named.filter(|&named| Some(named) != ours)].into_iter().flatten() {
+                if ours == metric && is_common {
+                    continue;
+                }
                 self.drop_points(ours);
                 // The store may have a metric of that name that came later; not one that this replay made.
                 if self.recovered.given_ids.contains(&ours) {

@@ -171,3 +171,56 @@ fn an_id_that_a_start_gave_is_the_same_metrics_after_the_next_kill() {
         assert_eq!(folder.values(&["a", "b", "c"]), [Some(1.0), Some(3.0), Some(4.0)], "start {start}");
     }
 }
+
+/// Deletes a metric.
+async fn delete(ingest: &ingest::Ingest, name: &str) {
+    let registry = ingest.registry();
+    let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).unwrap();
+    ingest.delete(&[id]).await.unwrap();
+}
+
+#[test]
+fn a_deletion_ends_the_metric_of_that_name_where_its_id_was_given_twice() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0)], true);
+    folder.live(&[("x", 2.0), ("y", 3.0)], false);
+    let segment = folder.segments().pop().unwrap();
+    let away = folder.dir.path().join("away");
+    fs::rename(&segment, &away).unwrap();
+    // With each other's ids.
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        send_at(&ingest, "y", time() - 1, 4.0).await;
+        send_at(&ingest, "x", time() - 1, 5.0).await;
+        delete(&ingest, "x").await;
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    fs::rename(&away, &segment).unwrap();
+    for _ in 0..2 {
+        assert_eq!(folder.values(&["a", "x", "y"]), [Some(1.0), None, Some(3.0)]);
+    }
+}
+
+#[test]
+fn a_deletion_next_to_an_older_store_outlasts_a_kill() {
+    let today = DataFolder::new();
+    today.live(&[("a", 1.0)], true);
+    let yesterday = DataFolder::of(&today, &today);
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = today.open().await.unwrap();
+        for (name, value) in [("w", 2.0), ("x", 3.0), ("y", 4.0)] {
+            send_at(&ingest, name, time(), value).await;
+        }
+        delete(&ingest, "w").await;
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    let restored = DataFolder::of(&yesterday, &today);
+    let life = runtime(2);
+    life.block_on(async { delete(&*restored.open().await.unwrap(), "x").await });
+    life.shutdown_timeout(Duration::from_secs(2));
+    for _ in 0..2 {
+        assert_eq!(restored.values(&["a", "w", "x", "y"]), [Some(1.0), None, None, Some(4.0)]);
+    }
+}
