@@ -80,15 +80,6 @@ pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity, ahead: i
     Ok(losses)
 }
 
-/// No segment of the journal is missed: nothing removes one here, whatever call a process or a machine stops at.
-pub(crate) fn check_findings(life: &Life) -> Result<(), String> {
-    let found = life.node.damage.examples();
-    match found.iter().find(|damage| damage.how.contains("is missing") || damage.how.contains("missed it")) {
-        Some(damage) => Err(format!("{} is missed: {}", damage.file, damage.how)),
-        None => Ok(()),
-    }
-}
-
 /// Names, their policies, and the ids of each.
 fn check_names(node: &Node, model: &mut Model, fidelity: Fidelity, losses: &mut Losses) -> Result<(), String> {
     let mut seen = BTreeSet::new();

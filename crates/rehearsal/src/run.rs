@@ -155,9 +155,6 @@ impl Run {
         let life = self.life.as_ref().expect("it was started");
         life.run("reading points back", read_back(life));
         bad_pages::learn_of_expired(life, &self.machine, &mut self.model);
-        if let Fidelity::From(_) = fidelity {
-            check::check_findings(life)?;
-        }
         check::check(life, &mut self.model, fidelity, self.machine.ahead)
     }
 
