@@ -52,6 +52,7 @@ pub struct FailingDisk {
     bad_sector: Option<(&'static str, Range<u64>, Arc<AtomicBool>)>,
     change: Option<Arc<Change>>,
     change_length: Option<Arc<ChangeLength>>,
+    change_listed: Option<Arc<ChangeLength>>,
 }
 
 impl FailingDisk {
@@ -60,7 +61,14 @@ impl FailingDisk {
         disk: Arc<dyn Disk>,
         fault: impl Fn(Call, &Path) -> Option<io::Error> + Send + Sync + 'static,
     ) -> FailingDisk {
-        FailingDisk { disk, fault: Arc::new(fault), bad_sector: None, change: None, change_length: None }
+        FailingDisk {
+            disk,
+            fault: Arc::new(fault),
+            bad_sector: None,
+            change: None,
+            change_length: None,
+            change_listed: None,
+        }
     }
 
     /// `change` is shown the bytes of every read, and may change them: the disk is right, and the way from it is not.
@@ -71,6 +79,11 @@ impl FailingDisk {
     /// `change` is shown the length of an open file, and says which length the call gives: a network disk may have one of before.
     pub fn with_changed_lengths(self, change: impl Fn(&Path, u64) -> u64 + Send + Sync + 'static) -> FailingDisk {
         FailingDisk { change_length: Some(Arc::new(change)), ..self }
+    }
+
+    /// `change` is shown the length of each file in the list of a folder, and says which length the list has.
+    pub fn with_changed_lists(self, change: impl Fn(&Path, u64) -> u64 + Send + Sync + 'static) -> FailingDisk {
+        FailingDisk { change_listed: Some(Arc::new(change)), ..self }
     }
 
     /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
@@ -122,7 +135,11 @@ impl Disk for FailingDisk {
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.check(Call::ReadDir, path)?;
-        self.disk.read_dir(path)
+        let mut entries = self.disk.read_dir(path)?;
+        if let Some(change) = &self.change_listed {
+            entries.iter_mut().for_each(|entry| entry.len = change(&entry.path, entry.len));
+        }
+        Ok(entries)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -85,10 +85,6 @@ impl Readiness {
             return Err("cannot write the journal, so no points are accepted; the log says why: the disk is full, the data folder is gone or \
                         cannot be written, or the disk fails".to_owned());
         }
-        // It does not pass by itself, and the next flush fails.
-        if let Err(error) = self.embedded.check_names_place() {
-            return Err(format!("the store takes no names and no points: {error}; points stay in the journal"));
-        }
         let overdue = self.health.sync_overdue();
         if SYNC_PATIENCE < overdue {
             return Err(format!(
@@ -101,6 +97,10 @@ impl Readiness {
                 "the disk of the store does not answer: a call '{call}' has not ended for {} s; points stay in the journal",
                 age.as_secs()
             ));
+        }
+        // It does not pass by itself, and the next flush fails. Behind the others: a disk that hangs would hang this, too.
+        if let Err(error) = self.embedded.check_names_place() {
+            return Err(format!("the store takes no names and no points: {error}; points stay in the journal"));
         }
         if let Some((_, why)) = self.health.waits().filter(|(waited, _)| WAIT_PATIENCE < *waited) {
             let store = self.ingest.store_outage().map(|(_, why)| format!("; the store rejects points: {why}"));

@@ -130,13 +130,15 @@ pub fn check_chain(
     for entry in entries {
         let number = entry.name.to_str().and_then(|name| name.strip_suffix(".journal")?.parse::<u64>().ok());
         let Some(number) = number.filter(|&number| number <= LAST_NUMBER) else { continue };
-        let mut first = vec![0; SEARCHED.min(entry.len as usize)];
-        disk.open(&entry.path, Open::Read)?.read_exact_at(&mut first, 0)?;
+        let file = disk.open(&entry.path, Open::Read)?;
+        let bytes = file.len()?;
+        let mut first = vec![0; SEARCHED.min(bytes as usize)];
+        file.read_exact_at(&mut first, 0)?;
         let header = match start(&first) {
             Start::Known(header) => Some(*header),
             _ => None,
         };
-        found.push((number, entry.len, header));
+        found.push((number, bytes, header));
     }
     found.sort_by_key(|&(number, ..)| number);
     let seen: Vec<Seen<'_>> = found

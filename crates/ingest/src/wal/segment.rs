@@ -91,7 +91,8 @@ impl Folder {
         };
         let segment = |entry: host::DirEntry| {
             let number = entry.name.to_str()?.strip_suffix(".journal")?.parse().ok()?;
-            Some(Segment { number, path: entry.path, bytes: entry.len })
+            let bytes = length(&*self.disk, &entry);
+            Some(Segment { number, path: entry.path, bytes })
         };
         let mut segments: Vec<Segment> = entries.into_iter().filter_map(segment).collect();
         segments.sort_by_key(|segment| segment.number);
@@ -254,4 +255,12 @@ pub(super) fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::R
         }
     }
     call()
+}
+
+/// How long a file of a folder is. The list of a folder on a network disk may have a length of before, for as long as nothing
+/// opens the file: with it an intact segment would count as cut, or as one without a record, which a start removes.
+pub(super) fn length(disk: &dyn Disk, entry: &host::DirEntry) -> u64 {
+    let opened = uninterrupted(|| disk.open(&entry.path, Open::Read)?.len());
+    // One that cannot be opened is met again by who reads it.
+    opened.unwrap_or(entry.len)
 }

@@ -558,3 +558,20 @@ fn a_file_with_a_number_that_no_segment_has_is_left_alone() {
     assert_eq!(folder(dir.path()).segments().unwrap().iter().map(|one| one.number).collect::<Vec<_>>(), [1]);
     assert_eq!(std::fs::read(&stray).unwrap(), b"text");
 }
+
+#[test]
+fn a_length_of_before_in_the_list_of_the_folder_costs_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let journal = open(dir.path());
+        append(&journal, 3, 0).unwrap();
+    }
+    let before = bytes(dir.path());
+    for listed in [0, 1, 100] {
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lists(move |_, _| listed);
+        let folder = Folder::new(Arc::new(disk), dir.path());
+        let segments = folder.segments().unwrap();
+        assert_eq!(segments[0].bytes, before.len() as u64, "listed with {listed} bytes");
+        assert!(!folder.is_without_records(&segments[0]), "listed with {listed} bytes");
+    }
+}
