@@ -97,10 +97,12 @@ impl Tables {
     /// Records an opening. The log of names has it too, so that the chain outlives a damaged spec, or has it instead where
     /// the spec cannot be written now.
     pub(crate) fn begin(&self, first_id: MetricId) -> Identity {
+        // First: a start that ends behind the spec alone would leave a store that was used and lacks its names.
+        let made = self.names.make_file();
         let identity = self.spec.begin(first_id);
         self.points.set_identity(identity.clone());
         if let Some(opening) = identity.chain.last()
-            && let Err(error) = self.names.begin(*opening)
+            && let Err(error) = made.and_then(|()| self.names.begin(*opening))
         {
             tracing::warn!(%error, "cannot note the opening in the log of names; the next write of names does");
         }

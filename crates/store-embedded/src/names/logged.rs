@@ -120,6 +120,11 @@ impl Logged {
         self.write(records.iter()).inspect_err(|_| self.owed.append(&records))
     }
 
+    /// Makes the first file of a log that has none.
+    pub(super) fn make_file(&mut self) -> Result<(), StoreError> {
+        self.log.make_file()
+    }
+
     /// Whether the log has what was on the disk once.
     pub(super) fn reaches(&self, end: LogEnd) -> Option<bool> {
         self.log.reaches(end)

@@ -307,6 +307,11 @@ impl Names {
         logged.note_missing((first, next.0.saturating_sub(first.0)))
     }
 
+    /// Makes the log, where there is none yet.
+    pub(crate) fn make_file(&self) -> Result<(), StoreError> {
+        self.logged.lock().make_file()
+    }
+
     /// Records an opening, with all policies once more: each then has copies in several places. After an error the next
     /// write records it first, so that the log has no name that an opening gave without the opening.
     pub(crate) fn begin(&self, opening: Incarnation) -> Result<(), StoreError> {

@@ -269,6 +269,14 @@ impl RecordLog {
         Ok(())
     }
 
+    /// Makes the first file of a log that has none.
+    pub(crate) fn make_file(&mut self) -> Result<(), StoreError> {
+        if self.files.0.read().is_empty() {
+            self.begin_file()?;
+        }
+        Ok(())
+    }
+
     /// Writes records, durably, and calls `each` with every one and its place. After an error none of them counts,
     /// though the next start may find some.
     pub(crate) fn write<'r>(
