@@ -98,6 +98,12 @@ fn numbers_of_policies_are_not_those_of_the_process_before() {
     Scenario::of(10980, 60).perform().unwrap();
 }
 
+/// While the calendar was a day ahead, points that were put back counted as older than all stages, and were left out.
+#[test]
+fn points_that_are_put_back_while_the_clock_is_in_doubt_are_judged_by_the_earlier_time() {
+    Scenario::of(50391, 150).perform().unwrap();
+}
+
 /// Seed 40: the flush of a point replaced, in the tables of the older policy, a point of a whole slot by the only finer one.
 #[test]
 fn a_point_of_a_whole_slot_stays_when_a_finer_policy_gets_a_point_in_that_slot() {

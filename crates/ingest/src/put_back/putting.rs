@@ -62,7 +62,7 @@ impl PutBackParts {
 
     /// Puts points back whose metrics are not there: the points make them.
     async fn put_unknown(&self, mut points: Vec<(String, LatePoint)>, all: &mut Put) {
-        let (rules, now) = (self.rules.current(), self.acceptor.now());
+        let (rules, now) = (self.rules.current(), self.acceptor.time().now().low());
         points.retain(|(name, point)| {
             let Decision::Keep(index) = rules.rules.decide(name) else { return true };
             let (retention, time) = (&rules.rules.policy(index).retention, Timestamp::from(point.time));

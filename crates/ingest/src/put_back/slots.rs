@@ -68,7 +68,8 @@ impl PutBackParts {
         let policy_id = history.current();
         let policy = table.all.get(usize::from(policy_id))?.clone();
         let older = if history.len() > 1 { OlderPolicies::of(&history, policy_id, &table) } else { None };
-        let now = self.acceptor.now();
+        // In doubt about the clock nothing has expired that the earlier time keeps.
+        let now = self.acceptor.time().now().low();
         // What another policy or another node has stored may be gone earlier.
         let is_simple = self.is_alone && history.len() == 1;
         let kept_longer = if is_simple { self.store.slots_kept_longer() } else { 0 };
