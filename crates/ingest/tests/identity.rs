@@ -218,7 +218,7 @@ fn a_deletion_next_to_an_older_store_outlasts_a_kill() {
     life.shutdown_timeout(Duration::from_secs(2));
     let restored = DataFolder::of(&yesterday, &today);
     let life = runtime(2);
-    life.block_on(async { delete(&*restored.open().await.unwrap(), "x").await });
+    life.block_on(async { delete(&restored.open().await.unwrap(), "x").await });
     life.shutdown_timeout(Duration::from_secs(2));
     for _ in 0..2 {
         assert_eq!(restored.values(&["a", "w", "x", "y"]), [Some(1.0), None, None, Some(4.0)]);
