@@ -3,6 +3,7 @@
 use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet},
+    io::ErrorKind,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -47,7 +48,11 @@ pub(crate) fn spoil(machine: &Machine, parts: &[BadPages]) {
         let (path, len) = of_kind[(part.file % of_kind.len() as u64) as usize];
         let first = part.first % len.div_ceil(part.page);
         let bytes = first * part.page..(first + part.pages) * part.page;
-        machine.disk.spoil(path, bytes, part.times).expect("it is a file");
+        match machine.disk.spoil(path, bytes, part.times) {
+            // A merge has ended since, and removed it.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            spoiled => spoiled.expect("it is a file"),
+        }
     }
 }
 
