@@ -71,7 +71,7 @@ impl SeenTimes {
         let read = match &self.path {
             _ if is_damaged => Err("there is damage".to_owned()),
             Some(path) => seen.read(&*self.disk, path, mark),
-            None => Err("there is no data folder".to_owned()),
+            None => Err("without a data folder nothing is kept".to_owned()),
         };
         seen.move_to(self.time.reached());
         if let Err(why) = read {

@@ -1,7 +1,7 @@
 //! When metrics have points: the first and the last time of each, in two bytes, rounded outwards.
 //!
-//! [`Seen`] is fed as rows are written ([`Seen::note`]) and says of a metric and a span of time that there is no row, or that
-//! there may be one. Points in memory are asked for where it says that there is none ([`UnstoredPoints`]). It says nothing
+//! [`Seen`] is fed as rows are written ([`Seen::note`]) and says of a metric and a span of time whether there may be a row.
+//! Points in memory are asked for where it rules one out ([`UnstoredPoints`]). It says nothing
 //! until it is begun, as over tables that others write too.
 
 mod filter;

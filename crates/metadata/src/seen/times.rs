@@ -119,7 +119,7 @@ impl Seen {
         Seen { is_begun: AtomicBool::new(false), table: RwLock::new(table), unstored: OnceLock::new() }
     }
 
-    /// Whether it says of any metric that there is no row.
+    /// Whether it rules out rows of any metric.
     pub fn is_begun(&self) -> bool {
         self.is_begun.load(SeqCst)
     }
