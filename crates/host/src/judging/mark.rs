@@ -10,7 +10,12 @@
 
 use std::{io, path::Path};
 
-use crate::{Disk, disk::replace_file, read_file_checked};
+use crate::{
+    Disk,
+    disk::replace_file,
+    read_file_checked,
+    sealed_text::{seal_lines, sealed_lines},
+};
 
 /// The first line up to the version.
 const MAGIC: &str = "plumbago clock ";
@@ -59,19 +64,13 @@ impl Mark {
     }
 
     fn text(self) -> String {
-        let lines = format!("{MAGIC}{VERSION}\nreached {}\n", self.reached);
-        format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()))
+        seal_lines(&format!("{MAGIC}{VERSION}\nreached {}\n", self.reached))
     }
 }
 
 fn parse(text: &str) -> Option<Found> {
     // The checksum first: a version with a flipped bit is damage, not a newer program.
-    let (lines, crc) = text.trim_end().rsplit_once('\n')?;
-    let crc = u32::from_str_radix(crc.strip_prefix("crc32 ")?, 16).ok()?;
-    if crc32fast::hash(format!("{lines}\n").as_bytes()) != crc {
-        return None;
-    }
-    let mut lines = lines.lines();
+    let mut lines = sealed_lines(text)?.lines();
     let version = lines.next()?.strip_prefix(MAGIC)?.parse().ok()?;
     if VERSION < version {
         return Some(Found::Newer(version));

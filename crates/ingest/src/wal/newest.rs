@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-use host::{Disk, read_file_checked, replace_file, retried};
+use host::{Disk, read_file_checked, replace_file, retried, seal_lines, sealed_lines};
 
 use store::LAST_NUMBER;
 
@@ -148,18 +148,12 @@ fn text_of(disk: &dyn Disk, path: &Path) -> io::Result<Option<Text>> {
 }
 
 fn text(Newest { number, opening }: Newest) -> String {
-    let lines = format!("{MAGIC}{VERSION}\nnewest {number} {opening:016x}\n");
-    format!("{lines}crc32 {:08x}\n", crc32fast::hash(lines.as_bytes()))
+    seal_lines(&format!("{MAGIC}{VERSION}\nnewest {number} {opening:016x}\n"))
 }
 
 fn parse(text: &str) -> Option<Text> {
     // The checksum first: a version with a flipped bit is damage, not a newer program.
-    let (lines, crc) = text.trim_end().rsplit_once('\n')?;
-    let crc = u32::from_str_radix(crc.strip_prefix("crc32 ")?, 16).ok()?;
-    if crc32fast::hash(format!("{lines}\n").as_bytes()) != crc {
-        return None;
-    }
-    let mut lines = lines.lines();
+    let mut lines = sealed_lines(text)?.lines();
     let version = lines.next()?.strip_prefix(MAGIC)?.parse().ok()?;
     if VERSION < version {
         return Some(Text::Newer(version));
