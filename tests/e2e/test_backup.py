@@ -225,6 +225,21 @@ def test_a_backup_removes_what_interrupted_calls_left(make_server, tmp_path):
     assert sorted(file.name for file in folder.iterdir()) == [".plumbago-notes", "backup-000001"]
 
 
+def test_a_backup_leaves_the_folder_to_another_that_still_runs(make_server, tmp_path):
+    server = make_server()
+    folder = tmp_path / "backups"
+    draft = folder / "backup-000001.unfinished"
+    draft.mkdir(parents=True)
+    with_lock = os.open(folder, os.O_RDONLY)
+    fcntl.flock(with_lock, fcntl.LOCK_EX)
+    refused = run("backup", str(folder), "--http", f"127.0.0.1:{server.ports['http']}")
+    assert refused.returncode == 1 and "another backup is being made in" in refused.stderr, refused
+    assert draft.is_dir()
+    os.close(with_lock)
+    assert backup(server, folder)["backup"] == str(folder / "backup-000001")
+    assert not draft.exists()
+
+
 def test_a_restore_leaves_the_folder_of_another_that_still_runs(make_server, tmp_path):
     server = make_server()
     server.send([("a.stored", int(time.time()) - 100, 1.0)])

@@ -5,15 +5,17 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{Disk, DiskFile, Open};
+use host::Disk;
 
-use crate::error::BackupError;
+use crate::{
+    error::BackupError,
+    folder_lock::{self, Lock},
+};
 
 /// A folder that is locked for as long as this lives.
 pub(crate) struct Draft {
     path: PathBuf,
-    /// `None` where the system cannot lock folders.
-    _lock: Option<Box<dyn DiskFile>>,
+    _lock: Lock,
 }
 
 impl Draft {
@@ -23,7 +25,7 @@ impl Draft {
     /// Another restore has it.
     pub(crate) fn begin(disk: &dyn Disk, path: PathBuf) -> Result<Draft, BackupError> {
         disk.create_dir_all(&path).map_err(BackupError::io("making", &path))?;
-        let draft = Draft { _lock: lock(disk, &path)?, path };
+        let draft = Draft { _lock: folder_lock::of_restore(disk, &path)?, path };
         draft.empty(disk).map_err(BackupError::io("removing what an interrupted restore left", &draft.path))?;
         Ok(draft)
     }
@@ -47,19 +49,8 @@ impl Draft {
 /// A restore that still runs has it.
 pub(crate) fn remove(disk: &dyn Disk, path: &Path) -> Result<(), BackupError> {
     if disk.exists(path) {
-        let _lock = lock(disk, path)?;
+        let _lock = folder_lock::of_restore(disk, path)?;
         disk.remove_dir_all(path).map_err(BackupError::io("removing what an interrupted restore left", path))?;
     }
     Ok(())
-}
-
-fn lock(disk: &dyn Disk, path: &Path) -> Result<Option<Box<dyn DiskFile>>, BackupError> {
-    match disk.open(path, Open::Read).and_then(|folder| Ok((folder.try_lock()?, folder))) {
-        Ok((true, folder)) => Ok(Some(folder)),
-        Ok((false, _)) => Err(BackupError::Folder(format!(
-            "another restore writes to {}; wait until it has ended, or restore to another folder",
-            path.display()
-        ))),
-        Err(_) => Ok(None),
-    }
 }

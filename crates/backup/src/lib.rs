@@ -7,6 +7,7 @@
 mod draft;
 mod error;
 mod files;
+mod folder_lock;
 mod pace;
 mod read_once;
 

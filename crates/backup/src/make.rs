@@ -13,6 +13,7 @@ use store_embedded::DamagedPart;
 use crate::{
     error::BackupError,
     files::{below, copy, hash, make_folders, sync_folders},
+    folder_lock,
     manifest::{self, BackupFile, Manifest},
     pace::Pace,
     read_once::read_rows,
@@ -50,7 +51,7 @@ pub(crate) struct Moment {
 }
 
 /// Makes the next backup in `dir`, which must exist, of the files in `stage`: those of a data folder at one moment. Until
-/// the last step the folder of the backup has another name. What an interrupted backup left is removed by the next, and what
+/// the last step the folder of the backup has another name. One backup at a time is made in a folder, of whichever server. What an interrupted backup left is removed by the next, and what
 /// a failed one left at once.
 pub(crate) fn make(
     disk: &dyn Disk,
@@ -59,6 +60,7 @@ pub(crate) fn make(
     moment: &Moment,
     pace: &Arc<Pace>,
 ) -> Result<Made, BackupError> {
+    let _lock = folder_lock::of_backups(disk, dir)?;
     let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
     let before = Before::of(disk, dir, moment.store)?;
     for left in entries.iter().filter(|entry| is_unfinished(entry.name.to_str())) {
@@ -184,6 +186,7 @@ impl Making<'_> {
             made.damaged.push(Checked { path, faults, ..Checked::default() });
         }
         self.report_unread(&mut made.damaged);
+        self.check_files(&made.manifest)?;
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
             sync_folders(disk, draft)?;
@@ -193,6 +196,26 @@ impl Making<'_> {
         };
         seal().map_err(BackupError::io("writing", &made.path))?;
         Ok(made)
+    }
+
+    /// Where folders cannot be locked, another server may have taken this backup for an interrupted one.
+    ///
+    /// # Errors
+    /// A file is missing, or is not of the length that was written.
+    fn check_files(&self, manifest: &Manifest) -> Result<(), BackupError> {
+        for file in &manifest.files {
+            let path = self.draft.join(&file.path);
+            let bytes = self.disk.open(&path, host::Open::Read).and_then(|there| there.len());
+            let bytes = bytes.map_err(BackupError::io("looking once more at what was written to", &path))?;
+            if bytes != file.bytes {
+                return Err(BackupError::Folder(format!(
+                    "{} has {bytes} bytes, and {} were written to it: another program writes to this folder; name a folder for the backups of this server alone",
+                    path.display(),
+                    file.bytes
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Goes on without a file of rows that the disk cannot read: everything else is worth a backup.

@@ -15,7 +15,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use crate::{Clock, DirEntry, Disk, Host, Open, replace_file};
+use crate::{Clock, DirEntry, Disk, Host, Open, replace_file, retried};
 
 /// Lines of `list` are not added beyond this size; the files still are.
 const LONGEST_LIST: u64 = 4 << 20;
@@ -52,7 +52,7 @@ impl DamagedFolder {
         let flat = self.flat_name(path);
         let mut name = flat.clone();
         for copy in 1.. {
-            if !self.disk.exists(&self.dir.join(&name)) {
+            if !retried(|| self.disk.is_there(&self.dir.join(&name)))? {
                 break;
             }
             name = format!("{flat}~{copy}");
@@ -130,7 +130,7 @@ impl DamagedFolder {
     pub fn rename(&self, name: &str, to: &str, why: &str) -> io::Result<String> {
         let mut free = to.to_owned();
         for copy in 1.. {
-            if !self.disk.exists(&self.dir.join(&free)) {
+            if !retried(|| self.disk.is_there(&self.dir.join(&free)))? {
                 break;
             }
             free = format!("{to}~{copy}");

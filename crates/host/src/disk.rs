@@ -13,6 +13,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use rustix::io::Errno;
+
+use crate::retried;
+
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
@@ -104,8 +108,16 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn capacity(&self, path: &Path) -> io::Result<u64> {
         self.free_bytes(path)
     }
-    /// Whether something is there; an error counts as no.
-    fn exists(&self, path: &Path) -> bool;
+    /// Whether something is there.
+    ///
+    /// # Errors
+    /// Whatever the system says, but that nothing is there.
+    fn is_there(&self, path: &Path) -> io::Result<bool>;
+    /// Whether something is there, or may be: an error counts as yes. What the disk cannot show for a moment must not be
+    /// taken for gone.
+    fn exists(&self, path: &Path) -> bool {
+        retried(|| self.is_there(path)).unwrap_or(true)
+    }
     /// The absolute path without symbolic links.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
 
@@ -288,8 +300,14 @@ impl Disk for SystemDisk {
         Ok(found.f_blocks.saturating_mul(found.f_frsize))
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        path.exists()
+    fn is_there(&self, path: &Path) -> io::Result<bool> {
+        // Nothing is under a file, and nothing has a name that is too long.
+        let is_impossible =
+            |error: &io::Error| matches!(Errno::from_io_error(error), Some(Errno::NOTDIR | Errno::NAMETOOLONG));
+        match path.try_exists() {
+            Err(error) if is_impossible(&error) => Ok(false),
+            result => result,
+        }
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
@@ -361,6 +379,24 @@ mod tests {
         assert!(!file.is_at(&path).unwrap() && file.is_at(&other).unwrap());
         fs::write(&path, "").unwrap();
         assert!(!file.is_at(&path).unwrap());
+    }
+
+    #[test]
+    fn what_the_system_cannot_show_counts_as_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, circle) = (dir.path().join("a"), dir.path().join("circle"));
+        fs::write(&file, "").unwrap();
+        std::os::unix::fs::symlink(&circle, &circle).unwrap();
+        assert!(SystemDisk.is_there(&circle).is_err() && SystemDisk.exists(&circle));
+        for (path, is_there) in [
+            (file.clone(), true),
+            (dir.path().join("b"), false),
+            (file.join("under a file"), false),
+            (dir.path().join("a".repeat(300)), false),
+        ] {
+            assert_eq!(SystemDisk.is_there(&path).unwrap(), is_there, "{}", path.display());
+            assert_eq!(SystemDisk.exists(&path), is_there, "{}", path.display());
+        }
     }
 
     #[test]

@@ -128,8 +128,8 @@ impl Disk for HeldFolders {
         self.disk.capacity(path)
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        self.disk.exists(path)
+    fn is_there(&self, path: &Path) -> io::Result<bool> {
+        self.disk.is_there(path)
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {

@@ -370,3 +370,25 @@ fn an_error_of_the_disk_is_in_the_text_once() {
     assert!(error.to_string().starts_with("reading /missing: "), "{error}");
     assert!(std::error::Error::source(&error).is_none(), "a chain of causes would print it again");
 }
+
+#[test]
+fn a_file_that_another_server_removes_from_a_backup_fails_it() {
+    let (disk, _) = filled(&new_disk());
+    let other = disk.clone();
+    let failing = FailingDisk::new(Arc::new(disk.clone()), move |call, of| {
+        // As a server does where folders cannot be locked: it takes the backup for one that was interrupted. The manifest
+        // comes behind the rows.
+        if call == Call::Open && of.starts_with(BACKUPS) && of.ends_with("store/manifest") {
+            let folder = of.parent().unwrap();
+            let rows = other.read_dir(folder).unwrap().into_iter().find(|entry| entry.is_dir).unwrap();
+            other.remove_dir_all(&rows.path).unwrap();
+        }
+        None
+    });
+    let shared: Arc<dyn Disk> = Arc::new(failing);
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    let error = life.back_up().unwrap_err().to_string();
+    assert!(error.contains("looking once more at what was written to"), "{error}");
+    assert_eq!(check_folder(&disk), 0);
+    life.end();
+}

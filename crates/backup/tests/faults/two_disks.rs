@@ -69,8 +69,8 @@ impl Disk for TwoDisks {
         self.of(path).free_bytes(path)
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        self.of(path).exists(path)
+    fn is_there(&self, path: &Path) -> io::Result<bool> {
+        self.of(path).is_there(path)
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {

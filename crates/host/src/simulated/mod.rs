@@ -241,8 +241,8 @@ impl Disk for SimulatedDisk {
         Ok(state.room())
     }
 
-    fn exists(&self, path: &Path) -> bool {
-        self.state().tree.find(path).is_some()
+    fn is_there(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.state().tree.find(path).is_some())
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {
