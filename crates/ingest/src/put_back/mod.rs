@@ -176,11 +176,8 @@ impl PutBack {
         let (mut all, mut failed) = (0, None);
         for file in self.with.elsewhere(move || this.with.journal.folder().late_files()).await? {
             let (this, of) = (self.clone(), file.clone());
-            let Some(mut late) = self.with.elsewhere(move || this.with.load(&of, &mut Named::default())).await? else {
-                continue;
-            };
-            // Of names that are gone nothing is left to derive.
-            late.unknown.clear();
+            let load = move || this.with.load(&of, &mut Named::of_rows());
+            let Some(mut late) = self.with.elsewhere(load).await? else { continue };
             late.known.iter_mut().for_each(|point| point.is_again = true);
             match self.with.put(late).await {
                 Ok(Put { points, left, .. }) => {

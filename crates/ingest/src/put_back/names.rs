@@ -47,9 +47,15 @@ pub(super) struct LatePoints {
 pub(super) struct Named {
     names: HashMap<(Writer, MetricId), String>,
     ended: HashSet<(Writer, MetricId)>,
+    is_of_rows: bool,
 }
 
 impl Named {
+    /// For points that are laid over stored rows: those are of an id, and a metric that has its name now has others.
+    pub(super) fn of_rows() -> Named {
+        Named { is_of_rows: true, ..Named::default() }
+    }
+
     /// The name that an id has with a writer, or with an opening before it that gave the id.
     fn name(&self, openings: &[(Writer, MetricId)], id: MetricId) -> Option<&str> {
         let mut given = openings.iter().filter(|&&(_, end)| id < end);
@@ -113,6 +119,7 @@ pub(super) fn late_points(
         let (name, ours) = (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
         match name {
             _ if !ours.is_empty() && name.is_none_or(|name| name == ours) => Target::Metric(id),
+            _ if named.is_of_rows => Target::Deleted,
             Some(name) if deleted.is_known && !deleted.names.contains(name) => {
                 let known = registered.find(registry.hash(name.as_bytes()), name.as_bytes());
                 known.map_or(Target::Name(name), Target::Metric)
@@ -141,4 +148,44 @@ enum Target<'a> {
     Name(&'a str),
     Deleted,
     None,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use host::SystemDisk;
+    use metric::Policy;
+
+    use super::*;
+    use crate::wal::{Folder, LoosePoints, Segment, loose_segment};
+
+    #[test]
+    fn points_over_stored_rows_go_to_the_id_that_has_these_and_others_also_to_a_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = Registry::new();
+        let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, 0, 7);
+        let (first, kept) = (create("deleted and sent again"), create("kept"));
+        assert_eq!(registry.remove(&[first]), 1);
+        let now = create("deleted and sent again");
+        let policy = Policy::default();
+        let points = [(first, "deleted and sent again"), (kept, "kept")].map(|(metric, name)| LoosePoints {
+            metric,
+            name,
+            policy: &policy,
+            points: vec![(1_800_000_000, 1_800_000_000, 5.0)],
+        });
+        let bytes = loose_segment(&points, 1_800_000_000);
+        let path = dir.path().join("late-1800000000-0.points");
+        std::fs::write(&path, &bytes).unwrap();
+        let segment = Segment { number: 1, path, bytes: bytes.len() as u64 };
+        let Ok(planned) = Folder::new(Arc::new(SystemDisk), dir.path()).plan_alone(segment) else { unreachable!() };
+        // Noting began after the deletion.
+        let deleted = Deleted { is_known: true, ..Deleted::default() };
+        let read = |mut named| late_points(&planned, &bytes, (&Identity::default(), &registry), &deleted, &mut named);
+        let metrics = |late: &LatePoints| late.known.iter().map(|point| point.metric).collect::<Vec<_>>();
+        let of_rows = read(Named::of_rows());
+        assert_eq!((metrics(&of_rows), of_rows.unknown.len(), of_rows.left_out), (vec![kept], 0, 1));
+        assert_eq!(metrics(&read(Named::default())), [now, kept]);
+    }
 }
