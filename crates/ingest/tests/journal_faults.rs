@@ -524,6 +524,40 @@ fn points_without_a_name_and_without_room_for_them_refuse_no_start() {
     check_kept_without_room(&folder, &file, &[None, None]);
 }
 
+/// A process that is killed after this.
+fn in_life(folder: &DataFolder, then: impl AsyncFn(&Ingest)) {
+    let life = runtime(2);
+    life.block_on(async { then(&*folder.open().await.unwrap()).await });
+    life.shutdown_timeout(Duration::from_secs(2));
+}
+
+#[test]
+fn points_that_nothing_named_at_a_start_are_put_back_once_the_log_of_names_is_there_again() {
+    let folder = DataFolder::new();
+    in_life(&folder, async |ingest| {
+        send_at(ingest, "a", time() - 5, 1.0).await;
+        ingest.flush().await.unwrap();
+    });
+    in_life(&folder, async |ingest| send(ingest, "a", 2.0).await);
+    // Its disk is not mounted.
+    let (names, away) = (folder.store().join("names"), folder.dir.path().join("away"));
+    fs::rename(&names, &away).unwrap();
+    in_life(&folder, async |ingest| ingest.flush().await.unwrap());
+    assert_eq!(folder.damage.examples().iter().filter(|found| found.what == "points without a name").count(), 1);
+    fs::remove_dir_all(&names).unwrap();
+    fs::rename(&away, &names).unwrap();
+    let folder = DataFolder { damage: DamageLog::new(), ..folder };
+    in_life(&folder, async |ingest| {
+        assert_eq!(read(ingest, "a").await, None);
+        assert_eq!(ingest.put_back().await.unwrap(), 1);
+        assert_eq!(read(ingest, "a").await, Some(2.0));
+        assert_eq!(ingest.put_back().await.unwrap(), 0);
+    });
+    let folder = DataFolder { damage: DamageLog::new(), ..folder };
+    assert_eq!(folder.values(&["a"]), [Some(2.0)]);
+    assert_eq!(folder.damage.totals().0, 0, "{:?}", folder.damage.examples());
+}
+
 #[test]
 fn a_stale_segment_without_room_to_move_it_refuses_no_start() {
     let folder = DataFolder::new();

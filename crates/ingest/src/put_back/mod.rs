@@ -51,11 +51,18 @@ pub(crate) struct PutBack {
     turn: tokio::sync::Mutex<()>,
     /// Whether the last attempt failed, which is logged once.
     is_failing: AtomicBool,
+    /// Whether the points that nothing named were looked at since the start: the log of names may be back.
+    has_looked: AtomicBool,
 }
 
 impl PutBack {
     pub(crate) fn new(with: PutBackParts) -> PutBack {
-        PutBack { with: Arc::new(with), turn: tokio::sync::Mutex::default(), is_failing: AtomicBool::new(false) }
+        PutBack {
+            with: Arc::new(with),
+            turn: tokio::sync::Mutex::default(),
+            is_failing: AtomicBool::new(false),
+            has_looked: AtomicBool::new(false),
+        }
     }
 
     /// Tries again and again, until the task is aborted.
@@ -90,14 +97,15 @@ impl PutBack {
             readable.push(segment);
         }
         let is_all = readable.len() == count;
-        if !readable.is_empty() {
-            // Points of metrics that only these segments name, and that came later.
+        if !readable.is_empty() || !self.has_looked.load(Relaxed) {
+            // Points of metrics that only these segments name, and that came later; or that the log of names has again.
             let this = self.clone();
             for segment in self.with.elsewhere(move || this.nameless_points()).await? {
                 // Its names are in segments that must not count as done before it.
                 let Some(points) = self.put_segment(&segment, &named, false).await? else { return Ok(all) };
                 all += points;
             }
+            self.has_looked.store(true, Relaxed);
         }
         for segment in readable {
             let Some(points) = self.put_segment(&segment, &named, true).await? else { return Ok(all) };
