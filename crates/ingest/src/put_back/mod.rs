@@ -51,7 +51,7 @@ pub(crate) struct PutBack {
     turn: tokio::sync::Mutex<()>,
     /// Whether the last attempt failed, which is logged once.
     is_failing: AtomicBool,
-    /// Whether the points that nothing named were looked at since the start: the log of names may be back.
+    /// Whether this process has looked at the points that nothing named: the log of names may be back.
     has_looked: AtomicBool,
 }
 
