@@ -1,4 +1,4 @@
-//! Rule files: four files and names, separated by NUL. Decision and explanation agree for any of them.
+//! Rule files: five files and names, separated by NUL. Decision and explanation agree for any of them.
 #![no_main]
 
 use carbon::{Decision, RuleFiles, Rules};
@@ -12,6 +12,7 @@ fuzz_target!(|input: &[u8]| {
         aggregation: parts.next(),
         blacklist: parts.next(),
         whitelist: parts.next(),
+        index: parts.next(),
     };
     match Rules::parse(files) {
         Err(errors) => {

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use hyper::StatusCode;
-use metadata::{FindError, FindLimits, Found, ListedTag, ListedValue, Registry, TagExpressions, TagListing, text_id};
+use metadata::{
+    FindError, FindLimits, Found, HideStale, ListedTag, ListedValue, Registry, TagExpressions, TagListing, text_id,
+};
 use metric::canonical_name;
 
 use crate::{
@@ -220,7 +222,7 @@ async fn tags_work<T: Send + 'static>(
         Err(text) => return Ok(mistake(query, &text)),
     };
     let times = match NamesTimes::read(backend, &query.parameters) {
-        Ok(times) => times.span(),
+        Ok(times) => times,
         Err(rejection) => return Ok(mistake(query, &rejection.to_string())),
     };
     let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
@@ -229,7 +231,8 @@ async fn tags_work<T: Send + 'static>(
     let answer = blocking(move || {
         let cancelled = Some(turn.cancelled().clone());
         let nodes = backend.limits.find_results;
-        let limits = FindLimits { nodes, cancelled, filter, times, ..FindLimits::default() };
+        let stale = Some(HideStale { now: times.now, unless: times.span() });
+        let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
         let listed = turn.within_memory(&limits, |limits| work(&backend.registry, &asked, limits), Listed::bytes)?;
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {

@@ -33,8 +33,8 @@ pub mod config;
 pub mod encode;
 
 pub use config::{
-    BranchPattern, ConfigError, Decision, Dropping, Explanation, Place, PolicyIndex, QuotaRule, RuleFiles, RuleSource,
-    Rules, Warning, read_quotas,
+    BranchPattern, ConfigError, Decision, Dropping, Explanation, IndexRule, Place, PolicyIndex, QuotaRule, RuleFiles,
+    RuleSource, Rules, Warning, read_quotas,
 };
 pub use frame::{DEFAULT_MAX_FRAME_BYTES, FrameDecoder};
 pub use line::{LineDecoder, MAX_LINE_BYTES, parse_datagram, parse_line};

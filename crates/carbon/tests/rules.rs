@@ -332,6 +332,35 @@ fn errors_name_the_file_the_line_and_a_remedy() {
 }
 
 #[test]
+fn index_rules_say_when_metrics_are_stale() {
+    let parse = |text: &'static str| Rules::parse(RuleFiles { index: Some(text), ..RuleFiles::default() });
+    let metrictanks = "[fast]\npattern = ^fast\nmax-stale = 36h\n\n[default]\npattern = \nmax-stale = 0\n";
+    let (rules, warnings) = parse(metrictanks).unwrap();
+    let stale_after = |name: &str| rules.index_rules().iter().find(|rule| rule.matches(name)).unwrap().max_stale;
+    assert_eq!((stale_after("fast.a"), stale_after("slow.a"), warnings), (Some(129_600), None, vec![]));
+    assert!(Rules::default().index_rules().is_empty());
+    check(
+        RuleFiles {
+            index: Some("[a]\npattern = (\nmax-stale = 14x\n[b]\nmax-stale = 1d\n[c]\npattern = c\nages = 4\n"),
+            ..RuleFiles::default()
+        },
+        &[],
+        expect![[r#"
+            error: index-rules.conf:2: [a]: '(' is not a regular expression: unclosed group
+            error: index-rules.conf:3: [a]: max-stale: 'x' is not a unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months); write a time such as 14d, or 0 for never
+            error: index-rules.conf:4: [b]: there is no pattern; write 'pattern = REGEX', 'pattern = .*' for all names
+            error: index-rules.conf:6: [c]: there is no max-stale; write a time such as 'max-stale = 14d', or 0 for never
+        "#]],
+    );
+    let many: String = (0..251).map(|i| format!("[{i}]\npattern = {i}\nmax-stale = 1d\n")).collect();
+    let error = Rules::parse(RuleFiles { index: Some(&many), ..RuleFiles::default() }).unwrap_err();
+    assert_eq!(
+        error[0].to_string(),
+        "index-rules.conf:751: [250]: this is rule 251; 250 are possible: put patterns together"
+    );
+}
+
+#[test]
 fn the_blacklist_goes_before_the_whitelist() {
     let blacklist = "# bad names\n\\.\\.\n  ^tmp\\.  \n";
     let files = RuleFiles { blacklist: Some(blacklist), ..RuleFiles::default() };
@@ -373,6 +402,7 @@ fn an_explanation_names_the_lines_that_decide() {
         aggregation: Some("[a]\npattern = ^a\nxFilesFactor = 0\n"),
         blacklist: Some("^tmp\n"),
         whitelist: Some("^a\n^carbon\n^tmp\n"),
+        index: Some("[a]\npattern = ^a\nmax-stale = 36h\n"),
     })
     .unwrap();
     let explained = |name: &str| format!("{}\n", rules.explain(name));
@@ -382,6 +412,7 @@ fn an_explanation_names_the_lines_that_decide() {
         stage 1: 8640 points of 300 s, 30 days
         aggregation: average  (storage-aggregation.conf:1: [a]: '^a', which does not say: carbon's default)
         xFilesFactor: 0  (storage-aggregation.conf:1: [a]: '^a')
+        hidden from searches: 1.5 days after its last point  (index-rules.conf:1: [a]: '^a')
     "#]]
     .assert_eq(&explained("a.b"));
     expect![[r#"

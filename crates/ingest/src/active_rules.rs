@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carbon::Rules;
-use metadata::{PolicyId, Registry};
+use metadata::{PolicyId, Registry, StaleRule};
 use metric::Policy;
 use parking_lot::RwLock;
 use store::MetricRecord;
@@ -59,6 +59,12 @@ impl ActiveRules {
 
     pub(crate) fn set(&self, rules: Rules) {
         let mut current = self.current.write();
+        let stale = rules
+            .index_rules()
+            .iter()
+            .cloned()
+            .map(|rule| StaleRule { max_stale: rule.max_stale, matches: Box::new(move |name| rule.matches(name)) });
+        self.registry.set_stale_rules(stale.collect());
         let ids = rules.policies().iter().map(|policy| self.registry.intern(policy)).collect();
         self.announce_policies(0);
         *current = Arc::new(RuleSet { rules, ids });

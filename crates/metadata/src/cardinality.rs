@@ -47,7 +47,8 @@ pub struct MetricCounts {
     pub new: u64,
     /// Of these, that may have points since then.
     pub live: u64,
-    /// Slots that their stages keep, from their creation until now.
+    /// Slots that their stages keep between their first and their last stored point, to the hour, day or week; from their
+    /// creation until now where these are not known.
     pub slots: u64,
 }
 
@@ -96,6 +97,7 @@ impl Registry {
             if let Some(unseen) = &unseen {
                 unseen.prepare(&(from.0..end.0.min(from.0 + SLICE)).map(MetricId).collect::<Vec<_>>());
             }
+            let spans = self.seen().spans(from, SLICE);
             let names = self.read();
             let next = names.slice(from, SLICE, |id, name| {
                 let created = names.created_on(id);
@@ -103,7 +105,7 @@ impl Registry {
                     metrics: 1,
                     new: u64::from(since <= created),
                     live: u64::from(unseen.as_ref().is_none_or(|unseen| !unseen.hides(id))),
-                    slots: slots.of(self, names.policy_id(id), created),
+                    slots: slots.of(self, names.policy_id(id), created, spans[(id.0 - from.0) as usize]),
                 };
                 counting.count(by, name, one);
             });
@@ -120,10 +122,23 @@ struct SlotsOf {
 }
 
 impl SlotsOf {
-    fn of(&mut self, registry: &Registry, id: PolicyId, created: Timestamp) -> u64 {
+    /// Of a metric with rows between two times, if they are known.
+    fn of(
+        &mut self,
+        registry: &Registry,
+        id: PolicyId,
+        created: Timestamp,
+        rows: Option<(Timestamp, Timestamp)>,
+    ) -> u64 {
         let policy = self.policies.entry(id).or_insert_with(|| registry.policy(id));
-        let age = (self.now - created).max(0);
-        let of_stage = |stage: &metric::Stage| (age / i64::from(stage.resolution()) + 1).min(stage.points().into());
+        let (first, last) = rows.unwrap_or((created, self.now));
+        // Where the first is not known, a metric has had points since its creation.
+        let (first, last) = (if first == Timestamp::MIN { created } else { first }, last.min(self.now));
+        let of_stage = |stage: &metric::Stage| {
+            let resolution = i64::from(stage.resolution());
+            let first = first.max(self.now - resolution * i64::from(stage.points()));
+            if last < first { 0 } else { ((last - first) / resolution + 1).min(stage.points().into()) }
+        };
         policy.retention.stages().iter().map(of_stage).sum::<i64>() as u64
     }
 }

@@ -97,7 +97,7 @@ impl Registry {
     /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
     /// which case there may be more. For a maintenance thread, every 100 ms to a second.
     pub fn compact(&self) -> bool {
-        if self.index_tags() {
+        if self.index_tags() || self.number_stale() {
             return true;
         }
         let Some(mut names_before) = self.compacting.try_lock() else { return false };
@@ -232,7 +232,7 @@ impl Registry {
         let mut found = Found::default();
         let hash = self.hash(name.as_bytes());
         let id = self.read().find(hash, name.as_bytes()).unwrap_or(MetricId::NONE);
-        let budget = Budget::new(limits, self.seen());
+        let budget = self.budget(limits);
         if limits.shown(name, id, false).0 != MetricId::NONE && !budget.hides(id) {
             found.push(name, id, false)?;
         }
@@ -241,7 +241,7 @@ impl Registry {
 
     fn resolve(&self, pattern: &str, limits: &FindLimits, leaves_only: bool) -> Result<Found, FindError> {
         let Some(mut glob) = Glob::new(pattern)? else { return Ok(Found::default()) };
-        let mut budget = Budget::new(limits, self.seen());
+        let mut budget = self.budget(limits);
         let (segments, tail, removed) = self.index_snapshot();
         let mut parts = Vec::new();
         for segment in &segments {

@@ -12,7 +12,8 @@ use globs::GlobError;
 use metric::MetricId;
 
 use crate::{
-    seen::{Seen, SeenSpan, TimeFilter},
+    seen::{SeenSpan, TimeFilter},
+    stale::HideStale,
     tag_expressions::TagError,
 };
 
@@ -40,6 +41,8 @@ pub struct FindLimits {
     pub filter: Option<Arc<dyn NameFilter>>,
     /// Metrics without points in this span are left out, and branches without others.
     pub times: SeenSpan,
+    /// Without times, stale metrics are left out; none without this. See [`Registry::set_stale_rules`](crate::Registry::set_stale_rules).
+    pub stale: Option<HideStale>,
 }
 
 impl FindLimits {
@@ -71,6 +74,7 @@ impl Default for FindLimits {
             cancelled: None,
             filter: None,
             times: SeenSpan::default(),
+            stale: None,
         }
     }
 }
@@ -119,7 +123,7 @@ pub enum FindError {
 /// How much of its limits a find has used.
 pub(crate) struct Budget<'a> {
     pub(crate) limits: &'a FindLimits,
-    /// The metrics without points in the span that is asked for.
+    /// The metrics that are left out because of the times of their points.
     pub(crate) unseen: Option<TimeFilter<'a>>,
     steps: u64,
     /// Bytes of parts of the answer that are whole.
@@ -130,11 +134,11 @@ pub(crate) struct Budget<'a> {
 const STEPS_PER_LOOK: u64 = 1024;
 
 impl<'a> Budget<'a> {
-    pub(crate) fn new(limits: &'a FindLimits, seen: &'a Seen) -> Budget<'a> {
-        Budget { limits, unseen: seen.filter(limits.times), steps: 0, parts: 0 }
+    pub(crate) fn new(limits: &'a FindLimits, unseen: Option<TimeFilter<'a>>) -> Budget<'a> {
+        Budget { limits, unseen, steps: 0, parts: 0 }
     }
 
-    /// Whether a metric has no points in the span that is asked for. See [`TimeFilter::hides`].
+    /// Whether a metric is left out because of the times of its points. See [`TimeFilter::hides`].
     #[inline]
     pub(crate) fn hides(&self, id: MetricId) -> bool {
         self.unseen.as_ref().is_some_and(|unseen| unseen.hides(id))

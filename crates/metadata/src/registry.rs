@@ -14,7 +14,8 @@ use crate::{
     policies::{Policies, PolicyHistory, PolicyId},
     saved_tags::SavedTags,
     seen::Seen,
-    tag_index::TagIndex,
+    stale::StaleRules,
+    tag_index::{NamesFile, TagIndex},
 };
 
 /// Every metric this node knows.
@@ -33,9 +34,11 @@ pub struct Registry {
     // Questions and `compact` report changes to it. Locked before `names`, and not while a holder of these waits.
     pub(crate) tags: RwLock<TagIndex>,
     // For the first update of the tag index. Locked after `tags`, and for no longer than it takes to look.
-    pub(crate) saved_tags: Mutex<Option<SavedTags>>,
+    pub(crate) saved_tags: Mutex<Option<(SavedTags, NamesFile)>>,
     // Has a lock of its own, which is taken last.
     seen: Seen,
+    // When metrics are stale; none without rules. Locked only to look, or to exchange it.
+    pub(crate) stale: RwLock<Option<Arc<StaleRules>>>,
 }
 
 impl Default for Registry {
@@ -59,6 +62,7 @@ impl Registry {
             tags: RwLock::new(TagIndex::new()),
             saved_tags: Mutex::new(None),
             seen: Seen::new(),
+            stale: RwLock::new(None),
         }
     }
 
@@ -156,7 +160,8 @@ impl Registry {
 
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
-        let others = self.policies.read().memory_bytes() + self.seen.memory_bytes();
+        let stale = self.stale.read().as_ref().map_or(0, |rules| rules.memory_bytes());
+        let others = self.policies.read().memory_bytes() + self.seen.memory_bytes() + stale;
         let table = self.names.read();
         others + table.memory_bytes()
     }

@@ -46,6 +46,7 @@ impl Registry {
             let was_hidden = self.free(&mut table, id);
             policies.forget(id);
             self.seen().forget(id);
+            self.forget_stale(id);
             if !is_tagged && !was_hidden {
                 indexed.insert(id);
             }

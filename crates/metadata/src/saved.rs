@@ -168,10 +168,16 @@ impl Registry {
 }
 
 impl SavedNames {
-    /// The names. The first question about tags, or [`Registry::compact`], reads the tag index that was saved next to them in a
+    /// The names. The first question about tags, or [`Registry::compact`], takes the tag index that was saved next to them in a
     /// folder.
     pub fn expecting_tags(self, disk: &Arc<dyn Disk>, folder: &Path) -> Registry {
-        *self.registry.saved_tags.lock() = SavedTags::of(disk, folder.join(SAVED_TAGS), self.file);
+        let tags = SavedTags::begin(disk, folder.join(SAVED_TAGS));
+        self.expecting(tags)
+    }
+
+    /// As [`SavedNames::expecting_tags`], of a file that is being read.
+    pub(crate) fn expecting(self, tags: Option<SavedTags>) -> Registry {
+        *self.registry.saved_tags.lock() = tags.map(|tags| (tags, self.file));
         self.registry
     }
 }

@@ -7,6 +7,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    thread::JoinHandle,
 };
 
 use host::{Disk, Open};
@@ -16,11 +17,19 @@ use crate::tag_index::{NamesFile, TagIndex, read_index, write_index};
 /// The file in the data folder, next to the saved names.
 pub const SAVED_TAGS: &str = "tags";
 
-/// A tag index that was saved and not yet read.
+/// A tag index that was saved, and is put together while the names are.
 pub(crate) struct SavedTags {
     disk: Arc<dyn Disk>,
     path: PathBuf,
-    names: NamesFile,
+    index: Reading,
+}
+
+/// An index, with the file of names that it belongs to.
+type Read = Result<(NamesFile, TagIndex), String>;
+
+enum Reading {
+    Running(JoinHandle<Read>),
+    Done(Read),
 }
 
 /// Writes a tag index next to a file of names, which has all metrics of the index. A failure is logged.
@@ -37,16 +46,27 @@ pub(crate) fn save(index: &TagIndex, disk: &dyn Disk, path: &Path, names: NamesF
 }
 
 impl SavedTags {
-    /// A file that may belong to names that were read; `None` when there is none.
-    pub(crate) fn of(disk: &Arc<dyn Disk>, path: PathBuf, names: NamesFile) -> Option<SavedTags> {
-        disk.exists(&path).then(|| SavedTags { disk: disk.clone(), path, names })
+    /// Reads the file, and begins to put its index together on a thread of its own; `None` when there is none. The disk is
+    /// asked before this returns.
+    pub(crate) fn begin(disk: &Arc<dyn Disk>, path: PathBuf) -> Option<SavedTags> {
+        if !disk.exists(&path) {
+            return None;
+        }
+        let index = match read(&**disk, &path) {
+            Ok(bytes) => Reading::begin(bytes),
+            Err(error) => Reading::Done(Err(error.to_string())),
+        };
+        Some(SavedTags { disk: disk.clone(), path, index })
     }
 
-    /// Reads the index, and removes the file: names change from now on. `None` when it cannot be used, which is logged.
-    pub(crate) fn read(self) -> Option<TagIndex> {
-        let SavedTags { disk, path, names } = self;
-        let read = read(&*disk, &path).map_err(|error| error.to_string());
-        let index = read.and_then(|bytes| read_index(&bytes, names).map_err(str::to_owned));
+    /// The index of a file of names, once it is put together. Removes the file: names change from now on. `None` when it cannot be
+    /// used, which is logged.
+    pub(crate) fn read(self, names: NamesFile) -> Option<TagIndex> {
+        let SavedTags { disk, path, index } = self;
+        let index = index.ended().and_then(|(of, index)| match of == names {
+            true => Ok(index),
+            false => Err("it belongs to other saved names".to_owned()),
+        });
         if let Err(error) = remove(&*disk, &path) {
             tracing::warn!(%error, file = %path.display(), "cannot remove the saved tag index; it takes room on the disk");
         }
@@ -54,6 +74,23 @@ impl SavedTags {
             tracing::warn!(reason, file = %path.display(), "cannot use the saved tag index; making it from the names");
         });
         used.ok()
+    }
+}
+
+impl Reading {
+    fn begin(bytes: Vec<u8>) -> Reading {
+        let bytes = Arc::new(bytes);
+        let shared = bytes.clone();
+        let read = |bytes: &[u8]| read_index(bytes).map_err(str::to_owned);
+        let thread = std::thread::Builder::new().name("saved-tags".to_owned()).spawn(move || read(&shared));
+        thread.map_or_else(|_| Reading::Done(read(&bytes)), Reading::Running)
+    }
+
+    fn ended(self) -> Read {
+        match self {
+            Reading::Running(thread) => thread.join().unwrap_or_else(|_| Err("reading it panicked".to_owned())),
+            Reading::Done(read) => read,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     registry::Registry,
     same_names::SameName,
     saved::{OpenError, SavedNames},
-    saved_tags::{SAVED_TAGS, remove},
+    saved_tags::{SAVED_TAGS, SavedTags, remove},
 };
 
 /// The file in the data folder. Present only between a clean stop and the next start.
@@ -38,6 +38,7 @@ pub async fn open_names(
 ) -> Result<(Registry, Vec<SameName>), StoreError> {
     let path = data.join(SAVED);
     if disk.exists(&path) {
+        let tags = SavedTags::begin(disk, data.join(SAVED_TAGS));
         let saved = copy_of_table(Registry::open(&**disk, &path), names, &path);
         let mut is_done = true;
         let copy = match saved {
@@ -54,7 +55,7 @@ pub async fn open_names(
             removed.map_err(|source| StoreError::Io { what: format!("removing {}", path.display()), source })?;
         }
         if let Some(saved) = copy {
-            return Ok((saved.expecting_tags(disk, data), Vec::new()));
+            return Ok((saved.expecting(tags), Vec::new()));
         }
     }
     // It belongs to saved names.

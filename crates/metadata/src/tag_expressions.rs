@@ -3,12 +3,72 @@
 use std::fmt;
 
 use metric::is_tagged;
+use regex_automata::{
+    Input,
+    hybrid::dfa::{Cache, DFA},
+    nfa::thompson,
+};
 
 /// Expressions of one question, at most.
 const MAX_EXPRESSIONS: usize = 100;
 
 /// Whether a value matches a pattern; the error says what is wrong with the pattern.
-pub type Matcher = Box<dyn Fn(&str) -> Result<bool, String> + Send + Sync>;
+type Compare = Box<dyn Fn(&str) -> Result<bool, String> + Send + Sync>;
+
+/// Bytes of the automaton of a pattern before it has states. A pattern that needs more is compared by its test.
+const AUTOMATON_BYTES: usize = 2 << 20;
+
+/// A pattern, compiled.
+pub struct Matcher {
+    test: Compare,
+    /// The same, if it needs no more than an automaton: a fifth of the work for a value, where there are many.
+    plain: Option<DFA>,
+}
+
+impl Matcher {
+    /// Of a test, which says whether a value matches, or what is wrong with the pattern.
+    pub fn new(test: impl Fn(&str) -> Result<bool, String> + Send + Sync + 'static) -> Matcher {
+        Matcher { test: Box::new(test), plain: None }
+    }
+
+    /// The same, of a test that matches as `pattern` of the crate `regex` does, wherever that takes the pattern.
+    pub fn with_pattern(self, pattern: &str) -> Matcher {
+        let limits = thompson::Config::new().nfa_size_limit(Some(AUTOMATON_BYTES));
+        let plain = DFA::builder().thompson(limits).build(pattern).ok();
+        Matcher { plain, ..self }
+    }
+
+    /// Whether a value matches.
+    pub(crate) fn matches(&self, value: &str) -> Result<bool, String> {
+        (self.test)(value)
+    }
+}
+
+/// A pattern that is compared with many values.
+pub(crate) struct Comparison<'a> {
+    expression: &'a Expression,
+    plain: Option<(&'a DFA, Cache)>,
+}
+
+impl Comparison<'_> {
+    /// Whether a comparison takes no longer than reading the value.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.plain.is_some()
+    }
+
+    /// Whether a value, UTF-8, passes the test, be it negated or not.
+    #[inline]
+    pub(crate) fn passes(&mut self, value: &[u8]) -> Result<bool, TagError> {
+        if let Some((plain, cache)) = &mut self.plain {
+            match plain.try_search_fwd(cache, &Input::new(value).earliest(true)) {
+                Ok(found) => return Ok(found.is_some()),
+                // It needs too many states, or has to know about letters beyond ASCII.
+                Err(_) => self.plain = None,
+            }
+        }
+        self.expression.passes(std::str::from_utf8(value).expect("values come from names, which are UTF-8"))
+    }
+}
 
 /// Expressions over tags; all must hold: `tag=value`, `tag!=value`, `tag=~pattern`, `tag!=~pattern`.
 ///
@@ -152,12 +212,21 @@ impl Expression {
         &self.test
     }
 
+    /// The test, for many values.
+    pub(crate) fn comparison(&self) -> Comparison<'_> {
+        let plain = match &self.test {
+            Test::Matches { matcher, .. } => matcher.plain.as_ref().map(|plain| (plain, plain.create_cache())),
+            Test::Is(_) => None,
+        };
+        Comparison { expression: self, plain }
+    }
+
     /// Whether a value passes the test, which the expression may negate.
     pub(crate) fn passes(&self, value: &str) -> Result<bool, TagError> {
         match &self.test {
             Test::Is(wanted) => Ok(value == wanted),
             Test::Matches { matcher, .. } => {
-                let matches = matcher(value);
+                let matches = matcher.matches(value);
                 matches.map_err(|reason| TagError::Pattern { expression: self.text.clone(), reason })
             }
         }

@@ -1,7 +1,8 @@
 //! Questions about tagged metrics: which have some tags, which tags and values there are.
 //!
 //! The next question updates the tag index, or the next [`Registry::compact`], whichever comes first: so no creation
-//! waits for a question, and no question misses a metric.
+//! waits for a question, and no question misses a metric. A question that takes long lets such updates pass, so that others
+//! do not wait for its end.
 
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use crate::{
     found::Found,
     limits::{Budget, FindError, FindLimits},
     registry::Registry,
-    saved_tags::SavedTags,
     tag_changes::TagChanges,
     tag_expressions::TagExpressions,
     tag_index::{
-        ListedTag, ListedValue, ReadNames, STEPS_PER_NAME, TagIndex, TagListing, list_tags, list_values, search,
+        ListedTag, ListedValue, ReadNames, STEPS_PER_NAME, SharedIndex, TagIndex, TagListing, list_tags, list_values,
+        search,
     },
 };
 
@@ -30,9 +31,9 @@ const POLL: Duration = Duration::from_millis(20);
 impl Registry {
     /// The tagged metrics for which all expressions hold, in the order of names.
     pub fn tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<Found, FindError> {
-        let mut budget = Budget::new(limits, self.seen());
-        let index = self.tag_index(limits)?;
-        let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        let mut budget = self.budget(limits);
+        let mut index = self.tag_index(limits)?;
+        let ids = search(&mut index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
         drop(index);
         let ids = seen_in(ids, &budget);
         if limits.filter.is_none() && ids.len() > limits.nodes as u64 {
@@ -53,9 +54,10 @@ impl Registry {
 
     /// How many tagged metrics there are for which all expressions hold.
     pub fn count_tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<u64, FindError> {
-        let mut budget = Budget::new(limits, self.seen());
-        let index = self.tag_index(limits)?;
-        let ids = search(&index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        let mut budget = self.budget(limits);
+        let mut index = self.tag_index(limits)?;
+        let ids = search(&mut index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
+        drop(index);
         let ids = seen_in(ids, &budget);
         match &limits.filter {
             None => Ok(ids.len()),
@@ -65,9 +67,9 @@ impl Registry {
 
     /// The tags of metrics, by text. Tags that the expressions use are left out.
     pub fn list_tags(&self, asked: &TagListing, limits: &FindLimits) -> Result<Vec<ListedTag>, FindError> {
-        let mut budget = Budget::new(limits, self.seen());
-        let index = self.tag_index(limits)?;
-        let within = self.within(&index, asked, &mut budget)?;
+        let mut budget = self.budget(limits);
+        let mut index = self.tag_index(limits)?;
+        let within = self.within(&mut index, asked, &mut budget)?;
         list_tags(&index, asked, within.as_ref(), &mut budget)
     }
 
@@ -78,10 +80,10 @@ impl Registry {
         asked: &TagListing,
         limits: &FindLimits,
     ) -> Result<Option<Vec<ListedValue>>, FindError> {
-        let mut budget = Budget::new(limits, self.seen());
-        let index = self.tag_index(limits)?;
-        let within = self.within(&index, asked, &mut budget)?;
-        list_values(&index, tag, asked, within.as_ref(), self, &mut budget)
+        let mut budget = self.budget(limits);
+        let mut index = self.tag_index(limits)?;
+        let within = self.within(&mut index, asked, &mut budget)?;
+        list_values(&mut index, tag, asked, within.as_ref(), self, &mut budget)
     }
 
     /// Tells the tag index of changes, and returns whether there were any. For a maintenance thread.
@@ -99,19 +101,20 @@ impl Registry {
     /// The metrics that a listing is about; all without.
     fn within(
         &self,
-        index: &TagIndex,
+        index: &mut RwLockReadGuard<'_, TagIndex>,
         asked: &TagListing,
         budget: &mut Budget<'_>,
     ) -> Result<Option<RoaringBitmap>, FindError> {
         let found = asked.expressions.as_ref().map(|expressions| search(index, expressions, self, budget)).transpose();
-        let mut found = found.map_err(|error| in_names(error, budget.limits))?;
-        if budget.unseen.is_some() {
-            found = Some(seen_in(found.unwrap_or_else(|| index.all().clone()), budget));
-        }
-        if budget.limits.filter.is_none() {
+        let found = found.map_err(|error| in_names(error, budget.limits))?;
+        if budget.unseen.is_none() && budget.limits.filter.is_none() {
             return Ok(found);
         }
-        self.shown(found.as_ref().unwrap_or(index.all()), budget).map(Some)
+        let found = found.unwrap_or_else(|| index.all().clone());
+        RwLockReadGuard::unlocked(index, || {
+            let found = seen_in(found, budget);
+            if budget.limits.filter.is_none() { Ok(Some(found)) } else { self.shown(&found, budget).map(Some) }
+        })
     }
 
     /// Those of metrics that the caller may see.
@@ -150,7 +153,7 @@ impl Registry {
         if changes.is_empty() {
             return false;
         }
-        if let Some(saved) = self.saved_tags.lock().take().and_then(SavedTags::read) {
+        if let Some(saved) = self.saved_tags.lock().take().and_then(|(saved, names)| saved.read(names)) {
             *index = saved;
         }
         changes.ids.sort_unstable();
@@ -204,6 +207,20 @@ impl Registry {
     }
 }
 
+impl SharedIndex for RwLockReadGuard<'_, TagIndex> {
+    fn index(&self) -> &TagIndex {
+        self
+    }
+
+    fn let_pass(&mut self) {
+        RwLockReadGuard::bump(self);
+    }
+
+    fn without(&mut self, work: &mut dyn FnMut()) {
+        RwLockReadGuard::unlocked(self, work);
+    }
+}
+
 impl ReadNames for Registry {
     fn read(
         &self,
@@ -238,11 +255,15 @@ mod tests {
     use regex_automata::meta::Regex;
 
     use super::*;
-    use crate::{saved_tags::SAVED_TAGS, tag_expressions::Matcher, tag_index::read_index};
+    use crate::{
+        saved_tags::{SAVED_TAGS, SavedTags},
+        tag_expressions::Matcher,
+        tag_index::read_index,
+    };
 
     fn compile(pattern: &str) -> Result<Matcher, String> {
         let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
-        Ok(Box::new(move |value| Ok(regex.is_match(value))))
+        Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern))
     }
 
     fn registry(names: &[&str]) -> Registry {
@@ -360,7 +381,8 @@ mod tests {
         assert_eq!(answers(&opened), answers(&registry));
         assert!(!folder.path().join(SAVED_TAGS).exists());
         let again = saved(&opened, folder.path());
-        let read = again.saved_tags.lock().take().unwrap().read().expect("an index that was saved is read");
+        let (saved, names) = again.saved_tags.lock().take().unwrap();
+        let read = saved.read(names).expect("an index that was saved is read");
         assert_eq!(read.all().len(), opened.tags.read().all().len());
     }
 
@@ -372,19 +394,21 @@ mod tests {
         let (bytes, of) =
             (std::fs::read(&path).unwrap(), Registry::open(&host::SystemDisk, &folder.path().join("names")));
         let of = of.unwrap().file;
-        assert!(read_index(&bytes, of).is_ok());
-        assert!(read_index(&bytes, crate::tag_index::NamesFile { checksum: of.checksum ^ 1, ..of }).is_err());
+        assert_eq!(read_index(&bytes).map(|(names, _)| names).ok(), Some(of));
+        let others = crate::tag_index::NamesFile { checksum: of.checksum ^ 1, ..of };
+        let disk: Arc<dyn host::Disk> = Arc::new(host::SystemDisk);
+        assert!(SavedTags::begin(&disk, path.clone()).unwrap().read(others).is_none());
         for at in 0..bytes.len() {
-            assert!(read_index(&bytes[..at], of).is_err(), "{at}");
+            assert!(read_index(&bytes[..at]).is_err(), "{at}");
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1 << bit;
-                assert!(read_index(&damaged, of).is_err(), "{at} {bit}");
+                assert!(read_index(&damaged).is_err(), "{at} {bit}");
                 // A forged file has a right checksum.
                 let end = damaged.len() - 4;
                 let crc = crc32fast::hash(&damaged[..end]);
                 damaged[end..].copy_from_slice(&crc.to_le_bytes());
-                _ = read_index(&damaged, of);
+                _ = read_index(&damaged);
             }
         }
         std::fs::write(&path, &bytes[..bytes.len() - 9]).unwrap();

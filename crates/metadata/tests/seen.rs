@@ -4,12 +4,14 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst},
     },
 };
 
 use host::{Disk as _, SimulatedDisk};
-use metadata::{FindLimits, Registry, Seen, SeenMark, SeenSpan, TagExpressions, TagListing, UnstoredPoints};
+use metadata::{
+    FindLimits, HideStale, Registry, Seen, SeenMark, SeenSpan, StaleRule, TagExpressions, TagListing, UnstoredPoints,
+};
 use metric::{MetricId, Policy, Timestamp};
 
 const NOW: Timestamp = 1_800_000_000;
@@ -119,6 +121,93 @@ fn tags_are_those_of_metrics_with_points() {
     let asked = TagListing { expressions: Some(expressions()), ..TagListing::default() };
     let values = registry.list_values("host", &asked, &limits(None, NOW - DAY)).unwrap().unwrap();
     assert_eq!(values.into_iter().map(|one| one.value).collect::<Vec<_>>(), ["a"]);
+}
+
+/// Rules, and how often a name was compared with one of them.
+fn rules(rules: &[(&'static str, Option<u64>)]) -> (Vec<StaleRule>, Arc<AtomicUsize>) {
+    let compared = Arc::new(AtomicUsize::new(0));
+    let rule = |&(beginning, max_stale): &(&'static str, Option<u64>)| {
+        let compared = compared.clone();
+        let matches = move |name: &str| {
+            compared.fetch_add(1, SeqCst);
+            name.starts_with(beginning)
+        };
+        StaleRule { max_stale, matches: Box::new(matches) }
+    };
+    (rules.iter().map(rule).collect(), compared)
+}
+
+fn fresh(now: Timestamp, unless: SeenSpan) -> FindLimits {
+    FindLimits { stale: Some(HideStale { now, unless }), ..FindLimits::default() }
+}
+
+const DAYS: u64 = DAY as u64;
+
+#[test]
+fn metrics_without_points_for_longer_than_their_rule_says_are_hidden() {
+    let (registry, unstored) = registry(&METRICS);
+    let check = |limits: &FindLimits, expected: &str| {
+        for is_compact in [false, true] {
+            if is_compact {
+                registry.compact_fully();
+            }
+            assert_eq!(find(&registry, "**", limits), expected, "{:?}", limits.stale);
+        }
+    };
+    let now = fresh(NOW, SeenSpan::default());
+    let all = "dead dead.a dead.b dead.b.c live live.a live.new live.old none";
+    check(&now, all);
+    registry.set_stale_rules(rules(&[("dead.b", None), ("dead", Some(14 * DAYS)), ("", Some(2 * 3600))]).0);
+    check(&now, "dead dead.b dead.b.c live live.a live.new");
+    check(&FindLimits::default(), all);
+    // Of a question with times, these count.
+    check(&FindLimits { stale: now.stale, ..limits(None, NOW - 150 * DAY) }, "dead dead.a live live.a");
+    let then = SeenSpan { from: Some(NOW - 210 * DAY), until: Some(NOW - 190 * DAY) };
+    check(&fresh(NOW, then), "dead dead.a dead.b dead.b.c live live.a live.new");
+    unstored.points.lock().unwrap().push((MetricId(4), NOW));
+    check(&now, "dead dead.b dead.b.c live live.a live.new none");
+    // A clock that is set far ahead hides nothing more than the end of tomorrow does.
+    registry.set_stale_rules(rules(&[("", Some(14 * DAYS))]).0);
+    check(&fresh(NOW + 4000 * DAY, SeenSpan::default()), "live live.a live.new live.old none");
+    registry.set_stale_rules(Vec::new());
+    assert!(find(&registry, "*", &now).contains("dead"));
+}
+
+#[test]
+fn a_name_is_compared_with_rules_once() {
+    let (registry, _) = registry(&METRICS);
+    let (some, compared) = rules(&[("dead", Some(14 * DAYS)), ("live", Some(14 * DAYS))]);
+    registry.set_stale_rules(some);
+    while registry.compact() {}
+    // Two are dead, four are compared with the second rule, too.
+    assert_eq!(compared.swap(0, SeqCst), 2 + 2 * 4);
+    let now = fresh(NOW, SeenSpan::default());
+    for _ in 0..3 {
+        assert_eq!(find(&registry, "*", &now), "live none");
+    }
+    assert_eq!(compared.load(SeqCst), 0, "questions compare no names");
+    let policy = registry.intern(&Policy::default());
+    registry.write().create(registry.hash(b"dead.z"), "dead.z", policy, NOW);
+    assert_eq!((find(&registry, "dead.*", &now), compared.load(SeqCst)), (String::new(), 1));
+    registry.remove(&[MetricId(6)]);
+    while registry.compact() {}
+    assert_eq!(compared.load(SeqCst), 1);
+}
+
+#[test]
+fn sizes_count_what_is_there() {
+    let day_of_minutes = &[NOW - 40 * DAY, NOW - 39 * DAY][..];
+    let (registry, _) =
+        registry(&[("old.a", day_of_minutes), ("live.a", &[NOW - HOUR, NOW]), ("gone.a", &[NOW - 200 * DAY])]);
+    let policy = registry.intern(&Policy { retention: "129600*60s".parse().unwrap(), ..Policy::default() });
+    (0..3).for_each(|id| registry.set_policy(MetricId(id), policy, NOW));
+    let by = metadata::GroupBy::Branch { below: String::new(), depth: 1 };
+    let counted = registry.cardinality(&by, NOW - DAY, NOW, &FindLimits::default()).unwrap();
+    let slots = |branch: &str| counted.groups.iter().find(|(name, _)| name == branch).unwrap().1.slots;
+    // Two days, and an hour before now until now; what is older than 90 days is kept no more.
+    assert_eq!(slots("old"), 2 * 1440 + 1);
+    assert!((61..=121).contains(&slots("live")), "{}", slots("live"));
+    assert_eq!((slots("gone"), counted.all.slots), (0, slots("old") + slots("live")));
 }
 
 #[test]

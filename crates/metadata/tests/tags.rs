@@ -16,7 +16,7 @@ use regex_automata::meta::Regex;
 
 fn compile(pattern: &str) -> Result<Matcher, String> {
     let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
-    Ok(Box::new(move |value| Ok(regex.is_match(value))))
+    Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern))
 }
 
 fn read(texts: &[String]) -> Result<TagExpressions, String> {
@@ -319,7 +319,7 @@ fn a_cancelled_question_compares_no_more_values_with_a_pattern() {
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let cancelling = |_: &str| -> Result<Matcher, String> {
         let (cancelled, calls) = (cancelled.clone(), calls.clone());
-        Ok(Box::new(move |value| {
+        Ok(Matcher::new(move |value| {
             // The empty value is asked for when an expression is read.
             if !value.is_empty() {
                 calls.fetch_add(1, Ordering::Relaxed);
@@ -335,5 +335,101 @@ fn a_cancelled_question_compares_no_more_values_with_a_pattern() {
         let expressions = TagExpressions::read_any(texts, cancelling).unwrap();
         assert_eq!(registry.tagged(&expressions, &limits), Err(FindError::Cancelled), "{texts:?}");
         assert_eq!(calls.load(Ordering::Relaxed), 1, "{texts:?}");
+    }
+}
+
+/// An expression whose pattern matches where a value has an `x`, and calls `hook` with how many values it was compared with.
+fn hooked(tag: &str, operator: &str, hook: impl Fn(usize) + Send + Sync + 'static) -> TagExpressions {
+    let (hook, calls) = (Arc::new(hook), Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+    let compile = |_: &str| {
+        let (hook, calls) = (hook.clone(), calls.clone());
+        Ok(Matcher::new(move |value| {
+            if !value.is_empty() {
+                hook(calls.fetch_add(1, Ordering::SeqCst));
+            }
+            Ok(value.contains('x'))
+        }))
+    };
+    TagExpressions::read_any(&[format!("{tag}{operator}.*x")], compile).unwrap()
+}
+
+#[test]
+fn a_question_that_takes_long_does_not_make_others_wait_when_a_metric_comes() {
+    let registry = Registry::new();
+    for i in 0..2000 {
+        create(&registry, &format!("m;t={i};other=1"));
+    }
+    registry.compact();
+    for operator in ["=~", "!=~"] {
+        let (is_begun, is_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+        let begun = is_begun.clone();
+        let expressions = hooked("t", operator, move |_| {
+            begun.store(true, Ordering::SeqCst);
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        });
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                registry.count_tagged(&expressions, &limits(None)).unwrap();
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while !is_begun.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            for i in 0..3 {
+                create(&registry, &format!("m;new={i}{operator}"));
+                let listed = registry.list_values("other", &TagListing::default(), &limits(None)).unwrap().unwrap();
+                assert_eq!(listed[0].count, 2000);
+            }
+            assert!(!is_over.load(Ordering::SeqCst), "others were answered before the long question: {operator}");
+        });
+    }
+}
+
+#[test]
+fn a_question_finds_what_is_there_all_the_while_although_the_index_changes() {
+    // The second tag has few of the values, so that its values are met in the order of texts.
+    for tag in ["t", "u"] {
+        for operator in ["=~", "!=~"] {
+            let registry = Arc::new(Registry::new());
+            let name = |i: usize, x: &str| format!("m;t={:05}{x};u={:04}{x}", i * 7919 % 3000, i * 7919 % 1000);
+            let stay: Vec<usize> = (0..3000).filter(|i| i % 3 != 0).collect();
+            for i in 0..3000 {
+                create(&registry, &name(i, if i % 2 == 0 { "x" } else { "" }));
+            }
+            registry.compact();
+            let threads = Arc::new(std::sync::Mutex::new(Vec::new()));
+            let (others, changed) = (registry.clone(), threads.clone());
+            let expressions = hooked(tag, operator, move |call| {
+                if call % 200 != 100 {
+                    return;
+                }
+                // What changes reaches the index by a question, which waits for this one to let it pass.
+                let others = others.clone();
+                changed.lock().unwrap().push(std::thread::spawn(move || {
+                    let gone = (call * 15..call * 15 + 900).filter(|i| i % 3 == 0).map(|i| MetricId(i as u32));
+                    others.remove(&gone.collect::<Vec<_>>());
+                    for i in 0..300 {
+                        create(
+                            &others,
+                            &format!("new;t={:05}b{call}{};u=n", i * 10, if i % 2 == 0 { "x" } else { "" }),
+                        );
+                    }
+                    others.list_tags(&TagListing::default(), &limits(None)).unwrap();
+                }));
+            });
+            let found = registry.tagged(&expressions, &limits(None)).unwrap();
+            threads.lock().unwrap().drain(..).for_each(|thread| thread.join().unwrap());
+            let found: BTreeSet<&str> = found.leaves().map(|(_, name)| name).collect();
+            for &i in &stay {
+                let is_x = i % 2 == 0;
+                let name = name(i, if is_x { "x" } else { "" });
+                assert_eq!(found.contains(&*name), is_x == (operator == "=~"), "{name} {operator}");
+            }
+            let value =
+                |name: &str| name.split_once(&format!(";{tag}=")).unwrap().1.split(';').next().unwrap().to_owned();
+            let unfit: Vec<&&str> =
+                found.iter().filter(|name| value(name).contains('x') != (operator == "=~")).collect();
+            assert!(unfit.is_empty(), "{unfit:?}");
+        }
     }
 }

@@ -51,6 +51,21 @@ impl PythonRegex {
         }
     }
 
+    /// The pattern in the syntax of the crate `regex`, if every name that it can be compared with there matches as here: it
+    /// has no escape or group that the two may read in another way.
+    pub fn plain(&self) -> Option<&str> {
+        const SAME: &str = "dDwWsSbBAz.-/:;,_+*?|(){}[]^$\\";
+        let mut rest = self.translated.as_str();
+        while let Some(at) = rest.find('\\') {
+            let escaped = rest.get(at + 1..)?;
+            if !escaped.starts_with(|character| SAME.contains(character)) {
+                return None;
+            }
+            rest = escaped.get(1..)?;
+        }
+        (!self.translated.contains("(?") && !self.translated.contains("\\b{")).then_some(&self.translated)
+    }
+
     /// Whether it matches anywhere, as `re.search`.
     pub fn finds(&self, text: &str) -> Result<bool, String> {
         self.within_limit(text).is_match(text).map_err(too_hard)

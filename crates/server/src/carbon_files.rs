@@ -13,6 +13,7 @@ pub struct CarbonFiles {
     aggregation: Option<String>,
     blacklist: Option<String>,
     whitelist: Option<String>,
+    index: Option<String>,
 }
 
 impl CarbonFiles {
@@ -38,6 +39,7 @@ impl CarbonFiles {
             aggregation: text("storage-aggregation.conf")?,
             blacklist: text("blacklist.conf")?,
             whitelist: text("whitelist.conf")?,
+            index: text("index-rules.conf")?,
         })
     }
 
@@ -71,6 +73,7 @@ impl CarbonFiles {
             aggregation: self.aggregation.as_deref(),
             blacklist: self.blacklist.as_deref(),
             whitelist: self.whitelist.as_deref(),
+            index: self.index.as_deref(),
         };
         match Rules::parse(files) {
             Ok((rules, warnings)) => Ok((rules, warnings.iter().map(ToString::to_string).collect())),

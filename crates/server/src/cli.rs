@@ -62,7 +62,7 @@ pub struct ConfigOption {
 /// Carbon's folder, in every subcommand that reads it.
 #[derive(Args, Default)]
 pub struct ConfDirOption {
-    /// Carbon's folder: storage-schemas.conf, storage-aggregation.conf, blacklist.conf, whitelist.conf
+    /// Carbon's folder: storage-schemas.conf, storage-aggregation.conf, blacklist.conf, whitelist.conf, index-rules.conf
     #[arg(long, value_name = "DIR")]
     pub conf_dir: Option<String>,
 }

@@ -194,8 +194,7 @@ fn find(
     if !expressions.is_empty() {
         let expressions = TagExpressions::read(&expressions, |pattern| {
             let regex = PythonRegex::new(pattern)?;
-            let matcher: Matcher = Box::new(move |value| regex.finds(value));
-            Ok(matcher)
+            Ok(Matcher::new(move |value| regex.finds(value)))
         });
         let expressions = expressions.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
         let tagged = registry.tagged(&expressions, &limits).map_err(|error| unfit(&error))?;

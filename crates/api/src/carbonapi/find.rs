@@ -2,23 +2,32 @@
 
 use std::sync::Arc;
 
-use super::messages::{read_body, read_names};
+use metadata::FindLimits;
+
+use super::messages::{GlobRequest, read_body, read_globs};
 use crate::{
     encode::protobuf,
-    find::{Nodes, answer_bytes, check_patterns, find_next, glob_response, names_work, query_is_missing},
+    find::{Nodes, answer_bytes, check_patterns, find_next, glob_response, names_work_at, query_is_missing},
     http::{Rejection, respond_text, uncached_head},
-    query::{Backend, Protocol, Query, Reply},
+    query::{Backend, NamesTimes, Protocol, Query, Reply},
 };
 
 /// `/metrics/find` in version 3.
+///
+/// Without times nothing is left out: so carbonapi finds what it fetches afterwards, of times that the find does not have. With
+/// times its users search.
 pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let mut patterns = read_body(backend, query, "MultiGlobRequest", read_names).await?;
+    let request = read_body(backend, query, "MultiGlobRequest", read_globs).await?;
+    let GlobRequest { mut patterns, start, stop } = request;
     patterns.extend(query.parameters.all("query").map(str::to_owned));
     if patterns.is_empty() {
         return Err(query_is_missing());
     }
     check_patterns(backend, &patterns)?;
-    names_work(backend, query, move |backend, limits, coding, work| {
+    let asked = NamesTimes::read(backend, &query.parameters)?;
+    let times = asked.with(start, stop);
+    names_work_at(backend, query, times, move |backend, limits, coding, work| {
+        let limits = &FindLimits { stale: None, ..limits.clone() };
         let (mut out, mut response) = (Vec::new(), Vec::new());
         let mut left = limits.clone();
         for pattern in &patterns {

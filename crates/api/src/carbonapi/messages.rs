@@ -106,6 +106,28 @@ pub(super) fn read_fetches(message: &[u8], bytes: &mut EntryBytes) -> Result<Vec
     Ok(all)
 }
 
+/// A `MultiGlobRequest`.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct GlobRequest {
+    pub patterns: Vec<String>,
+    /// Begin and end of the time span, Unix seconds, where it has them.
+    pub start: Option<i64>,
+    pub stop: Option<i64>,
+}
+
+/// Reads a `MultiGlobRequest`. A time of 0 is none.
+pub(super) fn read_globs(message: &[u8], bytes: &mut EntryBytes) -> Result<GlobRequest, Unread> {
+    let mut request = GlobRequest { patterns: read_names(message, bytes)?, ..GlobRequest::default() };
+    for field in Fields::of(message) {
+        match field? {
+            (2, Value::Int(time)) => request.start = Some(time).filter(|&time| time > 0),
+            (3, Value::Int(time)) => request.stop = Some(time).filter(|&time| time > 0),
+            _ => {}
+        }
+    }
+    Ok(request)
+}
+
 /// Reads the texts of a `MultiGlobRequest` or a `MultiMetricsInfoRequest`, which both have in their first field.
 pub(super) fn read_names(message: &[u8], bytes: &mut EntryBytes) -> Result<Vec<String>, Unread> {
     let mut names = Vec::new();

@@ -23,6 +23,8 @@ struct FindRequest {
     from_front_end: bool,
     // A front end finds what it renders in the same way: a series without points in its times must not be missing there.
     times: SeenSpan,
+    // A carbonapi finds without times what it fetches of other times.
+    hides_stale: bool,
     leaves_only: bool,
 }
 
@@ -58,25 +60,28 @@ impl FindRequest {
         let is_local = parameters.last("local").is_some_and(|local| local != "0");
         let from_front_end = entry.is_for_front_ends && is_local;
         let times = if entry.is_for_front_ends { SeenSpan::default() } else { times.span() };
-        Ok(FindRequest { format: (entry.make)(options), from_front_end, times, leaves_only })
+        let hides_stale = !entry.is_for_fetches;
+        Ok(FindRequest { format: (entry.make)(options), from_front_end, times, hides_stale, leaves_only })
     }
 }
 
 /// `/metrics/find`, and `/metrics` with a query.
 pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
-    let FindRequest { format, from_front_end, times, leaves_only } = FindRequest::read(backend, query)?;
+    let request = FindRequest::read(backend, query)?;
+    let FindRequest { format, from_front_end, times, hides_stale, leaves_only } = request;
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
     names_work(backend, query, move |backend, limits, coding, work| {
-        let found =
-            match work.find(&FindLimits { times, ..limits.clone() }, |limits| backend.finder.find(&pattern, limits))? {
-                Ok(found) => found,
-                Err(error) if from_front_end && is_invalid_pattern(&error) => {
-                    backend.withhold("find", &error);
-                    Found::default()
-                }
-                Err(error) => return Err(error.into()),
-            };
+        let stale = limits.stale.filter(|_| hides_stale);
+        let limits = FindLimits { times, stale, ..limits.clone() };
+        let found = match work.find(&limits, |limits| backend.finder.find(&pattern, limits))? {
+            Ok(found) => found,
+            Err(error) if from_front_end && is_invalid_pattern(&error) => {
+                backend.withhold("find", &error);
+                Found::default()
+            }
+            Err(error) => return Err(error.into()),
+        };
         work.take(answer_bytes(&found))?;
         let share = work.answer(answer_bytes(&found))?;
         let mut out = Vec::with_capacity(answer_bytes(&found));

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use metadata::{FindError, FindLimits, Found, TimeFilter};
+use metadata::{FindError, FindLimits, Found, HideStale, TimeFilter};
 use metric::MetricId;
 
 use crate::{
@@ -17,14 +17,26 @@ pub(crate) async fn names_work(
     query: &Query,
     work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
-    let times = NamesTimes::read(backend, &query.parameters)?.span();
+    let times = NamesTimes::read(backend, &query.parameters)?;
+    names_work_at(backend, query, times, work).await
+}
+
+/// As [`names_work`], with times that the request has elsewhere.
+pub(crate) async fn names_work_at(
+    backend: &Arc<Backend>,
+    query: &Query,
+    times: NamesTimes,
+    work: impl FnOnce(&Backend, &FindLimits, Coding, &Work) -> Result<Response, Rejection> + Send + 'static,
+) -> Result<Reply, Rejection> {
     let (turn, _cancel) = Work::begin(backend, query, Kind::Names).await?;
     let (backend, viewer, coding) = (backend.clone(), query.viewer.clone(), query.coding());
     let nodes = backend.limits.find_results;
     let work = move || {
         let cancelled = turn.cancelled().clone();
         let filter = viewer.nodes(&*backend.finder)?;
-        let limits = FindLimits { nodes, cancelled: Some(cancelled), filter, times, ..FindLimits::default() };
+        let stale = Some(HideStale { now: times.now, unless: times.span() });
+        let cancelled = Some(cancelled);
+        let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         work(&backend, &limits, coding, &turn)
     };
     Ok(blocking(work).await?.into())
@@ -64,7 +76,8 @@ pub(crate) fn check_patterns(backend: &Backend, patterns: &[impl AsRef<str>]) ->
     backend.check_target_bytes("the bytes of the patterns are", bytes)
 }
 
-/// The metrics that a list of all has: those that the sender sees, with points in the times that are asked for.
+/// The metrics that a list of all has: those that the sender sees, with points in the times that are asked for, or else not
+/// stale.
 pub(crate) struct Listed<'a> {
     limits: &'a FindLimits,
     unseen: Option<TimeFilter<'a>>,
@@ -72,7 +85,7 @@ pub(crate) struct Listed<'a> {
 
 impl<'a> Listed<'a> {
     pub fn new(backend: &'a Backend, limits: &'a FindLimits) -> Listed<'a> {
-        Listed { limits, unseen: backend.registry.seen().filter(limits.times) }
+        Listed { limits, unseen: backend.registry.time_filter(limits) }
     }
 
     /// Whether it has a metric.

@@ -69,11 +69,22 @@ impl NamesTimes {
         };
         let now = parse("now", clock)?.unwrap_or(clock);
         let (from, until) = (parse("from", now)?, parse("until", now)?.filter(|until| *until != 0));
-        let (from, until) = match (from, until) {
-            (Some(from), Some(until)) => (Some(from.min(until)), Some(from.max(until))),
-            one_or_none => one_or_none,
-        };
-        Ok(NamesTimes { now: clock, from, until })
+        Ok(NamesTimes { now: clock, from, until }.in_order())
+    }
+
+    /// With the times of a message, where it has them.
+    pub fn with(self, from: Option<Timestamp>, until: Option<Timestamp>) -> NamesTimes {
+        let (from, until) = (from.or(self.from), until.or(self.until));
+        NamesTimes { from, until, ..self }.in_order()
+    }
+
+    fn in_order(self) -> NamesTimes {
+        match (self.from, self.until) {
+            (Some(from), Some(until)) => {
+                NamesTimes { from: Some(from.min(until)), until: Some(from.max(until)), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// The span that metrics must have points in.

@@ -206,7 +206,7 @@ impl Evaluation {
             let paths = self.paths.clone();
             let mut origins = self.request.wants_lineage.then(|| Origins::new(&paths.backend));
             let found = paths.found();
-            let leaves = found.get(&fetch.path).into_iter().flat_map(Found::leaves);
+            let leaves = found.get(&paths.key(&fetch)).into_iter().flat_map(Found::leaves);
             for ((metric, name), read) in leaves.zip(read.by_ref()) {
                 // A span outside of the retention has no series; a metric without points has one of nulls.
                 let Some(read) = read else { continue };
@@ -260,7 +260,7 @@ impl Evaluation {
         let backend = &self.paths.backend;
         let mut total = self.cost.series;
         for fetch in &fetches.series {
-            total += self.paths.with(&fetch.path, |found| found.leaves().count())?;
+            total += self.paths.with(fetch, |found| found.leaves().count())?;
             if total > backend.limits.series {
                 return Err(too_many_series(backend.limits.series));
             }
@@ -276,7 +276,7 @@ impl Evaluation {
                 return Err(Rejection::Cancelled);
             }
             let window = Window::between(fetch.span.from, fetch.span.until);
-            self.paths.with(&fetch.path, |found| {
+            self.paths.with(fetch, |found| {
                 estimate.each(fetch.span, found, |metric, name, series| {
                     let series = series.map_or(0, |series| series.points);
                     points = points.saturating_add(series);
@@ -305,7 +305,7 @@ impl Evaluation {
         let largest_step = move |fetch: &Fetch| {
             let step =
                 |found: &Found| ReadEstimate::new(&paths.backend, now, usize::MAX).largest_step(fetch.span, found);
-            paths.with(&fetch.path, step).ok()?
+            paths.with(fetch, step).ok()?
         };
         let context = Context {
             time_zone: request.zone.clone(),

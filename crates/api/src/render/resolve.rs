@@ -5,8 +5,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use metadata::{FindError, FindLimits, Found, NameFilter, TagError, TagExpressions};
-use render::{Argument, Expression};
+use metadata::{FindError, FindLimits, Found, HideStale, NameFilter, SeenSpan, TagError, TagExpressions};
+use metric::Timestamp;
+use render::{Argument, Expression, Fetch, Span};
 
 use super::request::RenderRequest;
 use crate::{
@@ -14,27 +15,46 @@ use crate::{
     query::{Backend, Work, compile_pattern, is_invalid_pattern},
 };
 
-/// The metrics of each path of a request. Each path is resolved once.
+/// The metrics of each path of a request. Each path is resolved once; where there are rules for stale metrics, once for each
+/// of its time spans.
 pub(super) struct ResolvedPaths {
     /// The sources of names and points.
     pub backend: Arc<Backend>,
     from_front_end: bool,
     filter: Option<Arc<dyn NameFilter>>,
     work: Arc<Work>,
-    found: Mutex<HashMap<Arc<str>, Found>>,
+    now: Timestamp,
+    hides_stale: bool,
+    found: Mutex<HashMap<Resolved, Found>>,
 }
+
+/// A path, and the time span where that counts.
+pub(super) type Resolved = (Arc<str>, Option<Span>);
 
 impl ResolvedPaths {
     /// No path yet. The work tells when the client is gone.
     pub fn new(backend: Arc<Backend>, request: &RenderRequest, work: Arc<Work>) -> ResolvedPaths {
         let (from_front_end, filter) = (request.from_front_end, request.viewer.metrics());
-        ResolvedPaths { backend, from_front_end, filter, work, found: Mutex::default() }
+        let (now, hides_stale) = (backend.now(), backend.registry.has_stale_rules());
+        ResolvedPaths { backend, from_front_end, filter, work, now, hides_stale, found: Mutex::default() }
     }
 
-    /// Calls `each` with the metrics of a path.
-    pub fn with<T>(&self, path: &Arc<str>, each: impl FnOnce(&Found) -> T) -> Result<T, Rejection> {
+    /// What the metrics of a fetch are found under. A metric that is named is never left out.
+    pub fn key(&self, fetch: &Fetch) -> Resolved {
+        let is_search = is_tagged_search(&fetch.path) || metadata::is_pattern(&fetch.path);
+        (fetch.path.clone(), (self.hides_stale && is_search).then_some(fetch.span))
+    }
+
+    /// Calls `each` with the metrics of a fetch.
+    pub fn with<T>(&self, fetch: &Fetch, each: impl FnOnce(&Found) -> T) -> Result<T, Rejection> {
         let mut found = self.found();
-        let entry = match found.entry(path.clone()) {
+        let (path, key) = (&fetch.path, self.key(fetch));
+        // Nothing that is drawn is left out.
+        let stale = key.1.map(|span| HideStale {
+            now: self.now,
+            unless: SeenSpan { from: Some(span.from), until: Some(span.until) },
+        });
+        let entry = match found.entry(key) {
             Entry::Occupied(known) => return Ok(each(known.get())),
             Entry::Vacant(entry) => entry,
         };
@@ -46,6 +66,7 @@ impl ResolvedPaths {
             nodes: self.backend.limits.series,
             cancelled: Some(self.work.cancelled().clone()),
             filter: self.filter.clone(),
+            stale,
             ..FindLimits::default()
         };
         let Backend { registry, finder, .. } = &*self.backend;
@@ -54,7 +75,7 @@ impl ResolvedPaths {
             finder.has_all()?;
             registry.tagged(&tags, limits)
         };
-        let leaves = self.work.find(&limits, |limits| match path.starts_with("seriesByTag(") {
+        let leaves = self.work.find(&limits, |limits| match is_tagged_search(path) {
             true => tagged(limits),
             false => finder.leaves(path, limits),
         });
@@ -67,9 +88,14 @@ impl ResolvedPaths {
     }
 
     /// The paths resolved so far.
-    pub fn found(&self) -> MutexGuard<'_, HashMap<Arc<str>, Found>> {
+    pub fn found(&self) -> MutexGuard<'_, HashMap<Resolved, Found>> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a path is a whole `seriesByTag(...)` call.
+fn is_tagged_search(path: &str) -> bool {
+    path.starts_with("seriesByTag(")
 }
 
 /// The expressions of a whole `seriesByTag(...)` call. The grammar keeps the call as text, so this parses its arguments

@@ -132,6 +132,8 @@ pub struct Setup {
     pub doorkeeper: Arc<dyn Doorkeeper>,
     pub series: Option<Arc<dyn SeriesSource>>,
     pub extension: Arc<dyn Extension>,
+    /// The names, instead of those of the metrics.
+    pub registry: Option<Arc<Registry>>,
 }
 
 impl Setup {
@@ -145,6 +147,7 @@ impl Setup {
             doorkeeper: Arc::new(()),
             series: None,
             extension: Arc::new(()),
+            registry: None,
         }
     }
 
@@ -152,7 +155,7 @@ impl Setup {
         let notes = Arc::new(Notes::default());
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let (sender, receiver) = std::sync::mpsc::channel();
-        let registry = registry(&self.metrics);
+        let registry = self.registry.clone().unwrap_or_else(|| registry(&self.metrics));
         let points = || Arc::new(Points { metrics: self.metrics.clone(), asked: Mutex::default() });
         let series = self.series.clone().unwrap_or_else(|| points());
         let api = Api::new(ApiOptions {

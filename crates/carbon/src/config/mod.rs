@@ -1,7 +1,7 @@
 //! Carbon's rule files: which metrics are kept, in which stages, and how they are aggregated.
 //!
-//! [`Rules::parse`] takes the text of `storage-schemas.conf`, `storage-aggregation.conf`, `blacklist.conf` and
-//! `whitelist.conf`. The caller reads the files, and reads them again when they change. A file with which carbon or
+//! [`Rules::parse`] takes the text of `storage-schemas.conf`, `storage-aggregation.conf`, `blacklist.conf`,
+//! `whitelist.conf` and metrictank's `index-rules.conf`. The caller reads the files, and reads them again when they change. A file with which carbon or
 //! go-carbon starts is valid here. Where the two differ:
 //!
 //! - a repeated section or key stops carbon and not go-carbon: the sections are two rules, the last
@@ -16,6 +16,7 @@
 
 mod branch_pattern;
 mod error;
+mod index_rules;
 mod ini;
 mod pattern;
 mod quotas;
@@ -25,5 +26,6 @@ mod sections;
 
 pub use branch_pattern::BranchPattern;
 pub use error::{ConfigError, Place, Warning};
+pub use index_rules::IndexRule;
 pub use quotas::{Dropping, QuotaRule, read_quotas};
 pub use rules::{Decision, Explanation, PolicyIndex, RuleFiles, RuleSource, Rules};

@@ -56,6 +56,12 @@ fn stage(definition: &str, remarks: &mut Vec<String>) -> Result<Stage, String> {
     Ok(stage)
 }
 
+/// Reads a length of time: a number of seconds, or a number with a unit. Too long a time is as long as one can be.
+pub(super) fn seconds(text: &str) -> Result<u64, String> {
+    let Quantity { number, unit } = quantity(text)?;
+    Ok(number.saturating_mul(unit.unwrap_or(1)))
+}
+
 struct Quantity {
     number: u64,
     /// Seconds of the unit, when there is one.

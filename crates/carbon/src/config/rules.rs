@@ -6,6 +6,7 @@ use metric::{Aggregation, Policy, Retention};
 
 use super::{
     error::{ConfigError, Findings, Place, Warning},
+    index_rules::{self, IndexRule},
     pattern::Pattern,
     sections::{self, AggregationRule, Schema},
 };
@@ -24,6 +25,8 @@ pub struct RuleFiles<'a> {
     pub blacklist: Option<&'a str>,
     /// `whitelist.conf`.
     pub whitelist: Option<&'a str>,
+    /// `index-rules.conf`.
+    pub index: Option<&'a str>,
 }
 
 /// The rules of all files. Where a file is absent, carbon's default applies: a week of minutes, averaged, half of them
@@ -38,6 +41,7 @@ pub struct Rules {
     // Invariant: a policy for every schema, or none, with every aggregation rule, or none: the aggregation
     // rule changes fastest, and "none" is behind the last of each.
     combinations: Vec<PolicyIndex>,
+    index_rules: Vec<IndexRule>,
 }
 
 /// A line of the blacklist or the whitelist.
@@ -116,6 +120,11 @@ impl Rules {
         !self.schemas.is_empty()
     }
 
+    /// The rules of `index-rules.conf`. Of several that match a name, the first holds.
+    pub fn index_rules(&self) -> &[IndexRule] {
+        &self.index_rules
+    }
+
     /// The decision for a canonical name, and the lines of the files that make it.
     pub fn explain(&self, name: &str) -> Explanation<'_> {
         let schema = self.schema(name);
@@ -142,6 +151,11 @@ impl Rules {
                 .aggregation_rules
                 .get(aggregation_rule)
                 .is_some_and(|rule| rule.x_files_factor.is_some()),
+            hiding: self
+                .index_rules
+                .iter()
+                .find(|rule| rule.matches(name))
+                .map(|rule| (rule.max_stale, source(rule.place.clone(), &rule.pattern))),
         }
     }
 
@@ -171,6 +185,7 @@ impl Rules {
             aggregation_rules,
             policies,
             combinations,
+            index_rules: index_rules::index_rules(files.index.unwrap_or_default(), findings),
         }
     }
 }
@@ -259,6 +274,9 @@ pub struct Explanation<'a> {
     pub is_aggregation_given: bool,
     /// Whether that section names an xFilesFactor.
     pub is_x_files_factor_given: bool,
+    /// The section of `index-rules.conf` that matches first, and the seconds without points after which searches leave the
+    /// metric out; none of them where they never do.
+    pub hiding: Option<(Option<u64>, RuleSource)>,
 }
 
 impl fmt::Display for Explanation<'_> {
@@ -291,6 +309,14 @@ impl fmt::Display for Explanation<'_> {
             writeln!(f, "{}", if i == 0 { format!("  ({schema})") } else { String::new() })?;
         }
         writeln!(f, "aggregation: {}  ({rule}{method_given})", self.policy.aggregation)?;
-        write!(f, "xFilesFactor: {}  ({rule}{factor_given})", self.policy.x_files_factor)
+        write!(f, "xFilesFactor: {}  ({rule}{factor_given})", self.policy.x_files_factor)?;
+        match &self.hiding {
+            Some((Some(seconds), rule)) => {
+                let days = (*seconds as f64 / 8.64).round() / 1e4;
+                write!(f, "\nhidden from searches: {days} days after its last point  ({rule})")
+            }
+            Some((None, rule)) => write!(f, "\nhidden from searches: never  ({rule})"),
+            None => Ok(()),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Which metrics have no points in a span of time, for one question.
+//! Which metrics have no points in a span of time, or none since a time of their own, for one question.
 //!
 //! 1. Ids are judged in groups, each when the first id of it is asked for. Stored rows come first.
 //! 2. Of those that seem to have none, points in memory are asked for.
@@ -12,18 +12,26 @@ use std::{
     fmt,
 };
 
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 
-use super::times::{Buckets, Seen, SeenSpan, Times};
+use super::{
+    scale::Bucket,
+    times::{Buckets, Seen, SeenSpan, Times},
+};
 
 /// Ids that are judged together.
 const GROUP: u32 = 1024;
 const WORDS: usize = GROUP as usize / 64;
 
-/// The metrics that have no points in a span of time.
+/// Since when metrics must have points: of the metrics from an id on. [`Timestamp::MIN`] where a metric needs none.
+pub(crate) type Since<'a> = Box<dyn Fn(MetricId, &mut [Timestamp]) + 'a>;
+
+/// The metrics that have no points in a span of time, or none since a time of their own.
 pub struct TimeFilter<'a> {
     seen: &'a Seen,
     span: SeenSpan,
+    /// With it, metrics with points since a time are not among them, and a span without an end has no metric.
+    since: Option<Since<'a>>,
     /// A bit for each id of a group that may have points.
     groups: RefCell<HashMap<u32, [u64; WORDS]>>,
 }
@@ -31,9 +39,28 @@ pub struct TimeFilter<'a> {
 impl Seen {
     /// The metrics without points in a span; `None` where every metric may have some.
     pub fn filter(&self, span: SeenSpan) -> Option<TimeFilter<'_>> {
-        // Asked for first: what is only in the journal may be in memory afterwards, and must then be found there.
-        let are_known = self.is_begun() && self.unstored.get().is_some_and(|unstored| unstored.are_known());
-        (are_known && span.is_bounded()).then(|| TimeFilter { seen: self, span, groups: RefCell::default() })
+        (span.is_bounded() && self.are_known()).then(|| TimeFilter {
+            seen: self,
+            span,
+            since: None,
+            groups: RefCell::default(),
+        })
+    }
+
+    /// The metrics without points since a time of their own, and without any in `unless` if that has an end; `None` where
+    /// every metric may have some.
+    pub(crate) fn filter_since<'a>(&'a self, since: Since<'a>, unless: SeenSpan) -> Option<TimeFilter<'a>> {
+        self.are_known().then(|| TimeFilter {
+            seen: self,
+            span: unless,
+            since: Some(since),
+            groups: RefCell::default(),
+        })
+    }
+
+    /// Asked for first: what is only in the journal may be in memory afterwards, and must then be found there.
+    fn are_known(&self) -> bool {
+        self.is_begun() && self.unstored.get().is_some_and(|unstored| unstored.are_known())
     }
 }
 
@@ -61,28 +88,50 @@ impl TimeFilter<'_> {
     fn judge(&self, group: u32) -> [u64; WORDS] {
         let first = group * GROUP;
         let mut shown = [0; WORDS];
-        self.add_stored(first, &mut shown);
+        let since = self.since.as_ref().map(|since| {
+            let mut times = vec![Timestamp::MIN; GROUP as usize];
+            since(MetricId(first), &mut times);
+            times
+        });
+        let since = since.as_deref();
+        self.add_stored(first, since, &mut shown);
         let hidden: Vec<MetricId> = (0..GROUP as usize)
             .filter(|place| shown[place / 64] >> (place % 64) & 1 == 0)
             .map(|place| MetricId(first.saturating_add(place as u32)))
             .collect();
         let Some(unstored) = self.seen.unstored.get().filter(|_| !hidden.is_empty()) else { return shown };
         unstored.spans(&hidden, &mut |id, from, until| {
-            if self.span.meets(from, until) {
-                set(&mut shown, (id.0 - first) as usize);
+            let place = (id.0 - first) as usize;
+            let is_fresh = since.is_some_and(|since| since[place] <= until);
+            if is_fresh || self.span_counts() && self.span.meets(from, until) {
+                set(&mut shown, place);
             }
         });
-        self.add_stored(first, &mut shown);
+        self.add_stored(first, since, &mut shown);
         shown
     }
 
-    fn add_stored(&self, first: u32, shown: &mut [u64; WORDS]) {
+    /// Whether points in the span show a metric. A span without an end is none where metrics must have points since a time.
+    fn span_counts(&self) -> bool {
+        self.since.is_none() || self.span.is_bounded()
+    }
+
+    fn add_stored(&self, first: u32, since: Option<&[Timestamp]>, shown: &mut [u64; WORDS]) {
         let table = self.seen.table.read();
         let buckets: Buckets = table.buckets(self.span);
-        for place in 0..GROUP {
-            let times: Times = table.get(MetricId(first.saturating_add(place)));
-            if buckets.meets(times) {
-                set(shown, place as usize);
+        let span_counts = self.span_counts();
+        // Of few rules, the times of neighbours are mostly the same.
+        let (mut known, mut bucket) = (None, Bucket::MIN);
+        for place in 0..GROUP as usize {
+            let times: Times = table.get(MetricId(first.saturating_add(place as u32)));
+            let is_fresh = since.is_some_and(|since| {
+                if known != Some(since[place]) {
+                    (known, bucket) = (Some(since[place]), table.scale.bucket(since[place]));
+                }
+                bucket <= times.last
+            });
+            if is_fresh || span_counts && buckets.meets(times) {
+                set(shown, place);
             }
         }
     }

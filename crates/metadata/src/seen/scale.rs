@@ -53,6 +53,11 @@ impl Scale {
         self.day as u32
     }
 
+    /// The last second that has a bucket of its own: the end of tomorrow.
+    pub(crate) fn latest(self) -> Timestamp {
+        self.hours() + HOURLY_DAYS * DAY - 1
+    }
+
     fn hours(self) -> Timestamp {
         (self.day - DAYS_BEFORE) * DAY
     }
@@ -81,7 +86,7 @@ impl Scale {
     }
 
     /// The first second of a bucket, and the second after its last.
-    fn span(self, bucket: Bucket) -> (Timestamp, Timestamp) {
+    pub(crate) fn span(self, bucket: Bucket) -> (Timestamp, Timestamp) {
         let number = Timestamp::from(bucket);
         let of = |begin: Timestamp, first: Timestamp, length: Timestamp| {
             let begin = begin + (number - first) * length;

@@ -160,6 +160,23 @@ impl Seen {
         table.buckets(SeenSpan { from: Some(first), until: Some(last) }).meets(table.get(id))
     }
 
+    /// The last second before what is all one future, Unix seconds.
+    pub(crate) fn latest(&self) -> Timestamp {
+        self.table.read().scale.latest()
+    }
+
+    /// The times that all stored rows of some metrics from an id on are between, Unix seconds, [`Timestamp::MIN`] and
+    /// [`Timestamp::MAX`] where that is all that is known; `None` for a metric without rows, and for all until it is begun.
+    pub(crate) fn spans(&self, first: MetricId, count: u32) -> Vec<Option<(Timestamp, Timestamp)>> {
+        let (is_begun, table) = (self.is_begun(), self.table.read());
+        let span = |id: u32| {
+            let times = table.get(MetricId(id));
+            let is_known = is_begun && times != Times::NONE;
+            is_known.then(|| (table.scale.span(times.first).0, table.scale.span(times.last).1))
+        };
+        (first.0..first.0.saturating_add(count)).map(span).collect()
+    }
+
     /// Moves the buckets to the day of a time: those of older days get coarser.
     pub fn move_to(&self, now: Timestamp) {
         if self.table.read().scale != Scale::at(now) {

@@ -104,6 +104,7 @@ impl TagIndex {
         if metrics.is_empty() || self.sorted_tags.last().is_some_and(|&last| self.tag_text(last) >= text) {
             return None;
         }
+        self.by_value.reserve(self.values.end() as usize + values);
         let tag = self.tags.add(Tag { text: self.texts.add(text), metrics, values: Vec::with_capacity(values) });
         self.by_tag.insert(self.hash_of_tag(text), tag);
         self.sorted_tags.push(tag);
@@ -291,8 +292,8 @@ impl TagIndex {
         self.values.get(value).metrics
     }
 
-    /// Texts and metrics of some values; without texts where they are not asked for.
-    pub(super) fn read_values<'a>(&'a self, values: &[ValueId], with_texts: bool, out: &mut Vec<(&'a str, Posting)>) {
+    /// Texts, as bytes, and metrics of some values.
+    pub(super) fn read_values<'a>(&'a self, values: &[ValueId], out: &mut Vec<(&'a [u8], Posting)>) {
         // In steps, in which no load waits for another.
         let mut places: [TextPlace; 64] = [0; 64];
         for values in values.chunks(places.len()) {
@@ -300,14 +301,32 @@ impl TagIndex {
             for (&value, place) in values.iter().zip(&mut places) {
                 let value = self.values.get(value);
                 *place = value.text;
-                out.push(("", value.metrics));
+                out.push((&[], value.metrics));
             }
-            if with_texts {
-                for (entry, &place) in out[begin..].iter_mut().zip(&places) {
-                    entry.0 = self.texts.get(place);
-                }
+            for (entry, &place) in out[begin..].iter_mut().zip(&places) {
+                entry.0 = self.texts.bytes(place);
             }
         }
+    }
+
+    /// As [`TagIndex::read_values`], of those values of a tag that are among `most` of all, from a number on, in the order of
+    /// memory. Returns the number behind; `None` where there are none from there on.
+    pub(super) fn read_in_memory<'a>(
+        &'a self,
+        tag: TagId,
+        (from, most): (ValueId, usize),
+        out: &mut Vec<(&'a [u8], Posting)>,
+    ) -> Option<ValueId> {
+        let values = self.values.from(from);
+        let values = &values[..values.len().min(most)];
+        let of_tag = values.iter().filter(|value| value.tag == tag && !value.metrics.is_empty());
+        out.extend(of_tag.map(|value| (self.texts.bytes(value.text), value.metrics)));
+        (!values.is_empty()).then_some(from + values.len() as u32)
+    }
+
+    /// Whether most of all values are those of a tag.
+    pub(super) fn has_most_values(&self, tag: TagId) -> bool {
+        2 * self.tags.get(tag).values.len() >= self.values.end() as usize
     }
 
     /// The tags whose text begins with a prefix, by text.

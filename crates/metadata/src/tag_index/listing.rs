@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use roaring::RoaringBitmap;
 
-use super::{
-    index::TagIndex,
-    search::{ReadNames, STEPS_PER_NAME, STEPS_PER_VALUE, VALUES_PER_NAME},
-};
+use super::search::{ReadNames, STEPS_PER_NAME, STEPS_PER_VALUE, SharedIndex, VALUES_PER_NAME};
 use crate::{
     limits::{Budget, FindError},
     tag_expressions::{Matcher, TagError, TagExpressions, value_of},
 };
+
+/// Values that are listed before others may change the index.
+const PASS: usize = 256;
 
 /// Memory of a value that is counted in a tree and then listed, in times of what it takes in the list.
 const LISTED_TIMES: usize = 2;
@@ -59,7 +59,7 @@ impl TagListing {
     fn takes(&self, text: &str, budget: &Budget<'_>) -> Result<bool, FindError> {
         let Some(pattern) = &self.pattern else { return Ok(true) };
         budget.limits.check_cancelled()?;
-        let matches = pattern(text);
+        let matches = pattern.matches(text);
         matches.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason }.into())
     }
 
@@ -70,11 +70,12 @@ impl TagListing {
 
 /// The tags of metrics, of those in `within` if it is given, by text. Tags that the expressions use are left out.
 pub(crate) fn list_tags(
-    index: &TagIndex,
+    shared: &dyn SharedIndex,
     asked: &TagListing,
     within: Option<&RoaringBitmap>,
     budget: &mut Budget<'_>,
 ) -> Result<Vec<ListedTag>, FindError> {
+    let index = shared.index();
     let mut listed = Vec::new();
     let mut bytes = 0;
     for &tag in index.tags_with_prefix(&asked.prefix) {
@@ -96,13 +97,14 @@ pub(crate) fn list_tags(
 
 /// The values of a tag, of metrics in `within` if it is given, by text; `None` when none of these has the tag.
 pub(crate) fn list_values(
-    index: &TagIndex,
+    shared: &mut dyn SharedIndex,
     tag: &str,
     asked: &TagListing,
     within: Option<&RoaringBitmap>,
     names: &dyn ReadNames,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Vec<ListedValue>>, FindError> {
+    let index = shared.index();
     let Some(number) = index.tag(tag) else { return Ok(None) };
     let metrics = within.map(|within| index.postings.count_in(index.tag_metrics(number), within));
     if metrics == Some(0) {
@@ -114,25 +116,42 @@ pub(crate) fn list_values(
         let limit = asked.limit.unwrap_or(usize::MAX) as u64;
         let looks = (values.len() as u64 / metrics.max(1)).saturating_mul(limit).min(values.len() as u64);
         if within.len() * VALUES_PER_NAME < looks {
-            return list_from_names(tag, asked, within, names, budget).map(Some);
+            let mut listed = Ok(Vec::new());
+            shared.without(&mut || listed = list_from_names(tag, asked, within, names, budget));
+            return listed.map(Some);
         }
     }
-    let mut listed = Vec::new();
-    let mut bytes = 0;
-    for &value in values {
-        if asked.is_full(listed.len()) {
-            break;
+    let (mut listed, mut bytes) = (Vec::new(), 0);
+    // The last value that was met. Others may come, and go, between some and the next.
+    let mut last: Option<String> = None;
+    loop {
+        let index = shared.index();
+        let Some(number) = index.tag(tag) else { break };
+        let values = index.values_with_prefix(number, &asked.prefix);
+        let begin =
+            last.as_ref().map_or(0, |last| values.partition_point(|&value| index.value_text(value) <= last.as_str()));
+        let values = &values[begin..];
+        let values = &values[..values.len().min(PASS)];
+        for &value in values {
+            if asked.is_full(listed.len()) {
+                return Ok(Some(listed));
+            }
+            budget.spend(STEPS_PER_VALUE)?;
+            let metrics = index.value_metrics(value);
+            let count =
+                within.map_or_else(|| index.postings.len(metrics), |within| index.postings.count_in(metrics, within));
+            let text = index.value_text(value);
+            if count > 0 && asked.takes(text, budget)? {
+                listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
+                bytes += size_of::<ListedValue>() + text.len();
+                budget.check(bytes, listed.len())?;
+            }
         }
-        budget.spend(STEPS_PER_VALUE)?;
-        let metrics = index.value_metrics(value);
-        let count =
-            within.map_or_else(|| index.postings.len(metrics), |within| index.postings.count_in(metrics, within));
-        let text = index.value_text(value);
-        if count > 0 && asked.takes(text, budget)? {
-            listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
-            bytes += size_of::<ListedValue>() + text.len();
-            budget.check(bytes, listed.len())?;
-        }
+        let Some(&value) = values.last() else { break };
+        let last = last.get_or_insert_default();
+        last.clear();
+        last.push_str(index.value_text(value));
+        shared.let_pass();
     }
     Ok(Some(listed))
 }

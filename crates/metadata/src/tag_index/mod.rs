@@ -21,4 +21,4 @@ pub(crate) use index::TagIndex;
 pub use listing::{ListedTag, ListedValue, TagListing, text_id};
 pub(crate) use listing::{list_tags, list_values};
 pub(crate) use saved::{NamesFile, read_index, write_index};
-pub(crate) use search::{ReadNames, STEPS_PER_NAME, search};
+pub(crate) use search::{ReadNames, STEPS_PER_NAME, SharedIndex, search};

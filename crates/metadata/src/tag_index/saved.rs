@@ -69,11 +69,11 @@ pub(crate) fn write_index(index: &TagIndex, of: NamesFile, out: &mut dyn Write) 
     out.flush()
 }
 
-/// Reads a file of [`write_index`].
+/// Reads a file of [`write_index`], and which names it belongs to.
 ///
 /// # Errors
 /// Why it cannot be used.
-pub(crate) fn read_index(bytes: &[u8], of: NamesFile) -> Result<TagIndex, &'static str> {
+pub(crate) fn read_index(bytes: &[u8]) -> Result<(NamesFile, TagIndex), &'static str> {
     let (body, crc) = bytes.split_last_chunk::<4>().ok_or("it is cut short")?;
     let mut fields = Fields { rest: body };
     if fields.take(MAGIC.len())? != MAGIC {
@@ -82,10 +82,7 @@ pub(crate) fn read_index(bytes: &[u8], of: NamesFile) -> Result<TagIndex, &'stat
     if fields.u32()? != VERSION {
         return Err("it has another version");
     }
-    let found = NamesFile { bytes: u64::from_le_bytes(fields.array()?), checksum: fields.u32()? };
-    if found != of {
-        return Err("it belongs to other saved names");
-    }
+    let of = NamesFile { bytes: u64::from_le_bytes(fields.array()?), checksum: fields.u32()? };
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return Err("its checksum is wrong");
     }
@@ -103,7 +100,7 @@ pub(crate) fn read_index(bytes: &[u8], of: NamesFile) -> Result<TagIndex, &'stat
             index.append_value(tag, text, metrics).ok_or("its values are not in order")?;
         }
     }
-    if fields.rest.is_empty() { Ok(index) } else { Err("it is too long") }
+    if fields.rest.is_empty() { Ok((of, index)) } else { Err("it is too long") }
 }
 
 /// A file, and the checksum of what went into it.

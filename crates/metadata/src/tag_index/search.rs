@@ -6,17 +6,21 @@
 //!
 //! A pattern is compared with each distinct value of its tag that begins with the pattern's literal text, or, where fewer metrics
 //! are left than such values, with the values in the names of these metrics.
+//!
+//! A search lets others change the index between some values and the next. Metrics that are there all the while are found by
+//! it nevertheless, and none whose values do not fit: what is left of a set after a comparison was in it before, values are met
+//! in the order of texts or of memory, and neither changes for a value that stays.
 
 use metric::MetricId;
 use roaring::RoaringBitmap;
 
 use super::{
-    index::{TagIndex, ValueId},
+    index::TagIndex,
     postings::{Posting, Union},
 };
 use crate::{
     limits::{Budget, FindError},
-    tag_expressions::{Expression, TagExpressions, Test, value_of},
+    tag_expressions::{Comparison, Expression, TagExpressions, Test, value_of},
 };
 
 /// What reading a name costs, in steps of a find: with its limit as it is by default, ten million names.
@@ -28,8 +32,11 @@ pub(super) const STEPS_PER_VALUE: u64 = 10;
 /// Values that a walk passes in the time of reading one name.
 pub(super) const VALUES_PER_NAME: u64 = 3;
 
-/// Values that are read together.
+/// Values that are read together, without a change of the index in between.
 const TOGETHER: usize = 32;
+
+/// Values that are compared before others may change the index, where that is quick; [`TOGETHER`] where it is not.
+const PASS: usize = 256;
 
 /// Ids that operations on bitmaps take a step for.
 const IDS_PER_STEP: u64 = 64;
@@ -44,121 +51,98 @@ pub(crate) trait ReadNames {
     ) -> Result<(), FindError>;
 }
 
+/// The index, which others change when a search lets them.
+pub(crate) trait SharedIndex {
+    /// The index as it is now.
+    fn index(&self) -> &TagIndex;
+
+    /// Lets those change it who wait for that.
+    fn let_pass(&mut self);
+
+    /// Does work that does not need the index, and lets others change it meanwhile.
+    fn without(&mut self, work: &mut dyn FnMut());
+}
+
 /// The metrics for which all expressions hold.
 pub(crate) fn search(
-    index: &TagIndex,
+    index: &mut dyn SharedIndex,
     expressions: &TagExpressions,
     names: &dyn ReadNames,
     budget: &mut Budget<'_>,
 ) -> Result<RoaringBitmap, FindError> {
-    Search { index, names, budget }.all_hold(expressions)
+    Search { shared: index, names, budget }.all_hold(expressions)
 }
 
 struct Search<'a, 'b> {
-    index: &'a TagIndex,
+    shared: &'a mut dyn SharedIndex,
     names: &'a dyn ReadNames,
     budget: &'a mut Budget<'b>,
 }
 
-impl<'a> Search<'a, '_> {
+impl Search<'_, '_> {
     fn all_hold(&mut self, expressions: &TagExpressions) -> Result<RoaringBitmap, FindError> {
         let (refusing, narrowing): (Vec<_>, Vec<_>) = expressions.iter().partition(|one| one.takes_empty);
         let (patterns, exact): (Vec<_>, Vec<_>) =
             narrowing.into_iter().partition(|one| matches!(one.test(), Test::Matches { .. }));
-        let mut sets: Vec<Posting> = exact.into_iter().map(|one| self.metrics_of(one)).collect();
-        sets.sort_by_key(|&set| self.index.postings.len(set));
+        let index = self.shared.index();
+        let mut sets: Vec<Posting> = exact.into_iter().map(|one| metrics_of(index, one)).collect();
+        sets.sort_by_key(|&set| index.postings.len(set));
         let mut found = None;
         for set in sets {
             found = Some(match found {
-                None => self.index.postings.to_bitmap(set),
+                None => index.postings.to_bitmap(set),
                 Some(mut found) => {
-                    self.index.postings.keep(set, &mut found);
+                    index.postings.keep(set, &mut found);
                     found
                 }
             });
-            self.spend_on(found.as_ref())?;
+            spend_on(self.budget, found.as_ref())?;
         }
-        let mut patterns: Vec<_> = patterns.into_iter().map(|one| (self.candidates(one), one)).collect();
-        patterns.sort_by_key(|(values, _)| values.len());
-        for (values, expression) in patterns {
+        let mut patterns: Vec<_> = patterns.into_iter().map(|one| (candidates(index, one), one)).collect();
+        patterns.sort_by_key(|(values, _)| *values);
+        for (_, expression) in patterns {
             if found.as_ref().is_some_and(RoaringBitmap::is_empty) {
                 break;
             }
-            let passing = self.passing(expression, values, found.as_ref())?;
-            found = Some(if expression.is_negated { self.others(expression, passing, found) } else { passing });
-            self.spend_on(found.as_ref())?;
+            found = Some(if expression.is_negated {
+                let mut others = self.with_tag(expression, found);
+                others -= self.passing(expression, Some(&others))?;
+                others
+            } else {
+                self.passing(expression, found.as_ref())?
+            });
+            spend_on(self.budget, found.as_ref())?;
         }
-        let mut found = found.unwrap_or_else(|| self.index.all().clone());
+        let mut found = found.unwrap_or_else(|| self.shared.index().all().clone());
         for expression in refusing {
             if found.is_empty() {
                 break;
             }
             self.drop_refused(expression, &mut found)?;
-            self.spend_on(Some(&found))?;
+            spend_on(self.budget, Some(&found))?;
         }
         Ok(found)
     }
 
-    /// The metrics of an expression with one value: those that have it, or any value where it is empty.
-    fn metrics_of(&self, expression: &Expression) -> Posting {
-        let Some(tag) = self.index.tag(&expression.tag) else { return Posting::default() };
-        match expression.test() {
-            Test::Is(value) if !value.is_empty() => {
-                self.index.value(tag, value).map(|value| self.index.value_metrics(value)).unwrap_or_default()
-            }
-            _ => self.index.tag_metrics(tag),
-        }
-    }
-
-    /// The values that may match a pattern.
-    fn candidates(&self, expression: &Expression) -> &'a [ValueId] {
-        let prefix = match expression.test() {
-            Test::Matches { prefix, .. } => prefix.as_str(),
-            Test::Is(_) => "",
-        };
-        let index = self.index;
-        index.tag(&expression.tag).map(|tag| index.values_with_prefix(tag, prefix)).unwrap_or_default()
-    }
-
     /// The metrics, of those in `found`, whose value matches a pattern. Not those without the tag.
-    fn passing(
-        &mut self,
-        expression: &Expression,
-        values: &[ValueId],
-        found: Option<&RoaringBitmap>,
-    ) -> Result<RoaringBitmap, FindError> {
-        let is_all = matches!(expression.test(), Test::Matches { is_all: true, .. });
+    fn passing(&mut self, expression: &Expression, found: Option<&RoaringBitmap>) -> Result<RoaringBitmap, FindError> {
+        let index = self.shared.index();
+        let Some(tag) = index.tag(&expression.tag) else { return Ok(RoaringBitmap::new()) };
+        let (prefix, is_all) = pattern_of(expression);
+        if is_all && prefix.is_empty() {
+            return Ok(self.with_tag(expression, found.cloned()));
+        }
         if let Some(found) = found
-            && found.len() * VALUES_PER_NAME < values.len() as u64
+            && found.len() * VALUES_PER_NAME < candidates(index, expression) as u64
         {
             return self.passing_names(expression, found);
         }
+        let in_memory = prefix.is_empty() && index.has_most_values(tag);
         let mut union = Union::default();
-        let mut entries = Vec::with_capacity(TOGETHER);
-        for values in values.chunks(TOGETHER) {
-            entries.clear();
-            // All before any is compared: each is somewhere else in memory, and the processor fetches several at a time.
-            self.index.read_values(values, !is_all, &mut entries);
-            for &(text, metrics) in &entries {
-                if is_all {
-                    self.budget.spend(1)?;
-                    union.add(&self.index.postings, metrics);
-                    continue;
-                }
-                self.budget.spend(STEPS_PER_VALUE)?;
-                // Cheaper than the pattern, where the set is small.
-                let is_wanted = match (found, metrics) {
-                    (Some(found), Posting::Few(_)) => self.index.postings.meets(metrics, found),
-                    _ => true,
-                };
-                if is_wanted {
-                    // One comparison may take a tenth of a second.
-                    self.budget.limits.check_cancelled()?;
-                    if expression.passes(text)? {
-                        union.add(&self.index.postings, metrics);
-                    }
-                }
-            }
+        if in_memory {
+            self.compare_in_memory(expression, found, &mut union)?;
+        } else {
+            self.compare_in_order(expression, found, &mut union)?;
         }
         let mut passing = union.finish();
         if let Some(found) = found {
@@ -167,49 +151,174 @@ impl<'a> Search<'a, '_> {
         Ok(passing)
     }
 
-    fn passing_names(&mut self, expression: &Expression, found: &RoaringBitmap) -> Result<RoaringBitmap, FindError> {
-        let mut ids = Vec::new();
-        let budget = &mut *self.budget;
-        self.names.read(found, &mut |id, name| {
-            budget.spend(STEPS_PER_NAME)?;
-            budget.limits.check_cancelled()?;
-            let value = value_of(name, &expression.tag);
-            if !value.is_empty() && expression.passes(value)? {
-                ids.push(id.0);
+    /// Compares the values of a tag that begin with the literal text of a pattern, in the order of texts.
+    fn compare_in_order(
+        &mut self,
+        expression: &Expression,
+        found: Option<&RoaringBitmap>,
+        union: &mut Union,
+    ) -> Result<(), FindError> {
+        let (prefix, is_all) = pattern_of(expression);
+        let mut comparison = expression.comparison();
+        // The last text that was met.
+        let mut last: Option<Vec<u8>> = None;
+        loop {
+            let index = self.shared.index();
+            let Some(tag) = index.tag(&expression.tag) else { return Ok(()) };
+            let values = index.values_with_prefix(tag, prefix);
+            let begin = last.as_ref().map_or(0, |last| {
+                values.partition_point(|&value| index.value_text(value).as_bytes() <= last.as_slice())
+            });
+            let values = &values[begin..];
+            let values = &values[..values.len().min(PASS)];
+            let mut entries = Vec::with_capacity(TOGETHER);
+            for values in values.chunks(TOGETHER) {
+                entries.clear();
+                // All before any is compared: each is somewhere else in memory, and the processor fetches several at a time.
+                index.read_values(values, &mut entries);
+                if is_all {
+                    self.budget.spend(entries.len() as u64)?;
+                    entries.iter().for_each(|&(_, metrics)| union.add(&index.postings, metrics));
+                } else {
+                    compare(index, &entries, &mut comparison, found, self.budget, union)?;
+                }
+                if !comparison.is_quick() && !is_all {
+                    break;
+                }
             }
-            Ok(())
-        })?;
+            let Some(&(text, _)) = entries.last() else { return Ok(()) };
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(text);
+            self.shared.let_pass();
+        }
+    }
+
+    /// Compares all values of a tag in the order of memory, which is quicker where most values are those of the tag.
+    fn compare_in_memory(
+        &mut self,
+        expression: &Expression,
+        found: Option<&RoaringBitmap>,
+        union: &mut Union,
+    ) -> Result<(), FindError> {
+        let mut comparison = expression.comparison();
+        let mut next = 0;
+        loop {
+            let index = self.shared.index();
+            let Some(tag) = index.tag(&expression.tag) else { return Ok(()) };
+            let mut entries = Vec::with_capacity(PASS);
+            let most = if comparison.is_quick() { PASS } else { TOGETHER };
+            let Some(behind) = index.read_in_memory(tag, (next, most), &mut entries) else { return Ok(()) };
+            compare(index, &entries, &mut comparison, found, self.budget, union)?;
+            next = behind;
+            self.shared.let_pass();
+        }
+    }
+
+    fn passing_names(&mut self, expression: &Expression, found: &RoaringBitmap) -> Result<RoaringBitmap, FindError> {
+        let (mut ids, mut read) = (Vec::new(), Ok(()));
+        let (budget, names) = (&mut *self.budget, self.names);
+        self.shared.without(&mut || {
+            read = names.read(found, &mut |id, name| {
+                budget.spend(STEPS_PER_NAME)?;
+                budget.limits.check_cancelled()?;
+                let value = value_of(name, &expression.tag);
+                if !value.is_empty() && expression.passes(value)? {
+                    ids.push(id.0);
+                }
+                Ok(())
+            });
+        });
+        read?;
         Ok(ids.into_iter().collect())
     }
 
-    /// The metrics, of those in `found`, that have the tag but not a value that passes.
-    fn others(&self, expression: &Expression, passing: RoaringBitmap, found: Option<RoaringBitmap>) -> RoaringBitmap {
-        let tagged = self.index.tag(&expression.tag).map(|tag| self.index.tag_metrics(tag)).unwrap_or_default();
-        let mut others = match found {
-            None => self.index.postings.to_bitmap(tagged),
+    /// The metrics, of those in `found`, that have the tag of an expression.
+    fn with_tag(&self, expression: &Expression, found: Option<RoaringBitmap>) -> RoaringBitmap {
+        let index = self.shared.index();
+        let tagged = index.tag(&expression.tag).map(|tag| index.tag_metrics(tag)).unwrap_or_default();
+        match found {
+            None => index.postings.to_bitmap(tagged),
             Some(mut found) => {
-                self.index.postings.keep(tagged, &mut found);
+                index.postings.keep(tagged, &mut found);
                 found
             }
-        };
-        others -= passing;
-        others
+        }
     }
 
     /// Drops metrics whose value an expression refuses that holds without the tag.
     fn drop_refused(&mut self, expression: &Expression, found: &mut RoaringBitmap) -> Result<(), FindError> {
         if matches!(expression.test(), Test::Is(_)) {
-            self.index.postings.drop_from(self.metrics_of(expression), found);
+            let index = self.shared.index();
+            index.postings.drop_from(metrics_of(index, expression), found);
             return Ok(());
         }
-        let passing = self.passing(expression, self.candidates(expression), Some(found))?;
-        let refused =
-            if expression.is_negated { passing } else { self.others(expression, passing, Some(found.clone())) };
+        if expression.is_negated {
+            *found -= self.passing(expression, Some(found))?;
+            return Ok(());
+        }
+        let mut refused = self.with_tag(expression, Some(found.clone()));
+        refused -= self.passing(expression, Some(&refused))?;
         *found -= refused;
         Ok(())
     }
+}
 
-    fn spend_on(&mut self, found: Option<&RoaringBitmap>) -> Result<(), FindError> {
-        self.budget.spend(1 + found.map_or(0, RoaringBitmap::len) / IDS_PER_STEP)
+/// Adds the metrics of the values that pass. Of values with few metrics, only of those that have one in `found`.
+fn compare(
+    index: &TagIndex,
+    entries: &[(&[u8], Posting)],
+    comparison: &mut Comparison<'_>,
+    found: Option<&RoaringBitmap>,
+    budget: &mut Budget<'_>,
+    union: &mut Union,
+) -> Result<(), FindError> {
+    budget.spend(STEPS_PER_VALUE * entries.len() as u64)?;
+    for &(text, metrics) in entries {
+        // Cheaper than the pattern, where the set is small.
+        let is_wanted = match (found, metrics) {
+            (Some(found), Posting::Few(_)) if !comparison.is_quick() => index.postings.meets(metrics, found),
+            _ => true,
+        };
+        if !is_wanted {
+            continue;
+        }
+        // One comparison may take a tenth of a second.
+        if !comparison.is_quick() {
+            budget.limits.check_cancelled()?;
+        }
+        if comparison.passes(text)? {
+            union.add(&index.postings, metrics);
+        }
     }
+    Ok(())
+}
+
+/// The literal text at the beginning of a pattern, and whether it asks for nothing else.
+fn pattern_of(expression: &Expression) -> (&str, bool) {
+    match expression.test() {
+        Test::Matches { prefix, is_all, .. } => (prefix, *is_all),
+        Test::Is(_) => ("", false),
+    }
+}
+
+/// The metrics of an expression with one value: those that have it, or any value where it is empty.
+fn metrics_of(index: &TagIndex, expression: &Expression) -> Posting {
+    let Some(tag) = index.tag(&expression.tag) else { return Posting::default() };
+    match expression.test() {
+        Test::Is(value) if !value.is_empty() => {
+            index.value(tag, value).map(|value| index.value_metrics(value)).unwrap_or_default()
+        }
+        _ => index.tag_metrics(tag),
+    }
+}
+
+/// How many values may match a pattern.
+fn candidates(index: &TagIndex, expression: &Expression) -> usize {
+    let (prefix, _) = pattern_of(expression);
+    index.tag(&expression.tag).map_or(0, |tag| index.values_with_prefix(tag, prefix).len())
+}
+
+fn spend_on(budget: &mut Budget<'_>, found: Option<&RoaringBitmap>) -> Result<(), FindError> {
+    budget.spend(1 + found.map_or(0, RoaringBitmap::len) / IDS_PER_STEP)
 }

@@ -48,6 +48,18 @@ impl<T: Default> Slab<T> {
         &mut self.chunks[number as usize / CHUNK][number as usize % CHUNK]
     }
 
+    /// The values from a number on that are next to each other in memory, released ones as their default; none behind the last.
+    pub(super) fn from(&self, number: u32) -> &[T] {
+        let chunk = self.chunks.get(number as usize / CHUNK);
+        chunk.and_then(|chunk| chunk.get(number as usize % CHUNK..)).unwrap_or_default()
+    }
+
+    /// Numbers given, released ones among them.
+    pub(super) fn end(&self) -> u32 {
+        let last = self.chunks.last().map_or(0, Vec::len);
+        (self.chunks.len().saturating_sub(1) * CHUNK + last) as u32
+    }
+
     /// All values, released ones as their default.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.chunks.iter().flatten()

@@ -45,10 +45,16 @@ impl Texts {
 
     #[inline]
     pub(super) fn get(&self, place: TextPlace) -> &str {
+        std::str::from_utf8(self.bytes(place)).expect("texts come from names, which are UTF-8")
+    }
+
+    /// The bytes of a text, which are UTF-8.
+    #[inline]
+    pub(super) fn bytes(&self, place: TextPlace) -> &[u8] {
         let offset = place as usize * ALIGN;
         let rest = &self.chunks[offset / CHUNK_BYTES][offset % CHUNK_BYTES..];
         let len = usize::from(u16::from_le_bytes([rest[0], rest[1]]));
-        std::str::from_utf8(&rest[HEADER_BYTES..HEADER_BYTES + len]).expect("texts come from names, which are UTF-8")
+        &rest[HEADER_BYTES..HEADER_BYTES + len]
     }
 
     /// Forgets a text that has no use.

@@ -292,7 +292,7 @@ settings! {
 
     /// Carbon's own configuration.
     rules: Rules {
-        /// The folder with storage-schemas.conf, storage-aggregation.conf, blacklist.conf and whitelist.conf. Each file is
+        /// The folder with storage-schemas.conf, storage-aggregation.conf, blacklist.conf, whitelist.conf and metrictank's index-rules.conf. Each file is
         /// optional. Without a folder carbon's defaults hold: a minute for a week.
         conf_dir: Option<PathBuf> = "off";
         /// Interval between two checks of the files for changes. SIGHUP checks at once.

@@ -28,17 +28,19 @@ pub(crate) struct Entry {
     pub make: fn(FindOptions) -> Box<dyn FindFormat>,
     /// Whether a graphite-web in front of this server uses it.
     pub is_for_front_ends: bool,
+    /// Whether a carbonapi finds with it, without times, what it fetches afterwards.
+    pub is_for_fetches: bool,
 }
 
 /// Every format.
 static FORMATS: [Entry; 7] = [
-    Entry { names: &["treejson"], make: treejson::make, is_for_front_ends: false },
-    Entry { names: &["completer"], make: completer::make, is_for_front_ends: false },
-    Entry { names: &["json"], make: json::make, is_for_front_ends: false },
-    Entry { names: &["nodelist"], make: nodelist::make, is_for_front_ends: false },
-    Entry { names: &["pickle"], make: pickle::make, is_for_front_ends: true },
-    Entry { names: &["msgpack"], make: msgpack::make, is_for_front_ends: true },
-    Entry { names: Protocol::V2.names(), make: protobuf::make, is_for_front_ends: false },
+    Entry { names: &["treejson"], make: treejson::make, is_for_front_ends: false, is_for_fetches: false },
+    Entry { names: &["completer"], make: completer::make, is_for_front_ends: false, is_for_fetches: false },
+    Entry { names: &["json"], make: json::make, is_for_front_ends: false, is_for_fetches: false },
+    Entry { names: &["nodelist"], make: nodelist::make, is_for_front_ends: false, is_for_fetches: false },
+    Entry { names: &["pickle"], make: pickle::make, is_for_front_ends: true, is_for_fetches: false },
+    Entry { names: &["msgpack"], make: msgpack::make, is_for_front_ends: true, is_for_fetches: false },
+    Entry { names: Protocol::V2.names(), make: protobuf::make, is_for_front_ends: false, is_for_fetches: true },
 ];
 
 /// The format of a name.
