@@ -152,6 +152,9 @@ counters! {
         |stats| stats.acceptor.counters().rejects();
     batches: u64, total "plumbago_batches_total", "Batches accepted.",
         |stats| stats.acceptor.counters().batches();
+    spelling_bytes: u64, now "plumbago_spelling_bytes",
+        "Memory of names as senders spell them, with tags in another order or in OpenMetrics' form; part of ingest.names_limit.",
+        |stats| stats.new_metrics.spelling_bytes() as u64;
     created: u64, total "plumbago_created_total", "Metrics created.",
         |stats| stats.new_metrics.created();
     deleted: u64, total "plumbago_deleted_total", "Metrics deleted, those that expired included.",

@@ -57,6 +57,23 @@ async fn three_hundred_thousand_long_names_stay_within_the_memory_for_names() {
 }
 
 #[tokio::test]
+async fn spellings_are_part_of_the_memory_for_names_and_give_way_to_new_metrics() {
+    const LIMIT: u64 = 8 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let ingest = open(dir.path(), NameLimits { names_bytes: LIMIT, ..NameLimits::default() }).await;
+    let spelt = |i: u64| format!("requests;z=1;host={i:a>400}");
+    for _ in 0..2 {
+        send(&ingest, (0..4000).map(spelt)).await;
+    }
+    let spelling_bytes = || ingest.counters().spelling_bytes;
+    assert!(1 << 20 < spelling_bytes(), "{}", spelling_bytes());
+    send(&ingest, (4000..8000).map(|i| format!("requests;host={i:a>400};z=1"))).await;
+    let (metrics, bytes) = (ingest.registry().len() as u64, ingest.registry().memory_bytes() as u64);
+    let all = bytes + metrics * (48 + 32) + spelling_bytes();
+    assert!(6000 < metrics && all <= LIMIT, "{metrics} metrics, {bytes} bytes, {} of spellings", spelling_bytes());
+}
+
+#[tokio::test]
 async fn metrics_are_limited_in_all_and_by_prefix_and_deletions_make_room() {
     let dir = tempfile::tempdir().unwrap();
     let prefixes = vec![PrefixLimit { prefix: "dev.".to_owned(), metrics: 10, creations_per_minute: 1000 }];

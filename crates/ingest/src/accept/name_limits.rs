@@ -181,8 +181,8 @@ impl Admission {
         Admission { limits, minute: 0, created: 0, prefixes, created_below, bytes_left: 0, named, quotas }
     }
 
-    /// Begins a batch of new names at `now`.
-    pub(super) fn begin(&mut self, names: &NamesMut<'_>, now: Timestamp) {
+    /// Begins a batch of new names at `now`. Memory besides that of names, `spelt` bytes, has no room for them.
+    pub(super) fn begin(&mut self, names: &NamesMut<'_>, spelt: usize, now: Timestamp) {
         let minute = now.div_euclid(60);
         if minute != self.minute {
             self.minute = minute;
@@ -190,7 +190,18 @@ impl Admission {
             self.created_below.fill(0);
         }
         let used = names.memory_bytes() as u64 + SLOTS_BYTES * names.count() as u64;
-        self.bytes_left = self.limits.names_bytes.saturating_sub(used);
+        self.bytes_left = self.limits.names_bytes.saturating_sub(used + spelt as u64);
+    }
+
+    /// New names that there is memory for, of these.
+    pub(super) fn fitting<'a>(&self, names: impl Iterator<Item = &'a str>) -> usize {
+        let mut left = self.bytes_left;
+        let fits = |name: &&str| {
+            let room = left.checked_sub(memory_of(name));
+            left = room.unwrap_or(0);
+            room.is_some()
+        };
+        names.take_while(fits).count()
     }
 
     /// Counts one more metric, unless a limit forbids it.

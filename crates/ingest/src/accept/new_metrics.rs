@@ -21,6 +21,7 @@ use super::{
     name_limits::{Admission, NameLimits, NoRoom, PrefixCounts},
     quotas::{BranchUse, Quotas},
     restrictions::{Gate, ListenerGate},
+    spellings::Spellings,
     token_counts::TokenCounts,
 };
 use crate::{active_rules::ActiveRules, memtable::Memtable, registration::Registration, wal::Journal};
@@ -63,6 +64,8 @@ pub(crate) struct NewMetrics {
     prefixes: Arc<PrefixCounts>,
     quotas: Arc<Quotas>,
     tokens: TokenCounts,
+    spellings: Spellings,
+    names_bytes: u64,
     created: AtomicU64,
 }
 
@@ -77,9 +80,39 @@ impl NewMetrics {
     ) -> NewMetrics {
         let quotas = Arc::new(Quotas::new(limits.quotas.clone(), &registry));
         let prefixes = Arc::new(PrefixCounts::new(limits.prefixes.clone(), &registry));
+        let names_bytes = limits.names_bytes;
         let admission = Mutex::new(Admission::new(limits, prefixes.clone(), quotas.clone()));
-        let (tokens, created) = (TokenCounts::default(), AtomicU64::new(0));
-        NewMetrics { registry, rules, journal, memtable, registration, admission, prefixes, quotas, tokens, created }
+        NewMetrics {
+            registry,
+            rules,
+            journal,
+            memtable,
+            registration,
+            admission,
+            prefixes,
+            quotas,
+            tokens: TokenCounts::default(),
+            spellings: Spellings::default(),
+            names_bytes,
+            created: AtomicU64::new(0),
+        }
+    }
+
+    /// Other spellings of names of known metrics.
+    pub(super) fn spellings(&self) -> &Spellings {
+        &self.spellings
+    }
+
+    /// Bytes of memory of these.
+    pub(crate) fn spelling_bytes(&self) -> usize {
+        self.spellings.bytes()
+    }
+
+    /// Remembers spellings: hash, text, metric. They take as much memory as names do at most, and no more than these leave.
+    pub(super) fn remember<'a>(&self, spelt: impl Iterator<Item = (u64, &'a [u8], MetricId)>) {
+        let used = self.registry.memory_bytes();
+        let left = usize::try_from(self.names_bytes).unwrap_or(usize::MAX).saturating_sub(used);
+        self.spellings.add(spelt, used.min(left));
     }
 
     /// The quotas of branches.
@@ -135,7 +168,19 @@ impl NewMetrics {
         // Before the names: a point for a name must find the slot of its metric.
         let mut memtable = self.memtable.lock();
         let mut names = self.registry.write();
-        admission.begin(&names, now);
+        let spelt = self.spellings.bytes();
+        admission.begin(&names, spelt, now);
+        let fitting = |admission: &Admission| admission.fitting(new.iter().map(|(_, metric)| &*metric.name));
+        let fits = fitting(&admission);
+        if 0 < spelt && fits < new.len() {
+            admission.begin(&names, 0, now);
+            // Where names have no room without them either, they stay.
+            if fits < fitting(&admission) {
+                self.spellings.forget();
+            } else {
+                admission.begin(&names, spelt, now);
+            }
+        }
         for (place, NewMetric { name, hash, policy }) in new {
             let known = names.find(*hash, name.as_bytes());
             if known.is_none()

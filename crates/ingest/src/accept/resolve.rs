@@ -11,7 +11,6 @@ use super::{
     batch::Batch,
     name_limits::NoRoom,
     new_metrics::{NewMetric, NewMetrics},
-    spellings::Spellings,
 };
 use crate::{active_rules::ActiveRules, long_work::do_work, wal::ResolvedPoint};
 
@@ -29,12 +28,11 @@ pub(crate) struct Resolver {
     registry: Arc<Registry>,
     rules: Arc<ActiveRules>,
     new_metrics: Arc<NewMetrics>,
-    spellings: Spellings,
 }
 
 impl Resolver {
     pub(crate) fn new(registry: Arc<Registry>, rules: Arc<ActiveRules>, new_metrics: Arc<NewMetrics>) -> Resolver {
-        Resolver { registry, rules, new_metrics, spellings: Spellings::default() }
+        Resolver { registry, rules, new_metrics }
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {
@@ -65,7 +63,7 @@ impl Resolver {
                 }
                 let name = batch.name(sent);
                 let metric = names.find(sent.hash, name).or_else(|| {
-                    let spellings = spellings.get_or_insert_with(|| self.spellings.read());
+                    let spellings = spellings.get_or_insert_with(|| self.new_metrics.spellings().read());
                     spellings.find(sent.hash, name).filter(|&metric| names.is_shown(metric))
                 });
                 let metric = metric.unwrap_or_else(|| {
@@ -129,7 +127,7 @@ impl Resolver {
         }
         if !respelt.is_empty() {
             let spelt = |&i: &usize| (batch.sent[i].hash, batch.name(&batch.sent[i]), resolved[i].metric);
-            self.spellings.add(respelt.iter().map(spelt), self.registry.memory_bytes());
+            self.new_metrics.remember(respelt.iter().map(spelt));
         }
         if let Some(gate) = batch.gate.as_ref().filter(|_| !new.is_empty()) {
             self.new_metrics.count_for(gate);

@@ -2,11 +2,12 @@
 //!
 //! Such a sender sends them with each point, and to put a name into its canonical form takes ten times as long as to find it. So a
 //! spelling is remembered with its metric. There is a bound: two generations are remembered, and the older one is forgotten
-//! when the younger is full.
+//! when the younger is full. Their memory is part of `ingest.names_limit`, and gives way to names of new metrics.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hasher},
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
 use metric::MetricId;
@@ -25,6 +26,8 @@ const LEAST_BYTES: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Spellings {
     generations: RwLock<Generations>,
+    // Those of both generations.
+    bytes: AtomicUsize,
 }
 
 /// Shared access to [`Spellings`], for a batch of points.
@@ -69,6 +72,25 @@ impl Spellings {
             }
             generations.younger.add(hash, text, metric);
         }
+        // As large as one can be that was just full, or from when there was more room.
+        if generations.older.bytes() > LEAST_BYTES.max(bytes / 2) + 2 * BLOCK_BYTES {
+            generations.older = Generation::default();
+        }
+        self.bytes.store(generations.younger.bytes() + generations.older.bytes(), Relaxed);
+    }
+
+    /// Bytes of memory held: an estimate.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    /// Forgets all, and frees their memory.
+    pub(super) fn forget(&self) {
+        let mut generations = self.generations.write();
+        let forgotten = std::mem::take(&mut *generations);
+        self.bytes.store(0, Relaxed);
+        drop(generations);
+        drop(forgotten);
     }
 }
 
@@ -157,9 +179,15 @@ mod tests {
             spellings.add(some.iter().map(|(hash, text)| (*hash, text.as_bytes(), MetricId(1))), 6 << 20);
             let generations = spellings.read();
             assert!(generations.younger.bytes() + generations.older.bytes() < 7 << 20);
+            assert_eq!(spellings.bytes(), generations.younger.bytes() + generations.older.bytes());
             let (hash, text) = some.last().unwrap();
             assert_eq!(generations.find(*hash, text.as_bytes()), Some(MetricId(1)));
         }
         assert!(!spellings.read().older.places.is_empty());
+        // Where less room is left, less stays.
+        spellings.add(std::iter::once((1, b"a;t=1".as_slice(), MetricId(1))), 0);
+        assert!(spellings.bytes() < 3 << 20 && spellings.bytes() > 0, "{}", spellings.bytes());
+        spellings.forget();
+        assert_eq!((spellings.bytes(), spellings.read().find(1, b"a;t=1")), (0, None));
     }
 }

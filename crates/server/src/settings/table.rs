@@ -185,8 +185,8 @@ settings! {
         /// Memory for points that are not in the store yet, at least 1 MiB. When it is full, points are written early and
         /// receivers wait.
         memory_limit: Bytes = "1GiB";
-        /// Memory for metrics without their points: names, their index, and about 80 bytes more. When it is full, points of
-        /// unknown metrics are rejected.
+        /// Memory for metrics without their points: names, their index, and about 80 bytes more; names as senders spell them
+        /// otherwise have what is left of it. When it is full, points of unknown metrics are rejected.
         names_limit: Bytes = "4GiB";
         /// How long a metric's points may wait in memory before they are written to the store together. A longer time makes
         /// fuller rows, a smaller disk and less work, but a longer replay after a crash.
