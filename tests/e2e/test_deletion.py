@@ -37,7 +37,7 @@ def served(server, target):
 
 def test_a_glob_and_tags_name_what_is_deleted(server):
     now = aligned_now()
-    server.send([(f"a.n{i}.cpu", now - 60, i) for i in range(30)] + [("a;dc=x;host=1", now - 60, 1), ("a;dc=y", now - 60, 2)])
+    server.send([(f"a.n{i}.cpu", now - 60, i) for i in range(30)] + [("a;dc=x;host=1", now - 60, 1), ("a;dc=y", now - 60, 2), ("a;dc=w;host=3", now - 60, 2)])
     eventually(lambda: len(server.find("a.*.cpu")), 30)
     status, out, _ = delete(server, "a.n1*.cpu", "--dry-run")
     assert status == 0 and out.splitlines()[-1] == "11 metrics would be deleted" and "a.n1.cpu" in out
@@ -49,11 +49,17 @@ def test_a_glob_and_tags_name_what_is_deleted(server):
     assert (status, json.loads(out)["deleted"], len(server.find("a.*.cpu"))) == (0, 11, 19)
     assert delete(server, "--tags", "dc=~x|z", "--yes")[1] == "deleted 1 metrics\n"
     assert server.points("a;dc=y", **{"from": now - 120}) and not server.points("a;dc=x;host=1", **{"from": now - 120})
+    assert delete(server, "a;z=1;dc=u", "--dry-run")[1] == "0 metrics would be deleted\n"
+    assert delete(server, "a{host=\"3\",dc=\"w\"}", "--dry-run")[1].endswith("\n1 metrics would be deleted\n")
+    assert delete(server, "a;host=3;dc=w", "--yes")[1] == "deleted 1 metrics\n"
     assert server.post("/tags/delSeries", data={"path": ["a;dc=y", "a;dc=z"]}).json() is True
+    assert server.post("/tags/delSeries?pretty=1", data={"path": "a"}).text == "true"
+    assert server.post("/tags/delSeries", data={"pretty": "1"}).text == '{\n  "error": "no path specified"\n}'
+    assert "jsonp is off" in server.post("/tags/delSeries", data={"path": "a", "jsonp": "f"}).json()["error"]
     assert not server.points("a;dc=y", **{"from": now - 120})
     assert delete(server, "nothing.*", "--yes") == (1, "", "plumbago: no metric matches nothing.*; nothing was deleted\n")
     assert delete(server, "nothing.*", "--dry-run") == (0, "0 metrics would be deleted\n", "")
-    assert server.counter("plumbago_deleted_total") == 13
+    assert server.counter("plumbago_deleted_total") == 14
     for form, code in [({}, 400), ({"query": "a[b-a]" + "{" * 2000}, 422), ({"expr": "nonsense"}, 400)]:
         answer = server.post("/admin/delete", data=form)
         assert answer.status_code in (code, 200) and (code == 422 or answer.json()["error"]), answer.text

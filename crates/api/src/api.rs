@@ -201,7 +201,8 @@ impl Api {
             let Parts { method, uri, headers, .. } = head;
             let asked_for = record.recording.as_ref().map(Recording::asked_for).unwrap_or_default();
             let sender = viewer.sender();
-            let request = ExtensionRequest { method, uri, headers, peer, sender, asked_for, body };
+            let allows_jsonp = self.backend.browsers.jsonp;
+            let request = ExtensionRequest { method, uri, headers, peer, sender, allows_jsonp, asked_for, body };
             return Ok(self.extension.answer(request).await.into());
         }
         Err(no_route(&head.uri))

@@ -65,3 +65,4 @@ pub use http::{
     Limits, MemoryUse, Observer, RequestBody, RequestRecord, Response, Sender, SenderLimits, SlowBody, TakenPoints,
 };
 pub use query::{Activity, Doorkeeper, NameOwners, NameScope, Scope, Viewer, WriteScope};
+pub use tags::TagStyle;

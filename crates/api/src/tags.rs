@@ -15,7 +15,7 @@ use crate::{
         json::{JsonStyle, LIST, OBJECT, json_string},
         python,
     },
-    http::{Coding, Rejection, Response, respond_text, short, uncached_head},
+    http::{BrowserRules, Coding, Rejection, Response, respond_text, short, uncached_head},
     query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking, compile_pattern},
 };
 
@@ -136,6 +136,55 @@ pub(crate) async fn tag_series(_: &Arc<Backend>, query: &Query) -> Result<Reply,
     Ok(Reply::json(StatusCode::OK, out))
 }
 
+/// How an answer to a request for tags is written.
+#[derive(Debug, Clone)]
+pub struct TagStyle(JsonStyle);
+
+impl Default for TagStyle {
+    fn default() -> TagStyle {
+        TagStyle(JsonStyle { ascii: true, pretty: false, callback: None })
+    }
+}
+
+impl TagStyle {
+    /// Of the parameters `pretty` and `jsonp`, where that is allowed (`http.jsonp`).
+    ///
+    /// # Errors
+    /// What is wrong with `jsonp`.
+    pub fn of(allows_jsonp: bool, pretty: Option<&str>, jsonp: Option<&str>) -> Result<TagStyle, String> {
+        let is_given = |text: &&str| !text.is_empty();
+        let callback = jsonp.filter(is_given).map(str::to_owned);
+        if let Some(callback) = &callback {
+            let rules = BrowserRules { jsonp: allows_jsonp, ..BrowserRules::default() };
+            rules.check_callback(callback).map_err(|rejection| rejection.to_string())?;
+        }
+        Ok(TagStyle(JsonStyle { ascii: true, pretty: pretty.is_some_and(|text| !text.is_empty()), callback }))
+    }
+
+    /// The content type.
+    pub fn content_type(&self) -> &'static str {
+        self.0.content_type()
+    }
+
+    /// The body of an answer that says that something is done.
+    pub fn done(&self) -> Vec<u8> {
+        self.written(|out| out.extend_from_slice(b"true"))
+    }
+
+    /// The body of an answer with an error.
+    pub fn error(&self, text: &str) -> Vec<u8> {
+        self.written(|out| object(out, &self.0, 1, &[("error", Field::Text(text))]))
+    }
+
+    fn written(&self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.0.open(&mut out);
+        write(&mut out);
+        self.0.close(&mut out);
+        out
+    }
+}
+
 /// What an answer lists.
 enum Listed {
     Found(Found),
@@ -234,7 +283,8 @@ async fn tags_work<T: Send + 'static>(
         let stale = Some(HideStale { now: times.now, unless: times.span() });
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
-        let listed = turn.within_memory(&limits, |limits| work(&backend.registry, &asked, limits), Listed::bytes)?;
+        let list = |limits: &FindLimits| work(&backend.registry, &asked, limits);
+        let listed = turn.within_memory(&limits, list, Listed::bytes, Listed::answer_bytes)?;
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),
             Err(Problem::Asked(text)) => Ok(Err(text)),
@@ -260,12 +310,8 @@ fn respond(listed: &Listed, style: &JsonStyle, coding: Coding, turn: &Work) -> R
 
 /// The answer to a request that the client can correct.
 fn mistake(query: &Query, text: &str) -> Reply {
-    let style = style(query);
-    let mut out = Vec::new();
-    style.open(&mut out);
-    object(&mut out, &style, 1, &[("error", Field::Text(text))]);
-    style.close(&mut out);
-    short(StatusCode::BAD_REQUEST, style.content_type(), out).into()
+    let style = TagStyle(style(query));
+    short(StatusCode::BAD_REQUEST, style.content_type(), style.error(text)).into()
 }
 
 fn style(query: &Query) -> JsonStyle {

@@ -71,6 +71,27 @@ fn a_find_takes_memory_before_it_has_its_names() {
 }
 
 #[test]
+fn answers_that_fit_alone_wait_for_each_other_in_turn() {
+    let long = "x".repeat(1000);
+    let server = server((0..3000).map(|i| format!("m.a{i:05}.{long};t=v")), |setup| {
+        setup.limits.memory = 18 * MIB;
+        setup.limits.memory_wait = Duration::from_secs(30);
+    });
+    let ask = || server.get("/tags/findSeries?expr=t=v");
+    let answer = ask();
+    assert!(answer.status == 200 && answer.body.len() > 3000 * 1000, "{}", answer.status);
+    for _ in 0..5 {
+        let answers = std::thread::scope(|scope| {
+            let all: Vec<_> = (0..6).map(|_| scope.spawn(ask)).collect();
+            all.into_iter().map(|one| one.join().unwrap()).collect::<Vec<_>>()
+        });
+        let statuses: Vec<u16> = answers.iter().map(|answer| answer.status).collect();
+        assert_eq!(statuses, [200; 6], "{:?}", answers.iter().find(|one| one.status != 200).map(|one| one.text()));
+    }
+    assert_eq!(server.api.query_memory().used, 0);
+}
+
+#[test]
 fn answers_without_a_turn_take_memory() {
     let names = || (0..300).map(|i| format!("m.a{i:05}"));
     let (small, large) = (server(names(), |setup| setup.limits.answer_memory = 20 << 10), server(names(), |_| {}));

@@ -14,10 +14,9 @@ use store::{DamageLog, Events, PointStore};
 use store_embedded::EmbeddedDriver;
 
 use crate::{
+    asked::Asked,
     backups::{self, Backups},
-    cardinality, clock,
-    deletion::{self, Asked},
-    event_deletion,
+    cardinality, clock, deletion, event_deletion,
     health::Health,
     metrics::Metrics,
     points_body,
@@ -161,8 +160,8 @@ impl Extension for Admin {
             "/tags/delSeries" => {
                 let ingest = self.ingest.clone();
                 Box::pin(async move {
-                    let (status, answer) = deletion::del_series(ingest, request).await;
-                    json_answer(status, &answer)
+                    let (status, kind, body) = deletion::del_series(ingest, request).await;
+                    answer(status, kind, body)
                 })
             }
             _ => {
@@ -264,9 +263,9 @@ fn ready(response: Response) -> Answer {
     Box::pin(async move { response })
 }
 
-fn answer(status: StatusCode, kind: &str, text: String) -> Response {
+fn answer(status: StatusCode, kind: &str, text: impl Into<Body>) -> Response {
     let response = hyper::Response::builder().status(status).header(CONTENT_TYPE, kind);
-    response.body(Body::from(text)).expect("the parts of an answer are ours")
+    response.body(text.into()).expect("the parts of an answer are ours")
 }
 
 fn plain(status: StatusCode, text: String) -> Response {

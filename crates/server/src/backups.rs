@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use store::{Damage, DamageLog};
 use store_embedded::EmbeddedDriver;
 
-use crate::{deletion::Asked, metric_names::metric_names};
+use crate::{asked::Asked, metric_names::metric_names};
 
 /// How the name of a proof begins.
 pub const PROOF: &str = ".plumbago-";

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use store::PointStore;
 
-use crate::deletion::{Asked, CancelOnDrop};
+use crate::asked::{Asked, CancelOnDrop};
 
 /// Groups in an answer: by default, and at most.
 const SHOWN: usize = 20;

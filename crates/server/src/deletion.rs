@@ -9,60 +9,18 @@ use std::{
     },
 };
 
-use api::ExtensionRequest;
+use api::{ExtensionRequest, TagStyle};
 use hyper::{Method, StatusCode};
 use ingest::Ingest;
 use metadata::{FindError, FindLimits, Matcher, Registry, TagExpressions};
-use metric::{MetricId, canonical_name};
+use metric::{MetricId, canonical_name, is_tagged};
 use render::PythonRegex;
 use serde_json::{Value, json};
 
-/// Bytes of a form.
-const FORM_BYTES: usize = 64 << 10;
+use crate::asked::{Asked, CancelOnDrop};
 
 /// Names in an answer.
 const NAMES_SHOWN: usize = 100;
-
-/// The parameters of a request: the query string's, then the form's.
-pub struct Asked(Vec<(String, String)>);
-
-impl Asked {
-    /// Reads them, and says them for the record of the request.
-    pub async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
-        let asked_for = request.asked_for.clone();
-        let read = request.parameters(FORM_BYTES, "a form of at most 64 KiB").await;
-        let mut pairs = read.map_err(|error| (StatusCode::BAD_REQUEST, error))?;
-        pairs.retain(|(name, _)| !name.is_empty());
-        let asked = Asked(pairs);
-        let shown = asked.0.iter().filter(|(name, _)| name != "proof");
-        asked_for.set(shown.map(|(name, value)| format!("{name}={value}")).collect());
-        Ok(asked)
-    }
-
-    /// Of a form.
-    #[cfg(test)]
-    pub fn parsed(text: &[u8]) -> Asked {
-        let pairs = form_urlencoded::parse(text).filter(|(name, _)| !name.is_empty());
-        Asked(pairs.map(|(name, value)| (name.into_owned(), value.into_owned())).collect())
-    }
-
-    pub fn all(&self, name: &str) -> Vec<&str> {
-        self.0.iter().filter(|(known, _)| known == name).map(|(_, value)| value.as_str()).collect()
-    }
-
-    /// Rejects parameters that a request does not have: what a misspelt one was to prevent would happen.
-    pub fn only(&self, known: &[&str]) -> Result<(), String> {
-        let Some((unknown, _)) = self.0.iter().find(|(name, _)| !known.contains(&name.as_str())) else { return Ok(()) };
-        Err(match known {
-            [] => format!("unknown parameter '{unknown}'; this request has none"),
-            known => format!("unknown parameter '{unknown}'; this request has {}", known.join(", ")),
-        })
-    }
-
-    pub fn flag(&self, name: &str) -> bool {
-        self.all(name).last().is_some_and(|value| !matches!(*value, "" | "0" | "false"))
-    }
-}
 
 /// Answers `GET /admin/delete` with how far the current deletion is, `POST` by deleting what `query` (globs and names) and
 /// `expr` (tag expressions that must all hold) name. With `dry_run` nothing is deleted.
@@ -102,22 +60,23 @@ async fn delete_asked(ingest: Arc<Ingest>, request: ExtensionRequest) -> Result<
 }
 
 /// Deletes the series that `path` names, as graphite-web does. A missing one is not an error, and neither is one that the sender
-/// may not write.
-pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, Value) {
+/// may not write. Returns the status, the content type and the body.
+pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (StatusCode, &'static str, Vec<u8>) {
+    let (writes, allows_jsonp) = (request.sender.writes.clone(), request.allows_jsonp);
+    let mut style = TagStyle::default();
     let deleted = async {
-        let writes = request.sender.writes.clone();
         let asked = Asked::read(request).await?;
+        let invalid = |error| (StatusCode::BAD_REQUEST, error);
         // graphite-web has the last three for every request.
-        asked
-            .only(&["path", "path[]", "pretty", "jsonp", "local"])
-            .map_err(|error| (StatusCode::BAD_REQUEST, error))?;
+        asked.only(&["path", "path[]", "pretty", "jsonp", "local"]).map_err(invalid)?;
+        style = TagStyle::of(allows_jsonp, asked.last("pretty"), asked.last("jsonp")).map_err(invalid)?;
         let paths = Some(asked.all("path")).filter(|paths| !paths.is_empty()).unwrap_or_else(|| asked.all("path[]"));
         if paths.is_empty() {
-            return Err((StatusCode::BAD_REQUEST, "no path specified".to_owned()));
+            return Err(invalid("no path specified".to_owned()));
         }
         let mut ids = Vec::with_capacity(paths.len());
         for path in paths {
-            let unreadable = || (StatusCode::BAD_REQUEST, format!("Cannot parse path {path}"));
+            let unreadable = || invalid(format!("Cannot parse path {path}"));
             let name = canonical_name(path.as_bytes()).map_err(|_| unreadable())?;
             let registry = ingest.registry();
             let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
@@ -129,8 +88,8 @@ pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (Stat
         delete_metrics(ingest, ids).await
     };
     match deleted.await {
-        Ok(_) => (StatusCode::OK, Value::Bool(true)),
-        Err((status, error)) => (status, json!({"error": error})),
+        Ok(_) => (StatusCode::OK, style.content_type(), style.done()),
+        Err((status, error)) => (status, style.content_type(), style.error(&error)),
     }
 }
 
@@ -145,15 +104,6 @@ async fn delete_metrics(ingest: Arc<Ingest>, metrics: Vec<MetricId>) -> Result<u
         }
         Ok(Err(error)) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
         Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
-    }
-}
-
-/// Sets its flag when it is dropped.
-pub struct CancelOnDrop(pub Arc<AtomicBool>);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 
@@ -182,7 +132,10 @@ fn find(
         if cancelled.load(Relaxed) {
             return Err(unfit(&FindError::Cancelled));
         }
-        let leaves = registry.leaves(query, &limits).map_err(|error| unfit(&error))?;
+        // The tags of a metric may come in any order, and in OpenMetrics' form.
+        let name =
+            (is_tagged(query) || query.ends_with("\"}")).then(|| canonical_name(query.as_bytes()).ok()).flatten();
+        let leaves = registry.leaves(name.as_deref().unwrap_or(query), &limits).map_err(|error| unfit(&error))?;
         // A name may have a lone bracket; where none does, the glob is a typing error.
         if leaves.is_empty()
             && let Some(error) = unbalanced(query)
@@ -223,6 +176,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_tagged_metric_is_named_by_its_tags_in_any_order() {
+        let registry = Registry::new();
+        let policy = registry.intern(&Policy::default());
+        for name in ["a;dc=eu;host=1", "a;dc=eu;host=2"] {
+            registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+        }
+        for query in ["a;dc=eu;host=1", "a;host=1;dc=eu", "a{host=\"1\",dc=\"eu\"}"] {
+            let form = form_urlencoded::Serializer::new(String::new()).append_pair("query", query).finish();
+            let found = find(&registry, &Asked::parsed(form.as_bytes()), Arc::default()).unwrap();
+            assert_eq!(found.into_keys().collect::<Vec<_>>(), ["a;dc=eu;host=1"], "{query}");
+        }
+    }
+
+    #[test]
     fn a_search_ends_when_its_client_is_gone() {
         let registry = Registry::new();
         let policy = registry.intern(&Policy::default());
@@ -231,8 +198,7 @@ mod tests {
         }
         let cancelled = Arc::new(AtomicBool::new(false));
         let search = CancelOnDrop(cancelled.clone());
-        let asked = [&b"query=a.*&query=x.*"[..], b"expr=dc=~e"]
-            .map(|text| Asked(form_urlencoded::parse(text).into_owned().collect()));
+        let asked = [&b"query=a.*&query=x.*"[..], b"expr=dc=~e"].map(Asked::parsed);
         let found = |asked: &Asked| find(&registry, asked, cancelled.clone()).map(|found| found.len());
         assert_eq!([found(&asked[0]), found(&asked[1])], [Ok(1), Ok(1)]);
         drop(search);

@@ -8,7 +8,7 @@ use metric::Timestamp;
 use serde_json::{Value, json};
 use store::{Event, Events};
 
-use crate::deletion::Asked;
+use crate::asked::Asked;
 
 /// Events that are read and deleted at a time: 16 MiB where each is as large as it may be.
 const AT_ONCE: usize = 200;

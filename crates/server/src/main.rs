@@ -2,6 +2,7 @@
 
 mod admin;
 mod allocator;
+mod asked;
 mod backups;
 mod carbon_doors;
 mod carbon_files;

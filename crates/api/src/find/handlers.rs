@@ -74,7 +74,8 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
     names_work(backend, query, move |backend, limits, coding, work| {
         let stale = limits.stale.filter(|_| hides_stale);
         let limits = FindLimits { times, stale, ..limits.clone() };
-        let found = match work.find(&limits, |limits| backend.finder.find(&pattern, limits))? {
+        let find = |limits: &FindLimits| backend.finder.find(&pattern, limits);
+        let found = match work.within_memory(&limits, find, Found::bytes, answer_bytes)? {
             Ok(found) => found,
             Err(error) if from_front_end && is_invalid_pattern(&error) => {
                 backend.withhold("find", &error);

@@ -27,6 +27,8 @@ pub struct ExtensionRequest {
     pub peer: SocketAddr,
     /// Who sends it, as the credential says.
     pub sender: Sender,
+    /// Whether the answer may be the call of a function: `http.jsonp`.
+    pub allows_jsonp: bool,
     /// Where the handler says what is asked for.
     pub asked_for: AskedFor,
     /// The body, not read yet.

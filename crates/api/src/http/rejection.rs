@@ -58,11 +58,9 @@ pub(crate) enum Rejection {
         limit: usize,
     },
     /// The memory for queries or for answers is spent.
-    #[error(
-        "the server's memory for this was spent for {seconds} seconds; try again, ask for less, or raise {setting}"
-    )]
+    #[error("the server's memory for this {}; try again, ask for less, or raise {setting}", spent(*seconds))]
     NoMemory {
-        /// The time of the wait.
+        /// How long the request waited for it; 0 where all that have some wait for more, so that a wait has no end.
         seconds: f64,
         /// The setting that raises it.
         setting: &'static str,
@@ -187,6 +185,14 @@ fn narrower(setting: &str) -> &'static str {
         "query.memory" => "ask for a shorter time or for fewer series",
         _ => "ask for a shorter time, for fewer series or names, or for less at a time",
     }
+}
+
+/// What is wrong with memory that a request has waited for.
+fn spent(seconds: f64) -> String {
+    if seconds == 0.0 {
+        return "is spent, and all work that has some waits for more".to_owned();
+    }
+    format!("was spent for {} seconds", (seconds * 10.0).round() / 10.0)
 }
 
 impl Rejection {

@@ -42,6 +42,11 @@ impl Held {
         self.share.raise_blocking(bytes, cancelled)
     }
 
+    /// The same without a wait. Returns whether there are so many.
+    fn try_raise(&mut self, bytes: usize) -> bool {
+        self.own.as_mut().is_none_or(|own| own.try_raise(bytes)) && self.share.try_raise(bytes)
+    }
+
     fn lower(&mut self, bytes: usize) {
         self.share.lower(bytes);
         if let Some(own) = &mut self.own {
@@ -93,34 +98,45 @@ impl Work {
         limits: &FindLimits,
         find: impl Fn(&FindLimits) -> Result<Found, FindError>,
     ) -> Result<Result<Found, FindError>, Rejection> {
-        self.within_memory(limits, find, Found::bytes)
+        self.within_memory(limits, find, Found::bytes, |_| 0)
     }
 
-    /// As [`Work::find`], of an answer that takes `bytes_of` it.
+    /// As [`Work::find`], of an answer that takes `bytes_of` it, and for which `more_for` it will be taken afterwards.
+    ///
+    /// Work that holds memory and waits for more can stop others that do the same for good. So what a find has is given back
+    /// before it waits for more, with its answer if need be, and it waits in turn for all of it.
     pub fn within_memory<T>(
         &self,
         limits: &FindLimits,
         find: impl Fn(&FindLimits) -> Result<T, FindError>,
         bytes_of: impl Fn(&T) -> usize,
+        more_for: impl Fn(&T) -> usize,
     ) -> Result<Result<T, FindError>, Rejection> {
-        let mut bytes = FOUND_BYTES;
+        let (mut bytes, mut needed) = (FOUND_BYTES, 0);
         loop {
             // A find that ends at once does not look.
             if self.is_cancelled() {
                 return Err(Rejection::Cancelled);
             }
-            self.take_besides(FOUND_TIMES * bytes)?;
-            let found = match find(&FindLimits { bytes, ..limits.clone() }) {
-                Err(FindError::TooManyBytes { .. }) => {
-                    bytes *= 4;
-                    continue;
-                }
-                found => found,
-            };
+            self.take_besides(needed.max(FOUND_TIMES * bytes))?;
+            let found = find(&FindLimits { bytes, ..limits.clone() });
             let mut held = self.memory.lock();
-            held.bytes += found.as_ref().map_or(0, &bytes_of);
-            let kept = held.bytes;
-            held.lower(kept);
+            let before = held.bytes;
+            if let Err(FindError::TooManyBytes { .. }) = found {
+                bytes *= 4;
+                held.lower(before);
+                continue;
+            }
+            let of_find = found.as_ref().map_or(0, &bytes_of);
+            let all = of_find.saturating_add(found.as_ref().map_or(0, &more_for));
+            if !held.try_raise(before.saturating_add(all)) {
+                needed = all.saturating_add(all / 16);
+                drop(found);
+                held.lower(before);
+                continue;
+            }
+            held.bytes += of_find;
+            held.lower(before.saturating_add(all));
             return Ok(found);
         }
     }

@@ -177,12 +177,13 @@ impl MemoryShare {
             shared.waits.fetch_add(1, Relaxed);
             // No work would end if all that have memory waited for more.
             if for_what == For::Grow && state.growing() + 1 >= state.holders {
-                return Err(shared.refusal());
+                return Err(shared.refusal(Duration::ZERO));
             }
             Queued::new(&shared, &mut state, wanted)
         };
+        let begun = tokio::time::Instant::now();
         if !queued.is_granted().await {
-            return Err(shared.refusal());
+            return Err(shared.refusal(begun.elapsed()));
         }
         queued.keep();
         if is_small {
@@ -191,6 +192,18 @@ impl MemoryShare {
             self.large += missing
         }
         Ok(())
+    }
+
+    /// The same without a wait. Returns whether the share has so many bytes now.
+    pub fn try_raise(&mut self, bytes: usize) -> bool {
+        let missing = bytes.saturating_sub(self.small + self.large);
+        let for_what = if self.large > 0 { For::Grow } else { For::Begin };
+        let wish = Wish { client: self.client.clone(), for_what, bytes: missing, has: self.large };
+        let is_raised = missing == 0 || self.body.is_none() && self.budget.0.state.lock().take(&wish);
+        if is_raised {
+            self.large += missing;
+        }
+        is_raised
     }
 
     /// The same, on a thread that may block. Stops waiting when the client is gone.
@@ -258,9 +271,9 @@ impl Shared {
         }
     }
 
-    fn refusal(&self) -> Rejection {
+    fn refusal(&self, waited: Duration) -> Rejection {
         self.refused.fetch_add(1, Relaxed);
-        Rejection::NoMemory { seconds: self.wait.as_secs_f64(), setting: self.setting }
+        Rejection::NoMemory { seconds: waited.as_secs_f64(), setting: self.setting }
     }
 }
 
@@ -351,7 +364,9 @@ mod tests {
             let (mut first, mut second) = (budget.share(&client()), budget.share(&client()));
             first.raise(50 * MIB).await.unwrap();
             assert_eq!(budget.usage().used, 50 * MIB as u64);
-            assert!(matches!(second.raise(20 * MIB).await, Err(Rejection::NoMemory { setting: "test.memory", .. })));
+            let refused = second.raise(20 * MIB).await.unwrap_err().to_string();
+            assert!(refused.starts_with("the server's memory for this was spent for 0."), "{refused}");
+            assert!(refused.ends_with("or raise test.memory"), "{refused}");
             let (raised, ()) = tokio::join!(second.raise(20 * MIB), async { first.lower(10 * MIB) });
             raised.unwrap();
             assert_eq!(budget.usage().used, 30 * MIB as u64);
@@ -372,7 +387,8 @@ mod tests {
                 first.raise(45 * MIB).await.unwrap();
                 // Two that both wait for more would wait for each other.
                 let (both, one) = tokio::join!(first.raise(50 * MIB), third.raise(20 * MIB));
-                assert!(matches!(one, Err(Rejection::NoMemory { .. })));
+                let one = one.unwrap_err().to_string();
+                assert!(one.contains("memory for this is spent, and all work that has some waits for more"), "{one}");
                 both
             });
             assert!(matches!((begun, grown), (Err(Rejection::NoMemory { .. }), Err(Rejection::NoMemory { .. }))));
