@@ -29,7 +29,7 @@ type Read = Result<(NamesFile, TagIndex), String>;
 
 enum Reading {
     Running(JoinHandle<Read>),
-    Done(Read),
+    Done(Box<Read>),
 }
 
 /// Writes a tag index next to a file of names, which has all metrics of the index. A failure is logged.
@@ -54,7 +54,7 @@ impl SavedTags {
         }
         let index = match read(&**disk, &path) {
             Ok(bytes) => Reading::begin(bytes),
-            Err(error) => Reading::Done(Err(error.to_string())),
+            Err(error) => Reading::Done(Box::new(Err(error.to_string()))),
         };
         Some(SavedTags { disk: disk.clone(), path, index })
     }
@@ -83,13 +83,13 @@ impl Reading {
         let shared = bytes.clone();
         let read = |bytes: &[u8]| read_index(bytes).map_err(str::to_owned);
         let thread = std::thread::Builder::new().name("saved-tags".to_owned()).spawn(move || read(&shared));
-        thread.map_or_else(|_| Reading::Done(read(&bytes)), Reading::Running)
+        thread.map_or_else(|_| Reading::Done(Box::new(read(&bytes))), Reading::Running)
     }
 
     fn ended(self) -> Read {
         match self {
             Reading::Running(thread) => thread.join().unwrap_or_else(|_| Err("reading it panicked".to_owned())),
-            Reading::Done(read) => read,
+            Reading::Done(read) => *read,
         }
     }
 }

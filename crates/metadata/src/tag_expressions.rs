@@ -22,7 +22,7 @@ const AUTOMATON_BYTES: usize = 2 << 20;
 pub struct Matcher {
     test: Compare,
     /// The same, if it needs no more than an automaton: a fifth of the work for a value, where there are many.
-    plain: Option<DFA>,
+    plain: Option<Box<DFA>>,
 }
 
 impl Matcher {
@@ -34,7 +34,7 @@ impl Matcher {
     /// The same, of a test that matches as `pattern` of the crate `regex` does, wherever that takes the pattern.
     pub fn with_pattern(self, pattern: &str) -> Matcher {
         let limits = thompson::Config::new().nfa_size_limit(Some(AUTOMATON_BYTES));
-        let plain = DFA::builder().thompson(limits).build(pattern).ok();
+        let plain = DFA::builder().thompson(limits).build(pattern).ok().map(Box::new);
         Matcher { plain, ..self }
     }
 
@@ -215,7 +215,7 @@ impl Expression {
     /// The test, for many values.
     pub(crate) fn comparison(&self) -> Comparison<'_> {
         let plain = match &self.test {
-            Test::Matches { matcher, .. } => matcher.plain.as_ref().map(|plain| (plain, plain.create_cache())),
+            Test::Matches { matcher, .. } => matcher.plain.as_deref().map(|plain| (plain, plain.create_cache())),
             Test::Is(_) => None,
         };
         Comparison { expression: self, plain }
