@@ -1,6 +1,8 @@
 """Searches with times leave out metrics without points in them; metrics are counted by branch, tag and value."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -53,6 +55,37 @@ def test_searches_with_times_have_the_metrics_with_points_then_also_after_a_kill
     server.kill()
     server.start()
     check(server, now)
+
+
+def test_stale_metrics_are_hidden_by_rules_that_come_and_change_while_the_server_runs(server):
+    now = aligned_now()
+    send(server, now)
+    server.post("/admin/flush")
+
+    def rules(text):
+        server.configure("index-rules.conf", text)
+        os.kill(server.process.pid, signal.SIGHUP)
+
+    def drawn(**times):
+        return sorted(one["target"] for one in server.render("ten.*.*", **times))
+
+    recent, past = {"from": now - 3600, "until": now}, {"from": now - 6 * DAY, "until": now - 4 * DAY}
+    assert texts(server, "ten.*") == ["ten.old", "ten.web"]
+    rules("[ten]\npattern = ^ten\nmax-stale = 3d\n")
+    eventually(lambda: texts(server, "ten.*"), ["ten.web"])
+    assert texts(server, "ten.*", **past) == ["ten.old", "ten.web"]
+    assert server.get("/tags/findSeries", expr="name=ten.cpu").json() == ["ten.cpu;host=new"]
+    assert (drawn(**recent), drawn(**past)) == (["ten.web.a"], ["ten.old.c", "ten.web.a", "ten.web.b"])
+    assert [one["target"] for one in server.render("ten.old.c", **recent)] == ["ten.old.c"]
+    rules("[ten]\npattern = ^ten\nmax-stale = 3x\n")
+    eventually(lambda: server.counter("plumbago_rules_refused"), 1)
+    assert texts(server, "ten.*") == ["ten.web"]
+    rules("[ten]\npattern = ^ten\nmax-stale = 0\n")
+    eventually(lambda: texts(server, "ten.*"), ["ten.old", "ten.web"])
+    # A deletion goes by all metrics.
+    rules("[ten]\npattern = ^ten\nmax-stale = 3d\n")
+    eventually(lambda: texts(server, "ten.*"), ["ten.web"])
+    assert run("delete", "--http", f"127.0.0.1:{server.ports['http']}", "ten.old.*", "--yes").stdout == "deleted 1 metrics\n"
 
 
 def test_metrics_are_counted_by_branch_tag_and_value(server):

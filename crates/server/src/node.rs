@@ -112,6 +112,11 @@ impl Node {
             tracing::warn!(data = %options.data.display(),
                 "the data folder has points from a time without Cassandra; queries do not read them");
         }
+        if opening.rules.index_rules().iter().any(|rule| rule.max_stale.is_some()) {
+            tracing::warn!(
+                "max-stale in index-rules.conf hides nothing: over Cassandra others write points that this node does not see"
+            );
+        }
         let (damage, has_schemas) = (opening.damage.clone(), opening.rules.has_schemas());
         let cluster = Cluster::open(options, Store::of(embedded.clone())).await?;
         let (store, calls, ingest) = opening.ingest(cluster.store(), time).await?;
