@@ -15,8 +15,6 @@ use std::{
 
 use rustix::io::Errno;
 
-use crate::retried;
-
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Open {
@@ -116,7 +114,7 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// Whether something is there, or may be: an error counts as yes. What the disk cannot show for a moment must not be
     /// taken for gone.
     fn exists(&self, path: &Path) -> bool {
-        retried(|| self.is_there(path)).unwrap_or(true)
+        self.is_there(path).unwrap_or(true)
     }
     /// The absolute path without symbolic links.
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf>;
