@@ -46,6 +46,8 @@ pub(crate) struct Moment {
     pub(crate) store: u128,
     /// Checksums of the indexes of files of rows, by path.
     pub(crate) rows: HashMap<String, u32>,
+    /// Files of rows and segments of the journal that the node misses, by path.
+    pub(crate) missing: Vec<PathBuf>,
     /// Files of logs that the disk did not return whole, and how many bytes of each are zeros.
     pub(crate) unread: Vec<(PathBuf, u64)>,
 }
@@ -179,12 +181,23 @@ impl Making<'_> {
                 }
             }
         }
-        made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
         let staged: BTreeSet<PathBuf> = staged.into_iter().collect();
-        for path in self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path)) {
-            let faults = vec![DamagedPart::of_file("file of rows", 0, "it is missing")];
+        let rows = self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path));
+        let missing: BTreeSet<PathBuf> = rows.chain(self.moment.missing.iter().cloned()).collect();
+        for path in missing {
+            let is_segment = path.starts_with("journal");
+            if is_segment {
+                let (note, text) = segments::note_of_gone(&path);
+                made.manifest.files.push(self.write_note(&note, &text)?);
+            }
+            let what = if is_segment { SEGMENT } else { "file of rows" };
+            let faults = vec![DamagedPart::of_file(what, 0, "it is missing, and the backup lacks it")];
             made.damaged.push(Checked { path, faults, ..Checked::default() });
         }
+        let has = |path: &str| made.manifest.files.iter().any(|file| file.path == path);
+        let lacking = made.damaged.iter().map(|file| file.path.to_string_lossy().into_owned());
+        made.manifest.lacking = lacking.filter(|path| !has(path)).collect::<BTreeSet<_>>().into_iter().collect();
+        made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
         self.report_unread(&mut made.damaged);
         self.check_files(&made.manifest)?;
         let seal = || {
@@ -254,8 +267,12 @@ impl Making<'_> {
     /// Has each start of the restored store report the segment.
     fn note_unread(&self, file: &Path, unread: u64) -> Result<BackupFile, BackupError> {
         let (note, text) = segments::note(file, unread);
-        let to = self.draft.join(&note);
-        let written = make_folders(self.disk, self.draft, &note)
+        self.write_note(&note, &text)
+    }
+
+    fn write_note(&self, note: &Path, text: &str) -> Result<BackupFile, BackupError> {
+        let to = self.draft.join(note);
+        let written = make_folders(self.disk, self.draft, note)
             .and_then(|()| replace_file(self.disk, &to, text.as_bytes()))
             .and_then(|()| hash(self.disk, &to));
         let (bytes, sha256) = written.map_err(BackupError::io("writing", &to))?;

@@ -10,8 +10,8 @@ use crate::error::BackupError;
 /// The file.
 pub(crate) const FILE: &str = "backup.json";
 
-/// The version that this program writes, and the newest that it reads.
-const VERSION: u32 = 1;
+/// The newest version that this program reads. It writes version 1 of a backup that lacks nothing: earlier programs read that.
+const VERSION: u32 = 2;
 
 /// Folders of backups are `backup-000001` and following.
 const PREFIX: &str = "backup-";
@@ -46,6 +46,10 @@ pub struct Manifest {
     pub store: String,
     /// Every file, by path.
     pub files: Vec<BackupFile>,
+    /// Files of rows and segments of the journal that the store missed, or that could not be read, when the backup was made: what
+    /// they had is lost to it. From version 2 on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lacking: Vec<String>,
     /// CRC-32 of this object without this member, as it is written.
     #[serde(default)]
     pub check: u32,
@@ -60,10 +64,11 @@ struct Version {
 impl Manifest {
     pub(crate) fn new(moment: i64, store: u128, files: Vec<BackupFile>) -> Manifest {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Manifest { version: VERSION, program, moment, store: store_text(store), files, check: 0 }
+        Manifest { version: 1, program, moment, store: store_text(store), files, lacking: Vec::new(), check: 0 }
     }
 
     pub(crate) fn text(mut self) -> String {
+        self.version = if self.lacking.is_empty() { 1 } else { VERSION };
         self.check = 0;
         self.check = crc32fast::hash(json(&self).as_bytes());
         json(&self)
@@ -87,7 +92,7 @@ impl Manifest {
         let Version { version } = serde_json::from_str(&text).map_err(|_| damaged())?;
         if VERSION < version {
             let text = format!(
-                "{} has version {version}, and this program reads version {VERSION}: a later version wrote it; nothing was \
+                "{} has version {version}, and this program reads versions 1 to {VERSION}: a later version wrote it; nothing was \
                  changed; use the version that made it, or another backup",
                 path.display()
             );

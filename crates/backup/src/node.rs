@@ -12,7 +12,7 @@ use std::{
 };
 
 use host::{Clock, Disk};
-use ingest::Ingest;
+use ingest::{Ingest, wal::missing_segments};
 use store::NameStore as _;
 use store_embedded::{EmbeddedDriver, Snapshot, StoredFile};
 
@@ -29,9 +29,15 @@ const STAGE: &str = ".backup";
 /// Files of the data folder besides store and journal, where they are there.
 const OTHERS: [&str; 4] = ["clock", "writer", "write-clock", "names-read"];
 
-/// Checksums of the indexes of files of rows, by path, and the files of logs that could not be read whole, with the bytes of each
-/// that are zeros.
-type Staged = (HashMap<String, u32>, Vec<(PathBuf, u64)>);
+/// What is staged besides the files.
+struct Staged {
+    /// Checksums of the indexes of files of rows, by path.
+    rows: HashMap<String, u32>,
+    /// Files of rows and segments that the node misses.
+    missing: Vec<PathBuf>,
+    /// The files of logs that could not be read whole, with the bytes of each that are zeros.
+    unread: Vec<(PathBuf, u64)>,
+}
 
 /// A running node. One backup at a time can be made of it: the caller sees to that.
 #[derive(Clone)]
@@ -66,8 +72,8 @@ impl Node {
         let node = self.clone();
         let make = move || {
             let made = staged.map_err(BackupError::io("staging the files of one moment in", &stage));
-            let made = made.and_then(|(at, (rows, unread))| {
-                let moment = Moment { at, store: node.embedded.identity().store, rows, unread };
+            let made = made.and_then(|(at, Staged { rows, missing, unread })| {
+                let moment = Moment { at, store: node.embedded.identity().store, rows, missing, unread };
                 let pace = Pace::new(node.clock.clone(), node.bytes_per_second);
                 make(&*node.disk, &stage, &dir, &moment, &pace)
             });
@@ -84,7 +90,7 @@ impl Node {
             disk.remove_dir_all(&stage).map_err(BackupError::io("removing what an interrupted backup left", &stage))?;
         }
         let rows = self.embedded.snapshot_all(&stage.join("store"));
-        let Snapshot { rows, logs } = rows.map_err(|error| BackupError::Folder(error.to_string()))?;
+        let Snapshot { rows, missing, logs } = rows.map_err(|error| BackupError::Folder(error.to_string()))?;
         for name in OTHERS {
             let from = self.data.join(name);
             if disk.exists(&from) {
@@ -92,10 +98,14 @@ impl Node {
                 copy().map_err(BackupError::io("copying", &from))?;
             }
         }
+        let missing = missing.iter().map(|path| Path::new("store").join(path));
+        let segments = missing_segments(disk, &self.data.join("damaged"));
+        let segments = segments.into_iter().map(|name| Path::new("journal").join(name));
         let crc = |file: &StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
         let unread = logs.into_iter().filter(|log| 0 < log.unread);
         let unread = unread.filter_map(|log| Some((log.path.strip_prefix(&stage).ok()?.to_owned(), log.unread)));
-        Ok((rows.iter().map(crc).collect(), unread.collect()))
+        let missing = missing.chain(segments).collect();
+        Ok(Staged { rows: rows.iter().map(crc).collect(), missing, unread: unread.collect() })
     }
 }
 

@@ -112,7 +112,9 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<(
         let same = manifest.files.iter().find(|file| (&file.path, &file.sha256) == (&path, &sha256));
         files.push(BackupFile { path, bytes, sha256, index_crc: same.and_then(|file| file.index_crc) });
     }
-    replace_file(disk, &backup.join(FILE), Manifest { files, ..manifest }.text().as_bytes())
+    let mut lacking = manifest.lacking;
+    lacking.retain(|path| files.iter().all(|file| file.path != *path));
+    replace_file(disk, &backup.join(FILE), Manifest { files, lacking, ..manifest }.text().as_bytes())
 }
 
 /// Cuts the damaged bytes out of a segment of the journal, and keeps them.

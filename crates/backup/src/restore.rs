@@ -21,6 +21,9 @@ pub struct Restored {
     pub manifest: Manifest,
     /// Bytes that were copied.
     pub bytes: u64,
+    /// Files of rows that the backup lacks: what they had is lost, and nothing waits for it. Each start reports them, and uses one
+    /// that is put back.
+    pub gone: Vec<PathBuf>,
 }
 
 /// Copies a backup, or the newest one of a folder, to `data`, which must be missing or empty. Every file is compared with
@@ -48,15 +51,16 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
     }
     let bytes = copied?;
     let finish = || {
+        let gone = store_embedded::give_up_missing(disk, &draft.path().join("store"))?;
         sync_folders(disk, draft.path())?;
         if is_there {
-            return move_contents(disk, draft.path(), data);
+            return move_contents(disk, draft.path(), data).map(|()| gone);
         }
         disk.rename(draft.path(), data)?;
-        disk.sync_dir(above)
+        disk.sync_dir(above).map(|()| gone)
     };
-    finish().map_err(BackupError::io("writing", data))?;
-    Ok(Restored { backup, manifest, bytes })
+    let gone = finish().map_err(BackupError::io("writing", data))?;
+    Ok(Restored { backup, manifest, bytes, gone })
 }
 
 fn above(data: &Path) -> &Path {

@@ -53,3 +53,10 @@ pub(crate) fn note(segment: &Path, unread: u64) -> (PathBuf, String) {
     let crc = crc32fast::hash(text.as_bytes());
     (Path::new("damaged").join(format!("journal_{name}+0@{crc:08x}")), text)
 }
+
+/// A file in `damaged/` that each start reports: a segment that the node missed. Nothing waits for it in a restored folder.
+pub(crate) fn note_of_gone(segment: &Path) -> (PathBuf, String) {
+    let name = segment.file_name().unwrap_or_default().to_string_lossy();
+    let (note, text) = ingest::wal::note_of_gone(&name);
+    (Path::new("damaged").join(note), text)
+}

@@ -32,18 +32,22 @@ impl DeletedIds {
     /// the ids that the name had before it.
     pub(crate) fn scan(read: (&Folder, &ReadPatience), identity: &Identity, planned: &[Planned]) -> DeletedIds {
         let mut deletes_any = false;
-        let unread = each_name(read, identity, planned, |_, _, name| deletes_any |= name.is_empty());
+        let unread = each_name(read, identity, planned, |_, _, _, name| deletes_any |= name.is_empty());
         let mut deleted = DeletedIds { unread, ..DeletedIds::default() };
         if !deletes_any {
             return deleted;
         }
         let mut names: HashMap<(Option<Writer>, MetricId), String> = HashMap::new();
         let mut ids: HashMap<String, Vec<(Option<Writer>, MetricId)>> = HashMap::new();
-        let unread = each_name(read, identity, planned, |writer, metric, name| {
+        let unread = each_name(read, identity, planned, |known, writer, metric, name| {
             if name.is_empty() {
-                deleted.insert(writer, metric);
-                let named = names.get(&(writer, metric)).and_then(|name| ids.remove(name));
-                named.into_iter().flatten().for_each(|(writer, metric)| deleted.insert(writer, metric));
+                // The name may be in a segment of an opening before, and so may points.
+                let before = writer.into_iter().flat_map(|writer| known.before(writer, metric)).map(Some);
+                for writer in before.chain([writer]) {
+                    deleted.insert(writer, metric);
+                    let named = names.get(&(writer, metric)).and_then(|name| ids.remove(name));
+                    named.into_iter().flatten().for_each(|(writer, metric)| deleted.insert(writer, metric));
+                }
             } else if names.get(&(writer, metric)).is_none_or(|known| known != name) {
                 names.insert((writer, metric), name.to_owned());
                 ids.entry(name.to_owned()).or_default().push((writer, metric));
@@ -81,7 +85,7 @@ fn each_name(
     (folder, patience): (&Folder, &ReadPatience),
     identity: &Identity,
     planned: &[Planned],
-    mut with: impl FnMut(Option<Writer>, MetricId, &str),
+    mut with: impl FnMut(&JournalIds, Option<Writer>, MetricId, &str),
 ) -> HashSet<u64> {
     let (mut ids, mut unread) = (JournalIds::new(identity.clone()), HashSet::new());
     for planned in planned {
@@ -95,7 +99,7 @@ fn each_name(
         for (_, record) in wal::records(planned.part(&bytes)) {
             let Record::Metrics { metrics, .. } = record else { continue };
             for &(metric, _, name) in &metrics {
-                with((!of_writer.is_common(metric)).then_some(writer), metric, name);
+                with(&ids, (!of_writer.is_common(metric)).then_some(writer), metric, name);
             }
         }
     }

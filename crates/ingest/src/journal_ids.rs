@@ -121,6 +121,15 @@ impl JournalIds {
         &self.writers[&writer].ids
     }
 
+    /// The openings before a writer that have the same metric under its id: an opening that continues others has the ids that
+    /// they gave.
+    pub(crate) fn before(&self, writer: Writer, metric: MetricId) -> impl DoubleEndedIterator<Item = Writer> + use<> {
+        let chain = self.header(writer).map(|header| header.identity.chain.clone()).unwrap_or_default();
+        let gave = chain.iter().rposition(|opening| opening.first_id <= metric).unwrap_or(0);
+        let before = chain.len().saturating_sub(1);
+        chain.into_iter().take(before).skip(gave).map(|opening| opening.id)
+    }
+
     /// The first segment of those whose ids are not the store's own: without it the ids of the segments behind it have no
     /// names.
     pub(crate) fn first_with_other_ids(&self) -> Option<u64> {

@@ -143,7 +143,15 @@ mod tests {
     }
 
     #[test]
-    fn of_several_changes_in_one_second_the_latest_are_those_of_the_journal() {
+    fn changes_of_one_second_have_times_of_their_own() {
+        // The first was stored and is not in the journal any more. As three of one second, what is left looks like the first two.
+        assert_eq!(place(&[(0, 0), (9, 1)], &[0]), 1, "the store has the first");
+        assert_eq!(place(&[(0, 0), (9, 1), (10, 0)], &[0]), 1, "the first two");
+        assert_eq!(place(&[(0, 0), (9, 1), (10, 0), (11, 1)], &[0]), 1, "all");
+    }
+
+    #[test]
+    fn of_several_changes_in_one_second_that_earlier_programs_gave_one_time_the_latest_are_those_of_the_journal() {
         assert_eq!(place(&[(0, 0), (10, 1)], &[0]), 1, "a change back that the store does not have");
         assert_eq!(place(&[(0, 0), (10, 1), (10, 2)], &[1]), 2, "another that it does not have");
         assert_eq!(place(&[(0, 0), (10, 1), (10, 2), (10, 1)], &[1]), 2, "it has that");

@@ -154,7 +154,7 @@ async fn mirror_step(
     for touched in step {
         let (older, rows) = &metrics[touched.metric];
         let (Some(stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
-        if stored.is_unreadable || shown.is_unreadable {
+        if [&stored, &shown].iter().any(|cells| cells.is_unreadable || cells.is_away) {
             mirrored.unread.push(rows[0].metric);
             mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
         }

@@ -269,8 +269,8 @@ impl Owners {
             health: health.clone(),
             clock: clock.clone(),
             time: time.clone(),
-            late_files: LateFiles::new(options.host.clone(), options.journal_dir.clone(), damage.clone()),
-            aside: Aside::new(options.host.clone(), &options.journal_dir, options.damage.clone()),
+            late_files: LateFiles::new(options.host.clone(), time.clone(), options.journal_dir.clone(), damage.clone()),
+            aside: Aside::new(options.host.clone(), time.clone(), &options.journal_dir, options.damage.clone()),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }
     }

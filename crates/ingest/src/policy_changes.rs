@@ -184,10 +184,9 @@ impl PolicyChanges {
             // Under the lock, so that it is in the journal before any point that comes under it, and a query reads points by
             // the policy that they came under.
             for &(metric, policy) in &changed {
-                // At the time that the history gets, which a clock that went back does not set back: a replay tells by it
-                // which of the changes the store has.
-                let since = self.registry.policies(metric).and_then(|history| Some(history.last()?.since.max(now)));
-                let since = since.unwrap_or(now);
+                // At the time that the history gets, which is that of no other change: a replay tells by it which of the
+                // changes the store has.
+                let since = self.registry.policies(metric).map_or(now, |history| history.next_change(now));
                 self.journal.name_metric(metric, policy, self.registry.read().name(metric), since);
                 self.registry.set_policy(metric, policy, since);
             }

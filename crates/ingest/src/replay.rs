@@ -1,6 +1,11 @@
 //! The records of the journal in their order: what each means for names, policies and points in memory.
 
-use std::{collections::HashMap, io, ops::Range, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    io,
+    ops::Range,
+    sync::Arc,
+};
 
 use carbon::{Decision, Rules};
 use host::{Clock, Now};
@@ -290,11 +295,15 @@ impl<'a> Replay<'a> {
             self.left_early.remove(&(self.writer, metric));
             let ids = self.ids.of(self.writer);
             let (is_common, ours) = (ids.is_common(metric), ids.resolve(metric));
-            let named = self.doomed.remove(&(self.writer, metric)).and_then(|name| {
+            // The name may be in a segment of an opening before.
+            let writers = self.ids.before(self.writer, metric).chain([self.writer]);
+            let doomed: Vec<String> = writers.filter_map(|writer| self.doomed.remove(&(writer, metric))).collect();
+            let named = doomed.iter().filter_map(|name| {
                 let names = self.with.registry.read();
                 names.find(self.with.registry.hash(name.as_bytes()), name.as_bytes())
             });
-            for ours in [ours, named.filter(|&named| Some(named) != ours)].into_iter().flatten() {
+            let named: HashSet<MetricId> = named.filter(|&named| Some(named) != ours).collect();
+            for ours in ours.into_iter().chain(named) {
                 if ours == metric && is_common {
                     continue;
                 }

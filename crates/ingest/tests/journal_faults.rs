@@ -201,6 +201,10 @@ fn records_that_are_repeated_and_cannot_be_read_for_a_while_are_not_left_out_sil
 #[test]
 fn a_deletion_that_could_not_be_read_once_does_not_give_points_back() {
     let mut folder = DataFolder::new();
+    folder.live(&[("first", 1.0)], true);
+    // A store that does not know the openings that follow: it gives their metrics ids of its own.
+    let older = DataFolder::of(&folder, &folder);
+    folder.live(&[("second", 1.0)], true);
     let name_of_filler = |i: u32| format!("some.filler.{i}");
     let fillers: Vec<String> = (0..2000).map(name_of_filler).collect();
     let mut points = vec![("a", 1.0)];
@@ -219,18 +223,21 @@ fn a_deletion_that_could_not_be_read_once_does_not_give_points_back() {
     });
     life.shutdown_timeout(Duration::from_secs(2));
     folder.memory_limit = 4096;
+    let segments = folder.segments();
+    let with_deletion = segments.last().unwrap().file_name().unwrap().to_str().unwrap();
+    let with_deletion: &'static str = with_deletion.to_owned().leak();
     let (mut started, mut refused) = (0, 0);
     for (times, skipped) in (6..14).flat_map(|times| (0..4).map(move |skipped| (times, skipped))) {
-        let copied = DataFolder { memory_limit: 4096, ..DataFolder::of(&folder, &folder) };
+        let copied = DataFolder { memory_limit: 4096, ..DataFolder::of(&older, &folder) };
         let (reads, is_bad) = (AtomicU32::new(0), Arc::new(AtomicBool::new(false)));
         let bad = is_bad.clone();
         let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
-            if call == Call::Read && path.ends_with("00000002.journal") {
+            if call == Call::Read && path.ends_with(with_deletion) {
                 bad.store((skipped..skipped + times).contains(&reads.fetch_add(1, Relaxed)), Relaxed);
             }
             None
         });
-        let disk = disk.with_sector_bad_while("00000002.journal", 0..1, is_bad);
+        let disk = disk.with_sector_bad_while(with_deletion, 0..1, is_bad);
         let host = Host { disk: Arc::new(disk), ..Host::system() };
         let life = runtime(2);
         let value = life.block_on(async {
@@ -247,6 +254,43 @@ fn a_deletion_that_could_not_be_read_once_does_not_give_points_back() {
         assert!(value.is_none() || 0 < copied.damage.totals().0, "{times} reads after {skipped}: {value:?}");
     }
     assert!(0 < started && 0 < refused, "{started} {refused}");
+}
+
+/// A deletion names an id of its opening; the name and the points are of openings before, and the store knows none of them.
+#[test]
+fn a_deletion_ends_a_metric_of_earlier_openings_that_an_older_store_does_not_know() {
+    let folder = DataFolder::new();
+    folder.live(&[("first", 1.0)], true);
+    let older = DataFolder::of(&folder, &folder);
+    let fillers: Vec<String> = (0..2000).map(|i| format!("some.filler.{i}")).collect();
+    let mut points = vec![("a", 1.0)];
+    points.extend(fillers.iter().map(|name| (&**name, 2.0)));
+    folder.live(&points, false);
+    folder.live(&[("a", 3.0)], false);
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        let registry = ingest.registry();
+        let metric = registry.read().find(registry.hash(b"a"), b"a").unwrap();
+        ingest.delete(&[metric]).await.unwrap();
+        send_at(&ingest, "a", time() - 5, 4.0).await;
+        tokio::time::sleep(Duration::from_millis(1200)).await;
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    for memory_limit in [4096, 1 << 30] {
+        let copied = DataFolder { memory_limit, ..DataFolder::of(&older, &folder) };
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = copied.open().await.unwrap();
+            for flushes in [false, true] {
+                if flushes {
+                    ingest.flush().await.unwrap();
+                }
+                assert_eq!(read(&ingest, "a").await, None, "{memory_limit} {flushes}");
+            }
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+    }
 }
 
 #[test]

@@ -24,7 +24,8 @@ const FIRST_SHARED_LIMIT: usize = 1024;
 /// A policy and when it began to hold for a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PolicySpan {
-    /// Unix seconds; 0 for a metric's first policy.
+    /// Unix seconds; 0 for a metric's first policy. No two of a metric have the same: of several changes within a second, each
+    /// later one is a second later, so that the journal can say which of them a record follows.
     pub since: Timestamp,
     /// The policy.
     pub policy: PolicyId,
@@ -51,6 +52,11 @@ impl PolicyHistory {
     /// The policy that holds now.
     pub fn current(&self) -> PolicyId {
         self.last().expect("a history has a policy").policy
+    }
+
+    /// When a change that is made now begins to hold in this history: after all others of it.
+    pub fn next_change(&self, now: Timestamp) -> Timestamp {
+        self.last().map_or(now, |last| now.max(last.since + 1))
     }
 
     /// Whether older policies may be forgotten whose points are still stored.
@@ -170,9 +176,10 @@ impl Policies {
 
     /// Adds a change from `old`, which held until now, to `new`.
     pub(crate) fn change(&mut self, id: MetricId, old: PolicyId, new: PolicyId, since: Timestamp) {
-        let mut spans = self.history(id, old).to_vec();
+        let history = self.history(id, old);
         // A clock that went back must not put the spans out of order.
-        let since = spans.last().map_or(since, |last| since.max(last.since));
+        let since = history.next_change(since);
+        let mut spans = history.to_vec();
         spans.push(PolicySpan { since, policy: new });
         // A policy that held for less than a second stays: points may have come in it.
         // What the oldest policy kept is gone once its longest stage has passed since it ended.

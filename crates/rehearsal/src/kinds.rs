@@ -85,8 +85,10 @@ struct Maker {
     ahead: i64,
     /// Where rules have several first steps, the group of retentions.
     group: Option<usize>,
-    /// Whether rules were the last of these steps: no time passes then.
+    /// Whether rules were the last of these steps: time passes then before the next ones, below [`crate::WITHIN_A_SECOND`].
     is_changed: bool,
+    /// Whether rules may change several times within a second.
+    is_hasty: bool,
 }
 
 /// Few metrics with short retentions, and every kind of step.
@@ -112,8 +114,9 @@ pub(crate) fn bad_pages(seed: u64, count: usize, backups: bool) -> Scenario {
     short(seed, count, random, kinds)
 }
 
-/// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage.
-pub(crate) fn first_steps(seed: u64, count: usize) -> Scenario {
+/// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage. `is_hasty` says that
+/// rules may change several times within a second.
+pub(crate) fn first_steps(seed: u64, count: usize, is_hasty: bool) -> Scenario {
     let random = SeededRandom::new(seed);
     let kinds = Kinds {
         rules: true,
@@ -128,16 +131,14 @@ pub(crate) fn first_steps(seed: u64, count: usize) -> Scenario {
     let names = (0..1 + random.below(4)).map(method).map(|method| format!("{}.a", method.name())).collect();
     let group = random.index(OF_STEPS.len());
     let rules = with_steps(group, random.index(OF_STEPS[group].len()));
-    let mut maker =
-        Maker { random, kinds, names, rules, is_bad: false, ahead: 0, group: Some(group), is_changed: false };
+    let mut maker = Maker { rules, group: Some(group), is_hasty, ..Maker::new(random, kinds, names) };
     let steps = (0..count).map(|place| maker.planned(place)).collect();
     Scenario { seed, sync: ingest::Sync::Always, is_whole: true, rules, steps }
 }
 
 fn short(seed: u64, count: usize, random: SeededRandom, kinds: Kinds) -> Scenario {
     let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
-    let mut maker =
-        Maker { random, kinds, names, rules: SHORT, is_bad: false, ahead: 0, group: None, is_changed: false };
+    let mut maker = Maker { rules: SHORT, ..Maker::new(random, kinds, names) };
     let sync = maker.sync();
     let steps = (0..count).map(|place| maker.planned(place)).collect();
     Scenario { seed, sync, is_whole: true, rules: SHORT, steps }
@@ -148,16 +149,7 @@ pub(crate) fn long_slots(seed: u64, count: usize) -> Scenario {
     let random = SeededRandom::new(seed);
     let kinds = Kinds { little_memory: false, bad_starts: false, jumps: false, pauses: false, ..Kinds::of(&random) };
     let names: Vec<String> = (0..1 + random.below(2)).map(|_| name(&random)).collect();
-    let mut maker = Maker {
-        random,
-        kinds,
-        names: names.clone(),
-        rules: LONG,
-        is_bad: false,
-        ahead: 0,
-        group: None,
-        is_changed: false,
-    };
+    let mut maker = Maker { rules: LONG, ..Maker::new(random, kinds, names.clone()) };
     let sync = maker.sync();
     let mut steps: Vec<Planned> = (0..count).map(|place| maker.planned(place)).collect();
     for planned in steps.iter_mut().step_by(12) {
@@ -175,6 +167,11 @@ fn name(random: &SeededRandom) -> String {
 }
 
 impl Maker {
+    fn new(random: SeededRandom, kinds: Kinds, names: Vec<String>) -> Maker {
+        let (is_bad, ahead, is_changed, is_hasty) = (false, 0, false, false);
+        Maker { random, kinds, names, rules: 0, is_bad, ahead, group: None, is_changed, is_hasty }
+    }
+
     fn sync(&self) -> ingest::Sync {
         if self.random.below(2) == 0 { ingest::Sync::Every(Duration::from_secs(1)) } else { ingest::Sync::Always }
     }
@@ -194,6 +191,8 @@ impl Maker {
     fn step(&mut self, place: usize) -> Step {
         let random = &self.random;
         match random.below(48) {
+            // So often that most are not the only ones of their second.
+            10..18 if self.is_hasty => self.rules(),
             18..20 if self.kinds.bad_pages => Step::Send(vec![self.many()]),
             20..22 if self.is_bad => Step::Kill,
             22 if self.is_bad => Step::Restart,
@@ -274,8 +273,7 @@ impl Maker {
         let random = &self.random;
         if let Some(group) = self.group {
             self.is_changed = !self.is_changed;
-            if !self.is_changed {
-                // Of several changes within a second a kill may leave it open which one a point came under.
+            if !self.is_changed && !self.is_hasty {
                 return Step::Pass(Duration::from_secs(2));
             }
             return Step::Rules(with_steps(group, random.index(OF_STEPS[group].len())));

@@ -53,7 +53,10 @@ pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
-pub use seeds::{ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, WRITERS};
+pub use seeds::{
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, WITHIN_A_SECOND,
+    WRITERS,
+};
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;
 pub use writers::perform_writers;

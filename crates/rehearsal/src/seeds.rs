@@ -33,6 +33,9 @@ pub const BAD_PAGES_AND_BACKUPS: u64 = 60_000;
 /// Seeds from here on change among retentions with several first steps.
 pub const FIRST_STEPS: u64 = 70_000;
 
+/// Seeds from here on also change the rules several times within a second.
+pub const WITHIN_A_SECOND: u64 = 80_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);
@@ -66,7 +69,7 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, count: usize) -> Scenario {
         match seed {
-            _ if FIRST_STEPS <= seed => return first_steps(seed, count),
+            _ if FIRST_STEPS <= seed => return first_steps(seed, count, WITHIN_A_SECOND <= seed),
             _ if BAD_PAGES_AND_JUMPS <= seed => return bad_pages(seed, count, BAD_PAGES_AND_BACKUPS <= seed),
             _ if LONG_SLOTS <= seed => return long_slots(seed, count),
             _ if ALL_KINDS <= seed => return whole(seed, count),

@@ -104,6 +104,32 @@ fn points_that_are_put_back_while_the_clock_is_in_doubt_are_judged_by_the_earlie
     Scenario::of(50391, 150).perform().unwrap();
 }
 
+/// Late points that were kept while the calendar was decades behind were kept with its time, and put back for the whole of coarse
+/// slots.
+#[test]
+fn late_points_that_are_kept_while_the_clock_is_in_doubt_keep_their_stage() {
+    (0..3).for_each(|_| _ = Scenario::of(50295, 150).perform().unwrap());
+}
+
+/// Late points that were kept under one policy were put back by the stages of the next.
+#[test]
+fn late_points_that_are_kept_over_a_change_of_rules_keep_their_step() {
+    (0..3).for_each(|_| _ = Scenario::of(21503, 150).perform().unwrap());
+}
+
+/// Records of the log of names that could be read again, of names that were written again meanwhile, counted twice when the log was
+/// rewritten.
+#[test]
+fn names_that_were_written_again_count_once_when_their_log_is_rewritten() {
+    Scenario::of(50752, 150).perform().unwrap();
+}
+
+/// Points waited to be put back for a file of rows that a restored backup lacked.
+#[test]
+fn points_do_not_wait_for_files_that_a_restored_backup_lacks() {
+    [60112, 60168].map(|seed| Scenario::of(seed, 150).perform().unwrap());
+}
+
 /// Seed 40: the flush of a point replaced, in the tables of the older policy, a point of a whole slot by the only finer one.
 #[test]
 fn a_point_of_a_whole_slot_stays_when_a_finer_policy_gets_a_point_in_that_slot() {

@@ -13,8 +13,8 @@ use std::{
 };
 
 use rehearsal::{
-    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, Scenario, WRITERS,
-    Work, perform_writers,
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, Scenario,
+    WITHIN_A_SECOND, WRITERS, Work, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -149,6 +149,12 @@ fn pages_that_cannot_be_read_and_backups_are_served_as_the_model_says() {
 
 #[test]
 fn policies_of_several_first_steps_are_served_as_the_model_says() {
-    let seeds = FIRST_STEPS..2 * FIRST_STEPS;
+    let seeds = FIRST_STEPS..WITHIN_A_SECOND;
     Suite { name: "several first steps", seeds, steps: 100, short: 20, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn rules_that_change_several_times_within_a_second_are_served_as_the_model_says() {
+    let seeds = WITHIN_A_SECOND..2 * WITHIN_A_SECOND;
+    Suite { name: "changes within a second", seeds, steps: 100, short: 1, full: 1000, perform: alone }.run();
 }

@@ -1,7 +1,7 @@
 //! The driver: calls of the traits, each spread over the threads of the runtime.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,6 +18,7 @@ use store::{
 use crate::{
     compaction::Compaction,
     events::EventUsage,
+    manifest::{Manifest, ManifestFile},
     merges::Merges,
     options::EmbeddedOptions,
     record_log::CopiedLog,
@@ -40,6 +41,8 @@ const FEW: usize = 8;
 pub struct Snapshot {
     /// The files of rows.
     pub rows: Vec<StoredFile>,
+    /// Files of rows that the store misses, by their paths in its folder.
+    pub missing: Vec<PathBuf>,
     /// The files of the logs of names and events.
     pub logs: Vec<CopiedLog>,
 }
@@ -108,7 +111,7 @@ impl EmbeddedDriver {
     /// # Errors
     /// Whatever the disk says. Part of the files may be linked.
     pub fn snapshot(&self, into: &Path) -> Result<Vec<StoredFile>, StoreError> {
-        Ok(self.tables.points.snapshot(into)?.iter().map(StoredFile::of).collect())
+        Ok(self.tables.points.snapshot(into)?.files.iter().map(StoredFile::of).collect())
     }
 
     /// As [`EmbeddedDriver::snapshot`], with names, events and the identity of the store: all that a backup has of it. Files
@@ -119,8 +122,10 @@ impl EmbeddedDriver {
     pub fn snapshot_all(&self, into: &Path) -> Result<Snapshot, StoreError> {
         let _one = self.writing.blocking_lock();
         self.tables.names.sync()?;
-        let rows = self.snapshot(into)?;
-        Ok(Snapshot { rows, logs: self.tables.copy_logs(into)? })
+        let Manifest { files, missing, .. } = self.tables.points.snapshot(into)?;
+        let rows = files.iter().map(StoredFile::of).collect();
+        let missing = missing.iter().map(ManifestFile::path).collect();
+        Ok(Snapshot { rows, missing, logs: self.tables.copy_logs(into)? })
     }
 
     /// Whether the log of names is where it was. While it is not, no name is stored, and no row of a flush.

@@ -71,6 +71,7 @@ mod spec;
 mod survey;
 mod timeline;
 
+mod give_up;
 mod inspect;
 mod newer;
 mod repair;
@@ -81,6 +82,7 @@ mod rehearsal;
 pub use driver::{EmbeddedDriver, Snapshot};
 pub use events::EventUsage;
 pub use folder::{FolderLock, open as lock};
+pub use give_up::give_up_missing;
 pub use id_set::IdSet;
 pub use inspect::{
     LogReport, LostRows, check_log, check_spec, cut_logs, identity_of, is_layout_1, log_file, lost_names, lost_rows,

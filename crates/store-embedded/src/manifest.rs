@@ -1,7 +1,7 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 4
+//! plumbago rows 5
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
@@ -12,13 +12,14 @@
 //! expired datapoints_10080p_60s_0/7041
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! missing datapoints_10080p_60s_0/7083/10-10.rows 912 27cc8e01 40 0 39 28333790 83ab0f1577c29d04
+//! gone datapoints_10080p_60s_0/7083/11-11.rows 880 5b1f08aa 40 0 39 28333795 83ab0f1577c29d04
 //! end 5ab3f1c0
 //! ```
 //!
 //! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. `names` and `events` are the
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
-//! not find (version 4). `end` has the CRC-32 of all bytes before the line.
+//! not find (version 4), `gone` one that a restored backup lacks (version 5). `end` has the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
 
@@ -34,9 +35,9 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read. Without missing files version 3 is written. One whose files do not say who wrote them is written as version 2, and one without lost rows
+/// The version that is read. Without `gone` files version 4 is written, and without missing ones version 3. One whose files do not say who wrote them is written as version 2, and one without lost rows
 /// and a mark of the journal, too, as version 1: earlier programs read these.
-pub(crate) const VERSION: u32 = 4;
+pub(crate) const VERSION: u32 = 5;
 
 /// Bytes that are read of a manifest: those of two million files.
 pub(crate) const LONGEST: u64 = 256 << 20;
@@ -54,6 +55,8 @@ pub(crate) struct ManifestFile {
     pub(crate) newest: Slot,
     /// The number of the opening that wrote it; 0 where it is not known.
     pub(crate) opening: u64,
+    /// Whether it is missing for good, as after a restore of a backup that lacks it: nothing waits for it.
+    pub(crate) is_gone: bool,
 }
 
 impl ManifestFile {
@@ -68,6 +71,7 @@ impl ManifestFile {
             metrics: summary.metrics,
             newest: file.newest_possible(),
             opening: file.opening().map_or(0, |opening| opening.id),
+            is_gone: false,
         }
     }
 
@@ -112,7 +116,8 @@ pub(crate) struct Manifest {
     pub(crate) expired: BTreeSet<WindowKey>,
     /// Rows that were lost.
     pub(crate) lost: Vec<(WindowKey, Lost)>,
-    /// Files that a start did not find. Nothing is merged over their flushes: one that comes back is used.
+    /// Files that a start did not find, or that a restored backup lacks. Nothing is merged over their flushes: one that comes
+    /// back is used.
     pub(crate) missing: Vec<ManifestFile>,
 }
 
@@ -127,7 +132,8 @@ pub(crate) enum ManifestError {
 impl Manifest {
     pub(crate) fn encode(&self) -> String {
         let version = match () {
-            () if !self.missing.is_empty() => VERSION,
+            () if self.missing.iter().any(|file| file.is_gone) => VERSION,
+            () if !self.missing.is_empty() => 4,
             () if self.files.iter().any(|file| file.opening != 0) => 3,
             () if self.journal.is_some_and(|mark| mark.opening != 0) => 3,
             () if self.ends != LogEnds::default() => 3,
@@ -156,7 +162,8 @@ impl Manifest {
             let window = folder(*window);
             let _ = writeln!(text, "lost {} {group} {metric} {last_group} {last_metric} {newest}", window.display());
         }
-        self.missing.iter().for_each(|file| file.add_to(&mut text, "missing"));
+        let word = |file: &ManifestFile| if file.is_gone { "gone" } else { "missing" };
+        self.missing.iter().for_each(|file| file.add_to(&mut text, word(file)));
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "end {crc:08x}");
         text
@@ -196,6 +203,7 @@ impl Manifest {
             "events" => self.ends.events = Some(end_of(rest)?),
             "file" => self.files.push(file_of(rest)?),
             "missing" => self.missing.push(file_of(rest)?),
+            "gone" => self.missing.push(ManifestFile { is_gone: true, ..file_of(rest)? }),
             "expired" => _ = self.expired.insert(window_of(Path::new(rest))?),
             "lost" => self.lost.push(lost_of(rest)?),
             _ => return None,
@@ -248,6 +256,7 @@ fn file_of(line: &str) -> Option<ManifestFile> {
         metrics: (MetricId(words.next()?.parse().ok()?), MetricId(words.next()?.parse().ok()?)),
         newest: words.next()?.parse().ok()?,
         opening: 0,
+        is_gone: false,
     };
     file.opening = opening_of(&mut words)?;
     words.next().is_none().then_some(file)
@@ -294,6 +303,7 @@ mod tests {
             metrics: (MetricId(0), MetricId(999)),
             newest: 28_333_777,
             opening: 0x83ab,
+            is_gone: false,
         };
         let expired = BTreeSet::from([(window.0, 7041)]);
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
@@ -301,11 +311,15 @@ mod tests {
         let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6, opening: 0x83ab });
         let (files, end) = (vec![file], |file, bytes| Some(LogEnd { file, bytes }));
         let ends = LogEnds { names: end(1, 70_512), events: end(12, 60) };
-        let missing = vec![ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file }];
+        let missing = ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file };
+        let gone = ManifestFile { flushes: Flushes { first: 13, last: 13 }, is_gone: true, ..file };
+        let missing = vec![missing, gone];
         let whole =
             Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, ends, files, expired, lost, missing };
         let without = Manifest { missing: Vec::new(), ..whole.clone() };
         assert!(without.encode().starts_with("plumbago rows 3\n"), "earlier programs read it");
+        let without = Manifest { missing: whole.missing[..1].to_vec(), ..whole.clone() };
+        assert!(without.encode().starts_with("plumbago rows 4\n"), "the program before reads it");
         let manifest = whole;
         let text = manifest.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));

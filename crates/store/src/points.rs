@@ -56,8 +56,8 @@ pub struct Cells {
     pub is_damaged: bool,
     /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
     pub is_unreadable: bool,
-    /// Whether a file with slots of the fetch is missing: `is_unreadable` is true as well, for the file may be put back before a later
-    /// start, and reading again before does not help.
+    /// Whether a file with slots of the fetch is missing, and may be put back before a later start: reading again before does not
+    /// help. `is_unreadable` is true as well, unless the file counts as lost: points need not wait for it then.
     pub is_away: bool,
 }
 

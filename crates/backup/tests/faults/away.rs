@@ -5,13 +5,17 @@ use std::{
     sync::Arc,
 };
 
-use backup::verify;
+use backup::{restore, verify};
 use host::{Disk, SimulatedDisk};
 
-use super::node::{DATA, Life, NOW, Served, new_disk};
+use super::node::{BACKUPS, DATA, Life, NOW, Served, new_disk};
 
 fn start(disk: &SimulatedDisk) -> Life {
-    Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap()
+    start_in(disk, DATA)
+}
+
+fn start_in(disk: &SimulatedDisk, data: &str) -> Life {
+    Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(data)).unwrap()
 }
 
 /// Points of some metrics, so many seconds behind each of these minutes.
@@ -27,17 +31,31 @@ fn points(minutes: std::ops::Range<i64>, offsets: &[i64], value: f64) -> Vec<(St
     points
 }
 
-/// Moves the files of rows of tables aside whose names contain `table`, calls `meanwhile`, and puts them back.
-fn without(disk: &SimulatedDisk, table: &str, meanwhile: impl FnOnce(usize)) {
+/// Where the file of this place is meanwhile.
+fn aside(n: usize) -> PathBuf {
+    PathBuf::from(format!("/aside/{n}"))
+}
+
+/// Moves the files of rows of tables aside whose names contain `table`. Returns their paths in the data folder.
+fn hide(disk: &SimulatedDisk, table: &str) -> Vec<PathBuf> {
     let all = disk.files(&Path::new(DATA).join("store"));
     let is_meant =
         |path: &PathBuf| path.extension().is_some_and(|end| end == "rows") && path.to_string_lossy().contains(table);
-    let hidden: Vec<PathBuf> = all.into_iter().map(|(path, _)| path).filter(is_meant).collect();
+    let mut hidden: Vec<PathBuf> = all.into_iter().map(|(path, _)| path).filter(is_meant).collect();
+    hidden.sort();
+    assert!(!hidden.is_empty(), "{table}");
     disk.create_dir_all(Path::new("/aside")).unwrap();
-    let aside = |n: usize| PathBuf::from(format!("/aside/{n}"));
     hidden.iter().enumerate().for_each(|(n, path)| disk.rename(path, &aside(n)).unwrap());
-    meanwhile(hidden.len());
-    hidden.iter().enumerate().for_each(|(n, path)| disk.rename(&aside(n), path).unwrap());
+    hidden.iter().map(|path| path.strip_prefix(DATA).unwrap().to_owned()).collect()
+}
+
+/// Puts hidden files into a data folder.
+fn put(disk: &SimulatedDisk, hidden: &[PathBuf], data: &str) {
+    for (n, path) in hidden.iter().enumerate() {
+        let path = Path::new(data).join(path);
+        disk.create_dir_all(path.parent().unwrap()).unwrap();
+        disk.rename(&aside(n), &path).unwrap();
+    }
 }
 
 /// What is served in the end. Late points come in the second life.
@@ -58,10 +76,11 @@ fn lived(table: Option<&str>) -> Served {
     };
     match table {
         None => second(),
-        Some(table) => without(&disk, table, |hidden| {
-            assert!(0 < hidden, "{table}");
+        Some(table) => {
+            let hidden = hide(&disk, table);
             second();
-        }),
+            put(&disk, &hidden, DATA);
+        }
     }
     for _ in 0..2 {
         let life = start(&disk);
@@ -83,6 +102,62 @@ fn late_points_that_come_while_files_of_rows_are_away_are_in_all_stages_once_the
     assert!(expected.iter().all(|(_, values)| 30 < values.len()), "both stages have values");
     for table in ["p_10s_0", "_aggr", "datapoints"] {
         let served = lived(Some(table));
+        for (name, values) in &expected {
+            assert_eq!(served.get(name), Some(values), "{table}: {name}");
+        }
+        assert_eq!(served.len(), expected.len());
+    }
+}
+
+/// The same, where the files are away when a backup is made, which is restored: what is served while they are still away, and once
+/// they are put into the restored folder.
+fn restored_without(table: Option<&str>) -> Served {
+    let disk = new_disk();
+    let life = start(&disk);
+    life.send(points(10..40, &[0, 10, 20, 30], 100.0));
+    life.flush();
+    life.end();
+    let hidden = table.map(|table| hide(&disk, table)).unwrap_or_default();
+    let life = start(&disk);
+    life.send(points(20..30, &[40, 50], 500.0));
+    let made = life.back_up().unwrap();
+    life.end();
+    let lacking: Vec<PathBuf> = made.manifest.lacking.iter().map(PathBuf::from).collect();
+    assert_eq!((&lacking, made.damaged.is_empty()), (&hidden, hidden.is_empty()), "it says what it lacks");
+    let to = Path::new("/restored");
+    let restored = restore(&disk, Path::new(BACKUPS), to).unwrap();
+    assert_eq!(restored.manifest.version, if hidden.is_empty() { 1 } else { 2 });
+    let mut gone: Vec<PathBuf> = restored.gone.iter().map(|path| Path::new("store").join(path)).collect();
+    gone.sort();
+    assert_eq!(gone, hidden);
+    for offsets in [[0, 10, 20, 50], [5, 15, 25, 35]] {
+        let life = start_in(&disk, "/restored");
+        assert_eq!(hidden.is_empty(), life.findings() == 0, "each start says what is lost");
+        life.send(points(36..45, &offsets, 600.0));
+        life.flush();
+        life.put_back();
+        life.end();
+    }
+    put(&disk, &hidden, "/restored");
+    for _ in 0..2 {
+        let life = start_in(&disk, "/restored");
+        life.put_back();
+        life.flush();
+        assert_eq!(life.findings(), 0, "{table:?}");
+        life.end();
+    }
+    let life = start_in(&disk, "/restored");
+    let served = life.served();
+    life.end();
+    assert!(verify(&disk, to).unwrap().is_good());
+    served
+}
+
+#[test]
+fn a_restored_backup_waits_for_no_file_that_it_lacks_and_uses_one_that_is_put_back() {
+    let expected = restored_without(None);
+    for table in ["p_10s_0", "_aggr", "datapoints"] {
+        let served = restored_without(Some(table));
         for (name, values) in &expected {
             assert_eq!(served.get(name), Some(values), "{table}: {name}");
         }

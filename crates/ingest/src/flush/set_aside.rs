@@ -5,10 +5,13 @@
 use std::{
     io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
-use host::{Excerpt, Host, Open};
+use host::{Excerpt, Host, JudgingTime, Open};
 use metadata::Registry;
 use metric::Timestamp;
 use store::{Damage, DamageLog};
@@ -19,6 +22,7 @@ use crate::{no_panic::CallError, wal::loose_segment};
 /// Where points go that the store cannot take.
 pub(crate) struct Aside {
     host: Host,
+    time: Arc<JudgingTime>,
     dir: PathBuf,
     damage: DamageLog,
     points: AtomicU64,
@@ -27,9 +31,9 @@ pub(crate) struct Aside {
 
 impl Aside {
     /// Files go to the folder `damaged` next to the journal's.
-    pub(crate) fn new(host: Host, journal_dir: &Path, damage: DamageLog) -> Aside {
+    pub(crate) fn new(host: Host, time: Arc<JudgingTime>, journal_dir: &Path, damage: DamageLog) -> Aside {
         let dir = journal_dir.parent().unwrap_or(Path::new("")).join("damaged");
-        Aside { host, dir, damage, points: AtomicU64::new(0), files: AtomicU64::new(0) }
+        Aside { host, time, dir, damage, points: AtomicU64::new(0), files: AtomicU64::new(0) }
     }
 
     /// Points set aside since the start.
@@ -41,7 +45,7 @@ impl Aside {
     pub(super) fn put(&self, job: &JobPoints<'_>, registry: &Registry, error: &CallError) -> io::Result<()> {
         let now = self.host.clock.now();
         let name = registry.read().name(job.job.metric).to_owned();
-        let metric = loose_points(job, &name, now);
+        let metric = loose_points(job, &name, self.time.now());
         let bytes = loose_segment(std::slice::from_ref(&metric), now);
         let file = self.write(&bytes, now)?;
         let count = metric.points.len() as u64;

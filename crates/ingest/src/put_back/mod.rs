@@ -154,7 +154,7 @@ impl PutBack {
             return Ok(None);
         };
         let (left_out, has_damage) = (late.left_out, late.has_damage);
-        let Put { mut points, taken, mut left } = self.with.put(late).await?;
+        let Put { mut points, taken, mut left, .. } = self.with.put(late).await?;
         // Of nameless points it is not known behind which others they came.
         if may_leave_out {
             let replaced = self.with.replace(segment, taken, named).await?;
@@ -188,6 +188,8 @@ impl PutBack {
             let Some(mut late) = self.with.elsewhere(load).await? else { continue };
             late.known.iter_mut().for_each(|point| point.is_again = true);
             match self.with.put(late).await {
+                // As long as a file is missing that a restored backup lacked.
+                Ok(Put { is_away: true, .. }) => {}
                 Ok(Put { points, left, .. }) => {
                     let _ = self.with.journal.synced().await;
                     let with = self.with.clone();

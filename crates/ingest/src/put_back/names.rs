@@ -7,12 +7,13 @@
 use std::collections::{HashMap, HashSet};
 
 use host::Now;
-use metadata::Registry;
-use metric::MetricId;
+use metadata::{PolicyId, Registry};
+use metric::{MetricId, Policy, Timestamp};
 use store::Identity;
 
 use crate::{
     journal_ids::{JournalIds, Writer},
+    policy_table::PolicyTable,
     wal::{Deleted, Planned, Record},
 };
 
@@ -23,8 +24,21 @@ pub(super) struct LatePoint {
     pub(super) time: u32,
     pub(super) value: f64,
     pub(super) at: Now,
+    /// The policy under which it came, as far as its segment says.
+    pub(super) under: Under,
     /// Whether it is stored, and coarse slots around it are not: a slot that has this value counts as empty.
     pub(super) is_again: bool,
+}
+
+/// What a segment says of the policy under which a point of it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Under {
+    /// Nothing: the one of its history that was in force when the point was accepted.
+    History,
+    /// The one of its history that was in force before this time, at which the segment names another behind the point.
+    HistoryBefore(Timestamp),
+    /// This one.
+    Policy(PolicyId),
 }
 
 /// The points of a segment, in their order.
@@ -83,18 +97,20 @@ fn openings(planned: &Planned, writer: Writer) -> Vec<(Writer, MetricId)> {
 pub(super) fn late_points(
     planned: &Planned,
     bytes: &[u8],
-    (ours, registry): (&Identity, &Registry),
+    (ours, registry, policies): (&Identity, &Registry, &PolicyTable),
     deleted: &Deleted,
     named: &mut Named,
 ) -> LatePoints {
     let mut ids = JournalIds::new(ours.clone());
     let writer = ids.begin(planned);
     let (openings, mut points) = (openings(planned, writer), Vec::new());
+    let mut given = GivenPolicies::new(policies);
     let mut records = planned.records(bytes);
     for (_, record) in records.by_ref() {
         match record {
-            Record::Metrics { metrics, .. } => {
-                for (metric, _, name) in metrics {
+            Record::Metrics { now, metrics } => {
+                for (metric, policy, name) in metrics {
+                    given.give(metric, policy, now);
                     if name.is_empty() {
                         named.ended.insert((writer, metric));
                     } else {
@@ -102,8 +118,11 @@ pub(super) fn late_points(
                     }
                 }
             }
-            Record::Points { now, points: of_record } => points.extend(of_record.map(|point| (now, point))),
-            Record::Policy { .. } | Record::Segment { .. } => {}
+            Record::Points { now, points: of_record } => {
+                points.extend(of_record.map(|point| (now, given.under(point.metric), point)));
+            }
+            Record::Policy { id, policy } => given.number(id, &policy),
+            Record::Segment { .. } => {}
         }
     }
     let has_damage = records.damage.len() != usize::from(records.torn_tail().is_some());
@@ -128,8 +147,10 @@ pub(super) fn late_points(
             _ => Target::None,
         }
     };
-    for (at, point) in points {
-        let late_point = LatePoint { metric: point.metric, time: point.time, value: point.value, at, is_again: false };
+    for (at, under, point) in points {
+        let under = given.behind(point.metric, under);
+        let late_point =
+            LatePoint { metric: point.metric, time: point.time, value: point.value, at, under, is_again: false };
         match *targets.entry(point.metric).or_insert_with(|| target(point.metric)) {
             Target::Metric(metric) => late.known.push(LatePoint { metric, ..late_point }),
             Target::Name(name) => late.unknown.push((name.to_owned(), late_point)),
@@ -138,6 +159,43 @@ pub(super) fn late_points(
         }
     }
     late
+}
+
+/// The policies that a segment gives metrics, by the ids of its writer.
+struct GivenPolicies<'a> {
+    known: &'a PolicyTable,
+    /// The numbers of the segment. `None` for a policy that is not known any more.
+    numbers: HashMap<u16, Option<PolicyId>>,
+    given: HashMap<MetricId, Under>,
+    /// When each metric is first given one.
+    first: HashMap<MetricId, Timestamp>,
+}
+
+impl<'a> GivenPolicies<'a> {
+    fn new(known: &'a PolicyTable) -> GivenPolicies<'a> {
+        GivenPolicies { known, numbers: HashMap::new(), given: HashMap::new(), first: HashMap::new() }
+    }
+
+    fn number(&mut self, number: u16, policy: &Policy) {
+        let known = self.known.all.iter().position(|known| known.is_same(policy));
+        self.numbers.insert(number, known.and_then(|known| PolicyId::try_from(known).ok()));
+    }
+
+    fn give(&mut self, metric: MetricId, number: u16, now: Timestamp) {
+        let policy = self.numbers.get(&number).copied().flatten();
+        self.given.insert(metric, policy.map_or(Under::History, Under::Policy));
+        self.first.entry(metric).or_insert(now);
+    }
+
+    /// The policy of a point that comes now. `None` where the metric is given none so far.
+    fn under(&self, metric: MetricId) -> Option<Under> {
+        self.given.get(&metric).copied()
+    }
+
+    /// The policy of such a point, once all of the segment is read.
+    fn behind(&self, metric: MetricId, under: Option<Under>) -> Under {
+        under.or_else(|| self.first.get(&metric).map(|&first| Under::HistoryBefore(first))).unwrap_or(Under::History)
+    }
 }
 
 /// Where the points of an id go.
@@ -155,7 +213,6 @@ mod tests {
     use std::sync::Arc;
 
     use host::SystemDisk;
-    use metric::Policy;
 
     use super::*;
     use crate::wal::{Folder, LoosePoints, Segment, loose_segment};
@@ -173,7 +230,7 @@ mod tests {
             metric,
             name,
             policy: &policy,
-            points: vec![(1_800_000_000, 1_800_000_000, 5.0)],
+            points: vec![(Now::at(1_800_000_000), 1_800_000_000, 5.0)],
         });
         let bytes = loose_segment(&points, 1_800_000_000);
         let path = dir.path().join("late-1800000000-0.points");
@@ -182,7 +239,8 @@ mod tests {
         let Ok(planned) = Folder::new(Arc::new(SystemDisk), dir.path()).plan_alone(segment) else { unreachable!() };
         // Noting began after the deletion.
         let deleted = Deleted { is_known: true, ..Deleted::default() };
-        let read = |mut named| late_points(&planned, &bytes, (&Identity::default(), &registry), &deleted, &mut named);
+        let (ours, policies) = (Identity::default(), PolicyTable::default());
+        let read = |mut named| late_points(&planned, &bytes, (&ours, &registry, &policies), &deleted, &mut named);
         let metrics = |late: &LatePoints| late.known.iter().map(|point| point.metric).collect::<Vec<_>>();
         let of_rows = read(Named::of_rows());
         assert_eq!((metrics(&of_rows), of_rows.unknown.len(), of_rows.left_out), (vec![kept], 0, 1));

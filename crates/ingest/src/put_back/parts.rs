@@ -60,6 +60,7 @@ impl PutBackParts {
         if !read.unread.is_empty() {
             return Ok(None);
         }
-        Ok(Some(late_points(&planned, &read.bytes, (identity, registry), &deletions.read()?, named)))
+        let policies = self.memtable.policies();
+        Ok(Some(late_points(&planned, &read.bytes, (identity, registry, &policies), &deletions.read()?, named)))
     }
 }

@@ -32,6 +32,8 @@ pub(super) struct Put {
     pub(super) taken: Vec<Taken>,
     /// Points whose slots have expired.
     pub(super) left: NotPutBack,
+    /// Whether coarse slots are to be derived again, and a file of rows under them is missing. Nothing is put then.
+    pub(super) is_away: bool,
 }
 
 impl PutBackParts {
@@ -52,6 +54,9 @@ impl PutBackParts {
         }
         for group in groups {
             let put = self.put_group(&known[group]).await?;
+            if put.is_away {
+                return Ok(put);
+            }
             all.points += put.points;
             all.taken.extend(put.taken);
             all.left.add(put.left);
@@ -66,7 +71,7 @@ impl PutBackParts {
         points.retain(|(name, point)| {
             let Decision::Keep(index) = rules.rules.decide(name) else { return true };
             let (retention, time) = (&rules.rules.policy(index).retention, Timestamp::from(point.time));
-            match place(*point, retention, now) {
+            match place(*point, (retention, retention), now) {
                 Some((stage, _)) if has_expired(retention, stage, time, now) => {
                     all.left.add_expired(time);
                     false
@@ -119,6 +124,9 @@ impl PutBackParts {
         let cells = cells.map_err(io::Error::other)?;
         if cells.iter().any(|cells| cells.is_unreadable) {
             return Err(io::Error::other("stored rows of their metrics cannot be read now"));
+        }
+        if points.iter().any(|point| point.is_again) && cells.iter().any(|cells| cells.is_away) {
+            return Ok(Some(Put { is_away: true, ..Put::default() }));
         }
         for ((fetch, cells), &place) in fetches.iter().zip(&cells).zip(&of) {
             metrics[place].note_stored(fetch, &cells.values);

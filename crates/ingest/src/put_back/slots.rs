@@ -3,15 +3,21 @@
 //! A point whose slot has expired since would make its coarser slots of itself alone, where its neighbours are gone; in a
 //! coarser slot of its own it would stand for the whole of that. It is put into its own slot while the store promises that
 //! the neighbours are there ([`store::PointStore::slots_kept_longer`]), and nowhere after that.
+//!
+//! Its stage is that of the policy under which it came. Where the metric has another policy now, it goes to the stage of the
+//! same step, whatever that keeps: as a whole slot of a coarser stage, or as a finer point, it would be another point.
 
 use std::{collections::HashSet, sync::Arc};
 
 use host::Now;
-use metadata::PolicyId;
+use metadata::{PolicyHistory, PolicyId, PolicySpan};
 use metric::{MetricId, Policy, Retention, Slot, Table, Timestamp};
 use store::Fetch;
 
-use super::{names::LatePoint, parts::PutBackParts};
+use super::{
+    names::{LatePoint, Under},
+    parts::PutBackParts,
+};
 use crate::{memtable::LockedMemtable, older_cells::OlderPolicies};
 
 /// Touched slots closer than this are read together.
@@ -80,7 +86,8 @@ impl PutBackParts {
             () => Age::Expired,
         };
         let wanted = |&point: &LatePoint| {
-            let (stage, at) = place(point, &policy.retention, now)?;
+            let then = came_under(&history, &point).and_then(|id| table.all.get(usize::from(id))).unwrap_or(&policy);
+            let (stage, at) = place(point, (&then.retention, &policy.retention), now)?;
             let time = Timestamp::from(point.time);
             let slot = policy.retention.stages()[stage].slot(time)?;
             Some(Wanted { stage, slot, point: LatePoint { at, ..point }, age: age(stage, time) })
@@ -95,20 +102,60 @@ impl PutBackParts {
     }
 }
 
-/// The stage that a point came for, and when it came. `None` where no stage shows its time any more.
-pub(super) fn place(point: LatePoint, retention: &Retention, now: Timestamp) -> Option<(usize, Now)> {
-    let time = Timestamp::from(point.time);
-    let place = |at: Now| {
-        let finest = retention.finest();
-        let is_in_bounds = at.low() - time <= finest.duration() && time - at.high() <= retention.longest().duration();
-        let stage = if is_in_bounds { 0 } else { retention.stage_holding(time, at.low())? };
-        (is_in_bounds || at.high() >= time && 0 < stage).then_some((stage, at))
+/// The policy under which a point came. `None` where that is not known: the time of the point was in doubt when it came, and the
+/// policy changed between its two ends.
+fn came_under(history: &PolicyHistory, point: &LatePoint) -> Option<PolicyId> {
+    let in_force = |time: Timestamp| {
+        let span = history.iter().rev().find(|span: &&PolicySpan| span.since <= time);
+        span.or(history.first()).map(|span| span.policy)
     };
+    match point.under {
+        Under::Policy(policy) => Some(policy),
+        Under::HistoryBefore(change) => in_force(change - 1),
+        Under::History => in_force(point.at.low()).filter(|&low| in_force(point.at.high()) == Some(low)),
+    }
+}
+
+/// The stage of the retention now that a point is put into, and a time at which it is accepted for that stage. `None` where no
+/// stage shows its time any more.
+pub(super) fn place(
+    point: LatePoint,
+    (then, retention): (&Retention, &Retention),
+    now: Timestamp,
+) -> Option<(usize, Now)> {
+    let time = Timestamp::from(point.time);
     if retention.longest().duration() < now - time {
         return None;
     }
     // By other rules than then, it may come from too far in the future.
-    place(point.at).or_else(|| place(Now::at(now)))
+    let placed = |retention| placed_at(time, retention, point.at).or_else(|| placed_at(time, retention, Now::at(now)));
+    if then == retention {
+        return placed(retention);
+    }
+    let step = then.stages()[placed(then)?.0].resolution();
+    let Some(stage) = retention.stages().iter().position(|stage| stage.resolution() == step) else {
+        // A point of another step is one at its own time.
+        return placed(retention);
+    };
+    placed_at(time, retention, point.at).filter(|(at_once, _)| *at_once == stage).or_else(|| {
+        let at = match stage.checked_sub(1) {
+            None => Now::at(time + retention.finest().duration()),
+            // Perhaps in the future: in doubt, so that a start does not take what is behind it for later than this.
+            Some(finer) => {
+                let left = time + retention.stages()[finer].duration() + 1;
+                Now::between(left, left + 1)
+            }
+        };
+        Some((stage, at))
+    })
+}
+
+/// The stage that a point is accepted for at a time.
+fn placed_at(time: Timestamp, retention: &Retention, at: Now) -> Option<(usize, Now)> {
+    let finest = retention.finest();
+    let is_in_bounds = at.low() - time <= finest.duration() && time - at.high() <= retention.longest().duration();
+    let stage = if is_in_bounds { 0 } else { retention.stage_holding(time, at.low())? };
+    (is_in_bounds || at.high() >= time && 0 < stage).then_some((stage, at))
 }
 
 /// Whether a stage does not keep the slot of a point any more.
@@ -213,5 +260,60 @@ impl OfMetric {
             }
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = 1_800_000_000;
+
+    /// The stage of a point of this age that came now, and the time at which it is put back, less that of the point.
+    fn placed(then: &str, retention: &str, age: i64) -> Option<(usize, i64)> {
+        let (then, retention): (Retention, Retention) = (then.parse().unwrap(), retention.parse().unwrap());
+        let time = (NOW - age) as u32;
+        let (at, under, is_again) = (Now::at(NOW), Under::History, true);
+        let point = LatePoint { metric: MetricId(0), time, value: 1.0, at, under, is_again };
+        let (stage, at) = place(point, (&then, &retention), NOW)?;
+        assert_eq!(placed_at(NOW - age, &retention, at), Some((stage, at)), "memory puts it there");
+        Some((stage, at.low() - (NOW - age)))
+    }
+
+    #[test]
+    fn a_point_keeps_its_step_under_a_policy_that_keeps_its_steps_for_another_time() {
+        let (short, long) = ("180*1s:90*10s:60*60s", "300*1s:120*10s:120*60s");
+        assert_eq!(placed(short, short, 240), Some((1, 240)));
+        assert_eq!(placed(long, short, 240), Some((0, 180)), "a point, and not a whole slot");
+        assert_eq!(placed(short, long, 240), Some((1, 301)), "a whole slot, and not a point");
+        assert_eq!(placed(long, short, 1100), Some((1, 181)));
+        assert_eq!(placed(short, long, 1100), Some((2, 1201)));
+        assert_eq!(placed(long, short, 60), Some((0, 60)));
+        assert_eq!(placed(long, short, 5000), None, "no stage shows it any more");
+        // Of another step.
+        assert_eq!(placed("180*1s:60*60s", "120*10s:120*60s", 60), Some((0, 60)));
+    }
+
+    #[test]
+    fn a_point_came_under_the_policy_of_its_history() {
+        let registry = metadata::Registry::new();
+        let policies = ["180*1s", "300*1s", "600*1s"]
+            .map(|retention| registry.intern(&Policy { retention: retention.parse().unwrap(), ..Policy::default() }));
+        let id = registry.write().create(registry.hash(b"a"), "a", policies[0], 1);
+        registry.set_policy(id, policies[1], NOW);
+        let history = registry.policies(id).unwrap();
+        let under = |at, under| {
+            let point = LatePoint { metric: id, time: NOW as u32, value: 1.0, at, under, is_again: false };
+            came_under(&history, &point)
+        };
+        assert_eq!(under(Now::at(NOW - 1), Under::History), Some(policies[0]));
+        assert_eq!(under(Now::at(NOW), Under::History), Some(policies[1]));
+        assert_eq!(
+            under(Now::at(NOW), Under::HistoryBefore(NOW)),
+            Some(policies[0]),
+            "its segment names the change behind it"
+        );
+        assert_eq!(under(Now::at(NOW), Under::Policy(policies[2])), Some(policies[2]), "its segment names the policy");
+        assert_eq!(under(Now::between(NOW - 9, NOW + 9), Under::History), None, "either");
     }
 }

@@ -18,7 +18,7 @@ use store::Damage;
 
 use super::{
     damage::{JournalDamage, UNREAD_SEGMENT},
-    missing_notes::missing,
+    missing_notes::{is_gone, missing},
     not_put_back::NotPutBack,
     segment::{Folder, Segment},
 };
@@ -39,7 +39,9 @@ pub(crate) const LATE_FILE: &str = "late-";
 
 const LATE_POINTS: &str = "late points";
 
-/// What a note of missing segments says.
+/// What the notes of missing segments say.
+const GONE: &str = "the backup that this folder was restored from lacks it; the points in it are lost unless they were stored; remove the note to \
+                    end this report";
 const MISSED: &str = "an earlier start missed it; the points in it are lost unless they are stored, or the segment is put back into the \
                       folder of the journal under its name; remove this note to end the report";
 
@@ -164,6 +166,9 @@ fn meaning(name: &str) -> Option<(&'static str, String)> {
     }
     if missing(name).is_some() {
         return Some((UNREAD_SEGMENT, MISSED.to_owned()));
+    }
+    if is_gone(name) {
+        return Some((UNREAD_SEGMENT, GONE.to_owned()));
     }
     number(name)?;
     match left {

@@ -14,8 +14,8 @@ pub(crate) struct LoosePoints<'a> {
     pub(crate) metric: MetricId,
     pub(crate) name: &'a str,
     pub(crate) policy: &'a Policy,
-    /// When each was accepted, its time and its value: that time chooses the stage.
-    pub(crate) points: Vec<(Timestamp, u32, f64)>,
+    /// By which time each was judged, its own time and its value: the first chooses the stage.
+    pub(crate) points: Vec<(Now, u32, f64)>,
 }
 
 /// The bytes of the file. `now` is when it is made, Unix seconds.
@@ -34,10 +34,9 @@ pub(crate) fn loose_segment(metrics: &[LoosePoints<'_>], now: Timestamp) -> Vec<
         names.push(metric.metric, id, metric.name, now);
         bytes.extend_from_slice(&names.take());
         for group in metric.points.chunk_by(|a, b| a.0 == b.0) {
-            let resolved =
-                |&(_, time, value): &(Timestamp, u32, f64)| ResolvedPoint { metric: metric.metric, time, value };
+            let resolved = |&(_, time, value): &(Now, u32, f64)| ResolvedPoint { metric: metric.metric, time, value };
             let points: Vec<ResolvedPoint> = group.iter().map(resolved).collect();
-            push_points(&mut bytes, Now::at(group[0].0), &points);
+            push_points(&mut bytes, group[0].0, &points);
         }
     }
     bytes
@@ -59,7 +58,7 @@ mod tests {
                 metric: MetricId(id),
                 name,
                 policy: if id % 3 == 0 { &other } else { &first },
-                points: vec![(1000, id, f64::from(id))],
+                points: vec![(Now::at(1000), id, f64::from(id))],
             })
             .collect();
         let bytes = loose_segment(&metrics, 2000);

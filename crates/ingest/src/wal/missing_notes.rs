@@ -1,5 +1,6 @@
 //! The notes in `damaged/` that name segments which a start missed: `journal_00000003.missing+0@1a2b3c4d`, or the first and
-//! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back.
+//! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back, and in
+//! `~gone` in a backup that lacks it: nothing waits for it.
 
 use std::{ops::RangeInclusive, path::Path};
 
@@ -8,13 +9,28 @@ use host::Disk;
 pub(super) const PREFIX: &str = "journal_";
 pub(super) const MISSING: &str = ".missing+";
 pub(super) const RETURNED: &str = "~returned";
+const GONE: &str = "~gone";
 
 /// The numbers that the name of a file in `damaged/` says are missing.
 pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
     let name = name.strip_prefix(PREFIX).unwrap_or(name);
     let (numbers, rest) = name.split_once(MISSING)?;
     let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
-    (!rest.ends_with(RETURNED)).then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
+    let is_waited_for = !rest.ends_with(RETURNED) && !rest.ends_with(GONE);
+    is_waited_for.then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
+}
+
+/// Whether a note says that segments are missing for good.
+pub(super) fn is_gone(name: &str) -> bool {
+    name.contains(MISSING) && name.ends_with(GONE)
+}
+
+/// The name in `damaged/` of a note which says that segments are missing for good, and its text. `segments` is one of
+/// [`missing_segments`].
+pub fn note_of_gone(segments: &str) -> (String, String) {
+    let numbers = segments.strip_suffix(".journal").unwrap_or(segments);
+    let text = format!("{segments} was missing when the backup was made that this folder was restored from\n");
+    (format!("{PREFIX}{numbers}{MISSING}0@{:08x}{GONE}", crc32fast::hash(text.as_bytes())), text)
 }
 
 /// The numbers of missing segments as in the name of a note.
@@ -26,9 +42,16 @@ pub(super) fn numbers(first: u64, last: u64) -> String {
 pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> Vec<String> {
     let entries = disk.read_dir(damaged).unwrap_or_default();
     let mut names: Vec<String> = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect();
-    names.retain(|name| missing(name).is_some());
+    names.retain(|name| missing(name).is_some() || is_gone(name));
     names.sort();
     names
+}
+
+/// The names of the segments that starts of a data folder reported as missing, by its folder `damaged`: of several in a row
+/// `00000003-00000005.journal`.
+pub fn missing_segments(disk: &dyn Disk, damaged: &Path) -> Vec<String> {
+    let name = |all: RangeInclusive<u64>| format!("{}.journal", numbers(*all.start(), *all.end()));
+    all_missing(disk, damaged).into_iter().map(name).collect()
 }
 
 /// The numbers of segments that starts reported as missing, by the folder `damaged` of a data folder.
@@ -45,11 +68,13 @@ mod tests {
         for (name, expected) in [
             ("journal_00000003.missing+0@1a2b3c4d", Some(3..=3)),
             ("00000003-00000005.missing+0@1a2b3c4d", Some(3..=5)),
+            (&note_of_gone("00000003.journal").0, None),
             ("journal_00000003.missing+0@1a2b3c4d~returned", None),
             ("journal_00000003.journal~whole", None),
             ("store_datapoints_1-1.missing+0@1a2b3c4d", None),
         ] {
             assert_eq!(missing(name), expected, "{name}");
+            assert_eq!(is_gone(name), name.ends_with("~gone"), "{name}");
         }
     }
 }

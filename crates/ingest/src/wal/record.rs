@@ -129,16 +129,19 @@ pub(super) struct MetricsWriter {
     bytes: Vec<u8>,
     /// Where the last record begins; it has no header yet.
     last: usize,
+    /// The time of the last record.
+    now: Timestamp,
 }
 
 impl MetricsWriter {
     pub(super) fn push(&mut self, metric: MetricId, policy: u16, name: &str, now: Timestamp) {
-        let MetricsWriter { bytes, last } = self;
-        if bytes.is_empty() || bytes.len() - *last > METRICS_BYTES {
+        let MetricsWriter { bytes, last, now: of_last } = self;
+        // A change of policy is known by its time: metrics of one second may have changes of other times.
+        if bytes.is_empty() || bytes.len() - *last > METRICS_BYTES || *of_last != now {
             if !bytes.is_empty() {
                 finish_record(&mut bytes[*last..]);
             }
-            *last = bytes.len();
+            (*last, *of_last) = (bytes.len(), now);
             bytes.extend_from_slice(&[0; HEADER]);
             bytes[*last + 8] = METRICS;
             bytes.extend_from_slice(&now.to_le_bytes());
@@ -303,4 +306,26 @@ fn metrics(payload: &[u8]) -> Option<Record<'_>> {
 fn policy(payload: &[u8]) -> Option<Record<'_>> {
     let (id, policy) = payload.split_first_chunk()?;
     Some(Record::Policy { id: u16::from_le_bytes(*id), policy: Policy::decode(policy)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wal::records;
+
+    #[test]
+    fn each_metric_is_named_with_its_own_time() {
+        let mut names = MetricsWriter::default();
+        for (id, now) in [(1, 10), (2, 10), (3, 13), (4, 10)] {
+            names.push(MetricId(id), 0, "a.metric", now);
+        }
+        let bytes = [b"PLBGJNL1".to_vec(), names.take()].concat();
+        let mut found = Vec::new();
+        for (_, record) in records(&bytes) {
+            if let Record::Metrics { now, metrics } = record {
+                found.extend(metrics.iter().map(|(id, ..)| (id.0, now)));
+            }
+        }
+        assert_eq!(found, [(1, 10), (2, 10), (3, 13), (4, 10)]);
+    }
 }

@@ -196,7 +196,9 @@ impl Logged {
             for runs in deleted.chunks(4096) {
                 draft.put(DELETED, &encode_runs(runs))?;
             }
-            let (mut put, mut missing) = (Ok(()), self.known.iter().count());
+            // A record that could not be read when the log was opened may be one of an id that was written again since: not all
+            // of an id are counted.
+            let (mut put, mut found) = (Ok(()), IdSet::default());
             let scanned = files.scan(|place, kind, payload| {
                 if kind == METRIC
                     && let Some(id) = id_of(payload)
@@ -205,7 +207,7 @@ impl Logged {
                     && put.is_ok()
                 {
                     put = draft.put(kind, payload).map(|_| ());
-                    missing -= 1;
+                    found.insert(id);
                 }
             });
             // What could be read when the log was opened is not given up for a read that fails now, or for damage since.
@@ -213,7 +215,7 @@ impl Logged {
             if !had_unread {
                 scanned?;
             }
-            if missing == 0 { Ok(()) } else { Err(rotted()) }
+            if self.known.iter().all(|id| found.contains(id)) { Ok(()) } else { Err(rotted()) }
         })?;
         (self.last, self.owed) = (HashMap::new(), Records::default());
         Ok(())

@@ -60,12 +60,17 @@ impl Reports<'_> {
 
     /// A file that an earlier start reported as missing.
     pub(super) fn still_missing(&self, file: &ManifestFile) {
+        let why = match file.is_gone {
+            false => "the file of rows is missing, found before",
+            true => "the backup that this folder was restored from lacks the file of rows: what it had is lost",
+        };
         self.shared.report(Damage {
             what: "rows that were lost",
             file: self.shared.shown(&self.dir.join(file.path())),
-            how: "the file of rows is missing, found before; points are missing or are older than what was stored, until the file is put \
-                  back while the program is stopped, or until the window expires"
-                .to_owned(),
+            how: format!(
+                "{why}; points are missing or are older than what was stored, until the file is put back while the program is stopped, \
+                 or until the window expires"
+            ),
             bytes: file.bytes,
             metrics: Some(file.metrics),
             span: Some(span(file.window)),

@@ -185,7 +185,8 @@ impl Points {
                 for wanted in of(file.lost()) {
                     let cells = &mut answers[wanted.fetch];
                     // Put back, its values are below those that are written meanwhile, and above those before it.
-                    (cells.is_damaged, cells.is_unreadable, cells.is_away) = (true, true, true);
+                    (cells.is_damaged, cells.is_away) = (true, true);
+                    cells.is_unreadable |= !file.is_gone;
                 }
             }
             window.rows(&keys, from, |place, found| {

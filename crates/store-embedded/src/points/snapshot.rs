@@ -6,13 +6,13 @@ use host::link_or_copy;
 use store::StoreError;
 
 use super::Points;
-use crate::{commits::MANIFEST, folder::io_error, manifest::ManifestFile};
+use crate::{commits::MANIFEST, folder::io_error, manifest::Manifest};
 
 impl Points {
-    /// Links the files that are in use into the folder `into`, and writes a manifest of them. They are one moment of
+    /// Links the files that are in use into the folder `into`, and writes a manifest of them, which it returns. They are one moment of
     /// the store: merges, expiry and flushes wait meanwhile. Files that cannot be linked are copied after that. Everything is
     /// on the disk afterwards.
-    pub(crate) fn snapshot(&self, into: &Path) -> Result<Vec<ManifestFile>, StoreError> {
+    pub(crate) fn snapshot(&self, into: &Path) -> Result<Manifest, StoreError> {
         let failed = || io_error(format!("linking the files of rows into {}", into.display()));
         let flushing = self.flushing.lock();
         let mut commits = self.commits.lock();
@@ -61,6 +61,6 @@ impl Points {
         }
         drop(in_use);
         folders.iter().try_for_each(|folder| disk.sync_dir(folder)).map_err(failed())?;
-        Ok(manifest.files)
+        Ok(manifest)
     }
 }

@@ -412,7 +412,7 @@ fn a_snapshot_is_a_store_of_its_own() {
     let (node, table) = node();
     let into = PathBuf::from("/data/backup");
     let linked = node.points().snapshot(&into).unwrap();
-    assert_eq!(linked.len(), 3);
+    assert_eq!(linked.files.len(), 3);
     node.merge_fully().unwrap();
     node.write(&[run(table, 7, FIRST, vec![-1.0])]);
     node.points().flush().unwrap();
