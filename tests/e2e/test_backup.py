@@ -240,6 +240,17 @@ def test_a_backup_leaves_the_folder_to_another_that_still_runs(make_server, tmp_
     assert not draft.exists()
 
 
+def test_a_restore_takes_a_path_with_a_slash_at_its_end(make_server, tmp_path):
+    server = make_server()
+    server.send([("a.stored", int(time.time()) - 100, 1.0)])
+    made = backup(server, tmp_path / "backups")
+    for number, end in enumerate(["/", "/.", "//"]):
+        data = tmp_path / f"restored-{number}"
+        done = run("restore", made["backup"], f"{data}{end}")
+        assert done.returncode == 0, done.stderr
+        assert (data / "store" / "spec").exists() and run("verify", str(data)).returncode == 0
+
+
 def test_a_restore_leaves_the_folder_of_another_that_still_runs(make_server, tmp_path):
     server = make_server()
     server.send([("a.stored", int(time.time()) - 100, 1.0)])

@@ -40,7 +40,8 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
 
 /// The folder next to a missing data folder that has the files of a restore until all are there.
 pub(crate) fn draft_of(data: &Path) -> PathBuf {
-    let mut draft = data.as_os_str().to_owned();
+    // Without a slash or `/.` at the end.
+    let mut draft = data.components().collect::<PathBuf>().into_os_string();
     draft.push(".unfinished");
     PathBuf::from(draft)
 }
@@ -73,4 +74,22 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
         return newer(NewerFile { path, found: format!("version {version}"), reads: format!("version {reads}") });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use host::SimulatedDisk;
+
+    use super::*;
+
+    #[test]
+    fn an_interrupted_restore_refuses_its_folder_in_every_spelling() {
+        let disk = SimulatedDisk::new();
+        disk.create_dir_all(Path::new("/of/data.unfinished")).unwrap();
+        for data in ["/of/data", "/of/data/", "/of/data/.", "/of//./data/"] {
+            let error = may_start(&disk, Path::new(data)).map_err(|error| error.to_string());
+            assert!(error.is_err_and(|error| error.contains("restore again")), "{data}");
+        }
+        assert!(may_start(&disk, Path::new("/of/other/")).is_ok());
+    }
 }

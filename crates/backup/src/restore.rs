@@ -33,6 +33,8 @@ pub struct Restored {
 /// # Errors
 /// The folder is not empty, another restore writes to it, or the backup is damaged.
 pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, BackupError> {
+    // Without a slash or `/.` at the end, which no rename takes.
+    let data = &data.components().collect::<PathBuf>();
     let (backup, manifest) = open(disk, backup)?;
     refuse_newer(disk, &backup)?;
     let is_there = is_there(disk, data)?;

@@ -17,7 +17,7 @@ use super::{
     newest::{Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
-    segment::Folder,
+    segment::{Folder, path_of},
 };
 
 /// A file that is shorter has no record.
@@ -129,7 +129,8 @@ pub fn check_chain(
     let mut found = Vec::new();
     for entry in entries {
         let number = entry.name.to_str().and_then(|name| name.strip_suffix(".journal")?.parse::<u64>().ok());
-        let Some(number) = number.filter(|&number| number <= LAST_NUMBER) else { continue };
+        let is_one = |&number: &u64| number <= LAST_NUMBER && path_of(journal, number) == entry.path;
+        let Some(number) = number.filter(is_one) else { continue };
         let file = disk.open(&entry.path, Open::Read)?;
         let bytes = file.len()?;
         let mut first = vec![0; SEARCHED.min(bytes as usize)];

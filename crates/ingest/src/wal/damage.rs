@@ -73,10 +73,10 @@ impl JournalDamage {
         Ok(())
     }
 
-    /// Reports files with numbers that no segment has, and leaves them alone.
+    /// Reports files with names that no segment has, and leaves them alone.
     pub(crate) fn report_strays(&self, folder: &Folder) -> io::Result<()> {
         for stray in folder.strays()? {
-            let how = "no segment has such a number; the file is left alone".to_owned();
+            let how = "no segment has such a name; the file is left alone, and its points are in no answer".to_owned();
             self.report(self.damage("stray file", &stray.path, how, stray.bytes as usize));
         }
         Ok(())

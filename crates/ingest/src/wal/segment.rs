@@ -73,15 +73,19 @@ impl Folder {
     /// The segments, oldest first; none where there is no folder. Other files are left alone.
     pub(crate) fn segments(&self) -> io::Result<Vec<Segment>> {
         let mut segments = self.numbered()?;
-        segments.retain(|segment| segment.number <= LAST_NUMBER);
+        segments.retain(|segment| self.is_one(segment));
         Ok(segments)
     }
 
-    /// Files with numbers that no segment has.
+    /// Files with numbers that no segment has, or in a spelling that none has, as of copies (`7.journal`).
     pub(super) fn strays(&self) -> io::Result<Vec<Segment>> {
         let mut strays = self.numbered()?;
-        strays.retain(|stray| LAST_NUMBER < stray.number);
+        strays.retain(|stray| !self.is_one(stray));
         Ok(strays)
+    }
+
+    fn is_one(&self, segment: &Segment) -> bool {
+        segment.number <= LAST_NUMBER && segment.path == self.path_of(segment.number)
     }
 
     fn numbered(&self) -> io::Result<Vec<Segment>> {

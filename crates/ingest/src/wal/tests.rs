@@ -560,6 +560,19 @@ fn a_file_with_a_number_that_no_segment_has_is_left_alone() {
 }
 
 #[test]
+fn a_copy_whose_number_is_spelled_in_another_way_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path());
+    append(&journal, 3, 5).unwrap();
+    for copy in ["1.journal", "0000000001.journal", "+1.journal"] {
+        std::fs::copy(dir.path().join("00000001.journal"), dir.path().join(copy)).unwrap();
+    }
+    let folder = folder(dir.path());
+    assert_eq!(folder.segments().unwrap().iter().map(|one| one.path.clone()).collect::<Vec<_>>(), [folder.path_of(1)]);
+    assert_eq!(folder.strays().unwrap().len(), 3);
+}
+
+#[test]
 fn a_length_of_before_in_the_list_of_the_folder_costs_nothing() {
     let dir = tempfile::tempdir().unwrap();
     {
