@@ -108,13 +108,17 @@ fn points_that_are_put_back_while_the_clock_is_in_doubt_are_judged_by_the_earlie
 /// slots.
 #[test]
 fn late_points_that_are_kept_while_the_clock_is_in_doubt_keep_their_stage() {
-    (0..3).for_each(|_| _ = Scenario::of(50295, 150).perform().unwrap());
+    for _ in 0..3 {
+        Scenario::of(50295, 150).perform().unwrap();
+    }
 }
 
 /// Late points that were kept under one policy were put back by the stages of the next.
 #[test]
 fn late_points_that_are_kept_over_a_change_of_rules_keep_their_step() {
-    (0..3).for_each(|_| _ = Scenario::of(21503, 150).perform().unwrap());
+    for _ in 0..3 {
+        Scenario::of(21503, 150).perform().unwrap();
+    }
 }
 
 /// Records of the log of names that could be read again, of names that were written again meanwhile, counted twice when the log was
@@ -127,7 +131,9 @@ fn names_that_were_written_again_count_once_when_their_log_is_rewritten() {
 /// Points waited to be put back for a file of rows that a restored backup lacked.
 #[test]
 fn points_do_not_wait_for_files_that_a_restored_backup_lacks() {
-    [60112, 60168].map(|seed| Scenario::of(seed, 150).perform().unwrap());
+    for seed in [60112, 60168] {
+        Scenario::of(seed, 150).perform().unwrap();
+    }
 }
 
 /// Seed 40: the flush of a point replaced, in the tables of the older policy, a point of a whole slot by the only finer one.
