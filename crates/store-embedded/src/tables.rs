@@ -60,7 +60,7 @@ impl Tables {
         let trash = Arc::new(trash);
         let reporter = Reporter::new(host, &options.damage, data);
         let open = |dir: &Path, identity: &Identity| open_in(dir, identity.clone(), &options, &trash, &reporter);
-        Layout1 { host, dir, reporter: &reporter, trash: &trash }.convert(open)?;
+        Layout1::new((host, dir), &reporter, &trash, options.read_patience).convert(open)?;
         let spec = Spec::open(host, dir, &reporter)?;
         let NewTables { names, events, points } = open(dir, &spec.identity())?;
         spec.restore_chain(points.openings());

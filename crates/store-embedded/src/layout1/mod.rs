@@ -6,12 +6,13 @@
 //! 4. `replaced/` moves to the trash.
 //!
 //! A start after a crash in step 1 begins again; later, it continues. A tree that is damaged is converted as far as the
-//! library can read it, and stays whole in `damaged/`.
+//! library can read it, and stays whole in `damaged/`. One that the disk does not return is read again for a while first.
 
 mod rows;
 mod tree;
 
 use std::{
+    cell::Cell,
     collections::HashMap,
     io,
     path::{Path, PathBuf},
@@ -33,6 +34,7 @@ use crate::{
     lost::Lost,
     manifest::table_of,
     names::Names,
+    patience::Patience,
     points::Points,
     row_key::{GROUP_SLOTS, RowKey},
     spec,
@@ -54,10 +56,16 @@ pub(crate) struct NewTables {
 
 /// A folder that may be of layout 1.
 pub(crate) struct Layout1<'a> {
-    pub(crate) host: &'a Host,
-    pub(crate) dir: &'a Path,
-    pub(crate) reporter: &'a Reporter,
-    pub(crate) trash: &'a Trash,
+    host: &'a Host,
+    dir: &'a Path,
+    reporter: &'a Reporter,
+    trash: &'a Trash,
+    /// How long trees that the disk does not return are read again.
+    read_patience: Duration,
+    /// Whether the disk did not return a tree in this attempt.
+    is_unread: Cell<bool>,
+    /// Whether what the disk does not return is left out.
+    leaves_out_unread: Cell<bool>,
 }
 
 /// The spec of a folder of layout 1, which no program wrote with a later row codec.
@@ -71,12 +79,22 @@ fn words_of(text: &[u8]) -> Vec<u8> {
     lines.copied().filter(|byte| !byte.is_ascii_digit()).collect()
 }
 
-impl Layout1<'_> {
+impl<'a> Layout1<'a> {
+    pub(crate) fn new(
+        (host, dir): (&'a Host, &'a Path),
+        reporter: &'a Reporter,
+        trash: &'a Trash,
+        read_patience: Duration,
+    ) -> Layout1<'a> {
+        let (is_unread, leaves_out_unread) = (Cell::new(false), Cell::new(false));
+        Layout1 { host, dir, reporter, trash, read_patience, is_unread, leaves_out_unread }
+    }
+
     /// Converts the folder if it is of layout 1, and completes a conversion that was cut off. `open` opens the tables of
     /// a new store in a folder.
     pub(crate) fn convert(
         &self,
-        open: impl FnOnce(&Path, &Identity) -> Result<NewTables, StoreError>,
+        open: impl Fn(&Path, &Identity) -> Result<NewTables, StoreError>,
     ) -> Result<(), StoreError> {
         let disk = &*self.host.disk;
         let converted = self.dir.join("converted");
@@ -87,7 +105,7 @@ impl Layout1<'_> {
         if is_old {
             // Until something moved, an earlier program may have written to the old files since.
             if !disk.exists(&converted.join("spec")) || !disk.exists(&self.dir.join("replaced")) {
-                self.fill(&converted, open).inspect_err(|_| self.give_up(&converted))?;
+                self.fill_patiently(&converted, open)?;
             }
             self.switch(&converted).map_err(io_error(format!("converting {}", self.dir.display())))?;
         }
@@ -125,11 +143,31 @@ impl Layout1<'_> {
         }
     }
 
-    /// Step 1.
+    /// Step 1, and again while the disk does not return a tree; at last without what it does not return.
+    fn fill_patiently(
+        &self,
+        converted: &Path,
+        open: impl Fn(&Path, &Identity) -> Result<NewTables, StoreError>,
+    ) -> Result<(), StoreError> {
+        let fill = || {
+            self.is_unread.set(false);
+            self.fill(converted, &open).inspect_err(|_| self.give_up(converted))
+        };
+        let patience = Patience::new(&self.host.clock, self.read_patience);
+        let filled = patience.retry(|| match fill() {
+            Err(error) if self.is_unread.get() => Err(error),
+            done => Ok(done),
+        });
+        filled.unwrap_or_else(|_| {
+            self.leaves_out_unread.set(true);
+            fill()
+        })
+    }
+
     fn fill(
         &self,
         converted: &Path,
-        open: impl FnOnce(&Path, &Identity) -> Result<NewTables, StoreError>,
+        open: impl Fn(&Path, &Identity) -> Result<NewTables, StoreError>,
     ) -> Result<(), StoreError> {
         let disk = &*self.host.disk;
         let failed = || io_error(format!("making {}", converted.display()));
@@ -172,6 +210,10 @@ impl Layout1<'_> {
             Ok(tree) => tree.scan(each)?,
             Err(problem) => Some(problem),
         };
+        if let Some(problem) = problem.as_ref().filter(|problem| problem.may_pass && !self.leaves_out_unread.get()) {
+            self.is_unread.set(true);
+            return Err(io_error(format!("reading {}", path.display()))(io::Error::other(problem.how.clone())));
+        }
         if let Some(problem) = &problem {
             // The library may have removed links to what it could not read.
             disk.remove_dir_all(&links).map_err(io_error(format!("removing {}", links.display())))?;
@@ -181,10 +223,11 @@ impl Layout1<'_> {
                 &links,
                 0,
                 &format!(
-                    "{} cannot be read whole: {problem}. What could be read is converted; the folder is kept as it was, and no \
+                    "{} cannot be read whole: {how}. What could be read is converted; the folder is kept as it was, and no \
                      repair reads it. If its rows matter: put the missing or damaged file of it back, from a copy of the data \
                      folder, and convert that copy with an empty data folder of its own",
-                    path.display()
+                    path.display(),
+                    how = problem.how
                 ),
             );
         }

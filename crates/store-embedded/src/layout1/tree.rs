@@ -2,7 +2,10 @@
 //!
 //! The library may write to a folder that it opens, so that it gets a folder of links to the same files.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use host::Disk;
 use lsm_tree::{AbstractTree, AnyTree, Config, Guard, SequenceNumberCounter};
@@ -33,16 +36,32 @@ pub(super) fn link_all(disk: &dyn Disk, from: &Path, to: &Path) -> Result<(), St
     Ok(())
 }
 
+/// What is wrong with a tree.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) how: String,
+    /// Whether another attempt may read it: the disk failed. A file that is missing or too short is damage.
+    pub(super) may_pass: bool,
+}
+
+impl From<lsm_tree::Error> for Problem {
+    fn from(error: lsm_tree::Error) -> Problem {
+        let is_damage = |kind| matches!(kind, ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::InvalidData);
+        let may_pass = matches!(&error, lsm_tree::Error::Io(error) if !is_damage(error.kind()));
+        Problem { how: format!("{error:?}"), may_pass }
+    }
+}
+
 impl OldTree {
     /// Opens a folder of links. The error says what is wrong with it.
-    pub(super) fn open(dir: &Path) -> Result<OldTree, String> {
+    pub(super) fn open(dir: &Path) -> Result<OldTree, Problem> {
         let config = Config::new(dir, SequenceNumberCounter::default(), SequenceNumberCounter::default());
-        config.open().map(|lsm| OldTree { lsm }).map_err(|error| format!("{error:?}"))
+        Ok(OldTree { lsm: config.open()? })
     }
 
     /// Calls `each` with every key and value that can be read: from the first on, and after damage from the last one
     /// back. Returns what is wrong, if anything is.
-    pub(super) fn scan<E>(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<Option<String>, E> {
+    pub(super) fn scan<E>(&self, mut each: impl FnMut(&[u8], &[u8]) -> Result<(), E>) -> Result<Option<Problem>, E> {
         let mut rows = self.lsm.iter(NEWEST, None);
         let mut problem = None;
         let mut is_from_the_end = false;
@@ -51,8 +70,8 @@ impl OldTree {
             match row.map(Guard::into_inner) {
                 None => return Ok(problem),
                 Some(Ok((key, value))) => each(&key, &value)?,
-                Some(Err(error)) if is_from_the_end => return Ok(Some(format!("{error:?}"))),
-                Some(Err(error)) => (problem, is_from_the_end) = (Some(format!("{error:?}")), true),
+                Some(Err(error)) if is_from_the_end => return Ok(Some(error.into())),
+                Some(Err(error)) => (problem, is_from_the_end) = (Some(error.into()), true),
             }
         }
     }

@@ -9,11 +9,12 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use host::{Call, FailingDisk, Host, Random, SeededRandom, SystemDisk};
 use store::{DamageLog, Events};
-use store_embedded::EmbeddedDriver;
+use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 use super::{check, folder, metrics_of, open, options_of, values_at};
 
@@ -190,6 +191,32 @@ fn damage_in_an_old_tree_costs_what_is_damaged_and_is_reported() {
             let again = EmbeddedDriver::open(&dir.path().join("store"), options_of(dir.path())).unwrap();
             assert_eq!(runtime.block_on(check_damaged(&again, &expected, &options.damage)), lost);
         }
+    }
+}
+
+#[test]
+fn a_file_of_an_old_tree_that_the_disk_does_not_return_for_a_while_costs_nothing() {
+    let (first, _) = folder("layout1");
+    let root = first.path().to_owned();
+    let of_tables = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "tables");
+    let files: Vec<PathBuf> = old_files(&root.join("store")).into_keys().filter(of_tables).collect();
+    assert!(3 < files.len(), "{files:?}");
+    for path in files.iter().step_by(2) {
+        let (dir, expected) = folder("layout1");
+        let (path, away) = (dir.path().join(path.strip_prefix(&root).unwrap()), dir.path().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        // To open it fails.
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        let options = EmbeddedOptions { read_patience: Duration::from_secs(60), ..options_of(dir.path()) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(500));
+                std::fs::rename(&away, &path).unwrap();
+            });
+            let driver = EmbeddedDriver::open(&dir.path().join("store"), options.clone()).unwrap();
+            assert_eq!(options.damage.totals().0, 0, "{}: {:?}", path.display(), options.damage.examples());
+            check(&driver, &expected);
+        });
     }
 }
 
