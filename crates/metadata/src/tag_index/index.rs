@@ -67,6 +67,9 @@ pub(crate) struct TagIndex {
     unmeasured: usize,
 }
 
+/// Tags of a metric that are looked up together.
+const TOGETHER: usize = 16;
+
 /// Changed metrics after which memory is counted again.
 const MEASURE_AFTER: usize = 4096;
 
@@ -142,19 +145,40 @@ impl TagIndex {
         if !self.all.insert(id.0) {
             return;
         }
-        for (place, (text, value)) in tags.enumerate() {
-            let recent = self.recent.get(place).copied().filter(|&tag| self.tag_text(tag) == text);
-            let tag = recent.or_else(|| self.tag(text)).unwrap_or_else(|| self.add_tag(text));
-            if recent.is_none() {
-                self.recent.truncate(place);
-                self.recent.push(tag);
+        let mut tags = tags.enumerate().peekable();
+        let mut hashed = [(0, 0, ""); TOGETHER];
+        while tags.peek().is_some() {
+            // The processor fetches where several values are in the table, before the first is looked up.
+            let mut count = 0;
+            for (place, (text, value)) in tags.by_ref().take(TOGETHER) {
+                let tag = self.tag_at(place, text);
+                let hash = self.hash_of_value(tag, value);
+                self.by_value.prefetch(hash);
+                hashed[count] = (tag, hash, value);
+                count += 1;
             }
-            // Of a tag that is there twice, the first counts.
-            if self.postings.insert(&mut self.tags.get_mut(tag).metrics, id.0) {
-                let value = self.value(tag, value).unwrap_or_else(|| self.add_value(tag, value));
-                self.postings.insert(&mut self.values.get_mut(value).metrics, id.0);
+            for &(tag, hash, value) in &hashed[..count] {
+                // Of a tag that is there twice, the first counts.
+                if self.postings.insert(&mut self.tags.get_mut(tag).metrics, id.0) {
+                    let known = self.value_under(hash, tag, value);
+                    let value = known.unwrap_or_else(|| self.add_value(hash, tag, value));
+                    self.postings.insert(&mut self.values.get_mut(value).metrics, id.0);
+                }
             }
         }
+    }
+
+    /// The tag with a text, which is added if it is not there: the tag of a metric at a place among its tags.
+    fn tag_at(&mut self, place: usize, text: &str) -> TagId {
+        if let Some(&recent) = self.recent.get(place)
+            && self.tag_text(recent) == text
+        {
+            return recent;
+        }
+        let tag = self.tag(text).unwrap_or_else(|| self.add_tag(text));
+        self.recent.truncate(place);
+        self.recent.push(tag);
+        tag
     }
 
     /// Removes a metric with the name that it had.
@@ -200,7 +224,7 @@ impl TagIndex {
         new.retain(|&tag| !self.tags.get(tag).metrics.is_empty());
         if !empty.is_empty() || !new.is_empty() {
             let sorted = std::mem::take(&mut self.sorted_tags);
-            self.sorted_tags = settled(sorted, empty.clone(), new, |tag| self.tag_text(tag));
+            self.sorted_tags = settled(sorted, empty.clone(), new, |tag| self.texts.bytes(self.tags.get(tag).text));
         }
         for tag in empty {
             self.texts.remove(self.tags.release(tag).text);
@@ -224,7 +248,8 @@ impl TagIndex {
             let (empty, new) = (numbers(&changes[..first_new]), numbers(&changes[first_new..]));
             let tag = changes[0].0;
             let sorted = std::mem::take(&mut self.tags.get_mut(tag).values);
-            self.tags.get_mut(tag).values = settled(sorted, empty, new, |value| self.value_text(value));
+            let text = |value| self.texts.bytes(self.values.get(value).text);
+            self.tags.get_mut(tag).values = settled(sorted, empty, new, text);
         }
         for value in empty {
             self.texts.remove(self.values.release(value).text);
@@ -250,9 +275,9 @@ impl TagIndex {
         tag
     }
 
-    fn add_value(&mut self, tag: TagId, text: &str) -> ValueId {
+    fn add_value(&mut self, hash: u64, tag: TagId, text: &str) -> ValueId {
         let value = self.values.add(Value { text: self.texts.add(text), tag, ..Value::default() });
-        self.by_value.insert(self.hash_of_value(tag, text), value);
+        self.by_value.insert(hash, value);
         self.new_values.push(value);
         value
     }
@@ -264,8 +289,15 @@ impl TagIndex {
 
     /// The value of a tag with a text.
     pub(super) fn value(&self, tag: TagId, text: &str) -> Option<ValueId> {
-        let is_same = |value| self.values.get(value).tag == tag && self.value_text(value) == text;
-        self.by_value.find(self.hash_of_value(tag, text), is_same)
+        self.value_under(self.hash_of_value(tag, text), tag, text)
+    }
+
+    fn value_under(&self, hash: u64, tag: TagId, text: &str) -> Option<ValueId> {
+        let is_same = |number| {
+            let value = self.values.get(number);
+            value.tag == tag && self.texts.bytes(value.text) == text.as_bytes()
+        };
+        self.by_value.find(hash, is_same)
     }
 
     fn hash_of_tag(&self, text: &str) -> u64 {
@@ -378,9 +410,9 @@ fn with_prefix<'a>(sorted: &'a [u32], prefix: &str, text: impl Fn(u32) -> &'a st
 
 /// Sorts by text. Reads each text once, but for those that begin with the same 16 bytes: most comparisons of a million texts
 /// would wait for memory.
-fn sort_by_text<'a>(list: &mut [u32], text: &impl Fn(u32) -> &'a str) {
+fn sort_by_text<'a>(list: &mut [u32], text: &impl Fn(u32) -> &'a [u8]) {
     let beginning = |one: u32| {
-        let (mut key, text) = ([0; 16], text(one).as_bytes());
+        let (mut key, text) = ([0; 16], text(one));
         let len = text.len().min(key.len());
         key[..len].copy_from_slice(&text[..len]);
         u128::from_be_bytes(key)
@@ -391,7 +423,7 @@ fn sort_by_text<'a>(list: &mut [u32], text: &impl Fn(u32) -> &'a str) {
 }
 
 /// A sorted list without some of its entries, and with new ones. No two of those that stay have the same text.
-fn settled<'a>(sorted: Vec<u32>, mut empty: Vec<u32>, mut new: Vec<u32>, text: impl Fn(u32) -> &'a str) -> Vec<u32> {
+fn settled<'a>(sorted: Vec<u32>, mut empty: Vec<u32>, mut new: Vec<u32>, text: impl Fn(u32) -> &'a [u8]) -> Vec<u32> {
     // An entry that came and went since is not in the list.
     let place = |one: u32| sorted.partition_point(|&known| text(known) < text(one));
     let is_there = |one: u32| sorted.get(place(one)) == Some(&one);
