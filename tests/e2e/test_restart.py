@@ -346,9 +346,19 @@ def test_a_log_that_is_not_read_stops_nothing(make_server):
     os.close(reader)
 
 
+def test_a_quit_is_a_clean_stop(make_server):
+    server = make_server()
+    start = aligned_now() - 600
+    server.send([("second.m", start, 1.0)])
+    eventually(lambda: server.points("second.m", **{"from": start - 1}), {start: 1.0})
+    server.process.send_signal(signal.SIGQUIT)
+    assert server.process.wait(30) == 0
+    assert (server.data / "names").exists(), "only a clean stop saves the names"
+
+
 def test_signals_for_users_end_nothing(make_server):
     server = make_server()
-    for number in [signal.SIGUSR1, signal.SIGUSR2]:
+    for number in [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGVTALRM]:
         server.process.send_signal(number)
     start = aligned_now() - 600
     server.send([("second.m", start, 1.0)])

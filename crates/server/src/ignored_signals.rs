@@ -2,8 +2,9 @@
 
 /// SIGXFSZ comes with a write beyond a limit of the size of files (`ulimit -f`, `LimitFSIZE=` of systemd). Without it the write
 /// fails with `EFBIG`, and is treated as a full disk is: points wait, `/ready` says why, and the write happens once there is
-/// room. Those for users have no meaning here; supervisors and rotations of logs send them.
-const IGNORED: [libc::c_int; 3] = [libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2];
+/// room. Those for users have no meaning here; supervisors and rotations of logs send them. Timers of a wrapper that became this
+/// process by `exec` go on, and send the alarms.
+const IGNORED: [libc::c_int; 5] = [libc::SIGXFSZ, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM, libc::SIGVTALRM];
 
 /// Ignores them for as long as the process runs.
 pub fn ignore() {

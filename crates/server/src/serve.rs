@@ -2,7 +2,7 @@
 //!
 //! 1. The node is opened: data folder, store, names, journal.
 //! 2. Listeners are bound; their addresses are printed.
-//! 3. The program runs until SIGTERM or SIGINT.
+//! 3. The program runs until SIGTERM, SIGINT or SIGQUIT.
 //! 4. Listeners close, all points in memory are written to the store, and the names are saved.
 
 use std::{sync::Arc, time::Duration};

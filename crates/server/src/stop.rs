@@ -20,12 +20,16 @@ const STOP_PATIENCE: Duration = Duration::from_secs(3);
 pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// A container's way to stop a program gently (`STOPSIGNAL SIGQUIT`), and a key of terminals.
+    quit: Signal,
 }
 
 impl Signals {
     /// Handles them from now on: the program does not end by itself any more.
     pub fn new() -> anyhow::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        let [terminate, interrupt, quit] =
+            [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::quit()].map(signal);
+        Ok(Signals { terminate: terminate?, interrupt: interrupt?, quit: quit? })
     }
 
     /// Waits for the next one.
@@ -33,6 +37,7 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            _ = self.quit.recv() => {}
         }
     }
 
