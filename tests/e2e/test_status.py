@@ -18,6 +18,7 @@ METRICS = [
     "plumbago_journal_nameless_points",
     "plumbago_journal_sync_age_seconds",
     "plumbago_manifest_behind",
+    "plumbago_store_missing_files",
     "plumbago_merge_debt_bytes",
     "plumbago_merges_failed_total",
     "plumbago_merges_total",

@@ -510,6 +510,13 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
                    gives";
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
     }
+    for (number, header) in found.misnamed {
+        let how = format!(
+            "it says that it is segment {header}: it is a copy, or was renamed; a start puts it aside; if segment {header} is \
+             missing, give it that name"
+        );
+        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
+    }
     for (number, theirs) in found.foreign {
         let how = format!(
             "it belongs to the store {theirs:032x}, and this folder has the store {:032x}; a start refuses it: move it to the \

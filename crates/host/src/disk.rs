@@ -82,6 +82,8 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn hold(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
+    /// From now on calls that write below this directory may fail, for this reason: another process uses it.
+    fn refuse_writes(&self, _path: &Path, _why: &str) {}
     /// Makes a directory and those above it.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
     /// Takes all rights on a directory from everyone but its owner.
@@ -121,17 +123,39 @@ pub trait Disk: Debug + Send + Sync + 'static {
 
     /// The whole contents of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.open(path, Open::Read)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
+        read_whole(&mut *self.open(path, Open::Read)?, u64::MAX)
     }
 
     /// The whole contents of a file that holds text.
     fn read_to_string(&self, path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        self.open(path, Open::Read)?.read_to_string(&mut text)?;
-        Ok(text)
+        String::from_utf8(self.read(path)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
+}
+
+/// Reads a file from its cursor to its end, or so many bytes.
+///
+/// # Errors
+/// Whatever the disk says, or that it returned fewer bytes than the file has: that is a read that failed, and not the end of
+/// the data.
+pub fn read_whole(file: &mut dyn DiskFile, most: u64) -> io::Result<Vec<u8>> {
+    let (at, len) = (file.stream_position()?, file.len()?);
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    let expected = len.saturating_sub(at).min(most);
+    if (bytes.len() as u64) < expected { Err(early_end(bytes.len() as u64, expected)) } else { Ok(bytes) }
+}
+
+/// A read that ended before the end of its file, as of a network disk that does not say that it failed.
+fn early_end(read: u64, expected: u64) -> io::Error {
+    io::Error::other(format!("the disk returned {read} bytes of {expected}"))
+}
+
+/// What a read of so many bytes from an offset on means that met the end of the file: that the file is shorter, or that the
+/// disk did not return the rest of it.
+pub(crate) fn judge_end(error: io::Error, file: &dyn DiskFile, offset: u64, bytes: usize) -> io::Error {
+    let end = offset.saturating_add(bytes as u64);
+    let is_early = error.kind() == io::ErrorKind::UnexpectedEof && file.len().is_ok_and(|len| end <= len);
+    if is_early { early_end(0, bytes as u64) } else { error }
 }
 
 /// Replaces a file so that a crash leaves the old contents or the new ones, and that the new ones are on the disk
@@ -167,7 +191,7 @@ impl DiskFile for File {
     }
 
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, bytes, offset)
+        FileExt::read_exact_at(self, bytes, offset).map_err(|error| judge_end(error, self, offset, bytes.len()))
     }
 
     fn forget_cached(&self, offset: u64, len: u64) {

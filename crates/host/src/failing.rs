@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use crate::{DirEntry, Disk, DiskFile, Open};
+use crate::{DirEntry, Disk, DiskFile, Open, disk::judge_end};
 
 /// What is about to be done to the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,9 @@ type Change = dyn Fn(&Path, &mut [u8]) + Send + Sync;
 /// Changes the length of a file.
 type ChangeLength = dyn Fn(&Path, u64) -> u64 + Send + Sync;
 
+/// Where reads of a file end, before its length.
+type EarlyEnd = dyn Fn(&Path) -> Option<u64> + Send + Sync;
+
 type Fault = dyn Fn(Call, &Path) -> Option<io::Error> + Send + Sync;
 
 /// Another disk, except that each call first asks whether it fails.
@@ -53,6 +56,8 @@ pub struct FailingDisk {
     change: Option<Arc<Change>>,
     change_length: Option<Arc<ChangeLength>>,
     change_listed: Option<Arc<ChangeLength>>,
+    early_end: Option<Arc<EarlyEnd>>,
+    grants_locks: bool,
 }
 
 impl FailingDisk {
@@ -68,6 +73,8 @@ impl FailingDisk {
             change: None,
             change_length: None,
             change_listed: None,
+            early_end: None,
+            grants_locks: false,
         }
     }
 
@@ -84,6 +91,17 @@ impl FailingDisk {
     /// `change` is shown the length of each file in the list of a folder, and says which length the list has.
     pub fn with_changed_lists(self, change: impl Fn(&Path, u64) -> u64 + Send + Sync + 'static) -> FailingDisk {
         FailingDisk { change_listed: Some(Arc::new(change)), ..self }
+    }
+
+    /// `end` is shown the path of every read, and may say behind which byte it returns nothing, without an error, though the file
+    /// is longer.
+    pub fn with_early_ends(self, end: impl Fn(&Path) -> Option<u64> + Send + Sync + 'static) -> FailingDisk {
+        FailingDisk { early_end: Some(Arc::new(end)), ..self }
+    }
+
+    /// Every lock is granted, also one that another file has, as on some file systems of the network.
+    pub fn granting_locks(self) -> FailingDisk {
+        FailingDisk { grants_locks: true, ..self }
     }
 
     /// Reads at an offset fail where they touch these bytes of files whose paths end with `path`.
@@ -122,6 +140,10 @@ impl Disk for FailingDisk {
 
     fn hold(&self, path: &Path) -> io::Result<()> {
         self.disk.hold(path)
+    }
+
+    fn refuse_writes(&self, path: &Path, why: &str) {
+        self.disk.refuse_writes(path, why);
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
@@ -192,6 +214,10 @@ struct FailingFile {
 }
 
 impl FailingFile {
+    fn early_end(&self) -> Option<u64> {
+        self.disk.early_end.as_ref().and_then(|end| end(&self.path))
+    }
+
     fn check_sector(&self, offset: u64, bytes: usize) -> io::Result<()> {
         match &self.disk.bad_sector {
             Some((path, bad, is_bad))
@@ -212,7 +238,9 @@ impl Read for FailingFile {
         self.disk.check(Call::Read, &self.path)?;
         let offset = self.file.stream_position()?;
         self.check_sector(offset, bytes.len())?;
-        let read = self.file.read(bytes)?;
+        let most = self.early_end().map_or(bytes.len() as u64, |end| end.saturating_sub(offset));
+        let most = bytes.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        let read = self.file.read(&mut bytes[..most])?;
         self.disk.change(&self.path, &mut bytes[..read]);
         Ok(read)
     }
@@ -244,6 +272,9 @@ impl DiskFile for FailingFile {
     fn read_exact_at(&self, bytes: &mut [u8], offset: u64) -> io::Result<()> {
         self.disk.check(Call::Read, &self.path)?;
         self.check_sector(offset, bytes.len())?;
+        if self.early_end().is_some_and(|end| end < offset + bytes.len() as u64) {
+            return Err(judge_end(io::ErrorKind::UnexpectedEof.into(), &*self.file, offset, bytes.len()));
+        }
         self.file.read_exact_at(bytes, offset)?;
         self.disk.change(&self.path, bytes);
         Ok(())
@@ -282,7 +313,7 @@ impl DiskFile for FailingFile {
     }
 
     fn try_lock(&self) -> io::Result<bool> {
-        self.file.try_lock()
+        if self.disk.grants_locks { Ok(true) } else { self.file.try_lock() }
     }
 }
 
@@ -292,6 +323,25 @@ mod tests {
 
     use super::*;
     use crate::{SystemDisk, replace_file};
+
+    #[test]
+    fn a_read_that_ends_before_the_end_of_its_file_has_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, b"0123456789").unwrap();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_early_ends(|_| Some(4));
+        let kind = |result: io::Result<()>| result.unwrap_err().kind();
+        assert_eq!(kind(disk.read(&path).map(drop)), io::ErrorKind::Other);
+        assert_eq!(kind(disk.read_to_string(&path).map(drop)), io::ErrorKind::Other);
+        assert_eq!(kind(crate::read_file_checked(&disk, &path, 100, |_| true).map(drop)), io::ErrorKind::Other);
+        assert_eq!(crate::read_file_checked(&disk, &path, 3, |_| true).unwrap(), b"012");
+        let file = disk.open(&path, Open::Read).unwrap();
+        assert_eq!(kind(file.read_exact_at(&mut [0; 5], 0)), io::ErrorKind::Other);
+        assert_eq!(kind(file.read_exact_at(&mut [0; 5], 8)), io::ErrorKind::UnexpectedEof, "it is shorter");
+        file.read_exact_at(&mut [0; 4], 0).unwrap();
+        let whole = SystemDisk.open(&path, Open::Read).unwrap();
+        assert_eq!(kind(whole.read_exact_at(&mut [0; 5], 8)), io::ErrorKind::UnexpectedEof);
+    }
 
     #[test]
     fn a_replaced_file_keeps_its_old_contents_whichever_call_fails() {

@@ -2,14 +2,14 @@
 //!
 //! Files are found by paths. If the data folder is renamed and a restored one takes its place, the next flush would write
 //! into the restored folder, and remove the journal that it came with. So a held folder stays open, and every call on a path in it
-//! first compares the folder at the path with the open one.
+//! first compares the folder at the path with the open one. A folder that another process took is not written to any more.
 
 use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{Arc, RwLock},
+    sync::{Arc, OnceLock, RwLock},
 };
 
 use crate::{DirEntry, Disk, DiskFile, Open};
@@ -20,6 +20,8 @@ use crate::{DirEntry, Disk, DiskFile, Open};
 pub struct HeldFolders {
     disk: Arc<dyn Disk>,
     held: Arc<RwLock<Vec<Held>>>,
+    /// A folder that is not written to any more, and why.
+    refused: Arc<OnceLock<(PathBuf, String)>>,
 }
 
 #[derive(Debug)]
@@ -34,7 +36,7 @@ struct Held {
 impl HeldFolders {
     /// Holds no folder yet.
     pub fn new(disk: Arc<dyn Disk>) -> HeldFolders {
-        HeldFolders { disk, held: Arc::default() }
+        HeldFolders { disk, held: Arc::default(), refused: Arc::default() }
     }
 
     fn check(&self, path: &Path) -> io::Result<()> {
@@ -57,7 +59,27 @@ impl HeldFolders {
     }
 }
 
+impl HeldFolders {
+    /// As [`HeldFolders::check`], of a call that writes.
+    fn check_write(&self, path: &Path) -> io::Result<()> {
+        self.check_refused(path)?;
+        self.check(path)
+    }
+
+    /// One load where nothing is refused: each record of the journal asks.
+    fn check_refused(&self, path: &Path) -> io::Result<()> {
+        match self.refused.get() {
+            Some((folder, why)) if path.starts_with(folder) => Err(io::Error::other(why.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Disk for HeldFolders {
+    fn refuse_writes(&self, path: &Path, why: &str) {
+        let _ = self.refused.set((path.to_owned(), why.to_owned()));
+    }
+
     fn hold(&self, path: &Path) -> io::Result<()> {
         let folder = File::open(path)?;
         let found = folder.metadata()?;
@@ -70,7 +92,10 @@ impl Disk for HeldFolders {
     }
 
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
-        self.check(path)?;
+        match how {
+            Open::Read => self.check(path)?,
+            Open::Create | Open::CreateNew | Open::ReadWrite => self.check_write(path)?,
+        }
         let file = self.disk.open(path, how)?;
         Ok(match how {
             Open::Read => file,
@@ -81,7 +106,7 @@ impl Disk for HeldFolders {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.check(path)?;
+        self.check_write(path)?;
         self.disk.create_dir_all(path)
     }
 
@@ -95,18 +120,18 @@ impl Disk for HeldFolders {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.check(from)?;
-        self.check(to)?;
+        self.check_write(from)?;
+        self.check_write(to)?;
         self.disk.rename(from, to)
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.check(path)?;
+        self.check_write(path)?;
         self.disk.remove_file(path)
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.check(path)?;
+        self.check_write(path)?;
         self.disk.remove_dir_all(path)
     }
 
@@ -117,6 +142,7 @@ impl Disk for HeldFolders {
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.check(from)?;
+        self.check_refused(to)?;
         self.disk.hard_link(from, to)
     }
 
@@ -153,6 +179,7 @@ impl Read for HeldFile {
 
 impl Write for HeldFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.folders.check_refused(&self.path)?;
         self.file.write(bytes)
     }
 
@@ -169,6 +196,7 @@ impl Seek for HeldFile {
 
 impl DiskFile for HeldFile {
     fn write_shared(&self, bytes: &[u8]) -> io::Result<()> {
+        self.folders.check_refused(&self.path)?;
         self.file.write_shared(bytes)
     }
 
@@ -185,16 +213,17 @@ impl DiskFile for HeldFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.folders.check(&self.path)?;
+        self.folders.check_write(&self.path)?;
         self.file.sync_data()
     }
 
     fn sync_all(&self) -> io::Result<()> {
-        self.folders.check(&self.path)?;
+        self.folders.check_write(&self.path)?;
         self.file.sync_all()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.folders.check_refused(&self.path)?;
         self.file.set_len(len)
     }
 
@@ -215,6 +244,30 @@ impl DiskFile for HeldFile {
 mod tests {
     use super::*;
     use crate::{SystemDisk, replace_file};
+
+    #[test]
+    fn nothing_is_written_to_a_folder_whose_writes_are_refused_and_it_is_read() {
+        let data = tempfile::tempdir().unwrap();
+        let disk = HeldFolders::new(Arc::new(SystemDisk));
+        disk.hold(data.path()).unwrap();
+        let (a, b) = (data.path().join("a"), data.path().join("b"));
+        let file = disk.open(&a, Open::CreateNew).unwrap();
+        file.write_shared(b"1").unwrap();
+        disk.refuse_writes(data.path(), "another process uses it");
+        for result in [
+            file.write_shared(b"2"),
+            file.sync_data(),
+            file.set_len(0),
+            disk.open(&b, Open::Create).map(drop),
+            disk.rename(&a, &b),
+            disk.remove_file(&a),
+            disk.hard_link(&a, &b),
+        ] {
+            assert_eq!(result.unwrap_err().to_string(), "another process uses it");
+        }
+        assert_eq!(disk.read(&a).unwrap(), b"1");
+        assert_eq!(disk.read_dir(data.path()).unwrap().len(), 1);
+    }
 
     #[test]
     fn nothing_is_written_to_a_folder_that_took_the_place_of_a_held_one() {

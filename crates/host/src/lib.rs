@@ -30,7 +30,7 @@ pub use backoff::Backoff;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use damaged_folder::DamagedFolder;
 pub use descriptors::{open_files_limit, raise_open_files};
-pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, replace_file, replace_file_with};
+pub use disk::{DirEntry, Disk, DiskFile, Open, SystemDisk, read_whole, replace_file, replace_file_with};
 pub use excerpt::Excerpt;
 pub use failing::{Call, FailingDisk};
 pub use held_folders::HeldFolders;

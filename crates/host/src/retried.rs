@@ -1,11 +1,8 @@
 //! Calls of the disk that are worth another attempt.
 
-use std::{
-    io::{self, Read},
-    path::Path,
-};
+use std::{io, path::Path};
 
-use crate::{Disk, DiskFile, Open};
+use crate::{Disk, DiskFile, Open, read_whole};
 
 /// Attempts before an error, or bytes with a wrong checksum, count.
 const ATTEMPTS: u32 = 3;
@@ -57,12 +54,11 @@ pub fn read_file_checked(
     is_right: impl Fn(&[u8]) -> bool,
 ) -> io::Result<Vec<u8>> {
     let read = |is_again: bool| {
-        let file = disk.open(path, Open::Read)?;
+        let mut file = disk.open(path, Open::Read)?;
         if is_again {
             file.forget_cached(0, longest);
         }
-        let mut bytes = Vec::new();
-        file.take(longest).read_to_end(&mut bytes).map(|_| bytes)
+        read_whole(&mut *file, longest)
     };
     let mut bytes = retried(|| read(false))?;
     for _ in 1..ATTEMPTS {

@@ -1,7 +1,7 @@
 //! The start: makes the owners from the bottom up, recovers the journal, and spawns their tasks.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     io,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
@@ -9,7 +9,7 @@ use std::{
 
 use carbon::Rules;
 use host::{Clock, DamagedFolder, JudgingTime};
-use metadata::Registry;
+use metadata::{Registry, SEEN, given_as_saved};
 use parking_lot::Mutex;
 use store::{Identity, Store, StoreError};
 
@@ -66,7 +66,9 @@ impl Ingest {
         let before = memory.store.names.identity();
         let identity = memory.begin().await?;
         let read = std::mem::take(&mut recovered.segments);
+        let lowest = read.keys().next().copied();
         let journal = memory.open_journal((&options, newest), identity.clone(), &damage, read)?;
+        memory.note_first_mark(&journal, lowest).await;
         recovered::count(&recovered.restored, &journal);
         let from = recovered.reading(identity.clone());
         let Memory { store, memtable, registry, time, .. } = &memory;
@@ -126,6 +128,10 @@ impl Memory {
         damage: &JournalDamage,
     ) -> Result<Recovered, IngestError> {
         self.registry.never_give_below(self.store.names.next_id());
+        if let Some(data) = &options.data_dir {
+            let store = self.store.names.identity().store;
+            self.registry.never_give_below(given_as_saved(&*options.host.disk, &data.join(SEEN), store));
+        }
         let parts = ReplayParts {
             clock: self.clock.clone(),
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
@@ -171,7 +177,7 @@ impl Memory {
         (options, newest): (&IngestOptions, Option<Newest>),
         identity: Identity,
         damage: &JournalDamage,
-        read: BTreeSet<u64>,
+        read: BTreeMap<u64, u64>,
     ) -> Result<Arc<Journal>, IngestError> {
         let registry = self.registry.clone();
         let next_id = Box::new(move || registry.read().end());
@@ -193,6 +199,22 @@ impl Memory {
         };
         let journal = Journal::open(options.host.clone(), &options.journal_dir, journal);
         journal.map(Arc::new).map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
+    }
+}
+
+impl Memory {
+    /// Notes which segment is the first that the store may lack, where the store has no mark yet: until then a segment that is
+    /// missing before all others is like one that was stored and removed. `lowest` is the lowest that was read.
+    async fn note_first_mark(&self, journal: &Journal, lowest: Option<u64>) {
+        // Without a segment of this opening nothing may say that there is one.
+        if self.store.names.journal_mark().is_some() || journal.is_failing() {
+            return;
+        }
+        let (current, _) = journal.current();
+        let mark = journal.mark(lowest.unwrap_or(current), current);
+        if let Err(error) = self.store.names.set_journal_mark(mark).await {
+            tracing::warn!(%error, "cannot note the first segment of the journal in the store; the first flush does");
+        }
     }
 }
 

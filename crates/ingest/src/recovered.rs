@@ -1,7 +1,7 @@
 //! What a replay of the journal leaves: counts, names for the metrics table, and points to be stored before all others.
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     io,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -62,8 +62,8 @@ pub(crate) struct Recovered {
     pub(crate) policies: JournalPolicyIds,
     /// Whose metric an id of the journal is.
     pub(crate) ids: JournalIds,
-    /// The segments that were read, by their numbers; also those that are not replayed.
-    pub(crate) segments: BTreeSet<u64>,
+    /// The segments that were read, by their numbers, and the bytes of each; also those that are not replayed.
+    pub(crate) segments: BTreeMap<u64, u64>,
     /// The ids that the journal also deletes; `None` while no record depends on them.
     pub(crate) deleted_ids: Option<DeletedIds>,
 }

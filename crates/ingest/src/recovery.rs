@@ -20,13 +20,16 @@ pub(crate) fn recover(
 ) -> Result<Recovered, IngestError> {
     let ReplayParts { folder, damage, identity, registry, policies, patience, .. } = &parts;
     let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::may_pass(source));
-    let planned = patience.read(|| plan(folder, identity), is_unreadable)?;
-    let ids_given = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.next_id));
+    let (planned, misnamed) = patience.read(|| plan(folder, identity), is_unreadable)?;
+    for one in &misnamed {
+        damage.move_misnamed(&one.segment, one.header.as_ref().map_or(0, |header| header.segment));
+    }
+    let ids_given = planned.iter().chain(&misnamed).filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
-    let segments = planned.iter().map(|planned| planned.segment.number).collect();
+    let segments = planned.iter().map(|planned| (planned.segment.number, planned.segment.bytes)).collect();
     let planned = wal::leave_out_stored(folder, damage, planned, known, identity);
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
@@ -35,10 +38,10 @@ pub(crate) fn recover(
     Ok(Recovered { segments, ..recovered })
 }
 
-/// The segments to read. Refuses those of a later program and those of another store.
-fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
+/// The segments to read, and those that have names of others. Refuses those of a later program and those of another store.
+fn plan(folder: &Folder, ours: &Identity) -> Result<(Vec<Planned>, Vec<Planned>), IngestError> {
     let dir = || folder.dir().to_owned();
-    let planned = folder.plan().map_err(|error| match error {
+    let (planned, misnamed) = folder.plan().map_err(|error| match error {
         PlanError::Disk(source) => IngestError::Journal { dir: dir(), source },
         PlanError::Unreadable { segment, source } => IngestError::UnreadableJournal { file: segment.path, source },
         PlanError::Newer { segment, version } => IngestError::NewerJournal { file: segment.path, version },
@@ -46,6 +49,6 @@ fn plan(folder: &Folder, ours: &Identity) -> Result<Vec<Planned>, IngestError> {
     let stores = planned.iter().filter_map(|planned| Some(planned.header.as_ref()?.identity.store));
     match stores.into_iter().find(|&theirs| theirs != 0 && ours.store != 0 && theirs != ours.store) {
         Some(theirs) => Err(IngestError::OtherStore { dir: dir(), theirs, ours: ours.store }),
-        None => Ok(planned),
+        None => Ok((planned, misnamed)),
     }
 }

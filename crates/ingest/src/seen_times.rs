@@ -70,6 +70,8 @@ impl SeenTimes {
         let is_damaged = options.damage.mended() < options.damage.totals().0;
         let read = match &self.path {
             _ if is_damaged => Err("there is damage".to_owned()),
+            // A flush that a kill ended, or a manifest of before that was put back.
+            _ if store.points.has_newer_rows() => Err("rows are newer than the list of files".to_owned()),
             Some(path) => seen.read(&*self.disk, path, mark),
             None => Err("without a data folder nothing is kept".to_owned()),
         };
@@ -93,7 +95,8 @@ impl SeenTimes {
         seen.move_to(self.time.reached());
         let Some(path) = &self.path else { return };
         let mark = SeenMark { store: self.store, opening: self.opening, stored_below };
-        if let Err(error) = seen.save(&*self.disk, path, mark)
+        let next_id = self.registry.read().end();
+        if let Err(error) = seen.save(&*self.disk, path, mark, next_id)
             && let Some(suppressed) = self.log.is_due(self.clock.instant())
         {
             report(&error, path, suppressed);

@@ -5,9 +5,10 @@ mod support;
 use std::{fs, path::PathBuf, time::Duration};
 
 use ingest::IngestError;
+use metadata::{FindLimits, SeenSpan};
 use support::{
-    data_folder::{DataFolder, send_at, time},
-    runtime,
+    data_folder::{DataFolder, copy, send, send_at, time},
+    now, runtime,
 };
 
 #[test]
@@ -170,6 +171,62 @@ fn an_id_that_a_start_gave_is_the_same_metrics_after_the_next_kill() {
     for start in 0..2 {
         assert_eq!(folder.values(&["a", "b", "c"]), [Some(1.0), Some(3.0), Some(4.0)], "start {start}");
     }
+}
+
+#[test]
+fn a_number_that_only_the_file_of_times_knows_is_not_given_again() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0)], true);
+    let yesterday = DataFolder::of(&folder, &folder);
+    folder.live(&[("b", 2.0), ("c", 3.0)], true);
+    // The store of yesterday, and no journal: nothing else knows the ids of "b" and "c".
+    fs::remove_dir_all(folder.store()).unwrap();
+    fs::remove_dir_all(folder.journal()).unwrap();
+    fs::remove_file(folder.dir.path().join("segments")).unwrap();
+    copy(&yesterday.store(), &folder.store());
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        send(&ingest, "x", 4.0).await;
+        let registry = ingest.registry();
+        let id = registry.read().find(registry.hash(b"x"), b"x").unwrap();
+        assert!(metric::MetricId(2) < id, "{id:?} was given to another metric");
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    assert_eq!(folder.values(&["a", "b", "x"]), [Some(1.0), None, Some(4.0)]);
+}
+
+#[test]
+fn times_of_before_hide_no_rows_that_are_newer_than_the_list_of_files() {
+    let folder = DataFolder { retentions: "60s:10d", ..DataFolder::new() };
+    let data = folder.dir.path();
+    let before = tempfile::tempdir().unwrap();
+    let old = now() - 3000;
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        send_at(&ingest, "a", old - 3600 * 24 * 3, 1.0).await;
+        ingest.flush().await.unwrap();
+        fs::copy(data.join("seen"), before.path().join("seen")).unwrap();
+        fs::copy(folder.store().join("manifest"), before.path().join("manifest")).unwrap();
+        copy(&folder.journal(), &before.path().join("journal"));
+        send_at(&ingest, "a", old, 2.0).await;
+        ingest.flush().await.unwrap();
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    fs::copy(before.path().join("seen"), data.join("seen")).unwrap();
+    fs::copy(before.path().join("manifest"), folder.store().join("manifest")).unwrap();
+    fs::remove_dir_all(folder.journal()).unwrap();
+    fs::remove_file(data.join("segments")).unwrap();
+    copy(&before.path().join("journal"), &folder.journal());
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open().await.unwrap();
+        let times = SeenSpan { from: Some(old - 60), until: Some(old + 60) };
+        let limits = FindLimits { times, ..FindLimits::default() };
+        assert_eq!(ingest.registry().leaves("**", &limits).unwrap().leaves().count(), 1);
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
 }
 
 /// Deletes a metric.

@@ -8,14 +8,15 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
 
+use carbon::Sink as _;
 use host::{Call, FailingDisk, Host, SystemDisk};
 use support::{
-    data_folder::{DataFolder, copy, read, send},
+    data_folder::{DataFolder, copy, read, send, time},
     runtime,
 };
 
@@ -230,5 +231,141 @@ fn a_number_of_the_newest_segment_that_cannot_be_used_costs_no_start() {
     folder.live(&[("third", 4.0)], false);
     let folder = again(folder);
     assert_eq!(folder.values(&["third"]), [Some(4.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+#[test]
+fn a_copy_of_an_old_segment_under_a_higher_number_is_put_aside_and_hides_no_newer_value() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0)], true);
+    folder.live(&[("a", 2.0)], false);
+    let older = segment(&folder, newest(&folder));
+    folder.live(&[("a", 3.0)], false);
+    let copy = segment(&folder, newest(&folder) + 3);
+    fs::copy(&older, &copy).unwrap();
+    assert_eq!(folder.values(&["a"]), [Some(3.0)]);
+    let name = copy.file_name().unwrap().to_str().unwrap();
+    assert_eq!(findings(&folder), [format!("misnamed journal segment {name}")]);
+    let kept = folder.damage.examples().remove(0).moved_to.expect("it is kept");
+    assert_eq!(fs::read(folder.dir.path().join(kept)).unwrap(), fs::read(&older).unwrap());
+    let folder = again(folder);
+    assert_eq!(folder.values(&["a"]), [Some(3.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+#[test]
+fn a_note_of_several_numbers_ends_with_the_segment_that_had_points() {
+    for is_flushed in [false, true] {
+        let folder = two_lives();
+        // A segment without a record, whose number is between.
+        in_life(&folder, async |_| {});
+        folder.live(&[("third", 4.0)], false);
+        let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+        move_to(&segment(&folder, lost), &away);
+        folder.live(&[("fourth", 5.0)], is_flushed);
+        assert_eq!(
+            findings(&folder),
+            [format!("journal segment {:08}.journal", lost - 1)],
+            "which of both is not known"
+        );
+        move_to(&away, &segment(&folder, lost));
+        let folder = again(folder);
+        in_life(&folder, async |ingest| {
+            ingest.put_back().await.unwrap();
+            assert_eq!(read(ingest, "third").await, Some(4.0));
+        });
+        let folder = again(folder);
+        assert_eq!(folder.values(&["third", "fourth"]), [Some(4.0), Some(5.0)]);
+        assert_eq!(findings(&folder), [""; 0], "{is_flushed}");
+    }
+}
+
+/// A folder with a segment of two points, and the bytes that it had after the first.
+fn growing_segment() -> (DataFolder, PathBuf, u64) {
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    let first = AtomicU64::new(0);
+    in_life(&folder, async |ingest| {
+        send(ingest, "first", 2.0).await;
+        // Several pages.
+        let mut batch = ingest.batch(ingest::Protocol::LineTcp);
+        (0..1000).for_each(|age| batch.point(b"first", time() - 1 - age, 9.0));
+        ingest.accept(&mut batch).await;
+        first.store(fs::metadata(segment(&folder, newest(&folder))).unwrap().len(), Relaxed);
+        send(ingest, "second", 3.0).await;
+    });
+    let file = segment(&folder, newest(&folder));
+    assert!(first.load(Relaxed) < fs::metadata(&file).unwrap().len());
+    (folder, file, first.into_inner())
+}
+
+#[test]
+fn a_segment_that_has_grown_since_it_was_read_is_kept_by_a_flush_and_its_points_are_put_back() {
+    let (folder, file, first) = growing_segment();
+    let is_short = Arc::new(AtomicBool::new(true));
+    let short = is_short.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None)
+        .with_changed_lengths(move |path, len| if path == file && short.load(Relaxed) { first } else { len });
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open_on(Host { disk: Arc::new(disk), ..Host::system() }).await.unwrap();
+        assert_eq!((read(&ingest, "first").await, read(&ingest, "second").await), (Some(2.0), None));
+        is_short.store(false, Relaxed);
+        ingest.flush().await.unwrap();
+        ingest.put_back().await.unwrap();
+        assert_eq!((read(&ingest, "first").await, read(&ingest, "second").await), (Some(2.0), Some(3.0)));
+        ingest.flush().await.unwrap();
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    let folder = again(folder);
+    assert_eq!(folder.values(&["stored", "first", "second"]), [Some(1.0), Some(2.0), Some(3.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+#[test]
+fn a_read_of_a_segment_that_ends_before_the_end_of_the_file_is_waited_for_or_made_again_later() {
+    for is_waited_for in [true, false] {
+        let (folder, file, first) = growing_segment();
+        let patience = if is_waited_for { Duration::from_secs(60) } else { Duration::ZERO };
+        let folder = DataFolder { read_patience: patience, ..folder };
+        let left = Arc::new(AtomicU64::new(if is_waited_for { 40 } else { u64::MAX }));
+        let counted = left.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_early_ends(move |path| {
+            let ends = path == file && 0 < counted.load(Relaxed);
+            counted.fetch_sub(u64::from(ends), Relaxed);
+            ends.then_some(first)
+        });
+        let life = runtime(2);
+        life.block_on(async {
+            let ingest = folder.open_on(Host { disk: Arc::new(disk), ..Host::system() }).await.unwrap();
+            if !is_waited_for {
+                assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
+                left.store(0, Relaxed);
+                ingest.flush().await.unwrap();
+                ingest.put_back().await.unwrap();
+            }
+            assert_eq!((read(&ingest, "first").await, read(&ingest, "second").await), (Some(2.0), Some(3.0)));
+        });
+        life.shutdown_timeout(Duration::from_secs(2));
+        let folder = again(folder);
+        assert_eq!(folder.values(&["stored", "first", "second"]), [Some(1.0), Some(2.0), Some(3.0)]);
+        assert_eq!(findings(&folder), [""; 0]);
+    }
+}
+
+#[test]
+fn the_first_segment_is_missed_also_where_nothing_was_stored_yet() {
+    let folder = DataFolder::new();
+    folder.live(&[("first", 1.0)], false);
+    let first = segment(&folder, newest(&folder));
+    folder.live(&[("second", 2.0)], false);
+    let away = folder.dir.path().join("away");
+    move_to(&first, &away);
+    assert_eq!(folder.values(&["first", "second"]), [None, Some(2.0)]);
+    let name = first.file_name().unwrap().to_str().unwrap();
+    assert_eq!(findings(&folder), [format!("journal segment {name}")]);
+    move_to(&away, &first);
+    let folder = again(folder);
+    assert_eq!(folder.values(&["first", "second"]), [Some(1.0), Some(2.0)]);
     assert_eq!(findings(&folder), [""; 0]);
 }

@@ -256,6 +256,43 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
 }
 
 #[test]
+fn points_behind_a_segment_whose_beginning_cannot_be_read_do_not_wait_for_it_for_ever() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    killed_with_parked_points(dir.path(), &driver);
+    runtime(2).block_on(async {
+        let (clock, damage, is_bad) = (Arc::new(Ahead::default()), DamageLog::new(), Arc::new(AtomicBool::new(false)));
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_sector_bad_while(
+            "00000002.journal",
+            0..4096,
+            is_bad.clone(),
+        );
+        let options = IngestOptions {
+            memory_limit_bytes: 8 * MEMORY_SLOTS,
+            journal_limit_bytes: 1 << 30,
+            host: Host { clock: clock.clone(), disk: Arc::new(disk), ..Host::system() },
+            damage: damage.clone(),
+            ..options(dir.path(), Duration::from_millis(20))
+        };
+        let registry = registry_of(&*driver).await;
+        let ingest = Ingest::open(options, driver.store(), registry, rules(THREE_STAGES)).await.unwrap();
+        assert!(0 < ingest.counters().parked_points);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        is_bad.store(true, SeqCst);
+        driver.is_down.store(false, SeqCst);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
+        let began = Instant::now();
+        while 0 < ingest.counters().parked_points {
+            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            clock.0.fetch_add(601, SeqCst);
+        }
+        let found: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
+        assert!(found.iter().any(|how| how.starts_with("it cannot be read: a bad sector")), "{found:?}");
+    });
+}
+
+#[test]
 fn points_are_accepted_while_the_store_is_down_and_stored_in_order() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     runtime(2).block_on(async {

@@ -13,8 +13,15 @@ use store::ScriptedDriver;
 use support::{now, options, registry_of, rules, runtime};
 
 async fn open(dir: &std::path::Path, driver: &Arc<ScriptedDriver>) -> Arc<Ingest> {
+    open_flushing_after(dir, driver, Duration::from_millis(100)).await
+}
+
+async fn open_flushing_after(
+    dir: &std::path::Path,
+    driver: &Arc<ScriptedDriver>,
+    flush_after: Duration,
+) -> Arc<Ingest> {
     let registry = registry_of(&**driver).await;
-    let flush_after = Duration::from_millis(100);
     let options = IngestOptions { flush_after, ..options(dir, Duration::from_millis(20)) };
     Ingest::open(options, driver.store(), registry, rules("1s:1h")).await.unwrap()
 }
@@ -56,6 +63,22 @@ fn a_store_whose_disk_takes_nothing_is_an_outage_and_its_end_is_one() {
         until("the outage ends", || ingest.store_outage().is_none()).await;
         let counters = ingest.counters();
         assert_eq!((counters.unsynced_points, counters.store_failing, ingest.store_problem()), (0, false, None));
+        ingest.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_flush_that_failed_once_is_followed_by_another_within_seconds() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    runtime(2).block_on(async {
+        let ingest = open_flushing_after(dir.path(), &driver, Duration::from_secs(7200)).await;
+        send(&ingest, 7).await;
+        driver.is_disk_failing.store(true, SeqCst);
+        ingest.flush().await.unwrap_err();
+        assert!(ingest.counters().store_failing);
+        driver.is_disk_failing.store(false, SeqCst);
+        until("the outage ends", || ingest.store_outage().is_none()).await;
+        assert_eq!((ingest.counters().unsynced_points, ingest.counters().store_failing), (0, false));
         ingest.close().await.unwrap();
     });
 }

@@ -11,6 +11,7 @@ use std::{
 use host::{Disk as _, SimulatedDisk};
 use metadata::{
     FindLimits, HideStale, Registry, Seen, SeenMark, SeenSpan, StaleRule, TagExpressions, TagListing, UnstoredPoints,
+    given_as_saved,
 };
 use metric::{MetricId, Policy, Timestamp};
 
@@ -217,7 +218,7 @@ fn a_file_of_times_counts_for_the_store_that_it_is_of_and_not_for_a_later_one() 
     disk.create_dir_all(folder).unwrap();
     let path = folder.join("seen");
     let mark = SeenMark { store: 7, opening: 8, stored_below: 5 };
-    first.seen().save(&disk, &path, mark).unwrap();
+    first.seen().save(&disk, &path, mark, MetricId(9)).unwrap();
     let read = |mark: SeenMark| {
         let (second, _) = registry(&METRICS.map(|(name, _)| (name, &[][..])));
         let read: Result<(), String> = Seen::read(second.seen(), &disk, &path, mark);
@@ -230,10 +231,34 @@ fn a_file_of_times_counts_for_the_store_that_it_is_of_and_not_for_a_later_one() 
         read(other).unwrap_err();
     }
     for byte in [0, 9, 20, 60, 100] {
-        first.seen().save(&disk, &path, mark).unwrap();
+        first.seen().save(&disk, &path, mark, MetricId(9)).unwrap();
         disk.rot(&path, |bytes| bytes[byte] ^= 4).unwrap();
         assert_eq!(read(mark), Err("it is damaged".to_owned()), "{byte}");
+        assert_eq!(given_as_saved(&disk, &path, 7), MetricId(0), "{byte}");
     }
+}
+
+#[test]
+fn ids_that_were_given_once_stay_given_whatever_the_age_of_the_file() {
+    let (registry, _) = registry(&METRICS);
+    let (disk, folder) = (SimulatedDisk::new(), Path::new("/data"));
+    disk.create_dir_all(folder).unwrap();
+    let path = folder.join("seen");
+    assert_eq!(given_as_saved(&disk, &path, 7), MetricId(0), "without a file");
+    let mark = SeenMark { store: 7, opening: 8, stored_below: 5 };
+    registry.seen().save(&disk, &path, mark, MetricId(9)).unwrap();
+    assert_eq!((given_as_saved(&disk, &path, 7), given_as_saved(&disk, &path, 6)), (MetricId(9), MetricId(0)));
+    // A file of version 1 lacks these four bytes, and tells by its times.
+    let mut bytes = Vec::new();
+    disk.open(&path, host::Open::Read).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes.truncate(bytes.len() - 4);
+    bytes[8] = 1;
+    bytes.drain(44..48);
+    bytes.extend(crc32fast::hash(&bytes).to_le_bytes());
+    host::replace_file(&disk, &path, &bytes).unwrap();
+    let highest = METRICS.iter().rposition(|(_, times)| !times.is_empty()).unwrap() as u32;
+    assert_eq!(given_as_saved(&disk, &path, 7), MetricId(highest + 1));
+    registry.seen().read(&disk, &path, mark).unwrap();
 }
 
 #[test]

@@ -80,6 +80,9 @@ impl Readiness {
             let why = cassandra_problem.map(|why| format!(": {why}")).unwrap_or_default();
             return Err(format!("points are accepted, but the names in Cassandra have not been read yet{why}"));
         }
+        if let Some(why) = self.embedded.lost_folder() {
+            return Err(why);
+        }
         let counts = self.ingest.counters();
         if counts.journal_failing {
             return Err("cannot write the journal, so no points are accepted; the log says why: the disk is full, the data folder is gone or \

@@ -78,6 +78,7 @@ fn store_status(points: &dyn PointStore, files: &StoreStatus) -> Value {
         "memory_bytes": usage.memory_bytes,
         "tables": usage.tables,
         "files": files.files,
+        "missing_files": files.missing_files,
         "most_files_of_a_window": files.most_files,
         "merge_debt_bytes": files.merge_debt_bytes,
         "merges": files.merges,

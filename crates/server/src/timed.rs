@@ -157,6 +157,10 @@ impl PointStore for Timed<dyn PointStore> {
         self.store.slots_kept_longer()
     }
 
+    fn has_newer_rows(&self) -> bool {
+        self.store.has_newer_rows()
+    }
+
     fn newest_slot(&self) -> Option<Timestamp> {
         self.store.newest_slot()
     }

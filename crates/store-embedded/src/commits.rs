@@ -32,6 +32,8 @@ pub(crate) struct Commits {
     found_next: u64,
     /// The flushes of files that are newer than the manifest that the start found, and how many files those are.
     newer: (BTreeSet<u64>, u64),
+    /// Whether files in use have flushes that the manifest which the start found does not know.
+    has_newer: bool,
     /// A flush under way: after a crash its files are newer than the manifest.
     flushing: Option<u64>,
     metrics_below: u32,
@@ -61,6 +63,7 @@ impl Commits {
             next_flush: manifest.next_flush.max(1),
             found_next: manifest.next_flush,
             newer: Default::default(),
+            has_newer: false,
             flushing: None,
             metrics_below: manifest.metrics_below,
             journal: manifest.journal,
@@ -109,10 +112,20 @@ impl Commits {
         self.next_flush = self.next_flush.max(flush + 1);
     }
 
+    /// A file with flushes that the manifest does not know is in use, perhaps as the merge of others that it knows.
+    pub(crate) fn note_has_newer(&mut self) {
+        self.has_newer = true;
+    }
+
     /// A file is in use that is newer than the manifest that the start found.
     pub(crate) fn note_newer(&mut self, flush: u64) {
         self.newer.0.insert(flush);
         self.newer.1 += 1;
+    }
+
+    /// Whether files are in use that are newer than the manifest that the start found.
+    pub(crate) fn has_newer(&self) -> bool {
+        self.has_newer
     }
 
     /// Says so where the files are of several flushes: a crash leaves those of one, unless the manifest could not be written.

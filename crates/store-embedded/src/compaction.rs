@@ -1,6 +1,7 @@
 //! The thread that merges files.
 
 use std::{
+    cell::Cell,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -18,10 +19,16 @@ use crate::{folder::io_error, merges::Merges, tables::Tables};
 /// Interval between two looks for files to merge.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// Least interval between two looks whether the folder still belongs to this process.
+const OWNER_EVERY: Duration = Duration::from_millis(400);
+
+/// Interval between two looks for files that the start did not find.
+const LOOK_FOR_MISSING_EVERY: Duration = Duration::from_secs(60);
+
 /// Waits between attempts to open files that could not be opened.
 const OPEN_AGAIN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Merges files in the background, and opens those again that could not be opened. Dropping it waits for the thread, so that the folder can be opened again at once.
+/// Merges files in the background, and opens those again that could not be opened or found. Dropping it waits for the thread, so that the folder can be opened again at once.
 pub(crate) struct Compaction {
     stop: Arc<Stop>,
     thread: Option<thread::JoinHandle<()>>,
@@ -70,7 +77,10 @@ impl Drop for Compaction {
 
 /// Merges files until the driver is dropped.
 fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
-    let mut unopened = Unopened { backoff: OPEN_AGAIN, again_at: tables.points.shared.clock.instant() };
+    let now = tables.points.shared.clock.instant();
+    let mut unopened = Unopened { backoff: OPEN_AGAIN, again_at: now };
+    let mut missing = Missing { again_at: now };
+    let watch = OwnerWatch { again_at: Cell::new(now) };
     loop {
         {
             let mut lock = stop.lock.lock();
@@ -82,7 +92,46 @@ fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
             return;
         }
         unopened.try_again(tables);
-        tables.with_merging(&|| stop.is_stopped(), |with| merges.run(with));
+        missing.look_again(tables);
+        // Also in the middle of a large merge.
+        let is_stopped = || stop.is_stopped() || watch.is_lost(tables);
+        if !is_stopped() {
+            tables.with_merging(&is_stopped, |with| merges.run(with));
+        }
+    }
+}
+
+/// Looks whether the folder still belongs to this process.
+struct OwnerWatch {
+    again_at: Cell<Instant>,
+}
+
+impl OwnerWatch {
+    fn is_lost(&self, tables: &Tables) -> bool {
+        let now = tables.points.shared.clock.instant();
+        if self.again_at.get() <= now {
+            self.again_at.set(now + OWNER_EVERY);
+            tables.check_owner();
+        }
+        tables.spec.owner().lost().is_some()
+    }
+}
+
+/// Files that the start did not find.
+struct Missing {
+    again_at: Instant,
+}
+
+impl Missing {
+    fn look_again(&mut self, tables: &Tables) {
+        let now = tables.points.shared.clock.instant();
+        if now < self.again_at {
+            return;
+        }
+        self.again_at = now + LOOK_FOR_MISSING_EVERY;
+        if let Err(error) = tables.points.look_for_missing() {
+            tracing::error!(%error, "cannot look for files of rows that were missing at the start; trying again in a minute");
+        }
     }
 }
 

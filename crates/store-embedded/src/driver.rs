@@ -21,6 +21,7 @@ use crate::{
     manifest::{Manifest, ManifestFile},
     merges::Merges,
     options::EmbeddedOptions,
+    patience::Patience,
     record_log::CopiedLog,
     row_file::{Missed, ReadFrom},
     rows::Recoder,
@@ -126,6 +127,11 @@ impl EmbeddedDriver {
         let rows = files.iter().map(StoredFile::of).collect();
         let missing = missing.iter().map(ManifestFile::path).collect();
         Ok(Snapshot { rows, missing, logs: self.tables.copy_logs(into)? })
+    }
+
+    /// Why nothing is written any more, if another process has taken the folder.
+    pub fn lost_folder(&self) -> Option<String> {
+        self.tables.spec.owner().lost().map(str::to_owned)
     }
 
     /// Whether the log of names is where it was. While it is not, no name is stored, and no row of a flush.
@@ -257,6 +263,10 @@ impl PointStore for EmbeddedDriver {
         KEPT_LONGER
     }
 
+    fn has_newer_rows(&self) -> bool {
+        self.tables.points.has_newer_rows()
+    }
+
     fn newest_slot(&self) -> Option<Timestamp> {
         let points = &self.tables.points;
         let are_whole = !points.windows().iter().any(|window| window.is_incomplete());
@@ -318,8 +328,8 @@ impl NameStore for EmbeddedDriver {
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
         // Called once, at the start, when no other task needs this thread.
         Box::pin(async move {
-            self.tables.names.scan(each);
-            Ok(())
+            let options = &self.tables.options;
+            self.tables.names.scan(&Patience::new(&options.host.clock, options.read_patience), each)
         })
     }
 

@@ -66,6 +66,7 @@ mod folder;
 mod id_set;
 mod layout1;
 mod names;
+mod owner;
 mod record_log;
 mod spec;
 mod survey;

@@ -16,7 +16,7 @@
 //! end 5ab3f1c0
 //! ```
 //!
-//! `journal` is a [`JournalMark`]; there is none before the first flush, and in version 1. `names` and `events` are the
+//! `journal` is a [`JournalMark`]; there is none before the first start, and in version 1. `names` and `events` are the
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
 //! not find (version 4), `gone` one that a restored backup lacks (version 5). `end` has the CRC-32 of all bytes before the line.

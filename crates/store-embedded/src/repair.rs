@@ -140,7 +140,7 @@ impl RowRepair<'_> {
     ) -> io::Result<(Option<ManifestFile>, Vec<Lost>)> {
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
-        let mut writer = RowsWriter::create(disk, dir, (header, file.opening()), self.attempt)?;
+        let mut writer = RowsWriter::create(disk, dir, (header, file.opening()), self.attempt)?.replacing();
         let merging = Merging {
             shared: self.shared,
             is_aggregated: header.table.aggregated,

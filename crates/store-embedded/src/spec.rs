@@ -14,10 +14,13 @@ use std::{
     fmt::{Display, Write as _},
     io,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
-use host::{Host, read_file_checked};
+use host::{Disk, Host, read_file_checked};
 use metric::MetricId;
 use parking_lot::Mutex;
 use store::{Identity, Incarnation, StoreError};
@@ -25,9 +28,13 @@ use store::{Identity, Incarnation, StoreError};
 use crate::{
     damage::Reporter,
     folder::io_error,
+    owner::Owner,
     row_key::GROUP_SLOTS,
     survey::{is_foreign, survey},
 };
+
+/// The name of the file in the folder of a store.
+const FILE: &str = "spec";
 
 /// The layout of keys, values and folders. A change of layout changes the number.
 const LAYOUT: u32 = 2;
@@ -95,6 +102,11 @@ pub(crate) fn identity_of(bytes: &[u8]) -> Option<Identity> {
     parse(std::str::from_utf8(bytes).ok()?).map(|(identity, _)| identity)
 }
 
+/// Who owns the store in a folder, by its spec.
+pub(crate) fn owner_of(disk: &Arc<dyn Disk>, dir: &Path) -> Owner {
+    Owner::new(disk, dir.join(FILE), |bytes| identity_of(bytes)?.chain.last().map(|last| last.id))
+}
+
 /// The store in the bytes of a spec. `None` when they are damaged, or of another layout.
 pub(crate) fn store_of(bytes: &[u8]) -> Option<u128> {
     parse(std::str::from_utf8(bytes).ok()?).map(|(identity, _)| identity.store)
@@ -120,6 +132,9 @@ pub(crate) struct Spec {
     identity: Mutex<Identity>,
     /// An earlier program wrote the file, or it lacks the last opening.
     is_behind: AtomicBool,
+    owner: Owner,
+    /// Whether this process has begun an opening.
+    has_begun: AtomicBool,
 }
 
 impl Spec {
@@ -129,7 +144,7 @@ impl Spec {
     /// [`StoreError::Spec`] for a folder of another layout, and for one whose spec is damaged or missing while its files do
     /// not agree on a store. Nothing is changed then.
     pub(crate) fn open(host: &Host, dir: &Path, reporter: &Reporter) -> Result<Spec, StoreError> {
-        let path = dir.join("spec");
+        let path = dir.join(FILE);
         let mut unread = None;
         let is_right = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok_and(|text| parse(text).is_some());
         let found = match read_file_checked(&*host.disk, &path, LONGEST, is_right) {
@@ -145,6 +160,8 @@ impl Spec {
             path: path.clone(),
             identity: Mutex::new(identity),
             is_behind: AtomicBool::new(codec < codec::VERSION),
+            owner: owner_of(&host.disk, dir),
+            has_begun: AtomicBool::new(false),
         };
         let text = found.as_deref().map(String::from_utf8_lossy);
         let reading = || io_error(format!("reading {}", dir.display()));
@@ -207,6 +224,11 @@ impl Spec {
         self.identity.lock().chain = openings;
     }
 
+    /// Whether the folder still belongs to this process.
+    pub(crate) fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
     pub(crate) fn identity(&self) -> Identity {
         self.identity.lock().clone()
     }
@@ -219,6 +241,7 @@ impl Spec {
         let forgotten = identity.chain.len().saturating_sub(MOST_OPENINGS);
         identity.chain.drain(..forgotten);
         self.is_behind.store(true, Relaxed);
+        self.has_begun.store(true, Relaxed);
         if let Err(error) = self.write(&identity) {
             tracing::error!(%error, "cannot note this start in the store; stored points are served, and no point is accepted until it can be \
                 written; if the disk is full, make room: see trash/ and damaged/ in the data folder");
@@ -227,8 +250,14 @@ impl Spec {
     }
 
     fn write(&self, identity: &Identity) -> Result<(), StoreError> {
+        self.owner.check()?;
         let written = host::replace_file(&*self.host.disk, &self.path, text_of(identity).as_bytes());
         written.map_err(io_error(format!("writing {}", self.path.display())))?;
+        if self.has_begun.load(Relaxed)
+            && let Some(opening) = identity.chain.last()
+        {
+            self.owner.took(opening.id);
+        }
         self.is_behind.store(false, Relaxed);
         Ok(())
     }

@@ -81,6 +81,8 @@ fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
 pub struct StoreStatus {
     /// Files of rows.
     pub files: u64,
+    /// Files of rows that the manifest has and that are not there: their rows are missing from answers.
+    pub missing_files: u64,
     /// The most files that a window has: the reads of one row.
     pub most_files: u64,
     /// Bytes that merges still have to write.
@@ -112,6 +114,7 @@ pub(crate) fn status(points: &Points, merges: &Merges) -> StoreStatus {
     let files = || windows.iter().map(|window| window.files().len() as u64);
     StoreStatus {
         files: files().sum(),
+        missing_files: windows.iter().map(|window| window.missing().len() as u64).sum(),
         most_files: files().max().unwrap_or(0),
         merge_debt_bytes: debt_of(points),
         merges: merges.merged.load(Relaxed),

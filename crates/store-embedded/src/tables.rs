@@ -20,6 +20,7 @@ use crate::{
     names::Names,
     opening,
     options::EmbeddedOptions,
+    owner::Owner,
     patience::Patience,
     points::Points,
     record_log::{CopiedLog, LogFolder, WhenUnread},
@@ -59,10 +60,13 @@ impl Tables {
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let trash = Arc::new(trash);
         let reporter = Reporter::new(host, &options.damage, data);
-        let open = |dir: &Path, identity: &Identity| open_in(dir, identity.clone(), &options, &trash, &reporter);
-        Layout1::new((host, dir), &reporter, &trash, options.read_patience).convert(open)?;
+        let open = |dir: &Path, identity: &Identity, owner: &Owner| {
+            open_in(dir, identity.clone(), owner, &options, &trash, &reporter)
+        };
+        let convert = |dir: &Path, identity: &Identity| open(dir, identity, &spec::owner_of(&host.disk, dir));
+        Layout1::new((host, dir), &reporter, &trash, options.read_patience).convert(convert)?;
         let spec = Spec::open(host, dir, &reporter)?;
-        let NewTables { names, events, points } = open(dir, &spec.identity())?;
+        let NewTables { names, events, points } = open(dir, &spec.identity(), spec.owner())?;
         spec.restore_chain(points.openings());
         let was_used = points.highest_metric().is_some() || !spec.identity().chain.is_empty();
         if was_used && names.disk_bytes() == 0 {
@@ -109,6 +113,15 @@ impl Tables {
         identity
     }
 
+    /// Looks whether another process began meanwhile. From then on nothing is written to the data folder, also by others of this
+    /// process.
+    pub(crate) fn check_owner(&self) {
+        if self.spec.owner().lost().is_none() && self.spec.owner().check().is_err() {
+            let data = self.options.data.as_deref().unwrap_or(&self.dir);
+            self.options.host.disk.refuse_writes(data, self.spec.owner().lost().unwrap_or_default());
+        }
+    }
+
     /// Whether the files of the log of names are where they were.
     pub(crate) fn check_names_place(&self) -> Result<(), StoreError> {
         self.names.log_files().check_places(&self.dir.join("names"))
@@ -128,6 +141,7 @@ impl Tables {
     /// Writes points to files.
     pub(crate) fn flush_points(&self) -> Result<(), StoreError> {
         self.spec.raise()?;
+        self.spec.owner().check()?;
         self.points.flush()
     }
 
@@ -162,7 +176,7 @@ impl Tables {
 
     /// Calls `merge` with what merges of points work with.
     pub(crate) fn with_merging<T>(&self, is_stopped: &dyn Fn() -> bool, merge: impl FnOnce(&MergeWith<'_>) -> T) -> T {
-        let is_raised = self.spec.raise().is_ok();
+        let is_raised = self.spec.raise().is_ok() && self.spec.owner().lost().is_none();
         let is_stopped = &|| !is_raised || is_stopped();
         merge(&MergeWith {
             points: &self.points,
@@ -227,6 +241,7 @@ fn cannot_note(error: &StoreError) {
 fn open_in(
     dir: &Path,
     mut identity: Identity,
+    owner: &Owner,
     options: &EmbeddedOptions,
     trash: &Arc<Trash>,
     reporter: &Reporter,
@@ -238,6 +253,7 @@ fn open_in(
         table,
         what,
         store: identity.store,
+        owner: owner.clone(),
         reporter: reporter.clone(),
         when_unread,
     };
@@ -273,6 +289,6 @@ fn open_in(
     };
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
-    let points = Points::open(dir, Arc::new(shared), identity, is_unsure)?;
+    let points = Points::open(dir, Arc::new(shared), (identity, owner.clone()), is_unsure)?;
     Ok(NewTables { names, events, points })
 }

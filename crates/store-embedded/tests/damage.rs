@@ -89,6 +89,56 @@ fn unreadable(suffix: &'static str, good: i64, failing: i64) -> EmbeddedOptions 
     EmbeddedOptions { host: Host { disk, ..Host::system() }, ..EmbeddedOptions::default() }
 }
 
+/// A store that is open, whose next so many reads of the log of names fail.
+fn open_and_failing(dir: &Path, failing: i64, read_patience: Duration) -> (EmbeddedDriver, EmbeddedOptions) {
+    let left = Arc::new(AtomicI64::new(0));
+    let counted = left.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let fails = call == Call::Read && path.ends_with("names/00000001.log") && 0 < counted.load(Relaxed);
+        counted.fetch_sub(i64::from(fails), Relaxed);
+        fails.then(|| io::Error::from_raw_os_error(5))
+    });
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let options = EmbeddedOptions { host, read_patience, ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+    left.store(failing, Relaxed);
+    (driver, options)
+}
+
+#[test]
+fn names_that_the_disk_does_not_return_for_a_moment_are_waited_for() {
+    let dir = small();
+    let (driver, options) = open_and_failing(dir.path(), 60, Duration::from_secs(60));
+    assert_eq!(names(&driver), ["a.m0", "a.m2"]);
+    assert_eq!(options.damage.totals().0, 0);
+}
+
+#[test]
+fn names_that_were_there_when_the_log_was_opened_and_cannot_be_read_any_more_refuse_the_start() {
+    let dir = small();
+    let (driver, _) = open_and_failing(dir.path(), i64::MAX, Duration::ZERO);
+    let error = block_on(driver.scan_metrics(&mut |_| {})).unwrap_err().to_string();
+    assert!(error.contains("names") && error.contains("plumbago repair"), "{error}");
+}
+
+#[test]
+fn names_that_are_damaged_after_the_log_was_opened_are_reported_and_the_others_handed_out() {
+    let dir = small();
+    let options = EmbeddedOptions::default();
+    let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+    let path = dir.path().join("names/00000001.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let name = bytes.windows(4).position(|part| part == b"a.m2").unwrap();
+    bytes[name] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(names(&driver), ["a.m0"]);
+    let found = options.damage.examples();
+    assert_eq!(
+        found.iter().map(|damage| (damage.what, damage.metrics)).collect::<Vec<_>>(),
+        [("names", Some((MetricId(2), MetricId(2))))]
+    );
+}
+
 #[test]
 fn a_spec_that_cannot_be_read_is_made_from_the_other_files() {
     for failing in [2, i64::MAX] {

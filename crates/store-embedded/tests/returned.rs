@@ -1,11 +1,16 @@
 //! A file of rows that was missing, and comes back.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
 };
 
-use host::SystemDisk;
+use host::{Call, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{Fetch, PointStore, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows, unlisted_rows};
@@ -112,6 +117,28 @@ fn a_file_that_comes_back_after_merges_is_used_as_if_it_had_never_been_missing()
 }
 
 #[test]
+fn a_file_that_comes_back_while_the_store_is_open_is_used_within_a_minute() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let aside = data.path().join("aside");
+    fs::rename(&second, &aside).unwrap();
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), ..Host::system() };
+    let opened = EmbeddedOptions { host, merges: true, ..options(data.path()) };
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    assert_eq!((found(&opened).len(), driver.status().missing_files, read(&driver, 1).1), (1, 1, true));
+    fs::rename(&aside, &second).unwrap();
+    let began = Instant::now();
+    while 0 < driver.status().missing_files {
+        assert!(began.elapsed() < Duration::from_secs(30), "it was not found in time");
+        clock.advance(Duration::from_secs(61));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((found(&opened), read(&driver, 1)), (vec![], (vec![0.5], false)));
+}
+
+#[test]
 fn a_window_whose_folder_was_missing_is_used_when_it_comes_back() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");
@@ -128,6 +155,31 @@ fn a_window_whose_folder_was_missing_is_used_when_it_comes_back() {
     let opened = options(data.path());
     let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
     assert_eq!((found(&opened), read(&driver, 1)), (vec![], (vec![0.5], false)));
+}
+
+#[test]
+fn a_repair_that_fails_behind_a_rename_keeps_the_rows_that_it_wrote_again() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let mut bytes = fs::read(&second).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&second, bytes).unwrap();
+    let (window, left) = (second.parent().unwrap().to_owned(), AtomicU64::new(1));
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let fails = call == Call::Sync
+            && path == window
+            && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        fails.then(|| io::Error::from_raw_os_error(5))
+    });
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let lock = store_embedded::lock(&SystemDisk, &store).unwrap();
+    let failing = EmbeddedOptions { host, ..options(data.path()) };
+    store_embedded::repair(&store, &failing, &lock).unwrap_err();
+    store_embedded::repair(&store, &options(data.path()), &lock).unwrap();
+    drop(lock);
+    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    assert_eq!((read(&driver, 1), read(&driver, 9)), ((vec![0.5], false), (vec![2.0], false)));
 }
 
 #[test]

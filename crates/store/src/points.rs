@@ -102,6 +102,12 @@ pub trait PointStore: Send + Sync + 'static {
         None
     }
 
+    /// Whether the start found rows that its own list of rows did not have: of a flush that was ended by a kill, or because an
+    /// earlier list was put back.
+    fn has_newer_rows(&self) -> bool {
+        false
+    }
+
     /// The size of the store.
     fn usage(&self) -> Usage;
 }

@@ -22,6 +22,7 @@ use std::{
 use host::Clock;
 use metric::{MetricId, Timestamp};
 use store::{JournalMark, StoreError};
+use tokio::sync::Notify;
 
 use super::{
     outcome::{FlushError, FlushProgress},
@@ -89,6 +90,8 @@ pub(crate) struct FlushCycle {
     metrics_done: AtomicU64,
     /// Callers of `flush`. While there is one, cycles are not spread.
     waiting: AtomicU32,
+    /// Notified when a cycle of a caller failed, so that the next one does not wait for its time.
+    failed: Notify,
     /// Cycles ended.
     cycles: AtomicU64,
     /// Of the points written since the start, those that are on the store's disk.
@@ -104,6 +107,7 @@ impl FlushCycle {
             metrics: AtomicU64::new(0),
             metrics_done: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
+            failed: Notify::new(),
             cycles: AtomicU64::new(0),
             durable: AtomicU64::new(0),
         }
@@ -119,6 +123,10 @@ impl FlushCycle {
                 tokio::select! {
                     () = tokio::time::sleep(half) => {}
                     () = self.with.back_pressure.flush_asked_for() => {}
+                    () = self.failed.notified() => {
+                        is_failing = true;
+                        tokio::time::sleep(backoff.next_wait()).await;
+                    }
                 }
             }
             let hurries = is_failing || self.with.back_pressure.is_half_full();
@@ -246,7 +254,12 @@ impl FlushCycle {
 
     /// Runs one cycle, as fast as the driver accepts rows.
     pub(crate) async fn run_once(&self) -> io::Result<()> {
-        self.cycle(Pace::AtOnce).await
+        let ended = self.cycle(Pace::AtOnce).await;
+        if ended.is_err() {
+            // Points are written and not durable, and `/ready` says so until a cycle ends well.
+            self.failed.notify_one();
+        }
+        ended
     }
 
     async fn cycle(&self, pace: Pace) -> io::Result<()> {

@@ -4,7 +4,7 @@
 //! which changes nothing.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     ops::Range,
     sync::{Arc, atomic::Ordering::SeqCst},
@@ -82,6 +82,9 @@ pub(crate) struct ReadBack {
     left: Mutex<BTreeMap<u64, u64>>,
     /// Since when one of them is not there.
     gone_since: Mutex<Option<Instant>>,
+    /// Since when the disk does not return how one begins, and those that are not waited for any more.
+    unplanned_since: Mutex<Option<Instant>>,
+    given_up: Mutex<BTreeSet<u64>>,
 }
 
 /// A segment in memory.
@@ -101,6 +104,8 @@ impl ReadBack {
             left: Mutex::new(from.segments.clone()),
             from: Mutex::new(from),
             gone_since: Mutex::default(),
+            unplanned_since: Mutex::default(),
+            given_up: Mutex::default(),
         }
     }
 
@@ -162,7 +167,7 @@ impl ReadBack {
     /// been moved, or its disk may be away. After that, it is reported; if it comes back later, its points are put back.
     fn planned_segments(&self, numbers: Range<u64>) -> io::Result<Vec<Planned>> {
         let ReadBackParts { journal, damage, clock, .. } = &self.with;
-        let (planned, not_found) = planned(journal, numbers.clone())?;
+        let (planned, not_found) = self.plan(numbers.clone())?;
         let mut left = self.left.lock();
         left.retain(|number, _| numbers.contains(number));
         not_found.iter().for_each(|segment| _ = left.entry(segment.number).or_insert(segment.bytes));
@@ -189,6 +194,36 @@ impl ReadBack {
             *bytes = segment.bytes.max(*bytes);
         }
         Ok(planned)
+    }
+
+    /// What to read of the segments with these numbers, and those that are listed and cannot be found: no cycle removes these.
+    /// One whose beginning the disk does not return is waited for. After that it is left out, and its file kept: the points
+    /// behind it must not wait for it.
+    fn plan(&self, numbers: Range<u64>) -> io::Result<(Vec<Planned>, Vec<Segment>)> {
+        let ReadBackParts { journal, damage, clock, .. } = &self.with;
+        let (mut planned, mut not_found) = loop {
+            let given_up = self.given_up.lock().clone();
+            match journal.folder().plan_while_trimmed(|number| given_up.contains(&number)) {
+                Ok(found) => break found,
+                Err(PlanError::Unreadable { segment, source }) if wal::is_damage(&source) => {
+                    if waits(&mut self.unplanned_since.lock(), clock.instant()) {
+                        let how = format!("{}: {source}", segment.path.display());
+                        return Err(io::Error::new(source.kind(), how));
+                    }
+                    damage.keep_all_unread(&segment, &source);
+                    self.left.lock().remove(&segment.number);
+                    self.given_up.lock().insert(segment.number);
+                }
+                Err(PlanError::Disk(error) | PlanError::Unreadable { source: error, .. }) => return Err(error),
+                Err(PlanError::Newer { segment, version }) => {
+                    return Err(io::Error::other(format!("{} has version {version}", segment.path.display())));
+                }
+            }
+        };
+        *self.unplanned_since.lock() = None;
+        planned.retain(|planned| numbers.contains(&planned.segment.number));
+        not_found.retain(|segment| numbers.contains(&segment.number));
+        Ok((planned, not_found))
     }
 
     /// Reads a segment, again for a while where the disk does not return all of it, or where another file is in its place.
@@ -328,7 +363,7 @@ impl ReadBack {
         if spill.position() != current || length > 2 * LAST_BYTES {
             return Ok(false);
         }
-        let Some(last) = planned(journal, current..current + 1)?.0.pop() else {
+        let Some(last) = self.plan(current..current + 1)?.0.pop() else {
             return Err(io::Error::other(format!("segment {current} of the journal is gone")));
         };
         let Some(loaded) = self.load(last)? else { return Ok(false) };
@@ -391,18 +426,4 @@ impl ReadBack {
 /// Whether what has failed since some time may still pass.
 fn waits(since: &mut Option<Instant>, now: Instant) -> bool {
     now.saturating_duration_since(*since.get_or_insert(now)) < PATIENCE
-}
-
-/// What to read of the segments with these numbers, and those that are listed and cannot be found: no cycle removes these.
-fn planned(journal: &Journal, numbers: Range<u64>) -> io::Result<(Vec<Planned>, Vec<Segment>)> {
-    let planned = journal.folder().plan_while_trimmed(|_| true).map_err(|error| match error {
-        PlanError::Disk(error) | PlanError::Unreadable { source: error, .. } => error,
-        PlanError::Newer { segment, version } => {
-            io::Error::other(format!("{} has version {version}", segment.path.display()))
-        }
-    })?;
-    let (mut planned, mut not_found) = planned;
-    planned.retain(|planned| numbers.contains(&planned.segment.number));
-    not_found.retain(|segment| numbers.contains(&segment.number));
-    Ok((planned, not_found))
 }

@@ -38,6 +38,8 @@ pub struct Compared {
     pub emptied: Vec<u64>,
     /// Segments that have lost their end.
     pub cut: Vec<CutEnd>,
+    /// Numbers of files whose headers say another number: copies, or renamed files. A start puts them aside.
+    pub misnamed: Vec<(u64, u64)>,
     /// Numbers of files of another store, with that store. A start refuses them.
     pub foreign: Vec<(u64, u128)>,
     /// Numbers of files of another timeline of this store: their numbers say nothing about ours.
@@ -84,10 +86,9 @@ pub(crate) fn leave_out_stored(
     }
     // One that nothing was stored behind is replayed in its place.
     let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
-    planned
-        .iter()
-        .filter(|one| one.header.is_some() && is_noted(one.segment.number))
-        .for_each(|one| damage.note_returned(one.segment.number));
+    planned.iter().filter(|one| one.header.is_some() && is_noted(one.segment.number)).for_each(|one| {
+        damage.note_returned(one.segment.number, one.header.as_ref().and_then(|header| header.previous))
+    });
     // The next cycle removes them.
     for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
         let file = stored.segment.path.display().to_string();
@@ -142,13 +143,18 @@ pub fn check_chain(
         found.push((number, bytes, header));
     }
     found.sort_by_key(|&(number, ..)| number);
+    let misnamed_as = |(number, _, header): &(u64, u64, Option<SegmentHeader>)| {
+        header.as_ref().filter(|header| header.is_misnamed(*number)).map(|header| (*number, header.segment))
+    };
+    let misnamed: Vec<(u64, u64)> = found.iter().filter_map(misnamed_as).collect();
+    found.retain(|one| misnamed_as(one).is_none());
     let seen: Vec<Seen<'_>> = found
         .iter()
         .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
     let known = Known { mark, newest: newest_of(disk, journal), noted: &all_missing(disk, &damaged) };
-    Ok(compare_seen(&seen, known, ours))
+    Ok(Compared { misnamed, ..compare_seen(&seen, known, ours) })
 }
 
 /// What is known of the journal without its segments.
@@ -176,8 +182,7 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let mut found = Compared { other, ..Compared::default() };
     if let Some(mark) = mark {
         for one in seen.iter().filter(|one| one.header.is_some_and(|header| is_ours(header, ours))) {
-            // Its name may be another one in a folder that was put together by hand.
-            let number = one.header.map_or(one.number, |header| header.segment);
+            let number = one.number;
             if number < mark.stored_below && noted.iter().any(|missing| missing.contains(&number)) {
                 found.returned.push(one.number);
             } else if number < mark.removed_below {

@@ -172,6 +172,19 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..damage });
     }
 
+    /// Moves a file here whose header says another number than its name.
+    pub(crate) fn move_misnamed(&self, segment: &Segment, number: u64) {
+        let mut how = format!(
+            "it says that it is segment {number}: it is a copy, or was renamed; it is not replayed, because its points may be older \
+             than those of the segments before its place; if segment {number} is missing, stop, and put this file back as \
+             {number:08}.journal"
+        );
+        let kept = self.folder.move_in(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        let damage = self.damage("misnamed journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to, ..damage });
+    }
+
     /// Reports segments that should be there. `first` and `last` are paths that they would have.
     pub(crate) fn report_missing(&self, first: &Path, last: &Path) {
         let to = if first == last { String::new() } else { format!(", or one up to {}", last.display()) };

@@ -50,6 +50,11 @@ impl SegmentHeader {
         }
     }
 
+    /// Whether a file with this number is not the segment that it was begun as: a copy of another, or renamed.
+    pub(super) fn is_misnamed(&self, number: u64) -> bool {
+        self.segment != 0 && self.segment != number
+    }
+
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
         let SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats } = self;
         let repeats = repeats.unwrap_or(Repeats { segment: 0, offset: 0, bytes: 0 });

@@ -10,7 +10,7 @@
 mod syncing;
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io,
     path::Path,
     sync::{
@@ -106,8 +106,8 @@ pub(crate) struct JournalOptions {
     pub(crate) mark: Option<JournalMark>,
     /// The file that names the newest segment, and what it says.
     pub(crate) newest: (NewestFile, Option<Newest>),
-    /// The segments that a recovery has read, by their numbers.
-    pub(crate) read: BTreeSet<u64>,
+    /// The segments that a recovery has read, by their numbers, and the bytes of each.
+    pub(crate) read: BTreeMap<u64, u64>,
     /// Kept up to date.
     pub(crate) size: Arc<JournalSize>,
     /// Keeps the files whose damaged bytes are nowhere else.
@@ -209,7 +209,8 @@ impl Journal {
         let there = old.last().map_or(0, |last| last.number);
         let known = mark.map_or(0, |mark| mark.newest).max(newest.map_or(0, |newest| newest.number));
         let segment = there.max(known) + 1;
-        let trim = Trim::new(segment, read, mark, lowest);
+        let opening = identity.identity.chain.last().map_or(0, |opening| opening.id);
+        let trim = Trim::new((segment, opening), read, mark, lowest);
         let (mut empty, mut old): (Vec<Segment>, Vec<Segment>) =
             old.into_iter().partition(|segment| folder.is_without_records(segment));
         // A segment whose records a power failure took is one that a later segment names.

@@ -100,19 +100,38 @@ pub(crate) enum PlanError {
 
 impl Folder {
     /// Goes through the beginnings of the segments. One that is listed and cannot be found is not read: no cycle runs
-    /// now, so that its disk is away for a moment.
-    pub(crate) fn plan(&self) -> Result<Vec<Planned>, PlanError> {
-        self.plan_while_trimmed(|_| false).map(|(planned, _)| planned)
+    /// now, so that its disk is away for a moment. The second part are files whose headers say other numbers than their names:
+    /// read at their places, their points would come behind newer ones.
+    pub(crate) fn plan(&self) -> Result<(Vec<Planned>, Vec<Planned>), PlanError> {
+        let (mut planned, _) = self.plan_each(|_| false, |_| false)?;
+        let is_misnamed =
+            |one: &mut Planned| one.header.as_ref().is_some_and(|header| header.is_misnamed(one.segment.number));
+        let misnamed = planned.extract_if(.., is_misnamed).collect();
+        self.leave_out_repeated(&mut planned)?;
+        Ok((planned, misnamed))
     }
 
-    /// As [`Folder::plan`], while others remove segments. Those that are listed, cannot be found, and are expected to be gone
-    /// are left out; they are the second part.
+    /// As [`Folder::plan`], while others remove segments. Those that are listed and cannot be found are left out; they are the
+    /// second part. Those that were `given_up` are in neither.
     pub(crate) fn plan_while_trimmed(
         &self,
+        given_up: impl Fn(u64) -> bool,
+    ) -> Result<(Vec<Planned>, Vec<Segment>), PlanError> {
+        let (mut planned, gone) = self.plan_each(|_| true, given_up)?;
+        self.leave_out_repeated(&mut planned)?;
+        Ok((planned, gone))
+    }
+
+    fn plan_each(
+        &self,
         may_be_gone: impl Fn(u64) -> bool,
+        given_up: impl Fn(u64) -> bool,
     ) -> Result<(Vec<Planned>, Vec<Segment>), PlanError> {
         let (mut planned, mut gone) = (Vec::new(), Vec::new());
         for segment in self.segments().map_err(PlanError::Disk)? {
+            if given_up(segment.number) {
+                continue;
+            }
             match self.plan_alone(segment) {
                 Err(PlanError::Unreadable { segment, source })
                     if source.kind() == io::ErrorKind::NotFound && may_be_gone(segment.number) =>
@@ -122,7 +141,6 @@ impl Folder {
                 one => planned.push(one?),
             }
         }
-        self.leave_out_repeated(&mut planned)?;
         Ok((planned, gone))
     }
 
@@ -146,6 +164,14 @@ impl Folder {
     pub(super) fn previous_of(&self, segment: &Segment) -> Option<u64> {
         match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
             Start::Known(header) => header.previous,
+            _ => None,
+        }
+    }
+
+    /// The opening of the store that wrote a segment, where its header says.
+    pub(super) fn opening_of(&self, segment: &Segment) -> Option<u64> {
+        match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
+            Start::Known(header) => header.identity.chain.last().map(|opening| opening.id),
             _ => None,
         }
     }
@@ -303,7 +329,7 @@ mod tests {
     /// The times of the points that a replay reads, and the damaged bytes that it finds.
     fn replayed(folder: &Folder) -> (Vec<u32>, u64) {
         let (mut times, mut damaged) = (Vec::new(), 0);
-        for one in folder.plan().unwrap() {
+        for one in folder.plan().unwrap().0 {
             let bytes = folder.read_patiently(&one.segment).unwrap();
             let mut read = one.records(&bytes);
             for (_, record) in read.by_ref() {
@@ -348,7 +374,7 @@ mod tests {
         let segments = folder.segments().unwrap();
         assert_eq!((segments.len(), replayed(&folder)), (2, ((0..10).collect(), 0)));
         let whole = folder.read(&segments[1]).unwrap();
-        let repeats = folder.plan().unwrap()[1].header.as_ref().unwrap().repeats.unwrap();
+        let repeats = folder.plan().unwrap().0[1].header.as_ref().unwrap().repeats.unwrap();
         let end = header_end(&whole).unwrap() + repeats.bytes as usize;
         for place in 0..end {
             let mut flipped = whole.clone();

@@ -31,7 +31,30 @@ impl JournalDamage {
             true => "an earlier start reported it as missing",
             false => "the start did not find it",
         };
-        let mut how = format!("{why}, and it is back: its points are put back within a minute");
+        self.keep_to_put_back(
+            folder,
+            segment,
+            format!("{why}, and it is back: its points are put back within a minute"),
+        )
+    }
+
+    /// As [`JournalDamage::keep_returned`], of a segment that had so many bytes when it was read, and has more.
+    pub(super) fn keep_grown(&self, folder: &Folder, segment: &Segment, read: u64) -> io::Result<()> {
+        let how = format!(
+            "it had {read} bytes when the start read it, and has {}: the points behind them are put back within a minute",
+            segment.bytes
+        );
+        self.keep_to_put_back(folder, segment, how)
+    }
+
+    /// As [`JournalDamage::keep_returned`], of a segment that another process wrote while this one ran.
+    pub(super) fn keep_of_another(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
+        let how = "another process wrote it while this one ran, on a file system that does not keep locks: its points are put back \
+                   within a minute; see that one server alone has the data folder";
+        self.keep_to_put_back(folder, segment, how.to_owned())
+    }
+
+    fn keep_to_put_back(&self, folder: &Folder, segment: &Segment, mut how: String) -> io::Result<()> {
         self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let is_whole = self.folder.kept()?.iter().any(|entry| {
@@ -42,27 +65,35 @@ impl JournalDamage {
         let kept = kept.and_then(|kept| if is_whole { Ok(kept) } else { Err(io::ErrorKind::AlreadyExists.into()) });
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
+        let previous = folder.previous_of(segment);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
             folder.remove(segment)?;
-            self.note_returned(segment.number);
+            self.note_returned(segment.number, previous);
         }
         Ok(())
     }
 
-    /// A segment that was missing is there again: the note names the others, if there are any.
-    pub(super) fn note_returned(&self, number: u64) {
+    /// A segment that was missing is there again: the note names the others, if there are any. `previous` is the segment with
+    /// records before it, where its header says: no segment between the two has points, and none of them is missing.
+    pub(super) fn note_returned(&self, number: u64, previous: Option<u64>) {
         for entry in self.folder.kept().unwrap_or_default() {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(noted) = missing(name).filter(|noted| noted.contains(&number)) else { continue };
-            if let Err(error) = self.take_from_note(name, &noted, number) {
+            if let Err(error) = self.take_from_note(name, &noted, (number, previous)) {
                 tracing::warn!(%error, file = name, "cannot rename the note of a missing segment that is back");
             }
         }
     }
 
-    fn take_from_note(&self, name: &str, noted: &RangeInclusive<u64>, number: u64) -> io::Result<()> {
-        let (before, behind) = (*noted.start()..number, number + 1..*noted.end() + 1);
+    fn take_from_note(
+        &self,
+        name: &str,
+        noted: &RangeInclusive<u64>,
+        (number, previous): (u64, Option<u64>),
+    ) -> io::Result<()> {
+        let end = previous.map_or(number, |previous| number.min(previous.saturating_add(1)));
+        let (before, behind) = (*noted.start()..end, number + 1..*noted.end() + 1);
         let (_, rest) = name.split_once(MISSING).unwrap_or_default();
         let prefix = if name.starts_with(PREFIX) { PREFIX } else { "" };
         let named = |left: &Range<u64>| format!("{prefix}{}{MISSING}{rest}", numbers(left.start, left.end - 1));

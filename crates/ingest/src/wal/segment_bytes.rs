@@ -3,13 +3,9 @@
 //! A read that fails is repeated. What the disk does not return then is not known to be damaged: another attempt may
 //! succeed, so that the segment is kept as a whole.
 
-use std::{
-    io::{self, Read as _},
-    ops::Range,
-    path::Path,
-};
+use std::{io, ops::Range, path::Path};
 
-use host::{Disk, DiskFile, Open, retried};
+use host::{Disk, DiskFile, Open, read_whole, retried};
 
 use super::{
     reader::{is_all_records, records},
@@ -148,8 +144,7 @@ fn open_and_read(disk: &dyn Disk, path: &Path) -> io::Result<(Box<dyn DiskFile>,
         if MOST < end {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it has {end} bytes, as no segment has")));
         }
-        let mut bytes = Vec::with_capacity(end as usize);
-        (&mut file).take(end).read_to_end(&mut bytes)?;
+        let bytes = read_whole(&mut *file, end)?;
         Ok((file, bytes))
     })
 }

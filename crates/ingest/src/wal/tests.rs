@@ -42,7 +42,7 @@ fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
         size: Arc::default(),
         damage,
         newest: (NewestFile::new(host.disk.clone(), None), None),
-        read: (0..1000).collect(),
+        read: (0..1000).map(|number| (number, u64::MAX)).collect(),
     };
     let journal = Journal::open(host, dir, options)?;
     journal.name_policy(0, &Policy::default());
@@ -101,7 +101,7 @@ fn read(bytes: &[u8]) -> (Vec<String>, Replayed) {
 /// The records of all segments, as a replay reads them.
 fn read_all(dir: &Path) -> Vec<String> {
     let folder = folder(dir);
-    let planned = folder.plan().unwrap();
+    let (planned, _) = folder.plan().unwrap();
     planned.iter().flat_map(|one| read(one.part(&folder.read(&one.segment).unwrap())).0).collect()
 }
 
@@ -212,7 +212,7 @@ fn a_flipped_bit_of_the_header_costs_nothing() {
     let journal = open(dir.path());
     append(&journal, 1, 5).unwrap();
     let whole = bytes(dir.path());
-    let header = folder(dir.path()).plan().unwrap().remove(0).header;
+    let header = folder(dir.path()).plan().unwrap().0.remove(0).header;
     assert!(header.is_some());
     let start = segment_start(header.as_ref().unwrap()).len();
     let path = folder(dir.path()).segments().unwrap().remove(0).path;
@@ -220,7 +220,7 @@ fn a_flipped_bit_of_the_header_costs_nothing() {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&path, &bytes).unwrap();
-        let planned = folder(dir.path()).plan().unwrap().remove(0);
+        let planned = folder(dir.path()).plan().unwrap().0.remove(0);
         assert_eq!((&planned.header, read(&bytes).0.len()), (&header, 2), "bit {bit}");
     }
 }
@@ -295,6 +295,7 @@ fn a_segment_says_how_much_of_the_one_before_is_on_the_disk() {
     let noted: Vec<_> = folder(dir.path())
         .plan()
         .unwrap()
+        .0
         .into_iter()
         .map(|planned| planned.header.map(|header| (header.segment, header.previous, header.previous_bytes)))
         .collect();

@@ -1,10 +1,11 @@
-//! The removal of stored segments: of those that this process wrote or has read, and of no other.
+//! The removal of stored segments: of those that this process wrote or has read, as far as it has, and of no other.
 //!
 //! A file that appears while the process runs is not one of them, though it has a number below those that are stored: it
-//! was away at the start, and nothing of it is stored. It is put back from `damaged/`.
+//! was away at the start, and nothing of it is stored. A file that is longer than it was when it was read has points that nothing
+//! read, as on a network disk that gave a length of before. Both are put back from `damaged/`.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io,
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
@@ -18,10 +19,11 @@ use super::{
 
 /// Which segments may be removed.
 pub(super) struct Trim {
-    /// This process wrote all from this number on.
+    /// This process wrote all from this number on that have this opening of the store; 0 where the store has none.
     own: u64,
-    /// The numbers of the others that it has read.
-    read: BTreeSet<u64>,
+    opening: u64,
+    /// The numbers of the others that it has read, and the bytes that they had.
+    read: BTreeMap<u64, u64>,
     /// Segments below this were removed before the process began.
     old: u64,
     /// No segment below this is there.
@@ -29,11 +31,16 @@ pub(super) struct Trim {
 }
 
 impl Trim {
-    /// Of a process that writes segments from `own` on, and found others whose lowest is `lowest`.
-    pub(super) fn new(own: u64, read: BTreeSet<u64>, mark: Option<JournalMark>, lowest: u64) -> Trim {
+    /// Of a process that writes segments from `own` on, in this opening of the store, and found others whose lowest is `lowest`.
+    pub(super) fn new(
+        (own, opening): (u64, u64),
+        read: BTreeMap<u64, u64>,
+        mark: Option<JournalMark>,
+        lowest: u64,
+    ) -> Trim {
         let removed_below = mark.map_or(0, |mark| mark.stored_below.min(lowest).max(mark.removed_below));
         let old = mark.map_or(0, |mark| mark.removed_below);
-        Trim { own, read, old, removed_below: AtomicU64::new(removed_below) }
+        Trim { own, opening, read, old, removed_below: AtomicU64::new(removed_below) }
     }
 
     /// What the store may record before the segments below `stored_below` are removed, at a time when `newest` exists.
@@ -58,8 +65,17 @@ impl Trim {
     }
 
     fn remove(&self, folder: &Folder, damage: &JournalDamage, segment: &Segment) -> io::Result<()> {
-        if self.own <= segment.number || self.read.contains(&segment.number) {
-            damage.remove(folder, segment)
+        if self.own <= segment.number {
+            let theirs = folder.opening_of(segment).filter(|&theirs| self.opening != 0 && theirs != self.opening);
+            match theirs {
+                None => damage.remove(folder, segment),
+                Some(_) => damage.keep_of_another(folder, segment),
+            }
+        } else if let Some(&read) = self.read.get(&segment.number) {
+            match segment.bytes <= read {
+                true => damage.remove(folder, segment),
+                false => damage.keep_grown(folder, segment, read),
+            }
         } else if segment.number < self.old && !damage.is_missing(segment.number) {
             damage.move_stale(segment, self.old);
             Ok(())

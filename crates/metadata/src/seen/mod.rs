@@ -11,6 +11,6 @@ mod times;
 mod unstored;
 
 pub use filter::TimeFilter;
-pub use saved::{SEEN, SeenMark};
+pub use saved::{SEEN, SeenMark, given_as_saved};
 pub use times::{Seen, SeenSpan};
 pub use unstored::UnstoredPoints;

@@ -8,6 +8,7 @@
 //! | 4 | version, [`VERSION`] |
 //! | 16, 8 | the store, and the opening of it that wrote the file |
 //! | 8 | every point of the segments of the journal below this number is in these times |
+//! | 4 | every id that was given is below this (version 2) |
 //! | 4 | the day, counted from 1970, that the buckets are counted from: see `scale.rs` |
 //! | 4 | groups of 256 ids |
 //! | per group | `u32` number, then for each id the first and the last bucket |
@@ -15,11 +16,12 @@
 //!
 //! The file is written before the store notes how much of the journal it has, and before anything of the journal is removed.
 //! So what the file lacks after a kill is in the journal. A file that is older than the store is not used: then every metric may
-//! have points of any time until now.
+//! have points of any time until now. The ids that it says were given count in every case: none of them is given again, also where
+//! names, rows and journal have lost all that they knew of it.
 
 use std::{io, path::Path};
 
-use host::{Disk, Open};
+use host::{Disk, retried};
 use metric::{MetricId, Timestamp};
 
 use super::{
@@ -31,7 +33,8 @@ use super::{
 pub const SEEN: &str = "seen";
 
 const MAGIC: &[u8; 8] = b"PLBGSEEN";
-const VERSION: u32 = 1;
+/// The version that is written. Version 1 does not say which ids were given; it is read.
+const VERSION: u32 = 2;
 
 /// Ids of a group.
 const GROUP: u32 = 256;
@@ -50,18 +53,27 @@ pub struct SeenMark {
     pub stored_below: u64,
 }
 
+/// What a file says besides the times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Head {
+    mark: SeenMark,
+    /// Above every id that was given.
+    next_id: MetricId,
+}
+
 impl Seen {
-    /// Writes the times to a file, if it does not have them.
+    /// Writes the times to a file, and that every id below `next_id` was given.
     ///
     /// # Errors
     /// It cannot be written: the file is as it was.
-    pub fn save(&self, disk: &dyn Disk, path: &Path, mark: SeenMark) -> io::Result<()> {
+    pub fn save(&self, disk: &dyn Disk, path: &Path, mark: SeenMark, next_id: MetricId) -> io::Result<()> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(MAGIC);
         bytes.extend(VERSION.to_le_bytes());
         bytes.extend(mark.store.to_le_bytes());
         bytes.extend(mark.opening.to_le_bytes());
         bytes.extend(mark.stored_below.to_le_bytes());
+        bytes.extend(next_id.0.to_le_bytes());
         {
             let mut table = self.table.write();
             table.write_to(&mut bytes);
@@ -81,16 +93,13 @@ impl Seen {
         self.table.read().is_changed
     }
 
-    /// Reads the times of a file that is not older than the store. Returns whether there is one.
+    /// Reads the times of a file that is not older than the store.
     ///
     /// # Errors
     /// Why the file is not used.
     pub fn read(&self, disk: &dyn Disk, path: &Path, store: SeenMark) -> Result<(), String> {
-        let mut file = disk.open(path, Open::Read).map_err(|error| error.to_string())?;
-        let length = file.len().and_then(|length| usize::try_from(length).map_err(io::Error::other));
-        let mut bytes = vec![0; length.map_err(|error| error.to_string())?];
-        file.read_exact(&mut bytes).map_err(|error| error.to_string())?;
-        let (mark, table) = read_from(&bytes).ok_or("it is damaged")?;
+        let bytes = bytes_of(disk, path).map_err(|error| error.to_string())?;
+        let (Head { mark, .. }, table) = read_from(&bytes).ok_or("it is damaged")?;
         if (mark.store, mark.opening) != (store.store, store.opening) {
             return Err("it is of another store, or of another time of this one".to_owned());
         }
@@ -102,7 +111,25 @@ impl Seen {
     }
 }
 
+/// Above every id that the file says was given, or has times of; 0 without a whole file of this store. Its age says nothing
+/// here: an id that was given once stays given.
+pub fn given_as_saved(disk: &dyn Disk, path: &Path, store: u128) -> MetricId {
+    let read = retried(|| bytes_of(disk, path)).ok().and_then(|bytes| read_from(&bytes));
+    let of_store = read.filter(|(head, _)| head.mark.store == store);
+    of_store.map_or(MetricId(0), |(head, table)| head.next_id.max(table.end_of_times()))
+}
+
+fn bytes_of(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    disk.read(path)
+}
+
 impl Table {
+    /// Above the last id that has times.
+    fn end_of_times(&self) -> MetricId {
+        let last = (0..self.times.end().0).rev().find(|id| self.get(MetricId(*id)) != Times::NONE);
+        MetricId(last.map_or(0, |last| last + 1))
+    }
+
     fn write_to(&self, bytes: &mut Vec<u8>) {
         bytes.extend(self.scale.day().to_le_bytes());
         let count_at = bytes.len();
@@ -127,7 +154,7 @@ impl Table {
     }
 }
 
-fn read_from(bytes: &[u8]) -> Option<(SeenMark, Table)> {
+fn read_from(bytes: &[u8]) -> Option<(Head, Table)> {
     let (body, crc) = bytes.split_last_chunk::<4>()?;
     if crc32fast::hash(body) != u32::from_le_bytes(*crc) {
         return None;
@@ -139,12 +166,16 @@ fn read_from(bytes: &[u8]) -> Option<(SeenMark, Table)> {
         Some(taken)
     };
     let version = u32::from_le_bytes(take(4)?.try_into().ok()?);
-    if version != VERSION {
+    if !(1..=VERSION).contains(&version) {
         return None;
     }
     let store = u128::from_le_bytes(take(16)?.try_into().ok()?);
     let opening = u64::from_le_bytes(take(8)?.try_into().ok()?);
     let stored_below = u64::from_le_bytes(take(8)?.try_into().ok()?);
+    let next_id = match version {
+        1 => 0,
+        _ => u32::from_le_bytes(take(4)?.try_into().ok()?),
+    };
     let day = u32::from_le_bytes(take(4)?.try_into().ok()?);
     let mut table = Table {
         scale: Scale::at(Timestamp::from(day) * DAY),
@@ -161,5 +192,6 @@ fn read_from(bytes: &[u8]) -> Option<(SeenMark, Table)> {
             }
         }
     }
-    Some((SeenMark { store, opening, stored_below }, table))
+    let mark = SeenMark { store, opening, stored_below };
+    Some((Head { mark, next_id: MetricId(next_id) }, table))
 }

@@ -9,14 +9,16 @@ use super::families::{counter, flag, gauge};
 use crate::backups::{BackupCounters, ScrubCounters};
 
 /// The state of the files.
-pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 9] {
+pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 10] {
     let debt = "Bytes that merges still have to write: how far they are behind.";
+    let missing = "Files of rows that are not there: their rows are missing from answers. Looked for once a minute.";
     let most = "The most files of one window: a read of a row looks at each.";
     let short = "1 while merges wait because they would leave less of the disk free than data.reserve.";
     let behind = "1 while the list of files could not be written; the next sync tries again.";
     let quarantined = "Bytes of damaged rows that merges copied to the folder damaged.";
     [
         gauge("plumbago_store_files", "Files of rows.", files.files as f64),
+        gauge("plumbago_store_missing_files", missing, files.missing_files as f64),
         gauge("plumbago_store_window_files", most, files.most_files as f64),
         gauge("plumbago_merge_debt_bytes", debt, files.merge_debt_bytes as f64),
         counter("plumbago_merges_total", "Merges of files of rows.", files.merges as f64),

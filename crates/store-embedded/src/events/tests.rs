@@ -4,14 +4,22 @@ use host::{Disk, FailingDisk, Fault, FaultPlan, Host, SeededRandom, SimulatedDis
 use store::DamageLog;
 
 use super::*;
-use crate::{damage::Reporter, record_log::WhenUnread};
+use crate::{damage::Reporter, record_log::WhenUnread, spec::owner_of};
 
 fn open_with(data: &Path, disk: Arc<dyn Disk>, limits: EventLimits, damage: &DamageLog) -> EventsLog {
     let host = Host { disk, ..Host::system() };
     let reporter = Reporter::new(&host, damage, data);
     let dir = data.join("events");
-    let folder =
-        LogFolder { dir, table: *b"evnt", what: "event", store: 7, reporter, host, when_unread: WhenUnread::GoOn };
+    let folder = LogFolder {
+        dir,
+        table: *b"evnt",
+        what: "event",
+        store: 7,
+        owner: owner_of(&host.disk, data),
+        reporter,
+        host,
+        when_unread: WhenUnread::GoOn,
+    };
     EventsLog::open(folder, limits).unwrap()
 }
 

@@ -1,6 +1,6 @@
 //! What is in the names log: which ids it has, which of their records is the last, and what a rewrite keeps.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, io, path::Path};
 
 use metric::{MetricId, Policy};
 use parking_lot::RwLock;
@@ -78,8 +78,11 @@ impl Logged {
     }
 
     /// Calls `each` with the last record of every id.
-    pub(super) fn scan(&self, mut each: impl FnMut(MetricId, &[u8])) {
-        let scanned = self.log.files().scan(|place, kind, payload| {
+    ///
+    /// # Errors
+    /// Some bytes cannot be read now, after `each` had the records of the others.
+    pub(super) fn scan(&self, mut each: impl FnMut(MetricId, &[u8])) -> io::Result<()> {
+        self.log.files().scan(|place, kind, payload| {
             if kind == METRIC
                 && let Some(id) = id_of(payload)
                 && self.known.contains(id)
@@ -87,10 +90,12 @@ impl Logged {
             {
                 each(id, payload);
             }
-        });
-        if let Err(error) = scanned {
-            tracing::error!(%error, "cannot read a part of the log of names");
-        }
+        })
+    }
+
+    /// The ids that have a record and are not deleted.
+    pub(super) fn known(&self) -> &IdSet {
+        &self.known
     }
 
     /// The highest id that has a record and is not deleted.
@@ -230,8 +235,8 @@ impl Logged {
         self.log.files()
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        self.log.dir()
+    pub(super) fn folder(&self) -> &LogFolder {
+        self.log.folder()
     }
 
     pub(super) fn copy_into(&self, into: &Path) -> Result<Vec<CopiedLog>, StoreError> {

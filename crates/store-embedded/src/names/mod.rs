@@ -7,6 +7,7 @@ mod record;
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -23,6 +24,7 @@ use self::{
 };
 use crate::{
     id_set::IdSet,
+    patience::Patience,
     record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Records},
 };
 
@@ -159,6 +161,16 @@ pub(crate) fn next_of(kind: u8, payload: &[u8]) -> MetricId {
     next.unwrap_or(MetricId(0))
 }
 
+/// Names that the log had when it was opened, and that the disk does not return now.
+fn unread_names(folder: &Path, source: io::Error) -> StoreError {
+    let what = format!(
+        "reading the names in {} (nothing was changed: points of a metric whose name is there would go to a new metric of the same \
+         name; start again when the disk answers; if it never will, plumbago repair goes on without these names)",
+        folder.display()
+    );
+    StoreError::Io { what, source }
+}
+
 /// Reports the metrics whose names a damaged log may have had.
 fn report_unnamed(folder: &LogFolder, unnamed: &[(MetricId, u32)]) {
     let (Some(&(first, _)), Some(&(begin, more))) = (unnamed.first(), unnamed.last()) else { return };
@@ -223,7 +235,7 @@ impl Names {
 
     /// The folder of the log.
     pub(crate) fn folder(&self) -> PathBuf {
-        self.logged.lock().folder().to_owned()
+        self.logged.lock().folder().dir.clone()
     }
 
     /// Whether a metric was deleted: its rows are obsolete.
@@ -350,8 +362,16 @@ impl Names {
         logged.rewrite(&self.deleted.read().runs())
     }
 
-    /// Hands out every metric, with those that wait for a sync.
-    pub(crate) fn scan(&self, each: &mut (dyn FnMut(Vec<MetricRecord>) + Send)) {
+    /// Hands out every metric, with those that wait for a sync. What the disk does not return is read again as long as `patience`
+    /// lasts. Records that were damaged since the log was opened are reported.
+    ///
+    /// # Errors
+    /// Some records cannot be read: their metrics are not handed out, and would get other ids.
+    pub(crate) fn scan(
+        &self,
+        patience: &Patience,
+        each: &mut (dyn FnMut(Vec<MetricRecord>) + Send),
+    ) -> Result<(), StoreError> {
         let logged = self.logged.lock();
         let (policies, pending) = {
             let pending = self.pending.lock();
@@ -368,17 +388,29 @@ impl Names {
                 each(std::mem::replace(&mut records, Vec::with_capacity(AT_ONCE)));
             }
         };
-        logged.scan(|id, payload| {
-            if !pending.contains_key(&id) && !deleted.contains(id) {
-                hand_out(payload);
+        let mut left = logged.known().clone();
+        pending.keys().copied().chain(deleted.iter()).for_each(|id| _ = left.remove(id));
+        patience.retry(|| {
+            let scanned = logged.scan(|id, payload| {
+                if left.remove(id) {
+                    hand_out(payload);
+                }
+            });
+            match scanned {
+                Err(source) if left.highest().is_some() => Err(unread_names(&logged.folder().dir, source)),
+                _ => Ok(()),
             }
-        });
+        })?;
+        if left.highest().is_some() {
+            report_unnamed(logged.folder(), &left.runs());
+        }
         for (_, payload) in pending.iter().filter(|(id, _)| !deleted.contains(**id)) {
             hand_out(payload);
         }
         if !records.is_empty() {
             each(records);
         }
+        Ok(())
     }
 }
 

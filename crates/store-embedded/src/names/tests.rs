@@ -4,6 +4,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use host::{Call, Disk, FailingDisk, Host, SystemDisk};
@@ -11,7 +12,7 @@ use metric::Aggregation;
 use store::{DamageLog, PolicyChange};
 
 use super::*;
-use crate::{damage::Reporter, record_log::WhenUnread};
+use crate::{damage::Reporter, record_log::WhenUnread, spec::owner_of};
 
 fn open(data: &Path) -> Names {
     open_on(data, Arc::new(SystemDisk))
@@ -30,6 +31,7 @@ fn open_with(data: &Path, host: Host, damage: &DamageLog) -> Names {
         table: *b"name",
         what: "names record",
         store: 7,
+        owner: owner_of(&host.disk, data),
         reporter,
         host,
         when_unread: WhenUnread::Refuse,
@@ -45,7 +47,8 @@ fn record(id: u32, since: i64) -> MetricRecord {
 
 fn scan(names: &Names) -> Vec<MetricRecord> {
     let mut found = Vec::new();
-    names.scan(&mut |records| found.extend(records));
+    let patience = Patience::new(&Host::system().clock, Duration::ZERO);
+    names.scan(&patience, &mut |records| found.extend(records)).unwrap();
     found.sort_by_key(|record| record.id);
     found
 }

@@ -19,7 +19,7 @@ use std::{
 use host::{DirEntry, Disk, read_file_checked, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
-use self::reports::{Reports, UNTIL_READ, span};
+use self::reports::{MISSING, Reports, UNTIL_BACK, UNTIL_READ, span};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
@@ -160,10 +160,11 @@ pub(crate) fn find_again(
     };
     let (folder, waiting) =
         (shared.shown(&window.dir), waiting.iter().map(|path| shared.shown(path)).collect::<Vec<_>>());
+    let used: Vec<String> = window.files().iter().map(|file| shared.shown(file.path())).collect();
     shared.damage.mend(|damage| {
-        damage.how.ends_with(UNTIL_READ)
-            && Path::new(&damage.file).starts_with(&folder)
-            && !waiting.contains(&damage.file)
+        let was_unread = damage.how.ends_with(UNTIL_READ) && Path::new(&damage.file).starts_with(&folder);
+        let was_missing = (damage.how == MISSING || damage.how.ends_with(UNTIL_BACK)) && used.contains(&damage.file);
+        was_missing || was_unread && !waiting.contains(&damage.file)
     });
     tracing::info!(folder, still_waiting = waiting.len(), "tried files of rows again that could not be opened");
     Ok(())
@@ -334,6 +335,9 @@ impl Opening<'_> {
             let flushes = file.header().flushes;
             let is_known = known.iter().any(|known| flushes.contains(known.flushes));
             let is_new = next_flush <= flushes.last;
+            if is_new {
+                commits.note_has_newer();
+            }
             if is_new || !known.iter().any(|known| known.flushes == flushes) {
                 commits.set_behind();
             }

@@ -19,6 +19,11 @@ use crate::{
 pub(super) const UNTIL_READ: &str =
     "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
 
+/// What a start says of a file that it does not find, and the end of what later ones say.
+pub(super) const MISSING: &str = "it is missing";
+pub(super) const UNTIL_BACK: &str = "; points are missing or are older than what was stored, until the file is put back, which is \
+                                     noticed within a minute, or until the window expires";
+
 /// Reports of the store in `dir`.
 pub(super) struct Reports<'a> {
     pub(super) shared: &'a Shared,
@@ -50,7 +55,7 @@ impl Reports<'_> {
         self.shared.report(Damage {
             what: "file of rows",
             file: self.shared.shown(&self.dir.join(file.path())),
-            how: "it is missing".to_owned(),
+            how: MISSING.to_owned(),
             bytes: file.bytes,
             metrics: Some(file.metrics),
             span: Some(span(file.window)),
@@ -67,10 +72,7 @@ impl Reports<'_> {
         self.shared.report(Damage {
             what: "rows that were lost",
             file: self.shared.shown(&self.dir.join(file.path())),
-            how: format!(
-                "{why}; points are missing or are older than what was stored, until the file is put back while the program is stopped, \
-                 or until the window expires"
-            ),
+            how: format!("{why}{UNTIL_BACK}"),
             bytes: file.bytes,
             metrics: Some(file.metrics),
             span: Some(span(file.window)),

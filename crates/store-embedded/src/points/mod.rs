@@ -25,8 +25,9 @@ use crate::{
     lost::Lost,
     manifest::{Manifest, ManifestFile},
     opening::{self, Found},
+    owner::Owner,
     record_log::{LogEnds, LogFiles},
-    row_file::{Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
+    row_file::{self, Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     timeline,
@@ -50,6 +51,8 @@ pub(crate) struct Points {
     commits: Mutex<Commits>,
     /// Drafts of this process, so that each has a name of its own.
     drafts: AtomicU64,
+    /// Another process may take the folder.
+    owner: Owner,
     /// Whether the openings of the store may lack some.
     is_unsure: bool,
 }
@@ -60,7 +63,7 @@ impl Points {
     pub(crate) fn open(
         dir: &Path,
         shared: Arc<Shared>,
-        mut identity: Identity,
+        (mut identity, owner): (Identity, Owner),
         is_unsure: bool,
     ) -> Result<Points, StoreError> {
         let Found { windows, commits, openings } = opening::find(&shared, dir, (&identity, is_unsure))?;
@@ -74,6 +77,7 @@ impl Points {
             flushing: Mutex::default(),
             commits: Mutex::new(commits),
             drafts: AtomicU64::new(0),
+            owner,
             is_unsure,
         };
         let mut commits = points.commits.lock();
@@ -276,10 +280,13 @@ impl Points {
         };
         let header = Header { store, table, window: number, flushes };
         let draft = self.drafts.fetch_add(1, Relaxed);
-        RowsWriter::create(&*self.shared.disk, &window.dir, (header, opening), draft)
+        let writer = RowsWriter::create(&*self.shared.disk, &window.dir, (header, opening), draft)?;
+        let is_replacing = window.files().iter().any(|file| file.header().flushes == flushes);
+        Ok(if is_replacing { writer.replacing() } else { writer })
     }
 
     fn commit(&self, commits: &mut Commits) -> Result<(), StoreError> {
+        self.owner.check()?;
         let written = commits.write(&*self.shared.disk, &self.windows());
         written.map_err(io_error(format!("writing the manifest in {}", self.dir.display())))
     }
@@ -385,18 +392,39 @@ impl Points {
             if !opening::may_open(&self.shared, &window) {
                 continue;
             }
-            let _flushing = self.flushing.lock();
-            let mut commits = self.commits.lock();
-            if !window.is_expired() {
-                let Manifest { files, missing, .. } = commits.manifest(&self.windows());
-                let known = files.into_iter().chain(missing).filter(|file| file.window == window.key).collect();
-                let identity = self.identity.read().clone();
-                let ours = (&identity, self.is_unsure);
-                opening::find_again(&self.shared, &self.dir, ours, &window, known, &mut commits)?;
-                self.commit(&mut commits)?;
-            }
+            self.find_again(&window)?;
         }
         Ok(self.windows().iter().any(|window| window.is_incomplete()))
+    }
+
+    /// Uses the files that the start did not find, where they are there now: the list of a folder on a network disk may have
+    /// lacked them, or an operator put them back.
+    pub(crate) fn look_for_missing(&self) -> Result<(), StoreError> {
+        for window in self.windows() {
+            let is_back = |file: &ManifestFile| {
+                let path = self.dir.join(file.path());
+                self.shared.disk.exists(&path) && row_file::may_open(&*self.shared.disk, &path)
+            };
+            // Before the locks, as in `open_again`.
+            if window.missing().iter().any(is_back) {
+                self.find_again(&window)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn find_again(&self, window: &Window) -> Result<(), StoreError> {
+        let _flushing = self.flushing.lock();
+        let mut commits = self.commits.lock();
+        if window.is_expired() {
+            return Ok(());
+        }
+        let Manifest { files, missing, .. } = commits.manifest(&self.windows());
+        let known = files.into_iter().chain(missing).filter(|file| file.window == window.key).collect();
+        let identity = self.identity.read().clone();
+        let ours = (&identity, self.is_unsure);
+        opening::find_again(&self.shared, &self.dir, ours, window, known, &mut commits)?;
+        self.commit(&mut commits)
     }
 
     /// How much of the journal is stored.
@@ -434,6 +462,11 @@ impl Points {
     /// The highest metric that a row was ever of.
     pub(crate) fn highest_metric(&self) -> Option<MetricId> {
         self.commits.lock().highest_metric()
+    }
+
+    /// Whether the start found files that are newer than the manifest.
+    pub(crate) fn has_newer_rows(&self) -> bool {
+        self.commits.lock().has_newer()
     }
 
     /// The time of the newest slot that is stored.

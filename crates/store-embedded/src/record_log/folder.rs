@@ -15,7 +15,7 @@ use super::{
     frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION, read_header},
     walk::{Part, walk},
 };
-use crate::{damage::Reporter, folder::io_error};
+use crate::{damage::Reporter, folder::io_error, owner::Owner};
 
 /// Where a log is, and which.
 #[derive(Debug, Clone)]
@@ -26,6 +26,8 @@ pub(crate) struct LogFolder {
     /// The kind of thing that is damaged, for operators.
     pub(crate) what: &'static str,
     pub(crate) store: u128,
+    /// Another process may take the folder.
+    pub(crate) owner: Owner,
     pub(crate) reporter: Reporter,
     pub(crate) when_unread: WhenUnread,
 }

@@ -136,8 +136,8 @@ impl RecordLog {
     }
 
     /// The folder.
-    pub(crate) fn dir(&self) -> &Path {
-        &self.folder.dir
+    pub(crate) fn folder(&self) -> &LogFolder {
+        &self.folder
     }
 
     /// Copies the files into a folder; see [`LogFiles::copy_into`]. Those that could not be read at all when the log was opened are
@@ -286,13 +286,17 @@ impl RecordLog {
     ) -> Result<(), StoreError> {
         // Also without a record: who asks relies on those before.
         self.check_places()?;
+        self.folder.owner.check()?;
         if records.clone().next().is_none() {
             return Ok(());
         }
         let mut has_failed = false;
         let (file, mut offset) = loop {
             let number = match self.tail {
-                Some(number) => number,
+                Some(number) => {
+                    self.check_length(number)?;
+                    number
+                }
                 None => self.begin_file()?,
             };
             match self.append(number, records.clone()) {
@@ -311,6 +315,20 @@ impl RecordLog {
         }
         // Before the caller gives up what else has the records.
         self.check_places()
+    }
+
+    /// Refuses a file that is longer than this process knows: another one wrote to it, and these records would be over its own.
+    fn check_length(&self, number: u64) -> Result<(), StoreError> {
+        let LogFile { file, len, .. } = self.files.0.read()[&number].clone();
+        let path = self.folder.path(number);
+        let failed = || io_error(format!("writing {}", path.display()));
+        let found = file.len().map_err(failed())?;
+        if found <= len {
+            return Ok(());
+        }
+        Err(failed()(io::Error::other(format!(
+            "the file has {found} bytes, and this process knows {len}: another process writes to it; stop one of both"
+        ))))
     }
 
     /// Returns where the first record is.
@@ -351,6 +369,7 @@ impl RecordLog {
             return Err(io_error(format!("writing {} again", self.folder.dir.display()))(rotted()));
         }
         self.check_places()?;
+        self.folder.owner.check()?;
         let replaces = self.next_number - 1;
         let number = self.add_file(replaces, (0, 0), fill).inspect_err(|error| {
             if let StoreError::Io { source, .. } = error

@@ -11,7 +11,7 @@ use host::{Call, Disk, FailingDisk, Host, Random, SeededRandom, SystemDisk};
 use store::DamageLog;
 
 use super::*;
-use crate::damage::Reporter;
+use crate::{damage::Reporter, spec::owner_of};
 
 type Written = Vec<(u8, Vec<u8>)>;
 
@@ -23,6 +23,7 @@ fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
         table: *b"name",
         what: "names record",
         store: 7 << 90,
+        owner: owner_of(&host.disk, data),
         reporter,
         host,
         when_unread: WhenUnread::GoOn,

@@ -12,6 +12,7 @@ use crate::{
     points::Points,
     row_file::{Missed, ReadFrom},
     rows::Recoder,
+    spec,
     status::{StoreStatus, status},
 };
 
@@ -84,8 +85,8 @@ impl Node {
         let data = Path::new(DATA);
         let trash = Trash::open(&host, data).map_err(|source| StoreError::Io { what: "trash".to_owned(), source })?;
         let shared = Shared::new(&host, data, self.damage.clone(), Arc::new(trash), self.cache_bytes);
-        self.points =
-            Some(Points::open(Path::new(STORE), Arc::new(shared), Identity { store: 42, chain: Vec::new() }, false)?);
+        let ours = (Identity { store: 42, chain: Vec::new() }, spec::owner_of(&host.disk, Path::new(STORE)));
+        self.points = Some(Points::open(Path::new(STORE), Arc::new(shared), ours, false)?);
         self.merges = Merges::default();
         Ok(())
     }

@@ -49,6 +49,8 @@ pub(crate) struct RowsWriter<'a> {
     summary: Summary,
     /// Once the draft is complete.
     index_at: Option<IndexAt>,
+    /// Whether a file with the same name is there, whose rows are in this one.
+    is_replacing: bool,
     /// Bytes that were given to the system, and those that wait.
     written: u64,
     buffer: Vec<u8>,
@@ -75,9 +77,17 @@ impl<'a> RowsWriter<'a> {
             index: Index::default(),
             summary: Summary::NONE,
             index_at: None,
+            is_replacing: false,
             written: 0,
             buffer: header.encode().to_vec(),
         })
+    }
+
+    /// The file takes the place of one with the same name, whose rows it has. After an error behind its rename it stays: nothing
+    /// else has them.
+    pub(crate) fn replacing(mut self) -> RowsWriter<'a> {
+        self.is_replacing = true;
+        self
     }
 
     /// Adds a row; keys rise.
@@ -151,8 +161,11 @@ impl<'a> RowsWriter<'a> {
         self.disk.rename(&self.draft, &path)?;
         self.file = None;
         if let Err(error) = self.disk.sync_dir(dir) {
-            // The caller keeps the rows and writes them to another file.
-            remove(self.disk, &path);
+            // The caller keeps the rows and writes them to another file. In the place of one that was there, as in a repair, it
+            // has the only copy of them.
+            if !self.is_replacing {
+                remove(self.disk, &path);
+            }
             return Err(error);
         }
         let RowsWriter { header, seal, written: len, index_at, summary, opening, .. } = self;
