@@ -221,7 +221,7 @@ impl Deletion {
 
     /// Notes that metrics are deleted, where points of theirs may be put back later.
     async fn note(&self, group: &[MetricId]) -> io::Result<()> {
-        if !self.kept.is_noting() {
+        if !self.kept.is_asking() {
             return Ok(());
         }
         let named: Vec<(MetricId, String)> = {

@@ -62,6 +62,7 @@ impl Ingest {
         let mut recovered = memory.recover((&options, newest), &rules, &damage)?;
         damage.report_kept();
         damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
+        damage.set_parked(0 < recovered.restored.parked_points);
         memory.note_deleted(&recovered, &deletions, &options)?;
         let before = memory.store.names.identity();
         let identity = memory.begin().await?;
@@ -147,14 +148,14 @@ impl Memory {
         recovery::recover(parts, (self.store.names.journal_mark(), newest))
     }
 
-    /// Notes what the journal deletes, where segments are kept whose points must not bring it back.
+    /// Notes what the journal deletes, where segments are kept, or will be read, whose points must not bring it back.
     fn note_deleted(
         &self,
         recovered: &Recovered,
         deletions: &KeptDeletions,
         options: &IngestOptions,
     ) -> Result<(), IngestError> {
-        if !deletions.is_noting() || recovered.deleted.is_empty() {
+        if !deletions.is_asking() || recovered.deleted.is_empty() {
             return Ok(());
         }
         let noted = deletions.note(recovered.deleted.iter().map(|&metric| (metric, "")), self.clock.now());

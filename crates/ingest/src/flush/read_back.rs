@@ -114,9 +114,11 @@ impl ReadBack {
         let mut backoff = store_backoff();
         loop {
             self.with.spill.begun().await;
+            self.with.damage.set_parked(true);
             match self.read_back().await {
                 Ok(()) => {
                     backoff.reset();
+                    self.with.damage.set_parked(false);
                     self.with.spill.reading.worked("spilled points can be read back again");
                     tracing::info!("every spilled point is in memory again, or stored");
                 }

@@ -154,6 +154,13 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
     }
 
+    /// Deletions are remembered while points are parked: one of their segments may be missing.
+    pub(crate) fn set_parked(&self, are_parked: bool) {
+        if let Some(deletions) = &self.deletions {
+            if are_parked { deletions.remember() } else { deletions.forget() }
+        }
+    }
+
     /// Deletions are noted from here on: points of what is deleted must not be put back.
     pub(super) fn begin_noting(&self) {
         if let Some(Err(error)) = self.deletions.as_ref().map(|deletions| deletions.begin()) {
