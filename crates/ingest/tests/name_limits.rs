@@ -61,16 +61,17 @@ async fn spellings_are_part_of_the_memory_for_names_and_give_way_to_new_metrics(
     const LIMIT: u64 = 8 << 20;
     let dir = tempfile::tempdir().unwrap();
     let ingest = open(dir.path(), NameLimits { names_bytes: LIMIT, ..NameLimits::default() }).await;
-    let spelt = |i: u64| format!("requests;z=1;host={i:a>400}");
+    let spelt = |i: u64| format!("requests..{i:a>400}");
     for _ in 0..2 {
         send(&ingest, (0..4000).map(spelt)).await;
     }
     let spelling_bytes = || ingest.counters().spelling_bytes;
     assert!(1 << 20 < spelling_bytes(), "{}", spelling_bytes());
-    send(&ingest, (4000..8000).map(|i| format!("requests;host={i:a>400};z=1"))).await;
+    send(&ingest, (4000..40_000).map(|i| format!("requests.{i:a>400}"))).await;
+    assert!(rejected(&ingest, RejectReason::NamesFull) > 0, "the memory is full");
     let (metrics, bytes) = (ingest.registry().len() as u64, ingest.registry().memory_bytes() as u64);
     let all = bytes + metrics * (48 + 32) + spelling_bytes();
-    assert!(6000 < metrics && all <= LIMIT, "{metrics} metrics, {bytes} bytes, {} of spellings", spelling_bytes());
+    assert!(4000 < metrics && all <= LIMIT, "{metrics} metrics, {bytes} bytes, {} of spellings", spelling_bytes());
 }
 
 #[tokio::test]
