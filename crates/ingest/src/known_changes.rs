@@ -66,10 +66,11 @@ impl KnownChanges {
     /// Takes note of a change in the journal. Returns whether the history has it.
     pub(crate) fn take(&mut self, metric: MetricId, policy: PolicyId, registry: &Registry) -> bool {
         let Some(place) = self.places.get_mut(&metric) else { return false };
-        let is_known = registry
-            .policies(metric)
-            .is_some_and(|history| history.get(*place + 1).is_some_and(|next| next.policy == policy));
-        *place += usize::from(is_known);
+        let Some(history) = registry.policies(metric) else { return false };
+        let is_known = history.get(*place + 1).is_some_and(|next| next.policy == policy);
+        // One that the history does not have comes behind all that it has, and so do those that follow: the caller adds it, and it
+        // must not pass for a later change to the same policy.
+        *place = if is_known { *place + 1 } else { history.len() };
         is_known
     }
 }
@@ -140,6 +141,22 @@ mod tests {
         assert_eq!(place(&[(0, 0), (20, 1)], &[0]), 0, "a name, and a change later");
         assert_eq!(place(&[(0, 0), (10, 1)], &[0, 1]), 0, "a name, and a change in that second");
         assert_eq!(place(&[(0, 0), (12, 1)], &[1]), 0, "the clock had gone back");
+    }
+
+    #[test]
+    fn a_change_that_the_replay_added_does_not_pass_for_a_later_one() {
+        let registry = Registry::new();
+        let policy = |retention: &str| metric::Policy { retention: retention.parse().unwrap(), ..Default::default() };
+        let [first, second] = ["60*1s", "60*10s"].map(|retention| registry.intern(&policy(retention)));
+        let metric = registry.write().create(registry.hash(b"a"), "a", first, 1);
+        registry.set_policy(metric, second, 10);
+        let mut known = KnownChanges { places: HashMap::from([(metric, 0)]) };
+        assert!(known.take(metric, second, &registry));
+        // The store does not have these.
+        for (policy, now) in [(first, 11), (second, 12), (first, 13), (second, 14)] {
+            assert!(!known.take(metric, policy, &registry), "{now}");
+            registry.set_policy(metric, policy, now);
+        }
     }
 
     #[test]

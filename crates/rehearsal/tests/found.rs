@@ -136,6 +136,12 @@ fn points_do_not_wait_for_files_that_a_restored_backup_lacks() {
     }
 }
 
+/// After a kill a start took a change that it had added itself for a later one to the same policy.
+#[test]
+fn several_changes_back_and_forth_that_the_store_does_not_have_are_all_in_force_after_a_kill() {
+    Scenario::of(80001, 100).perform().unwrap();
+}
+
 /// Seed 40: the flush of a point replaced, in the tables of the older policy, a point of a whole slot by the only finer one.
 #[test]
 fn a_point_of_a_whole_slot_stays_when_a_finer_policy_gets_a_point_in_that_slot() {
