@@ -21,7 +21,7 @@ fn rows() -> (SimulatedDisk, std::path::PathBuf) {
     let random = SeededRandom::new(2);
     let options = EmbeddedOptions { host, merges: false, data: Some(DATA.into()), ..EmbeddedOptions::default() };
     let driver = EmbeddedDriver::open(&Path::new(DATA).join("store"), options).unwrap();
-    let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false };
+    let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false, rollup: None };
     let run = |metric| {
         let values = (0..900).map(|_| host::Random::bits(&random) as f64 / 7.0).collect();
         let (name, aggregation) = (format!("m{metric}"), Aggregation::Average);

@@ -57,7 +57,7 @@ fn check(files: RuleFiles<'_>, names: &[&str], expected: Expect) {
                 said += &match rules.decide(name) {
                     Decision::Keep(index) => {
                         let policy = rules.policy(index);
-                        format!("{name}: {} {} {}\n", policy.retention, policy.aggregation, policy.x_files_factor)
+                        format!("{name}: {} {} {}\n", policy.retention, policy.methods(), policy.x_files_factor)
                     }
                     rejected => format!("{name}: {rejected:?}\n"),
                 };
@@ -279,9 +279,66 @@ fn a_likely_mistake_is_a_warning() {
         &["a"],
         expect![[r#"
         warning: storage-aggregation.conf:2: [a]: the pattern '^a\n^b' probably matches nothing: it is continued on the next line, and no name has a line end
-        warning: storage-aggregation.conf:4: [a]: the first of the methods 'sum,max' applies
         a: 10080*60s average 0.5
     "#]],
+    );
+}
+
+#[test]
+fn a_list_of_methods_is_kept_in_its_order() {
+    check(
+        aggregation("[a]\npattern = ^a\naggregationMethod = avg, max,min\n"),
+        &["a", "b"],
+        expect![[r#"
+            a: 10080*60s average,max,min 0.5
+            b: 10080*60s average 0.5
+        "#]],
+    );
+    for (list, problem) in [
+        ("max,avg,max", "the method max is there twice; each may be there once"),
+        (
+            "avg,most",
+            "'most' is not an aggregation method; use one of average, sum, last, max, min, avg_zero, absmax, absmin",
+        ),
+    ] {
+        let text = format!("[a]\npattern = ^a\naggregationMethod = {list}\n");
+        let errors: Vec<String> =
+            Rules::parse(aggregation(&text)).unwrap_err().iter().map(ToString::to_string).collect();
+        assert_eq!(errors, [format!("storage-aggregation.conf:3: [a]: {problem}")]);
+    }
+}
+
+#[test]
+fn tables_of_one_method_get_the_first_of_a_list() {
+    let text = "[a]\npattern = ^a\naggregationMethod = max,avg\n";
+    let (rules, had_lists) = Rules::parse(aggregation(text)).unwrap().0.with_first_methods();
+    let Decision::Keep(index) = rules.decide("a") else { panic!("no list rejects it") };
+    assert_eq!((rules.policy(index).methods().to_string(), had_lists), ("max".to_owned(), true));
+    assert!(!Rules::default().with_first_methods().1);
+}
+
+#[test]
+fn an_explanation_shows_the_list_and_whether_it_has_an_effect() {
+    let rule = "[a]\npattern = ^a\naggregationMethod = max,avg\n";
+    let files = RuleFiles { schemas: Some("[all]\npattern = .*\nretentions = 60s:1d\n"), ..aggregation(rule) };
+    check(
+        files,
+        &["a"],
+        expect![[r#"
+            warning: storage-aggregation.conf:1: [a]: several aggregation methods have no effect: each retention of storage-schemas.conf has one stage
+            a: 1440*60s max,average 0.5
+        "#]],
+    );
+    let line = |retentions: &str| {
+        let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+        let files = RuleFiles { schemas: Some(&schemas), ..aggregation(rule) };
+        let explained = Rules::parse(files).unwrap().0.explain("a").to_string();
+        explained.lines().find(|line| line.starts_with("aggregation")).unwrap().to_owned()
+    };
+    assert_eq!(line("60s:1d,1h:30d"), "aggregation: max,average  (storage-aggregation.conf:1: [a]: '^a')");
+    assert_eq!(
+        line("60s:1d"),
+        "aggregation: max,average  (storage-aggregation.conf:1: [a]: '^a'; one stage has no aggregates, so that the methods have no effect)"
     );
 }
 

@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn policy(retention: &str, aggregation: Aggregation) -> Policy {
-        Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.0 }
+        Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.0, ..Policy::default() }
     }
 
     fn pending(points: &[(Slot, f64)]) -> PendingPoints {

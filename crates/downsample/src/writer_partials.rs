@@ -4,7 +4,7 @@
 //! slot that is stored. In stage 1 the closed children are all its stored points, in stage k the slots of stage k−1 before
 //! the open one. An extension adds the same numbers in the same order as [`crate::ReadPlan`] does.
 
-use metric::{Aggregation, Partial, Policy, Retention, Slot};
+use metric::{Aggregation, Partial, Policy, Slot};
 
 use crate::{
     DerivedRow, SortedPoints, Stored,
@@ -17,14 +17,29 @@ use crate::{
 pub struct WriterPartials {
     // Invariant: not `Unknown`.
     stored: Stored,
-    // Invariant: one for each coarse stage; the stage of index k + 1 is at k.
+    // Invariant: one for each coarse stage; the stage of index k + 1 is at k. Of a policy with several methods, those of the
+    // first method, then those of the next.
     closed: Vec<Partial>,
 }
 
 impl WriterPartials {
-    /// The writer has no rows.
-    pub fn nothing(retention: &Retention) -> WriterPartials {
-        WriterPartials { stored: Stored::Nothing, closed: vec![Partial::NONE; retention.stages().len() - 1] }
+    /// The writer has no rows, in so many coarse tables ([`Policy::coarse_tables`]).
+    pub fn nothing(coarse_tables: usize) -> WriterPartials {
+        WriterPartials { stored: Stored::Nothing, closed: vec![Partial::NONE; coarse_tables] }
+    }
+
+    /// Those of one of several methods, by its place in the list, with so many coarse stages.
+    pub fn of_rollup(&self, place: usize, coarse_stages: usize) -> WriterPartials {
+        let closed = self.closed.iter().skip(place * coarse_stages).take(coarse_stages);
+        WriterPartials { stored: self.stored, closed: closed.copied().collect() }
+    }
+
+    /// Those of several methods together, in their order. `None` where their rows do not reach equally far.
+    pub fn of_all(rollups: Vec<WriterPartials>) -> Option<WriterPartials> {
+        let stored = rollups.first()?.stored;
+        let is_same = rollups.iter().all(|rollup| rollup.stored == stored);
+        let closed = rollups.into_iter().flat_map(|rollup| rollup.closed).collect();
+        is_same.then_some(WriterPartials { stored, closed })
     }
 
     /// The writer's rows reach through `last`, with none after it up to `horizon` (see [`Stored::Through`]).
@@ -38,7 +53,7 @@ impl WriterPartials {
         self.stored
     }
 
-    /// For each coarse stage, the fold of the closed children of its open slot.
+    /// For each coarse stage, the fold of the closed children of its open slot; of several methods, one method after the other.
     pub fn closed(&self) -> &[Partial] {
         &self.closed
     }

@@ -59,8 +59,8 @@ fn both_ways_to_a_slot_give_the_same_bits() {
     let (mut extended, mut derived) = (0, 0);
     for method in Aggregation::ALL {
         let retention: Retention = "2000*1s:700*7s:400*21s:300*84s".parse().unwrap();
-        let policy = Policy { retention, aggregation: method, x_files_factor: 0.0 };
-        let mut own = Some(WriterPartials::nothing(&policy.retention));
+        let policy = Policy { retention, aggregation: method, x_files_factor: 0.0, ..Policy::default() };
+        let mut own = Some(WriterPartials::nothing(policy.coarse_tables()));
         let mut store: Store = vec![BTreeMap::new(); 4];
         let mut points = BTreeMap::new();
         let mut next: Slot = 3;
@@ -117,6 +117,7 @@ fn counts_of_other_writers_are_left_out_of_this_writers_partials() {
         retention: "60*60s:48*3600s:60*86400s".parse().unwrap(),
         aggregation: Aggregation::Sum,
         x_files_factor: 0.0,
+        ..Policy::default()
     };
     let mut open = PendingPoints::default();
     (58..63).for_each(|slot| _ = open.push(slot, 1.0));
@@ -154,6 +155,7 @@ fn a_point_in_the_last_slot_of_all_is_derived() {
         retention: "3600*1s:40000000*60s".parse().unwrap(),
         aggregation: Aggregation::Sum,
         x_files_factor: 0.0,
+        ..Policy::default()
     };
     let mut open = PendingPoints::default();
     open.push(Slot::MAX, 1.0);

@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn rows_are_laid_over_the_part_of_an_answer_that_they_meet() {
-        let table = |aggregated| Table { stage: Stage::new(10, 100).unwrap(), aggregated };
+        let table = |aggregated| Table { stage: Stage::new(10, 100).unwrap(), aggregated, rollup: None };
         let (metric, aggregation) = (MetricId(3), Aggregation::Sum);
         let fetch = Fetch { metric, name: "m".into(), table: table(true), first_slot: 10, end_slot: 14, aggregation };
         let row = |first_slot, value: f64| Run {

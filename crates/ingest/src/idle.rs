@@ -158,14 +158,17 @@ impl IdleMetrics {
         let name = registry.read().name(metric).to_owned();
         let since = now - self.window(registry, metric);
         let latest = self.ingest.time().reached().max(now);
+        let table = self.ingest.stats.memtable.policies();
         let mut tables: Vec<Table> = Vec::new();
         let mut fetches = VecDeque::new();
         for span in history.iter().rev() {
-            let policy = registry.policy(span.policy);
+            // A policy made this moment is in the registry before it is in the table.
+            let policy = table.all.get(usize::from(span.policy)).cloned();
+            let policy = policy.unwrap_or_else(|| registry.policy(span.policy));
             let stages = policy.retention.stages();
             // The coarsest first: the fewest slots. All, because a coarse slot may be missing over damage.
             for stage in (0..stages.len()).rev() {
-                let table = policy.retention.table(stage);
+                let table = policy.table(stage);
                 if tables.contains(&table) {
                     continue;
                 }

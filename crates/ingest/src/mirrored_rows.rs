@@ -7,7 +7,7 @@
 //! What cannot be read now may be there: the metric waits. Where it cannot wait, and where bytes are damaged, points of a
 //! step as fine replace what may be there, and all other slots stay as they are.
 
-use metric::{MetricId, Policy, Slot, Table, Timestamp};
+use metric::{MetricId, Policy, Slot, Stage, Table, Timestamp};
 use store::{Cells, Fetch, PointStore, Run, StoreError};
 
 use crate::{
@@ -92,9 +92,10 @@ fn touched<'a>(
     by: &OlderPolicies,
     (is_alone, now): (bool, Timestamp),
 ) -> Vec<Touched<'a>> {
-    let retention = &seen.policy().retention;
-    let tables = (0..retention.stages().len()).map(|stage| retention.table(stage));
+    let tables = (0..seen.policy().retention.stages().len()).map(|stage| seen.policy().table(stage));
     let others = tables.filter(|&table| !has_table(by.policy(), table) && (is_alone || !table.aggregated));
+    // A coarser point that the first rollup replaces is kept among the finer slots of each.
+    let others = others.filter(|&table| seen.rollup().has(table) || !table.aggregated && has_finer(by, table));
     let finest = by.policy().retention.finest().resolution();
     let has_step = |step: u32| by.policy().retention.stages().iter().any(|stage| stage.resolution() == step);
     let mut all = Vec::new();
@@ -125,6 +126,15 @@ fn touched<'a>(
         all.extend(together.map(|slots| Touched { metric, seen, table, slots: slots.to_vec(), reach, is_as_fine }));
     }
     all
+}
+
+/// Whether a rollup has a table of finer slots than the points of another one.
+fn has_finer(by: &OlderPolicies, points: Table) -> bool {
+    (0..by.policy().retention.stages().len()).any(|stage| is_kept_in(by, by.policy().table(stage), points.stage))
+}
+
+fn is_kept_in(by: &OlderPolicies, table: Table, points: Stage) -> bool {
+    table.stage.resolution() < points.resolution() && by.rollup().has(table)
 }
 
 /// From when on a policy has all the finer slots of a slot of this step.
@@ -158,7 +168,8 @@ async fn mirror_step(
             mirrored.unread.push(rows[0].metric);
             mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
         }
-        mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown));
+        let is_own = |run: &Run| older.rollup().has(run.table);
+        mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown).filter(is_own));
         for (fetch, own) in touched.own_fetches(older, rows[0]).iter().zip(cells.by_ref()) {
             mirrored.own.extend(touched.kept(older, fetch, &stored, &own));
         }
@@ -175,9 +186,9 @@ impl Touched<'_> {
 
     /// The finer slots of the rows' policy at the times of coarser points.
     fn own_fetches(&self, of: &OlderPolicies, row: &Run) -> Vec<Fetch> {
-        let (retention, stage, slots) = (&of.policy().retention, self.table.stage, self.span());
-        let tables = (0..retention.stages().len()).map(|stage| retention.table(stage));
-        let finer = tables.filter(|table| !self.table.aggregated && table.stage.resolution() < stage.resolution());
+        let (stage, slots) = (self.table.stage, self.span());
+        let tables = (0..of.policy().retention.stages().len()).map(|stage| of.policy().table(stage));
+        let finer = tables.filter(|&table| !self.table.aggregated && is_kept_in(of, table, stage));
         let fetch = |table: Table| {
             let (first_slot, last) = (table.stage.slot(stage.time(slots.start))?, slots.end.checked_sub(1)?);
             let end_slot = table.stage.slot(stage.time(last))?.checked_add(1)?;

@@ -15,7 +15,7 @@ use store::{Cells, Fetch, PointStore, StoreError};
 use crate::{
     coming_rows::ComingRows,
     older_fill::{Source, Target, fill, fill_sources},
-    policy_table::PolicyTable,
+    policy_table::{PolicyTable, Rollup},
     shared_rows::{SharedRows, has_table},
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct OlderPolicies {
     /// The latest first, each once.
     older: Vec<Older>,
     rows: Arc<SharedRows>,
+    /// The rollup that all of this is of.
+    rollup: Rollup,
     /// Whether the policy's own slots are left out: only what the others show is asked for.
     is_apart: bool,
 }
@@ -58,7 +60,13 @@ struct Part {
 
 impl OlderPolicies {
     /// The policies before the one with this id, which may itself be an earlier one. `None` where there are none.
-    pub(crate) fn of(history: &PolicyHistory, id: metadata::PolicyId, table: &PolicyTable) -> Option<OlderPolicies> {
+    pub(crate) fn of(
+        history: &PolicyHistory,
+        id: metadata::PolicyId,
+        rollup: Rollup,
+        table: &PolicyTable,
+    ) -> Option<OlderPolicies> {
+        let table = table.of_rollup(rollup.method);
         let place = history.iter().rposition(|span| span.policy == id)?;
         let policy = |id: metadata::PolicyId| table.all.get(usize::from(id)).cloned();
         let mut older: Vec<(metadata::PolicyId, Older)> = Vec::new();
@@ -72,12 +80,18 @@ impl OlderPolicies {
         }
         let older: Vec<Older> = older.into_iter().map(|(_, older)| older).collect();
         let rows = Arc::new(SharedRows::of(history, table));
-        (!older.is_empty()).then(|| policy(id).map(|policy| OlderPolicies { policy, older, rows, is_apart: false }))?
+        let policy = policy(id).filter(|_| !older.is_empty())?;
+        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false })
     }
 
     /// The policy whose slots are filled.
     pub(crate) fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The rollup whose rows are asked for, and written.
+    pub(crate) fn rollup(&self) -> Rollup {
+        self.rollup
     }
 
     /// The terms of rows in shared tables.
@@ -104,6 +118,7 @@ impl OlderPolicies {
             policy: older.policy.clone(),
             older: all.clone(),
             rows: self.rows.clone(),
+            rollup: self.rollup,
             is_apart: true,
         })
     }
@@ -160,7 +175,7 @@ impl OlderPolicies {
     fn fetch(&self, of: &Fetch, read: &ToRead) -> Fetch {
         let policy = &self.older[read.policy].policy;
         Fetch {
-            table: policy.retention.table(read.stage),
+            table: policy.table(read.stage),
             first_slot: read.slots.start,
             end_slot: read.slots.end,
             aggregation: policy.aggregation,
@@ -175,10 +190,10 @@ impl OlderPolicies {
             .zip(answers)
             .map(|(read, mut stored)| {
                 let policy = &*self.older[read.policy].policy;
-                let table = policy.retention.table(read.stage);
+                let table = policy.table(read.stage);
                 self.rows.read(table, read.slots.start, &mut stored, policy);
-                let (stage, first_slot, len) = (table.stage, read.slots.start, read.slots.len());
-                Source { policy, stage, first_slot, len, stored, filled: Cells::default() }
+                let (first_slot, len) = (read.slots.start, read.slots.len());
+                Source { policy, table, first_slot, len, stored, filled: Cells::default() }
             })
             .collect();
         fill_sources(&mut sources);

@@ -1,6 +1,6 @@
 //! Slots of one policy, filled from stored slots of others.
 
-use metric::{Partial, Policy, Slot, Stage, Table};
+use metric::{Partial, Policy, Slot, Table};
 use store::Cells;
 
 use crate::shared_rows::{converted, has_table};
@@ -16,7 +16,7 @@ pub(crate) struct Target<'a> {
 /// Stored slots of another policy's stage.
 pub(crate) struct Source<'a> {
     pub(crate) policy: &'a Policy,
-    pub(crate) stage: Stage,
+    pub(crate) table: Table,
     pub(crate) first_slot: Slot,
     pub(crate) len: usize,
     /// What is stored.
@@ -28,7 +28,7 @@ pub(crate) struct Source<'a> {
 impl Target<'_> {
     /// The slot of the target in which a slot of a source begins, by their places.
     fn place(&self, source: &Source<'_>, place: usize) -> Option<usize> {
-        let time = source.stage.time(source.first_slot + place as u32);
+        let time = source.table.stage.time(source.first_slot + place as u32);
         let slot = self.table.stage.slot(time)?.checked_sub(self.first_slot)? as usize;
         (slot < self.len).then_some(slot)
     }
@@ -41,7 +41,7 @@ pub(crate) fn fill_sources(sources: &mut [Source<'_>]) {
         let (before, behind) = sources.split_at_mut(place + 1);
         let source = &mut before[place];
         let behind = behind.iter().filter(|other| !std::ptr::eq(other.policy, source.policy));
-        let table = Table { stage: source.stage, aggregated: source.stage != source.policy.retention.finest() };
+        let table = source.table;
         if behind.clone().next().is_none() {
             continue;
         }
@@ -61,7 +61,7 @@ pub(crate) fn fill<'s, 'p: 's>(
     is_left_out: impl Fn(&Policy) -> bool,
 ) {
     let step = target.table.stage.resolution();
-    let is_finer = |source: &&Source<'_>| source.stage.resolution() <= step;
+    let is_finer = |source: &&Source<'_>| source.table.stage.resolution() <= step;
     let sources = sources.filter(|source| !is_left_out(source.policy));
     for source in sources.clone().filter(is_finer) {
         let from = if source.filled.values.is_empty() { &source.stored } else { &source.filled };
@@ -69,9 +69,9 @@ pub(crate) fn fill<'s, 'p: 's>(
     }
     // A point of a coarser step is a point at its own time, where no finer one is known; what that policy showed of finer
     // ones is not. The finest first: a slot of the others may have the fold of finer points in place of a point.
-    let is_point = |source: &&Source<'_>| !is_finer(source) && source.stage == source.policy.retention.finest();
+    let is_point = |source: &&Source<'_>| !is_finer(source) && !source.table.aggregated;
     let mut points: Vec<&Source<'_>> = sources.filter(is_point).collect();
-    points.sort_by_key(|source| source.stage.resolution());
+    points.sort_by_key(|source| source.table.stage.resolution());
     for source in points {
         fill_from(target, cells, source, &source.stored);
     }

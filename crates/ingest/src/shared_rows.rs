@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use metadata::PolicyHistory;
+use metadata::{PolicyHistory, PolicySpan};
 use metric::{Aggregation, Partial, Policy, SATURATED_COUNT, Slot, Stage, Table, Timestamp};
 use store::{Cells, Run};
 
@@ -38,9 +38,12 @@ struct Terms {
 impl SharedRows {
     /// The terms of a metric with this history.
     pub(crate) fn of(history: &PolicyHistory, policies: &PolicyTable) -> SharedRows {
-        let policy = |id: metadata::PolicyId| policies.all.get(usize::from(id)).cloned();
-        let spans: Vec<(Timestamp, Arc<Policy>)> =
-            history.iter().filter_map(|span| Some((span.since, policy(span.policy)?))).collect();
+        // Of a policy with several methods each is one of its own: a table has the rows of one method.
+        let each = |span: &PolicySpan| {
+            let since = span.since;
+            policies.each_alone(span.policy).iter().map(move |policy| (since, policy.clone()))
+        };
+        let spans: Vec<(Timestamp, Arc<Policy>)> = history.iter().flat_map(each).collect();
         let mut tables = Vec::new();
         for (index, (_, one)) in spans.iter().enumerate() {
             let others = spans[..index].iter().filter(|(_, other)| !has_same_terms(one, other));
@@ -142,12 +145,12 @@ impl Terms {
 }
 
 fn coarse_tables(policy: &Policy) -> impl Iterator<Item = Table> + '_ {
-    (1..policy.retention.stages().len()).map(|stage| policy.retention.table(stage))
+    (1..policy.retention.stages().len()).map(|stage| policy.table(stage))
 }
 
 /// Whether a stage of the policy is stored in this table.
 pub(crate) fn has_table(policy: &Policy, table: Table) -> bool {
-    (0..policy.retention.stages().len()).any(|stage| policy.retention.table(stage) == table)
+    (0..policy.retention.stages().len()).any(|stage| policy.table(stage) == table)
 }
 
 fn finest(policy: &Policy) -> u32 {
@@ -235,7 +238,7 @@ mod tests {
         let registry = Arc::new(Registry::new());
         let policy = |step: &u32| {
             let retention = format!("{}*{step}s:{MINUTE}", 7200 / step).parse().unwrap();
-            Policy { retention, aggregation: method, x_files_factor: 0.0 }
+            Policy { retention, aggregation: method, x_files_factor: 0.0, ..Policy::default() }
         };
         let all: Vec<Policy> = steps.iter().map(policy).collect();
         let policies = (0..)
@@ -252,7 +255,7 @@ mod tests {
 
     /// Value and count of a minute that a policy writes and another one reads.
     fn through(rows: &SharedRows, first_slot: Slot, (of, partial): (&Policy, Partial), to: &Policy) -> (f64, u32) {
-        let (table, name) = (of.retention.table(1), String::new());
+        let (table, name) = (of.table(1), String::new());
         let (values, counts) = (vec![partial.value], vec![partial.count]);
         let aggregation = of.aggregation;
         let mut run = Run { metric: MetricId(0), name, table, first_slot, values, counts, aggregation };

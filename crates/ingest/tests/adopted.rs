@@ -34,7 +34,7 @@ async fn open(dir: &std::path::Path, driver: &Arc<MemoryDriver>) -> Arc<Ingest> 
 }
 
 fn theirs(id: MetricId, name: &str) -> MetricRecord {
-    let policy = Policy { retention: "8640*10s".parse().unwrap(), aggregation: Aggregation::Max, x_files_factor: 0.5 };
+    let policy = Policy { retention: "8640*10s".parse().unwrap(), aggregation: Aggregation::Max, ..Policy::default() };
     MetricRecord {
         id,
         name: name.to_owned(),
@@ -125,7 +125,8 @@ async fn points_of_an_adopted_metric_survive_a_crash_by_its_id() {
     assert_eq!((again.restored().points, again.restored().nameless_points), (1, 0));
     again.flush().await.unwrap();
     let stage = "8640*10s".parse::<metric::Retention>().unwrap();
-    let (table, slot) = (stage.table(0), stage.finest().slot(now()).unwrap());
+    let table = metric::Table { stage: stage.finest(), aggregated: false, rollup: None };
+    let slot = stage.finest().slot(now()).unwrap();
     let fetch = Fetch {
         metric: first,
         name: "theirs".to_owned(),

@@ -49,7 +49,8 @@ impl Node {
     async fn values(&self, from: Timestamp, until: Timestamp, now: Timestamp) -> Option<Vec<f64>> {
         let registry = self.ingest.registry();
         let metric = registry.read().find(registry.hash(b"a"), b"a").expect("the metric is known");
-        let request = SeriesRequest { metric, window: Window::between(from, until), now, max_points: 1 << 20 };
+        let request =
+            SeriesRequest { metric, window: Window::between(from, until), now, max_points: 1 << 20, rollup: None };
         let series = self.ingest.series().fetch(vec![request]).await.ok()?.remove(0).expect("a stage keeps it");
         Some(series.values.into_iter().filter(|value| !value.is_nan()).collect())
     }
@@ -58,7 +59,8 @@ impl Node {
     async fn read(&self, time: Timestamp, now: Timestamp, age: i64) -> (u32, f64) {
         let registry = self.ingest.registry();
         let metric = registry.read().find(registry.hash(b"a"), b"a").expect("the metric is known");
-        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request =
+            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
         let series = self.ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
         (series.step, series.values[((time - series.start) / i64::from(series.step)) as usize])
     }

@@ -156,7 +156,8 @@ async fn read(ingest: &Ingest, name: &str, time: Timestamp) -> [f64; 2] {
     let now = now();
     let mut values = [f64::NAN; 2];
     for (value, age) in values.iter_mut().zip([3500, 5 * 3600]) {
-        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request =
+            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
         let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
         *value = series.values[((time - series.start) / i64::from(series.step)) as usize];
     }
@@ -480,6 +481,7 @@ fn coarse_slots_over_damaged_ones_stay_as_they_are_and_points_in_memory_answer_n
         let table = |resolution, points, aggregated| metric::Table {
             stage: metric::Stage::new(resolution, points).unwrap(),
             aggregated,
+            rollup: None,
         };
         let (metric, name, aggregation) = (metric::MetricId(0), "m".to_owned(), metric::Aggregation::Sum);
         let (table, first_slot) = (table(10, 2160, true), (base / 10) as u32);

@@ -49,6 +49,7 @@ async fn values(ingest: &Ingest, name: &str) -> Vec<f64> {
         window: Window::between(now() - 7200, now() + 60),
         now: now(),
         max_points: usize::MAX,
+        rollup: None,
     });
     let series = ingest.series().fetch(requests.collect()).await.unwrap();
     series.into_iter().flatten().flat_map(|series| series.values).filter(|value| !value.is_nan()).collect()

@@ -41,7 +41,13 @@ async fn read(ingest: &Arc<Ingest>, name: &str, time: Timestamp, age: i64) -> (u
     let registry = ingest.registry();
     let number = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).expect("the metric is known");
     let now = now();
-    let request = SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+    let request = SeriesRequest {
+        metric: number,
+        window: Window::between(now - age, now),
+        now,
+        max_points: 1 << 20,
+        rollup: None,
+    };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     (series.step, series.values[((time - series.start) / i64::from(series.step)) as usize])
 }
@@ -152,8 +158,12 @@ fn metrics_that_a_dropped_flush_was_registering_are_registered_by_the_next() {
 }
 
 fn record(number: u32, name: &str, retention: &str) -> MetricRecord {
-    let policy =
-        Policy { retention: retention.parse().unwrap(), aggregation: metric::Aggregation::Sum, x_files_factor: 0.0 };
+    let policy = Policy {
+        retention: retention.parse().unwrap(),
+        aggregation: metric::Aggregation::Sum,
+        x_files_factor: 0.0,
+        ..Policy::default()
+    };
     MetricRecord {
         id: MetricId(number),
         name: name.into(),

@@ -316,7 +316,13 @@ impl Life {
         let current = || self.registry.policies(metric).unwrap().current();
         loop {
             let policy = current();
-            let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+            let request = SeriesRequest {
+                metric,
+                window: Window::between(now - age, now),
+                now,
+                max_points: 1 << 20,
+                rollup: None,
+            };
             let series = self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
             if policy == current() {
                 return (self.registry.policy(policy).x_files_factor, series);
@@ -491,8 +497,13 @@ fn a_point_older_than_stage_0_goes_to_the_stage_that_holds_it_and_survives() {
     let read = |life: &Life, age: i64, what: &str| {
         let number = life.registry.read().find(life.registry.hash(b"sum.old"), b"sum.old").expect(what);
         let now = now();
-        let request =
-            SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request = SeriesRequest {
+            metric: number,
+            window: Window::between(now - age, now),
+            now,
+            max_points: 1 << 20,
+            rollup: None,
+        };
         let series = life.runtime.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
         series.values[((time - series.start) / i64::from(series.step)) as usize]
     };
@@ -549,8 +560,13 @@ fn a_new_retention_holds_from_then_on_and_old_points_stay_readable() {
     let read = |life: &Life, age: i64| {
         let number = life.registry.read().find(life.registry.hash(b"sum.m"), b"sum.m").unwrap();
         let now = now();
-        let request =
-            SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request = SeriesRequest {
+            metric: number,
+            window: Window::between(now - age, now),
+            now,
+            max_points: 1 << 20,
+            rollup: None,
+        };
         let series = life.runtime.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
         let at = |time: Timestamp| series.values[((time - series.start) / i64::from(series.step)) as usize];
         (series.step, at(base), at(base + 60))

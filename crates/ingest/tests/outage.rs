@@ -78,7 +78,13 @@ async fn read(ingest: &Arc<Ingest>, name: &str, age: i64) -> (Timestamp, i64, Ve
     let registry = ingest.registry();
     let number = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).expect("the metric is known");
     let now = now();
-    let request = SeriesRequest { metric: number, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+    let request = SeriesRequest {
+        metric: number,
+        window: Window::between(now - age, now),
+        now,
+        max_points: 1 << 20,
+        rollup: None,
+    };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     (series.start, i64::from(series.step), series.values)
 }
@@ -549,7 +555,7 @@ fn a_flush_ends_when_points_spilled_before_it_are_stored_and_reports_progress() 
             Fetch {
                 metric: number.unwrap(),
                 name: name.clone(),
-                table: policy.retention.table(0),
+                table: policy.table(0),
                 first_slot: (next - 21) as u32,
                 end_slot: (next + 60) as u32,
                 aggregation: policy.aggregation,
@@ -584,6 +590,7 @@ fn while_a_shared_store_is_down_memory_is_read_and_anything_else_is_an_error() {
             window: Window::between(now() - age, now()),
             now: now(),
             max_points: 1 << 20,
+            rollup: None,
         };
         let recent = in_time(ingest.series().fetch(vec![request(now() - base - 20)])).await.unwrap();
         assert!(recent[0].as_ref().unwrap().values.contains(&3.0), "what came since is in memory");

@@ -34,7 +34,8 @@ async fn read(ingest: &Ingest, now: Timestamp) -> Vec<Vec<(Timestamp, f64)>> {
     let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
     let mut stages = Vec::new();
     for age in [3000, 5 * 3600, 20 * 3600] {
-        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request =
+            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
         let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
         let time = |i: usize| series.start + i as i64 * i64::from(series.step);
         let values = series.values.iter().enumerate().filter(|(_, value)| !value.is_nan());

@@ -34,7 +34,8 @@ async fn read(ingest: &Ingest, age: i64, step: u32, time: Timestamp) -> f64 {
     let registry = ingest.registry();
     let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
     let now = now();
-    let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+    let request =
+        SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     assert_eq!(series.step, step);
     series.values[((time - series.start) / i64::from(step)) as usize]

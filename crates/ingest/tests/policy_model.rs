@@ -177,7 +177,8 @@ impl Life {
         let metric = registry.read().find(registry.hash(name), name).expect("the metric is known");
         let now = now();
         let age = if stage == 0 { 3000 } else { retention.stages()[stage - 1].duration() + 100 };
-        let request = SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+        let request =
+            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
         let series = self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
         assert_eq!(series.step, retention.stages()[stage].resolution());
         (series.start, series.values)

@@ -129,7 +129,8 @@ fn id(ingest: &Ingest, name: &str) -> Option<MetricId> {
 /// The sum of the coarse slot that has the time of all points.
 async fn coarse(ingest: &Ingest, name: &str) -> f64 {
     let window = Window::between(now() - 4 * 3600, now());
-    let request = SeriesRequest { metric: id(ingest, name).unwrap(), window, now: now(), max_points: 100_000 };
+    let request =
+        SeriesRequest { metric: id(ingest, name).unwrap(), window, now: now(), max_points: 100_000, rollup: None };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     series.values[((time() - series.start) / i64::from(series.step)) as usize]
 }

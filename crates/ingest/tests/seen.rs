@@ -157,7 +157,7 @@ async fn a_read_of_times_before_the_first_point_or_after_the_last_reads_no_row()
     node.ingest.flush().await.unwrap();
     let read = async |from: Timestamp, until: Timestamp| {
         let (window, now) = (Window::between(from, until), TODAY);
-        let request = SeriesRequest { metric: MetricId(0), window, now, max_points: 100_000 };
+        let request = SeriesRequest { metric: MetricId(0), window, now, max_points: 100_000, rollup: None };
         let series = node.ingest.series().fetch(vec![request]).await.map_err(|error| error.to_string())?;
         let values = series[0].clone().expect("it is kept so long").values;
         Ok::<_, String>((values.len(), values.iter().filter(|value| !value.is_nan()).count()))

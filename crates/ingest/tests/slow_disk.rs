@@ -45,8 +45,13 @@ async fn send(ingest: &Ingest, name: &str, ago: i64, value: f64) {
 async fn values(ingest: &Ingest, name: &str) -> Vec<f64> {
     let registry: &Arc<Registry> = ingest.registry();
     let Some(metric) = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()) else { return Vec::new() };
-    let request =
-        SeriesRequest { metric, window: Window::between(now() - 600, now()), now: now(), max_points: 1 << 20 };
+    let request = SeriesRequest {
+        metric,
+        window: Window::between(now() - 600, now()),
+        now: now(),
+        max_points: 1 << 20,
+        rollup: None,
+    };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     series.values.into_iter().filter(|value| !value.is_nan()).collect()
 }

@@ -254,7 +254,7 @@ impl Node {
             let now = now();
             for (step, age) in STAGES {
                 let window = Window::between(now - age, now);
-                let request = SeriesRequest { metric: number, window, now, max_points: 1 << 20 };
+                let request = SeriesRequest { metric: number, window, now, max_points: 1 << 20, rollup: None };
                 let series =
                     self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
                 assert_eq!(series.step, step);

@@ -106,6 +106,11 @@ impl Registry {
         self.policies.read().get(id).expect("a policy id comes from intern").clone()
     }
 
+    /// Whether a policy has several aggregation methods.
+    pub fn has_rollups(&self) -> bool {
+        self.policies.read().distinct().iter().any(|policy| !policy.rollups.is_empty())
+    }
+
     /// How many distinct policies there are: their ids are 0 to this.
     pub fn policy_count(&self) -> usize {
         self.policies.read().distinct().len()

@@ -13,7 +13,7 @@
 //! | 4 | segments of the path index |
 //! | per segment | `u64` length, the transducer; `u32` names, as many `u32` ids by rank |
 //! | 4 | policies |
-//! | per policy | `u32` length, the retention as `10080*60s:720*3600s`; `u8` method, by its place in `Aggregation::ALL`; `f64` xFilesFactor |
+//! | per policy | `u32` length, the retention as `10080*60s:720*3600s`; `u8` method, by its place in `Aggregation::ALL`, or of several `u8` 128 + how many, then each; `f64` xFilesFactor |
 //! | 4 | histories |
 //! | per history | `u32` metric; `u32` changes, each an `i64` since and a `u16` policy |
 //! | 4 | CRC-32 of everything before |
@@ -29,7 +29,7 @@ use std::{
 
 use fst::raw::Fst;
 use host::{Disk, DiskFile, Open};
-use metric::{Aggregation, Column, MetricId, Policy, is_tagged};
+use metric::{Aggregation, Column, Methods, MetricId, Policy, is_tagged};
 use store::NamesMark;
 
 use crate::{
@@ -47,6 +47,9 @@ const MAGIC: &[u8; 8] = b"plumbgo1";
 
 /// The way that the rest is laid out.
 const VERSION: u32 = 3;
+
+/// In the byte that says how many methods a policy has, where it has several.
+const LIST: u8 = 0x80;
 
 /// Written until the file said which state of the metrics table it is a copy of.
 const WITHOUT_MARK: u32 = 2;
@@ -191,8 +194,12 @@ impl Policies {
             let retention = policy.retention.to_string();
             bytes.extend((retention.len() as u32).to_le_bytes());
             bytes.extend(retention.as_bytes());
-            let method = Aggregation::ALL.iter().position(|&method| method == policy.aggregation);
-            bytes.push(method.expect("every method is in the list of all") as u8);
+            let number = |method| Aggregation::ALL.iter().position(|&known| known == method);
+            let number = |method| number(method).expect("every method is in the list of all") as u8;
+            if !policy.rollups.is_empty() {
+                bytes.push(LIST | policy.rollups.len() as u8);
+            }
+            bytes.extend(policy.methods().iter().map(number));
             bytes.extend(policy.x_files_factor.to_le_bytes());
         }
         bytes.extend((self.histories().len() as u32).to_le_bytes());
@@ -271,10 +278,10 @@ fn read_from(bytes: &[u8]) -> Result<SavedNames, OpenError> {
         let length = fields.u32()? as usize;
         let retention = std::str::from_utf8(fields.take(length)?).ok().and_then(|text| text.parse().ok());
         let retention = retention.ok_or(OpenError::Damaged("a retention cannot be read"))?;
-        let method = usize::from(fields.take(1)?[0]);
-        let aggregation = *Aggregation::ALL.get(method).ok_or(OpenError::Damaged("a method is unknown"))?;
+        let methods = fields.methods()?;
         let x_files_factor = f64::from_bits(fields.u64()?);
-        if u32::from(policies.intern(&Policy { retention, aggregation, x_files_factor })) != id {
+        let policy = Policy { retention, x_files_factor, ..Policy::default() }.with_methods(methods);
+        if u32::from(policies.intern(&policy)) != id {
             return Err(OpenError::Damaged("a policy is there twice"));
         }
     }
@@ -354,6 +361,21 @@ impl<'a> Fields<'a> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], OpenError> {
         let bytes = self.take(N)?;
         Ok(bytes.try_into().expect("as many bytes as asked for"))
+    }
+
+    /// The methods of a policy.
+    fn methods(&mut self) -> Result<Methods, OpenError> {
+        let (bytes, least) = match self.take(1)?[0] {
+            count if LIST < count => (self.take(usize::from(count - LIST))?, 2),
+            method => (&[method][..], 1),
+        };
+        let mut methods = Methods::NONE;
+        for &method in bytes {
+            let method = *Aggregation::ALL.get(usize::from(method)).ok_or(OpenError::Damaged("a method is unknown"))?;
+            methods.add(method);
+        }
+        let is_right = methods.len() == bytes.len() && least <= bytes.len();
+        is_right.then_some(methods).ok_or(OpenError::Damaged("a list of methods does not add up"))
     }
 
     fn u16(&mut self) -> Result<u16, OpenError> {

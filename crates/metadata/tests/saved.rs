@@ -5,7 +5,7 @@ use metric::{Aggregation, MetricId, Policy};
 use store::{MetricRecord, NamesMark, PolicyChange};
 
 fn policy(retention: &str, aggregation: Aggregation) -> Policy {
-    Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.25 }
+    Policy { retention: retention.parse().unwrap(), aggregation, x_files_factor: 0.25, ..Policy::default() }
 }
 
 fn record(id: u32, name: &str, policies: &[(i64, &Policy)]) -> MetricRecord {
@@ -15,9 +15,10 @@ fn record(id: u32, name: &str, policies: &[(i64, &Policy)]) -> MetricRecord {
 
 fn some_records() -> Vec<MetricRecord> {
     let (minutes, hours) = (policy("1440*60s:720*3600s", Aggregation::Max), policy("720*3600s", Aggregation::AbsMin));
+    let list = minutes.clone().with_methods("max,average,min".parse().unwrap());
     vec![
         record(0, "a.b", &[(0, &minutes)]),
-        record(1, "a.c", &[(0, &minutes), (1_700_000_000, &hours)]),
+        record(1, "a.c", &[(0, &minutes), (1_700_000_000, &hours), (1_700_000_100, &list)]),
         record(2, "é.d", &[(0, &hours)]),
         record(3, "n;t=v", &[(0, &hours)]),
         // An id that is missing stays missing.

@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 /// How a coarse slot aggregates its points. The names are carbon's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Aggregation {
     /// The mean of the points there are.
     #[default]

@@ -27,12 +27,14 @@ mod retention;
 mod choice;
 
 mod aggregation;
+mod methods;
 mod policy;
 
 pub use aggregation::{Aggregation, Partial, SATURATED_COUNT, UnknownAggregation};
 pub use choice::StageChoice;
 pub use column::Column;
 pub use id::MetricId;
+pub use methods::{Methods, MethodsError};
 pub use name::{MAX_COMPONENTS, MAX_NAME_BYTES, NameError, canonical_name, is_tagged};
 pub use policy::Policy;
 pub use retention::{Retention, RetentionError};

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::{Stage, StageError, Table, Timestamp};
+use crate::{Stage, StageError, Timestamp};
 
 /// Stages from the finest to the coarsest. They keep whisper's rules.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -96,11 +96,6 @@ impl Retention {
     /// The stage that is kept longest.
     pub fn longest(&self) -> Stage {
         *self.stages.last().expect("a retention has a stage")
-    }
-
-    /// The table of the stage with this index.
-    pub fn table(&self, index: usize) -> Table {
-        Table { stage: self.stages[index], aggregated: index > 0 }
     }
 
     /// The finest stage that keeps `time` at `now`, as whisper chooses an archive: the first whose duration is at least

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Slot, Timestamp};
+use crate::{Aggregation, Slot, Timestamp};
 
 /// Slots in one partition of a datapoints table, in every stage.
 ///
@@ -93,12 +93,20 @@ pub struct Table {
     pub stage: Stage,
     /// Whether a row carries a count (and in Cassandra a shard).
     pub aggregated: bool,
+    /// The method of its rows, where policies with several methods store each in a table of its own. `None` in a table of
+    /// points, and in one of policies with a single method, whichever it is.
+    pub rollup: Option<Aggregation>,
 }
 
-/// `datapoints_10080p_60s_0` or `datapoints_720p_3600s_aggr`: BigGraphite's names.
+/// `datapoints_10080p_60s_0` or `datapoints_720p_3600s_aggr`: BigGraphite's names. `datapoints_720p_3600s_max` for the
+/// rollup of a method.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.aggregated { "aggr" } else { "0" };
+        let kind = match self.rollup {
+            Some(method) => method.name(),
+            None if self.aggregated => "aggr",
+            None => "0",
+        };
         write!(f, "datapoints_{}p_{}s_{kind}", self.stage.points, self.stage.resolution)
     }
 }
@@ -110,8 +118,10 @@ mod tests {
     #[test]
     fn a_table_has_biggraphites_name() {
         let stage = Stage::new(60, 10080).unwrap();
-        assert_eq!(Table { stage, aggregated: false }.to_string(), "datapoints_10080p_60s_0");
-        assert_eq!(Table { stage, aggregated: true }.to_string(), "datapoints_10080p_60s_aggr");
+        let name = |aggregated, rollup| Table { stage, aggregated, rollup }.to_string();
+        assert_eq!(name(false, None), "datapoints_10080p_60s_0");
+        assert_eq!(name(true, None), "datapoints_10080p_60s_aggr");
+        assert_eq!(name(true, Some(Aggregation::AvgZero)), "datapoints_10080p_60s_avg_zero");
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn requests(node: &Node, model: &Model, now: Timestamp) -> (Vec<(String, usize)>
         for (stage, kept) in metric.policy.retention.stages().iter().enumerate() {
             let window = Window::between(now - kept.duration() + MARGIN, now);
             asked.push((name.clone(), stage));
-            requests.push(SeriesRequest { metric: id, window, now, max_points: 1 << 20 });
+            requests.push(SeriesRequest { metric: id, window, now, max_points: 1 << 20, rollup: None });
         }
     }
     (asked, requests)

@@ -284,8 +284,13 @@ impl Cluster {
             let Some(metric) = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()) else { continue };
             let mut points = self.stored.get(&name).cloned().unwrap_or_default();
             points.extend(node.held.get(&name).into_iter().flatten());
-            let request =
-                |(_, age)| SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20 };
+            let request = |(_, age)| SeriesRequest {
+                metric,
+                window: Window::between(now - age, now),
+                now,
+                max_points: 1 << 20,
+                rollup: None,
+            };
             let fetch = life.node.ingest.series().fetch(STAGES.map(request).to_vec());
             let answer = life.run("a query", fetch).ok_or("the process died in a check")?;
             let answers = answer.map_err(|error| format!("a query fails: {error}"))?;

@@ -24,6 +24,9 @@ pub struct Context<'a> {
     /// window counted in points reaches back so many steps: with this, it is planned in the first round instead of
     /// a second.
     pub largest_step: Option<&'a StepOf<'a>>,
+    /// Whether any metric has several rollups, so that `consolidateBy` asks for one. Without, the same path over the same span
+    /// is one fetch.
+    pub has_rollups: bool,
 }
 
 impl Context<'static> {
@@ -36,6 +39,7 @@ impl Context<'static> {
             x_files_factor: 0.0,
             template: Vec::new(),
             largest_step: None,
+            has_rollups: false,
         }
     }
 }

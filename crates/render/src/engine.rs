@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 
 use crate::{
-    Argument, Budget, Call, Context, Data, Error, EventFetch, Expression, Fetch, Fetches, Series, Span,
+    Argument, Budget, Call, Consolidation, Context, Data, Error, EventFetch, Expression, Fetch, Fetches, Series, Span,
     ancestors::Ancestors,
     argument::Value,
     function::{Body, FirstArgument, Function, Inputs, Needs, Reach},
@@ -38,6 +38,8 @@ pub(crate) struct Engine<'a> {
     steps_left: usize,
     /// How many targets made by functions are being evaluated, inside of each other.
     made: usize,
+    /// The rollup that the expression asks for.
+    rollup: Option<Consolidation>,
 }
 
 /// Fetches that a walk met and that have no answer.
@@ -78,6 +80,7 @@ impl<'a> Engine<'a> {
             templates: Templates::new(&request.template, budget.cancelled),
             steps_left: MAX_STEPS,
             made: 0,
+            rollup: None,
         }
     }
 
@@ -106,7 +109,10 @@ impl<'a> Engine<'a> {
     }
 
     fn series(&mut self, path: &str, span: Span) -> Result<Value, Error> {
-        let fetch = Fetch::new(path, span);
+        // Both names of the mean are one rollup.
+        let rollup =
+            self.rollup.map(|method| if method == Consolidation::Avg { Consolidation::Average } else { method });
+        let fetch = Fetch { rollup: rollup.filter(|_| self.request.has_rollups), ..Fetch::new(path, span) };
         let Some(series) = self.data.and_then(|data| data.get(&fetch)) else {
             self.missing.add(fetch);
             return Ok(Value::Planned);
@@ -119,6 +125,14 @@ impl<'a> Engine<'a> {
 
     fn call(&mut self, call: &Call, span: Span) -> Result<Value, Error> {
         let function = functions::called(&call.function)?;
+        let around = self.rollup;
+        self.rollup = function.asks_for.of_arguments(call, around);
+        let value = self.call_of(function, call, span);
+        self.rollup = around;
+        value
+    }
+
+    fn call_of(&mut self, function: &'static Function, call: &Call, span: Span) -> Result<Value, Error> {
         let first = match call.positional.first() {
             Some(Argument::Expression(first)) => Some(first),
             _ => None,

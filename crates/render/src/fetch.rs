@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::{Series, Span};
+use crate::{Consolidation, Series, Span};
 
 /// The series of one path expression, over one span.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -11,12 +11,15 @@ pub struct Fetch {
     pub path: Arc<str>,
     /// When.
     pub span: Span,
+    /// The rollup that a coarse stage is read of, where a metric has several and this is one of them. `None` asks for the
+    /// first.
+    pub rollup: Option<Consolidation>,
 }
 
 impl Fetch {
-    /// The series of a path over a span.
+    /// The series of a path over a span, of the first rollup.
     pub fn new(path: impl Into<Arc<str>>, span: Span) -> Fetch {
-        Fetch { path: path.into(), span }
+        Fetch { path: path.into(), span, rollup: None }
     }
 }
 

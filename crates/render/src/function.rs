@@ -6,7 +6,7 @@
 //! them. A row ([`Function`]) is a name that points at such a struct.
 
 use crate::{
-    Context, Error, EventTags, Expression, Fetch, Literal, Parameter, Series, Span,
+    Argument, Call, Consolidation, Context, Error, EventTags, Expression, Fetch, Literal, Parameter, Series, Span,
     argument::{Arguments, IsCallback, Parameters, Signature, Value},
     scope::{CallContext, Scope},
 };
@@ -139,10 +139,43 @@ pub struct Function {
     pub aggregator: bool,
     /// Whether graphite-web has no function of this name; then carbonapi has.
     pub extension: bool,
+    /// Which rollup of a metric its arguments ask for.
+    pub(crate) asks_for: AskedRollup,
     /// The signature to show, where it cannot be made of the parameters.
     shown_signature: Option<&'static str>,
     pub(crate) signature: Signature,
     pub(crate) body: Body,
+}
+
+/// The rollup that the arguments of a function ask for, of metrics that have several. As in metrictank, `consolidateBy` asks, and
+/// functions whose values mean something else than their arguments do not pass that on.
+#[derive(Clone, Copy)]
+pub(crate) enum AskedRollup {
+    /// What the call itself asks for.
+    SameAsCall,
+    /// The first.
+    First,
+    /// That of this method.
+    Of(Consolidation),
+    /// That of the method in a parameter, at this place among the arguments.
+    OfParameter(&'static str, usize),
+}
+
+impl AskedRollup {
+    /// What the arguments of a call ask for; `around` is what the call asks for.
+    pub(crate) fn of_arguments(self, call: &Call, around: Option<Consolidation>) -> Option<Consolidation> {
+        let (name, place) = match self {
+            AskedRollup::SameAsCall => return around,
+            AskedRollup::First => return None,
+            AskedRollup::Of(method) => return Some(method),
+            AskedRollup::OfParameter(name, place) => (name, place),
+        };
+        let named = call.named.iter().find(|(of, _)| of == name).map(|(_, argument)| argument);
+        match named.or(call.positional.get(place)) {
+            Some(Argument::Text(method)) => method.parse().ok(),
+            _ => None,
+        }
+    }
 }
 
 /// How a function is evaluated.
@@ -214,6 +247,7 @@ impl Function {
             description,
             aggregator: false,
             extension: false,
+            asks_for: AskedRollup::SameAsCall,
             shown_signature: None,
             signature: Signature::new(F::PARAMETERS),
             body,
@@ -223,6 +257,12 @@ impl Function {
     /// Fixes a parameter, which is then no longer shown.
     pub(crate) const fn preset(mut self, parameter: &'static str, value: Literal) -> Function {
         self.signature = self.signature.preset(parameter, value);
+        self
+    }
+
+    /// Sets which rollup its arguments ask for.
+    pub(crate) const fn asks_for(mut self, rollup: AskedRollup) -> Function {
+        self.asks_for = rollup;
         self
     }
 

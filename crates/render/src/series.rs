@@ -106,7 +106,7 @@ impl Series {
 }
 
 /// How to fold values where the reader wants fewer, by Graphite's names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Consolidation {
     /// The mean of the known values.
     #[default]

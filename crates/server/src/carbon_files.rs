@@ -85,6 +85,18 @@ impl CarbonFiles {
     }
 }
 
+/// The rules as tables of Cassandra have them: with one method each. Called at a start and when the files change.
+pub fn over_cassandra(rules: Rules) -> Rules {
+    let (rules, had_lists) = rules.with_first_methods();
+    if had_lists {
+        tracing::error!(
+            "storage-aggregation.conf has lists of aggregation methods; over Cassandra only the first method of each list applies, \
+             because BigGraphite's readers know one value a slot; name one method, or keep points in the embedded store"
+        );
+    }
+    rules
+}
+
 /// Whether a line begins a section.
 fn has_section(text: &str) -> bool {
     text.trim_start_matches('\u{feff}').lines().any(|line| line.trim_start().starts_with('['))

@@ -14,7 +14,9 @@ use store_embedded::EmbeddedDriver;
 use tokio::runtime::Handle;
 
 use crate::{
-    carbon_doors, cassandra_options,
+    carbon_doors,
+    carbon_files::over_cassandra,
+    cassandra_options,
     data_folder::{READ_PATIENCE, open_registry, open_store, open_time},
     quotas,
     settings::{Fsync, Settings},
@@ -60,7 +62,7 @@ pub struct Opening<'a> {
 
 impl Node {
     /// Opens the data folder, and connects to Cassandra where the settings name a cluster.
-    pub async fn open(opening: Opening<'_>) -> anyhow::Result<Node> {
+    pub async fn open(mut opening: Opening<'_>) -> anyhow::Result<Node> {
         let (settings, host, damage) = (opening.settings.clone(), opening.host.clone(), opening.damage.clone());
         tracing::info!(data = %settings.data.dir.display(), "opening the data folder");
         // On a thread of its own, so that a signal during the start is a clean stop.
@@ -74,7 +76,10 @@ impl Node {
         // Times of writing and of expiry reach other nodes: a jump must not.
         let steady = Host { clock: Arc::new(SteadyClock(time.clone())), ..opening.host.clone() };
         match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), &steady)? {
-            Some(options) => Node::clustered(opening, time, embedded, options).await,
+            Some(options) => {
+                opening.rules = over_cassandra(opening.rules);
+                Node::clustered(opening, time, embedded, options).await
+            }
             None => Node::alone(opening, time, embedded).await,
         }
     }

@@ -13,12 +13,17 @@ use host::Disk;
 use ingest::Ingest;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{carbon_files::CarbonFiles, output::with_causes, settled::read_settled};
+use crate::{
+    carbon_files::{CarbonFiles, over_cassandra},
+    output::with_causes,
+    settled::read_settled,
+};
 
 /// Puts changed rules into force. Invalid files leave the old rules in force.
 pub struct RulesWatcher {
     disk: Arc<dyn Disk>,
     dir: Option<PathBuf>,
+    is_over_cassandra: bool,
     state: tokio::sync::Mutex<State>,
     /// Whether the current files are not in force.
     pub is_rejected: Arc<AtomicBool>,
@@ -32,8 +37,9 @@ struct State {
 
 impl RulesWatcher {
     /// With the files as the start read them.
-    pub fn new(disk: Arc<dyn Disk>, dir: Option<PathBuf>, files: CarbonFiles) -> RulesWatcher {
-        RulesWatcher { disk, dir, state: State { files, is_unreadable: false }.into(), is_rejected: Arc::default() }
+    pub fn new(disk: Arc<dyn Disk>, dir: Option<PathBuf>, files: CarbonFiles, is_over_cassandra: bool) -> RulesWatcher {
+        let state = State { files, is_unreadable: false }.into();
+        RulesWatcher { disk, dir, is_over_cassandra, state, is_rejected: Arc::default() }
     }
 
     /// Reads the folder at each interval and each SIGHUP, until dropped.
@@ -73,6 +79,7 @@ impl RulesWatcher {
         match files.rules() {
             Ok((rules, warnings)) => {
                 warnings.iter().for_each(|warning| tracing::warn!(warning, "carbon's files"));
+                let rules = if self.is_over_cassandra { over_cassandra(rules) } else { rules };
                 ingest.set_rules(rules).await;
                 self.is_rejected.store(false, Relaxed);
                 tracing::info!("carbon's files changed; the new rules are in force");
@@ -140,7 +147,7 @@ mod tests {
             }
             None
         });
-        let watcher = RulesWatcher::new(Arc::new(disk), Some(dir.path().to_owned()), before.clone());
+        let watcher = RulesWatcher::new(Arc::new(disk), Some(dir.path().to_owned()), before.clone(), false);
         let read = watcher.read_whole(&before).await.unwrap();
         let expected = CarbonFiles::read(&SystemDisk, Some(dir.path())).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), whole);

@@ -81,7 +81,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let Some(node) = signals.interrupt(Node::open(opening)).await else { return stop_early() };
     let mut node = node?;
 
-    let rules = RulesWatcher::new(host.disk.clone(), settings.rules.conf_dir.clone(), files);
+    let rules = RulesWatcher::new(host.disk.clone(), settings.rules.conf_dir.clone(), files, node.connection.is_some());
     let health = health(&settings, &node, host);
     // Before the names of a cluster are read, which may take long.
     tokio::spawn(node.ingest.supervisor().run("health watch", {

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Failure> {
         )
         .await?;
     let driver = CassandraDriver::connect(options(address)).await?;
-    let table = Table { stage: Stage::new(60, 11520)?, aggregated: false };
+    let table = Table { stage: Stage::new(60, 11520)?, aggregated: false, rollup: None };
     let end = table.stage.slot(now()).ok_or("the clock is wrong")?;
     let work = Work { metrics, points: points as u32, batch, table, first: (end - points as u32) / 2000 * 2000 };
 

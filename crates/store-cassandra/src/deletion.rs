@@ -61,8 +61,8 @@ impl Points {
 /// Every table that may have points of a metric, and how far ahead: as far as its policy keeps points.
 fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, Timestamp)> {
     record.policies.iter().flat_map(|change| {
-        let retention = &change.policy.retention;
-        (0..retention.stages().len()).map(|stage| (retention.table(stage), retention.longest().duration()))
+        let (policy, longest) = (&change.policy, change.policy.retention.longest().duration());
+        (0..policy.retention.stages().len()).map(move |stage| (policy.table(stage), longest))
     })
 }
 

@@ -189,7 +189,7 @@ mod tests {
     const NOW: Timestamp = 1_800_000_000;
 
     fn run(name: &str, aggregated: bool, first_slot: u32, values: &[f64]) -> Run {
-        let table = Table { stage: Stage::new(60, 10080).unwrap(), aggregated };
+        let table = Table { stage: Stage::new(60, 10080).unwrap(), aggregated, rollup: None };
         let counts = if aggregated { vec![60; values.len()] } else { vec![] };
         let aggregation = Aggregation::Average;
         Run { metric: MetricId(0), name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }

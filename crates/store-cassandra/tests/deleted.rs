@@ -58,7 +58,7 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
     driver.put_names(&["a.b", "a.c"].map(record)).await.unwrap();
     let runs = |name: &str, ago: &[i64]| -> Vec<Run> {
         let run = |(stage, &ago): (usize, &i64)| {
-            let table = policy.retention.table(stage);
+            let table = policy.table(stage);
             let first_slot = table.stage.slot(node::now() - ago).unwrap();
             let counts = if table.aggregated { vec![2] } else { vec![] };
             let (metric, name, aggregation) = (MetricId(0), name.to_owned(), Aggregation::Average);

@@ -17,7 +17,7 @@ async fn driver(keyspace: &Keyspace, replica: u8, writer: u16) -> CassandraDrive
 }
 
 fn hourly(aggregated: bool) -> Table {
-    Table { stage: Stage::new(3600, 720).unwrap(), aggregated }
+    Table { stage: Stage::new(3600, 720).unwrap(), aggregated, rollup: None }
 }
 
 /// An hour of some days ago, not the first of its partition.

@@ -43,7 +43,7 @@ fn main() {
 async fn measure(load: &Load) {
     let dir = tempfile::tempdir().expect("a folder");
     let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).expect("a store");
-    let table = Table { stage: Stage::new(60, 10_080).expect("a stage"), aggregated: false };
+    let table = Table { stage: Stage::new(60, 10_080).expect("a stage"), aggregated: false, rollup: None };
     let mut levels: Vec<f64> = (0..load.metrics).map(|i| f64::from(i % 10_000)).collect();
     let random = SeededRandom::new(0x5EED);
     let (began, cpu) = (Instant::now(), cpu_seconds());

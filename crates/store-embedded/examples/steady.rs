@@ -50,7 +50,7 @@ async fn measure(load: &Load) {
     let host = Host { clock: clock.clone(), ..Host::system() };
     let options = EmbeddedOptions { host, merges: false, ..EmbeddedOptions::default() };
     let driver = EmbeddedDriver::open(dir.path(), options).expect("a store");
-    let finest = Table { stage: Stage::new(MINUTES.0, MINUTES.1).expect("a stage"), aggregated: false };
+    let finest = Table { stage: Stage::new(MINUTES.0, MINUTES.1).expect("a stage"), aggregated: false, rollup: None };
     let first = finest.stage.slot(START).expect("a slot");
     let mut levels: Vec<f64> = (0..load.metrics).map(|i| f64::from(i % 10_000)).collect();
     let random = SeededRandom::new(0x5EED);
@@ -160,7 +160,8 @@ fn runs(load: &Load, random: &SeededRandom, finest: Table, from: u32, metric: u3
     };
     let mut runs = Vec::new();
     for &(under, kept) in load.coarse {
-        let table = Table { stage: Stage::new(MINUTES.0 * under, kept).expect("a stage"), aggregated: true };
+        let table =
+            Table { stage: Stage::new(MINUTES.0 * under, kept).expect("a stage"), aggregated: true, rollup: None };
         let sums: Vec<f64> = values.chunks(under as usize).map(|slots| slots.iter().sum()).collect();
         let counts = vec![under; sums.len()];
         runs.push(run(table, from / under, sums, counts));

@@ -1,7 +1,7 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 5
+//! plumbago rows 6
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
@@ -19,11 +19,11 @@
 //! `journal` is a [`JournalMark`]; there is none before the first start, and in version 1. `names` and `events` are the
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
-//! not find (version 4), `gone` one that a restored backup lacks (version 5). `end` has the CRC-32 of all bytes before the line.
+//! not find (version 4), `gone` one that a restored backup lacks (version 5). Version 6 may name tables of rollups. `end` has the CRC-32 of all bytes before the line.
 
 use std::{collections::BTreeSet, fmt::Write, path::Path};
 
-use metric::{MetricId, Slot, Stage, Table};
+use metric::{Aggregation, MetricId, Slot, Stage, Table};
 use store::JournalMark;
 
 use crate::{
@@ -35,9 +35,9 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read. Without `gone` files version 4 is written, and without missing ones version 3. One whose files do not say who wrote them is written as version 2, and one without lost rows
+/// The version that is read, and written where a table is the rollup of a method. Of others version 5 is written, without `gone` files version 4, and without missing ones version 3. One whose files do not say who wrote them is written as version 2, and one without lost rows
 /// and a mark of the journal, too, as version 1: earlier programs read these.
-pub(crate) const VERSION: u32 = 5;
+pub(crate) const VERSION: u32 = 6;
 
 /// Bytes that are read of a manifest: those of two million files.
 pub(crate) const LONGEST: u64 = 256 << 20;
@@ -130,9 +130,17 @@ pub(crate) enum ManifestError {
 }
 
 impl Manifest {
+    /// Whether it names a table that earlier programs do not know.
+    fn has_rollups(&self) -> bool {
+        let files = self.files.iter().chain(&self.missing).map(|file| file.window);
+        let windows = files.chain(self.expired.iter().copied()).chain(self.lost.iter().map(|(window, _)| *window));
+        windows.into_iter().any(|(table, _)| table.rollup.is_some())
+    }
+
     pub(crate) fn encode(&self) -> String {
         let version = match () {
-            () if self.missing.iter().any(|file| file.is_gone) => VERSION,
+            () if self.has_rollups() => VERSION,
+            () if self.missing.iter().any(|file| file.is_gone) => 5,
             () if !self.missing.is_empty() => 4,
             () if self.files.iter().any(|file| file.opening != 0) => 3,
             () if self.journal.is_some_and(|mark| mark.opening != 0) => 3,
@@ -270,10 +278,11 @@ fn window_of(path: &Path) -> Option<WindowKey> {
 
 /// `datapoints_10080p_60s_0` as a table.
 pub(crate) fn table_of(name: &str) -> Option<Table> {
-    let (stage, kind) = name.strip_prefix("datapoints_")?.rsplit_once('_')?;
-    let (points, resolution) = stage.strip_suffix('s')?.split_once("p_")?;
+    let (stage, kind) = name.strip_prefix("datapoints_")?.split_once("s_")?;
+    let (points, resolution) = stage.split_once("p_")?;
     let stage = Stage::new(resolution.parse().ok()?, points.parse().ok()?).ok()?;
-    let table = Table { stage, aggregated: kind == "aggr" };
+    let rollup = Aggregation::ALL.into_iter().find(|method| method.name() == kind);
+    let table = Table { stage, aggregated: kind == "aggr" || rollup.is_some(), rollup };
     (table.to_string() == name).then_some(table)
 }
 
@@ -283,10 +292,12 @@ mod tests {
 
     #[test]
     fn the_name_of_a_table_identifies_it() {
-        for name in ["datapoints_10080p_60s_0", "datapoints_720p_3600s_aggr"] {
+        for name in ["datapoints_10080p_60s_0", "datapoints_720p_3600s_aggr", "datapoints_720p_3600s_avg_zero"] {
             assert_eq!(table_of(name).unwrap().to_string(), name);
         }
-        for name in ["metrics", "datapoints_10080p_60s_x", "datapoints_0p_60s_0", "datapoints_1p_60_0"] {
+        for name in
+            ["metrics", "datapoints_10080p_60s_x", "datapoints_0p_60s_0", "datapoints_1p_60_0", "datapoints_1p_60s_avg"]
+        {
             assert_eq!(table_of(name), None, "{name}");
         }
     }
@@ -320,8 +331,11 @@ mod tests {
         assert!(without.encode().starts_with("plumbago rows 3\n"), "earlier programs read it");
         let without = Manifest { missing: whole.missing[..1].to_vec(), ..whole.clone() };
         assert!(without.encode().starts_with("plumbago rows 4\n"), "the program before reads it");
-        let manifest = whole;
+        assert!(whole.encode().starts_with("plumbago rows 5\n"), "those that know files that are gone read it");
+        let rollup = (table_of("datapoints_720p_3600s_max").unwrap(), 7);
+        let manifest = Manifest { expired: [rollup].into_iter().chain(whole.expired.clone()).collect(), ..whole };
         let text = manifest.encode();
+        assert!(text.starts_with("plumbago rows 6\n"), "programs that do not know rollups refuse it");
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone().into_bytes();

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plumbago embedded store
-//! layout 2
+//! layout 3
 //! row codec 2
 //! slots per row 1000
 //! store 5f0c…                      32 hex digits
@@ -36,8 +36,12 @@ use crate::{
 /// The name of the file in the folder of a store.
 const FILE: &str = "spec";
 
-/// The layout of keys, values and folders. A change of layout changes the number.
-const LAYOUT: u32 = 2;
+/// The layout of keys, values and folders. A change of layout changes the number. Layout 2 is read: it has no policies with
+/// several methods, which an earlier program does not know, in its names nor in the journal.
+const LAYOUT: u32 = 3;
+
+/// The layout without policies of several methods.
+const WITHOUT_ROLLUPS: u32 = 2;
 
 /// Openings that are kept; older ones go first. A journal that is older than all of them has nothing in common with the
 /// store.
@@ -46,24 +50,31 @@ const MOST_OPENINGS: usize = 512;
 /// Bytes of the file, at most: the first lines, and fewer than 64 for each opening.
 pub(crate) const LONGEST: u64 = 64 * (MOST_OPENINGS as u64 + 8);
 
-/// The first lines of a folder with rows of a version of the codec, or of several.
-fn first_lines(codec: impl Display) -> String {
-    format!("plumbago embedded store\nlayout {LAYOUT}\nrow codec {codec}\nslots per row {GROUP_SLOTS}\n")
+/// The versions of the formats of a folder: the layout, and the row codec.
+type Formats = (u32, u32);
+
+/// Those that this program writes.
+const WRITTEN: Formats = (LAYOUT, codec::VERSION);
+
+/// The first lines of a folder with a version of each format, or with several.
+fn first_lines(layout: impl Display, codec: impl Display) -> String {
+    format!("plumbago embedded store\nlayout {layout}\nrow codec {codec}\nslots per row {GROUP_SLOTS}\n")
 }
 
 /// What this program reads, for messages.
 fn expected() -> String {
-    first_lines(format_args!("1 to {}", codec::VERSION))
+    first_lines(format_args!("{WITHOUT_ROLLUPS} to {LAYOUT}"), format_args!("1 to {}", codec::VERSION))
 }
 
-/// The version of the codec and the lines behind the first, in a text that this program reads.
-fn split_first_lines(text: &str) -> Option<(u32, &str)> {
-    (1..=codec::VERSION).find_map(|codec| Some((codec, text.strip_prefix(&first_lines(codec))?)))
+/// The versions and the lines behind the first, in a text that this program reads.
+fn split_first_lines(text: &str) -> Option<(Formats, &str)> {
+    let mut all = (WITHOUT_ROLLUPS..=LAYOUT).flat_map(|layout| (1..=codec::VERSION).map(move |codec| (layout, codec)));
+    all.find_map(|formats| Some((formats, text.strip_prefix(&first_lines(formats.0, formats.1))?)))
 }
 
 /// The whole text.
 pub(crate) fn text_of(identity: &Identity) -> String {
-    let mut text = first_lines(codec::VERSION);
+    let mut text = first_lines(LAYOUT, codec::VERSION);
     let mut line = |line: std::fmt::Arguments<'_>| text.write_fmt(line).expect("writing into memory");
     line(format_args!("store {:032x}\n", identity.store));
     for opening in &identity.chain {
@@ -74,15 +85,15 @@ pub(crate) fn text_of(identity: &Identity) -> String {
     text
 }
 
-/// The identity in a text that this program reads, and the version of the codec. `None` when it is damaged.
-fn parse(text: &str) -> Option<(Identity, u32)> {
+/// The identity in a text that this program reads, and the versions of its formats. `None` when it is damaged.
+fn parse(text: &str) -> Option<(Identity, Formats)> {
     let (lines, check) = text.strip_suffix('\n')?.rsplit_once('\n')?;
     let crc = u32::from_str_radix(check.strip_prefix("check ")?, 16).ok()?;
     if crc32fast::hash(&text.as_bytes()[..=lines.len()]) != crc {
         return None;
     }
     let mut identity = Identity::default();
-    let (codec, rest) = split_first_lines(lines)?;
+    let (formats, rest) = split_first_lines(lines)?;
     for line in rest.lines() {
         match line.split_once(' ')? {
             ("store", store) => identity.store = u128::from_str_radix(store, 16).ok()?,
@@ -94,7 +105,7 @@ fn parse(text: &str) -> Option<(Identity, u32)> {
             _ => return None,
         }
     }
-    (identity.store != 0).then_some((identity, codec))
+    (identity.store != 0).then_some((identity, formats))
 }
 
 /// The identity in the bytes of a spec. `None` when they are damaged, or of another layout.
@@ -155,11 +166,11 @@ impl Spec {
                 Some(Vec::new())
             }
         };
-        let spec = |(identity, codec)| Spec {
+        let spec = |(identity, formats)| Spec {
             host: host.clone(),
             path: path.clone(),
             identity: Mutex::new(identity),
-            is_behind: AtomicBool::new(codec < codec::VERSION),
+            is_behind: AtomicBool::new(formats != WRITTEN),
             owner: owner_of(&host.disk, dir),
             has_begun: AtomicBool::new(false),
         };
@@ -207,7 +218,7 @@ impl Spec {
             None if survey.files == 0 => {}
             None => reporter.missing("spec", &path, "the file is missing; it was made from the other files"),
         }
-        let spec = spec((identity, codec::VERSION));
+        let spec = spec((identity, WRITTEN));
         spec.write(&spec.identity.lock())?;
         Ok(spec)
     }
@@ -313,7 +324,7 @@ mod tests {
         let opening = |id, first| Incarnation { id, first_id: MetricId(first) };
         let identity = Identity { store: 0x5f0c << 112, chain: vec![opening(7, 0), opening(u64::MAX, 4_000_000_000)] };
         let text = text_of(&identity);
-        assert_eq!(parse(&text), Some((identity, codec::VERSION)));
+        assert_eq!(parse(&text), Some((identity, WRITTEN)));
         for place in 0..text.len() {
             for bit in 0..8 {
                 let mut bytes = text.clone().into_bytes();
@@ -328,23 +339,24 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_row_codec_is_read_and_a_later_one_is_another_version() {
+    fn earlier_formats_are_read_and_later_ones_are_another_version() {
         let identity = Identity { store: 7, chain: vec![Incarnation { id: 9, first_id: MetricId(3) }] };
-        let with_codec = |codec: u32| {
-            let text = text_of(&identity).replace("row codec 2\n", &format!("row codec {codec}\n"));
+        let of_formats = |(layout, codec): (u32, u32)| {
+            let text = text_of(&identity).replace(&first_lines(LAYOUT, codec::VERSION), &first_lines(layout, codec));
             let (lines, _) = text.rsplit_once("check ").expect("a checksum");
             format!("{lines}check {:08x}\n", crc32fast::hash(lines.as_bytes()))
         };
-        for codec in [1, 2] {
-            let text = with_codec(codec);
-            assert_eq!(parse(&text), Some((identity.clone(), codec)));
+        for formats in [(2, 1), (2, 2), (3, 1), (3, 2)] {
+            let text = of_formats(formats);
+            assert_eq!(parse(&text), Some((identity.clone(), formats)));
             assert_eq!((newer(text.as_bytes()), store_of(text.as_bytes())), (None, Some(7)));
         }
-        for codec in [0, 3, 10, 21] {
-            let text = with_codec(codec);
+        for (layout, codec) in [(2, 0), (3, 3), (2, 10), (2, 21), (4, 2), (1, 1), (30, 2)] {
+            let text = of_formats((layout, codec));
             assert_eq!(parse(&text), None);
-            let formats = |codec: &str| format!("layout 2, row codec {codec}, slots per row 1000");
-            assert_eq!(newer(text.as_bytes()), Some((formats(&codec.to_string()), formats("1 to 2"))));
+            let formats = |layout: &str, codec: &str| format!("layout {layout}, row codec {codec}, slots per row 1000");
+            let found = formats(&layout.to_string(), &codec.to_string());
+            assert_eq!(newer(text.as_bytes()), Some((found, formats("2 to 3", "1 to 2"))));
         }
     }
 }

@@ -19,7 +19,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn table() -> Table {
-    Table { stage: Stage::new(60, 1440).unwrap(), aggregated: false }
+    Table { stage: Stage::new(60, 1440).unwrap(), aggregated: false, rollup: None }
 }
 
 /// A store with a flush of four metrics.

@@ -95,7 +95,7 @@ fn a_folder_accepts_one_process_and_one_layout() {
 #[test]
 fn expiry_frees_disk_space() {
     let dir = tempfile::tempdir().unwrap();
-    let table = Table { stage: Stage::new(1, 3600).unwrap(), aggregated: false };
+    let table = Table { stage: Stage::new(1, 3600).unwrap(), aggregated: false, rollup: None };
     runtime().block_on(async {
         let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
         let run = |slot: u32| Run {
@@ -130,7 +130,7 @@ fn expiry_frees_disk_space() {
 const TABLE: (u32, u32) = (60, 10_080);
 
 fn kill_run(metric: u32, round: u32) -> Run {
-    let table = Table { stage: Stage::new(TABLE.0, TABLE.1).unwrap(), aggregated: false };
+    let table = Table { stage: Stage::new(TABLE.0, TABLE.1).unwrap(), aggregated: false, rollup: None };
     let values = (0..50).map(|i| f64::from(metric * 1000 + round * 50 + i) / 4.0).collect();
     Run {
         metric: MetricId(metric),
@@ -225,7 +225,7 @@ fn a_full_disk_is_an_error_until_there_is_room_again() {
     };
     let options = EmbeddedOptions { unsynced_bytes: 256 << 10, ..EmbeddedOptions::default() };
     let driver = EmbeddedDriver::open(&small.0.path().join("store"), options).unwrap();
-    let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false };
+    let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false, rollup: None };
     let run = |metric: u32| Run {
         metric: MetricId(metric),
         name: "m".into(),

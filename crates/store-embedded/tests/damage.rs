@@ -46,7 +46,7 @@ fn names(driver: &EmbeddedDriver) -> Vec<String> {
 
 #[test]
 fn a_spec_that_is_damaged_or_missing_is_made_from_the_other_files() {
-    for change in [|text: &str| Some(text.replace("layout 2", "layout 3")), |_: &str| None] {
+    for change in [|text: &str| Some(text.replace("layout 3", "layout 2")), |_: &str| None] {
         let dir = small();
         let identity = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap().identity();
         let path = dir.path().join("spec");
@@ -325,7 +325,7 @@ fn run(id: u32) -> Run {
     Run {
         metric: MetricId(id),
         name: format!("a.m{id}"),
-        table: policy.retention.table(0),
+        table: policy.table(0),
         first_slot: 28_333_000,
         values: vec![0.5, 1.5],
         counts: Vec::new(),

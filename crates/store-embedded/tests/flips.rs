@@ -17,7 +17,7 @@ const METRICS: u32 = 300;
 const FIRST: u32 = 28_000_100;
 
 fn table() -> Table {
-    Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false }
+    Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false, rollup: None }
 }
 
 fn value(metric: u32, slot: u32) -> f64 {

@@ -35,7 +35,7 @@ fn put_event(driver: &EmbeddedDriver, what: &str) {
 }
 
 fn run(id: u32) -> Run {
-    let table = Table { stage: Stage::new(60, 1440).unwrap(), aggregated: false };
+    let table = Table { stage: Stage::new(60, 1440).unwrap(), aggregated: false, rollup: None };
     Run {
         metric: MetricId(id),
         name: format!("a.m{id}"),

@@ -25,7 +25,7 @@ fn run(step: u32, value: f64) -> Run {
     Run {
         metric: MetricId(1),
         name: "a.b".to_owned(),
-        table: Table { stage: Stage::new(step, 7200).unwrap(), aggregated: false },
+        table: Table { stage: Stage::new(step, 7200).unwrap(), aggregated: false, rollup: None },
         first_slot: MINUTE * (60 / step),
         values: vec![value],
         counts: Vec::new(),

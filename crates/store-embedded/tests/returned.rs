@@ -20,7 +20,7 @@ fn run(id: u32) -> Run {
     Run {
         metric: MetricId(id),
         name: format!("a.m{id}"),
-        table: policy.retention.table(0),
+        table: policy.table(0),
         first_slot: 28_333_000,
         values: vec![0.5, 1.5],
         counts: Vec::new(),

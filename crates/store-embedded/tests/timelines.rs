@@ -45,7 +45,7 @@ fn run(id: u32, value: f64) -> Run {
     Run {
         metric: MetricId(id),
         name: String::new(),
-        table: policy.retention.table(0),
+        table: policy.table(0),
         first_slot: 28_333_000,
         values: vec![value],
         counts: Vec::new(),

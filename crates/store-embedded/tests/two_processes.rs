@@ -32,7 +32,7 @@ fn write(driver: &EmbeddedDriver, id: u32) -> Result<(), String> {
     let run = Run {
         metric: MetricId(id),
         name: format!("m{id}"),
-        table: policy.retention.table(0),
+        table: policy.table(0),
         first_slot: 28_333_000,
         values: vec![0.5],
         counts: Vec::new(),

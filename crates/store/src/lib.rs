@@ -14,7 +14,7 @@
 //! use store::{Fetch, MemoryDriver, PointStore, Run};
 //!
 //! let driver = MemoryDriver::new();
-//! let table = Table { stage: Stage::new(60, 1440).expect("a minute for a day"), aggregated: false };
+//! let table = Table { stage: Stage::new(60, 1440).expect("a minute for a day"), aggregated: false, rollup: None };
 //! let (metric, name, aggregation) = (MetricId(0), "a.b".to_owned(), Aggregation::Sum);
 //! let (values, counts) = (vec![1.0, f64::NAN, 3.0], vec![]);
 //! driver.write(vec![Run { metric, name: name.clone(), table, first_slot: 100, values, counts, aggregation }]).await?;

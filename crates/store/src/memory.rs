@@ -272,7 +272,7 @@ mod tests {
     fn expired_points_are_freed() {
         let stage = metric::Stage::new(60, 10).unwrap();
         let driver = MemoryDriver::new();
-        let table = Table { stage, aggregated: false };
+        let table = Table { stage, aggregated: false, rollup: None };
         let run = Run {
             metric: MetricId(1),
             name: "a".into(),

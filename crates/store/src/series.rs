@@ -17,6 +17,9 @@ pub struct SeriesRequest {
     pub now: Timestamp,
     /// Points of this series beyond which a coarser stage is read instead, where there is one.
     pub max_points: usize,
+    /// The method whose rollup a coarse stage is read of, where the metric's policy has several and this is one of them; the
+    /// first of them otherwise.
+    pub rollup: Option<Aggregation>,
 }
 
 /// The points of one series, dense.
@@ -28,7 +31,7 @@ pub struct FetchedSeries {
     pub step: u32,
     /// One value a step; NaN is null. The series ends at `start + step * values.len()`, exclusive.
     pub values: Vec<f64>,
-    /// How the metric's policy aggregates, for `/render` consumers that ask.
+    /// How the values of a coarse stage are made: the method of the policy, or the one that was read of several.
     pub aggregation: Aggregation,
 }
 

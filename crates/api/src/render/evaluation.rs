@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use host::Excerpt;
 use metadata::Found;
-use metric::Window;
+use metric::{Aggregation, Window};
 use parking_lot::Mutex;
-use render::{Budget, Context, Data, EventFetch, EventTags, Expression, Fetch, Fetches, Series};
+use render::{Budget, Consolidation, Context, Data, EventFetch, EventTags, Expression, Fetch, Fetches, Series};
 use store::{Event, FetchedSeries, SeriesRequest};
 
 use super::{
@@ -276,12 +276,13 @@ impl Evaluation {
                 return Err(Rejection::Cancelled);
             }
             let window = Window::between(fetch.span.from, fetch.span.until);
+            let rollup = fetch.rollup.and_then(method);
             self.paths.with(fetch, |found| {
                 estimate.each(fetch.span, found, |metric, name, series| {
                     let series = series.map_or(0, |series| series.points);
                     points = points.saturating_add(series);
                     names += name.len();
-                    requests.push(SeriesRequest { metric, window, now, max_points }, series);
+                    requests.push(SeriesRequest { metric, window, now, max_points, rollup }, series);
                 });
             })?;
         }
@@ -312,6 +313,7 @@ impl Evaluation {
             x_files_factor: request.x_files_factor,
             template: request.template.clone(),
             largest_step: Some(&largest_step),
+            has_rollups: self.paths.backend.registry.has_rollups(),
             ..Context::new(now, from, until)
         };
         work(self, &context)
@@ -330,6 +332,19 @@ impl Evaluation {
             other => self.request.rejection(&other.to_string()),
         }
     }
+}
+
+/// The method of the rollup that a fetch asks for. Rules have no method for the first of the values.
+fn method(rollup: Consolidation) -> Option<Aggregation> {
+    Some(match rollup {
+        Consolidation::Average | Consolidation::Avg => Aggregation::Average,
+        Consolidation::Sum => Aggregation::Sum,
+        Consolidation::AvgZero => Aggregation::AvgZero,
+        Consolidation::Max => Aggregation::Max,
+        Consolidation::Min => Aggregation::Min,
+        Consolidation::Last => Aggregation::Last,
+        Consolidation::First => return None,
+    })
 }
 
 fn too_many_events(limit: usize) -> Rejection {

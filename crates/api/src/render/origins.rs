@@ -12,8 +12,8 @@ use crate::query::Backend;
 /// The lineages of the series of one read.
 pub(crate) struct Origins<'a> {
     backend: &'a Backend,
-    // By policy and step; there are few of both.
-    known: HashMap<(PolicyId, u32), Lineage>,
+    // By policy, step and method; there are few of each.
+    known: HashMap<(PolicyId, u32, Aggregation), Lineage>,
 }
 
 impl Origins<'_> {
@@ -26,7 +26,7 @@ impl Origins<'_> {
     pub fn of(&mut self, metric: MetricId, read: &FetchedSeries) -> Lineage {
         let registry = &self.backend.registry;
         let policy = registry.read().policy_id(metric);
-        let lineage = self.known.entry((policy, read.step));
+        let lineage = self.known.entry((policy, read.step, read.aggregation));
         lineage.or_insert_with(|| fetched_from(Arc::new(source(&registry.policy(policy), read)))).clone()
     }
 }

@@ -142,7 +142,7 @@ impl Life {
         };
         for hours in [1, 20] {
             let window = Window::between(NOW - hours * 3600 + 60, NOW + 60);
-            let request = |metric| SeriesRequest { metric, window, now: NOW, max_points: 1 << 20 };
+            let request = |metric| SeriesRequest { metric, window, now: NOW, max_points: 1 << 20, rollup: None };
             let requests = names.iter().map(|(metric, _)| request(*metric)).collect();
             let fetched = self.runtime.block_on(self.node.ingest.series().fetch(requests)).unwrap();
             for ((_, name), series) in names.iter().zip(fetched) {

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, fmt};
 
-use metric::{Aggregation, Policy, Retention};
+use metric::{Methods, Policy, Retention};
 
 use super::{
     error::{ConfigError, Findings, Place, Warning},
@@ -125,6 +125,17 @@ impl Rules {
         &self.index_rules
     }
 
+    /// The same rules with the first method of each list alone, for tables that keep one value a slot. The second is whether any
+    /// policy had several.
+    pub fn with_first_methods(mut self) -> (Rules, bool) {
+        let mut had_lists = false;
+        for policy in &mut self.policies {
+            had_lists |= !policy.rollups.is_empty();
+            policy.rollups = Methods::NONE;
+        }
+        (self, had_lists)
+    }
+
     /// The decision for a canonical name, and the lines of the files that make it.
     pub fn explain(&self, name: &str) -> Explanation<'_> {
         let schema = self.schema(name);
@@ -198,15 +209,23 @@ fn combine(
 ) -> (Vec<Policy>, Vec<PolicyIndex>) {
     let default = Policy::default();
     let mut policies = Vec::new();
-    let mut known: HashMap<(&Retention, Aggregation, u64), PolicyIndex> = HashMap::new();
+    let mut known: HashMap<(&Retention, Methods, u64), PolicyIndex> = HashMap::new();
     let mut combinations = Vec::with_capacity((schemas.len() + 1) * (aggregation_rules.len() + 1));
     let retentions = schemas.iter().map(|schema| &schema.retention).chain([&default.retention]);
+    if !schemas.is_empty() && schemas.iter().all(|schema| schema.retention.stages().len() == 1) {
+        for rule in aggregation_rules.iter().filter(|rule| rule.aggregation.is_some_and(|methods| 1 < methods.len())) {
+            let message =
+                "several aggregation methods have no effect: each retention of storage-schemas.conf has one stage";
+            findings.warning(&rule.place, message);
+        }
+    }
     for retention in retentions {
         for rule in aggregation_rules.iter().map(Some).chain([None]) {
-            let aggregation = rule.and_then(|rule| rule.aggregation).unwrap_or(default.aggregation);
+            let methods = rule.and_then(|rule| rule.aggregation).unwrap_or(default.methods());
             let x_files_factor = rule.and_then(|rule| rule.x_files_factor).unwrap_or(default.x_files_factor);
-            let index = *known.entry((retention, aggregation, x_files_factor.to_bits())).or_insert_with(|| {
-                policies.push(Policy { retention: retention.clone(), aggregation, x_files_factor });
+            let index = *known.entry((retention, methods, x_files_factor.to_bits())).or_insert_with(|| {
+                let policy = Policy { retention: retention.clone(), x_files_factor, ..Policy::default() };
+                policies.push(policy.with_methods(methods));
                 PolicyIndex(u16::try_from(policies.len() - 1).unwrap_or(u16::MAX))
             });
             combinations.push(index);
@@ -308,7 +327,12 @@ impl fmt::Display for Explanation<'_> {
             write!(f, "stage {i}: {points} points of {resolution} s, {days} days")?;
             writeln!(f, "{}", if i == 0 { format!("  ({schema})") } else { String::new() })?;
         }
-        writeln!(f, "aggregation: {}  ({rule}{method_given})", self.policy.aggregation)?;
+        let methods = self.policy.methods();
+        let without_effect = match self.policy.coarse_tables() {
+            0 if 1 < methods.len() => "; one stage has no aggregates, so that the methods have no effect",
+            _ => "",
+        };
+        writeln!(f, "aggregation: {methods}  ({rule}{method_given}{without_effect})")?;
         write!(f, "xFilesFactor: {}  ({rule}{factor_given})", self.policy.x_files_factor)?;
         match &self.hiding {
             Some((Some(seconds), rule)) => {

@@ -1,6 +1,6 @@
 //! Storage schemas and aggregation rules: the sections of both files.
 
-use metric::{Aggregation, Policy, Retention};
+use metric::{Methods, Policy, Retention};
 
 use super::{
     error::{Findings, Place},
@@ -32,7 +32,8 @@ pub(super) struct Schema {
 pub(super) struct AggregationRule {
     pub(super) place: Place,
     pub(super) pattern: Pattern,
-    pub(super) aggregation: Option<Aggregation>,
+    /// One method or several, the first one first.
+    pub(super) aggregation: Option<Methods>,
     pub(super) x_files_factor: Option<f64>,
 }
 
@@ -122,13 +123,9 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
     }
     let mut aggregation = None;
     if let Some(value) = section.options.get("aggregationmethod") {
-        // Metrictank keeps several and answers with the first unless asked.
-        let (first, others) = value.text.split_once(',').unwrap_or((&value.text, ""));
-        if !others.is_empty() {
-            findings.warning(&value.place, format!("the first of the methods '{}' applies", value.text));
-        }
-        match first.trim().parse::<Aggregation>() {
-            Ok(method) => aggregation = Some(method),
+        // Of several, as metrictank has them, the first answers unless a query asks for another one.
+        match value.text.parse::<Methods>() {
+            Ok(methods) => aggregation = Some(methods),
             Err(error) => {
                 findings.error(&value.place, error.to_string());
                 return None;

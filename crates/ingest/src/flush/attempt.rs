@@ -8,7 +8,7 @@ use std::{
 use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
 use metadata::Registry;
-use metric::{MetricId, Timestamp};
+use metric::{Aggregation, MetricId, Policy, Timestamp};
 use store::{Run, Store, StoreError};
 
 use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
@@ -16,7 +16,7 @@ use crate::{
     coming_rows::ComingRows,
     mirrored_rows::{MirroredRows, mirrored_rows},
     older_cells::{OlderPolicies, fetch_filled},
-    policy_table::PolicyTable,
+    policy_table::{PolicyTable, Rollup},
 };
 
 /// Slots that a step keeps in memory: some megabytes. One slot of the coarsest stage may have more under it.
@@ -47,29 +47,97 @@ pub(super) struct Written {
 impl Attempt<'_> {
     /// Writes rows of every stage of all jobs.
     pub(super) async fn write(&self, jobs: &[JobPoints<'_>]) -> Result<Written, StoreError> {
-        let now = self.time.reached();
-        let mut partials = Vec::with_capacity(jobs.len());
         let mut written =
             Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new(), unread: HashSet::new() };
+        let further = self.write_further_rollups(jobs, &mut written).await?;
+        let first: Vec<&JobPoints<'_>> = jobs.iter().filter(|job| !written.waiting.contains(&job.job.metric)).collect();
+        // In the order of the jobs, without those that wait.
+        let mut partials = self.write_rollup(&first, &mut written).await?.into_iter().peekable();
+        let of_job = |job: &JobPoints<'_>| {
+            let metric = job.job.metric;
+            let first = partials.next_if(|(of, _)| *of == metric).and_then(|(_, partials)| partials);
+            match further.get(&metric).filter(|_| 0 < job.policy.coarse_tables()) {
+                Some(further) => self.partials_of_all(job.policy, first, further),
+                None => first,
+            }
+        };
+        written.partials = jobs.iter().map(of_job).collect();
+        Ok(written)
+    }
+
+    /// Writes the rows of all methods but the first, of policies that have several, a round for each further one. They come before
+    /// those of the first, which replaces points of older policies that each rollup keeps in its own way. Returns this writer's
+    /// partials by metric and method.
+    async fn write_further_rollups(
+        &self,
+        jobs: &[JobPoints<'_>],
+        written: &mut Written,
+    ) -> Result<HashMap<MetricId, Vec<(Aggregation, Option<WriterPartials>)>>, StoreError> {
+        let mut partials: HashMap<MetricId, Vec<(Aggregation, Option<WriterPartials>)>> = HashMap::new();
+        if !self.policies.has_rollups() {
+            return Ok(partials);
+        }
+        for round in 1.. {
+            let (mut points, mut is_any) = (Vec::new(), false);
+            for job in jobs {
+                let history = self.registry.policies(job.job.metric);
+                let Some(rollup) = self.policies.rollups(history.as_ref(), job.job.policy).nth(round) else { continue };
+                is_any = true;
+                if !written.waiting.contains(&job.job.metric) {
+                    let policy = &self.policies.of_rollup(rollup.method).all[usize::from(job.job.policy)];
+                    points.push(job.for_rollup(rollup, policy, job.policy));
+                }
+            }
+            if !is_any {
+                break;
+            }
+            let methods: HashMap<MetricId, Aggregation> =
+                points.iter().map(|points| (points.job.metric, points.rollup.method)).collect();
+            for (metric, known) in self.write_rollup(&points.iter().collect::<Vec<_>>(), written).await? {
+                partials.entry(metric).or_default().push((methods[&metric], known));
+            }
+        }
+        Ok(partials)
+    }
+
+    /// This writer's partials of all methods of a policy, where all are known.
+    fn partials_of_all(
+        &self,
+        policy: &Policy,
+        first: Option<WriterPartials>,
+        further: &[(Aggregation, Option<WriterPartials>)],
+    ) -> Option<WriterPartials> {
+        let mut first = first;
+        let of_method = |method: Aggregation| match further.iter().find(|(of, _)| *of == method) {
+            Some((_, partials)) => partials.clone(),
+            None => first.take(),
+        };
+        // A method that only older policies have is of no use here.
+        let all: Option<Vec<WriterPartials>> = policy.methods().iter().map(of_method).collect();
+        WriterPartials::of_all(all?)
+    }
+
+    /// Writes one rollup of each job. Returns this writer's partials of the metrics that need not wait.
+    async fn write_rollup(
+        &self,
+        jobs: &[&JobPoints<'_>],
+        written: &mut Written,
+    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
+        let now = self.time.reached();
+        let mut partials = Vec::with_capacity(jobs.len());
         let (mut step, mut cost) = (Vec::new(), 0);
         for job in jobs {
             for piece in job.pieces(self.coverage(job, now), STEP_SLOTS) {
                 if !step.is_empty() && STEP_SLOTS < cost + piece.cost {
-                    partials.extend(self.write_step(std::mem::take(&mut step), &mut written).await?);
+                    partials.extend(self.write_step(std::mem::take(&mut step), written).await?);
                     cost = 0;
                 }
                 cost += piece.cost;
                 step.push(piece);
             }
         }
-        partials.extend(self.write_step(step, &mut written).await?);
-        let mut partials = partials.into_iter();
-        let of_job = |job: &JobPoints<'_>| match written.waiting.contains(&job.job.metric) {
-            true => None,
-            false => partials.next().flatten(),
-        };
-        written.partials = jobs.iter().map(of_job).collect();
-        Ok(written)
+        partials.extend(self.write_step(step, written).await?);
+        Ok(partials)
     }
 
     /// Writes the pieces of jobs that need not wait. Returns this writer's partials of the jobs that end here.
@@ -77,7 +145,7 @@ impl Attempt<'_> {
         &self,
         mut pieces: Vec<Piece<'_>>,
         written: &mut Written,
-    ) -> Result<Vec<Option<WriterPartials>>, StoreError> {
+    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
         loop {
             pieces.retain(|piece| !written.waiting.contains(&piece.of.job.metric));
             let waited = written.waiting.len();
@@ -93,7 +161,7 @@ impl Attempt<'_> {
         &self,
         pieces: &[Piece<'_>],
         written: &mut Written,
-    ) -> Result<Vec<Option<WriterPartials>>, StoreError> {
+    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
         let plans: Vec<FlushPlan<'_>> = pieces.iter().map(FlushPlan::of).collect();
         let (mut fetches, mut fetched) = (Vec::new(), Vec::<Range<usize>>::with_capacity(pieces.len()));
         {
@@ -167,6 +235,11 @@ impl Attempt<'_> {
         written.unread.extend(mirrored.unread);
         written.doubtful += doubtful;
         rows.extend(mirrored.own);
+        let of_metric: HashMap<MetricId, Rollup> = match self.policies.has_rollups() {
+            true => pieces.iter().map(|piece| (piece.of.job.metric, piece.of.rollup)).collect(),
+            false => HashMap::new(),
+        };
+        rows.retain(|row| of_metric.get(&row.metric).is_none_or(|rollup| rollup.has(row.table)));
         self.note_seen(&rows);
         self.note_seen(&mirrored.of_others);
         self.store.points.write(rows).await?;
@@ -174,7 +247,7 @@ impl Attempt<'_> {
             self.store.points.write(mirrored.of_others).await?;
         }
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
-        Ok(of_jobs.map(|(_, partials)| partials).collect())
+        Ok(of_jobs.map(|(piece, partials)| (piece.of.job.metric, partials)).collect())
     }
 
     /// Notes when the metrics of rows have points, before the rows can be read.
@@ -218,7 +291,7 @@ impl Attempt<'_> {
     /// The policies that a piece's metric had before, where its rows are derived.
     fn older_policies(&self, piece: &Piece<'_>) -> Option<OlderPolicies> {
         let history = self.registry.policies(piece.of.job.metric).filter(|history| history.len() > 1)?;
-        OlderPolicies::of(&history, piece.of.job.policy, self.policies)
+        OlderPolicies::of(&history, piece.of.job.policy, piece.of.rollup, self.policies)
     }
 
     /// How far the rows in the store reach.

@@ -10,23 +10,47 @@ use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoint
 use metric::{Partial, Policy, Slot};
 use store::{Cells, Fetch, Run};
 
-use crate::{memtable::FlushJob, older_cells::OlderPolicies};
+use crate::{memtable::FlushJob, older_cells::OlderPolicies, policy_table::Rollup};
 
 /// The points of one job, sorted, and the policy under which they were accepted.
 pub(super) struct JobPoints<'a> {
     pub(super) job: &'a FlushJob,
     pub(super) policy: &'a Policy,
-    pub(super) points: SortedPoints,
+    pub(super) points: Cow<'a, SortedPoints>,
+    /// The rollup that rows are made for; the policy is that of this one.
+    pub(super) rollup: Rollup,
+    /// This writer's partials of the rollup before, where known.
+    partials: Option<Cow<'a, WriterPartials>>,
 }
 
 impl<'a> JobPoints<'a> {
+    /// For the first method of the policy.
     pub(super) fn of(job: &'a FlushJob, policy: &'a Policy) -> JobPoints<'a> {
-        JobPoints { job, policy, points: SortedPoints::of(&[&job.points]) }
+        let rollup = Rollup { method: policy.aggregation, is_first: true };
+        let points = Cow::Owned(SortedPoints::of(&[&job.points]));
+        let partials = job.partials.as_ref().map(Cow::Borrowed);
+        JobPoints { job, policy, points, rollup, partials }.with_partials_of(policy)
+    }
+
+    /// The same points for one of several rollups, by whose table `policy` is that of the job; `whole` has all of its methods.
+    pub(super) fn for_rollup(&'a self, rollup: Rollup, policy: &'a Policy, whole: &Policy) -> JobPoints<'a> {
+        let points = Cow::Borrowed(&*self.points);
+        let partials = self.job.partials.as_ref().map(Cow::Borrowed);
+        JobPoints { job: self.job, policy, points, rollup, partials }.with_partials_of(whole)
+    }
+
+    /// With the part of the job's partials that belongs to the method.
+    fn with_partials_of(mut self, whole: &Policy) -> JobPoints<'a> {
+        let place = whole.rollups.iter().position(|method| method == self.policy.aggregation);
+        if let (Some(place), Some(all)) = (place, &self.job.partials) {
+            self.partials = Some(Cow::Owned(all.of_rollup(place, whole.retention.stages().len() - 1)));
+        }
+        self
     }
 
     /// Cuts the job into pieces that cost at most `most`, or have one slot of the coarsest stage each.
     pub(super) fn pieces(&'a self, coverage: Coverage, most: usize) -> Vec<Piece<'a>> {
-        let mut left = vec![Piece::new(self, Cow::Borrowed(&self.points), coverage)];
+        let mut left = vec![Piece::new(self, Cow::Borrowed(&*self.points), coverage)];
         let mut pieces = Vec::new();
         while let Some(piece) = left.pop() {
             match piece.points.halves(&self.policy.retention).filter(|_| most < piece.cost) {
@@ -95,11 +119,11 @@ pub(super) enum FlushPlan<'a> {
 
 impl<'a> FlushPlan<'a> {
     pub(super) fn of(piece: &'a Piece<'a>) -> FlushPlan<'a> {
-        let Piece { of: JobPoints { job, policy, .. }, points, coverage, .. } = piece;
+        let Piece { of: JobPoints { policy, partials, .. }, points, coverage, .. } = piece;
         if !piece.is_last {
             return FlushPlan::Rows(ReadPlan::new(policy, points, *coverage, policy.retention.stages().len() - 1));
         }
-        let partials = job.partials.as_ref();
+        let partials = partials.as_deref();
         if let Some(partials) = partials.filter(|partials| partials.precedes(points)) {
             let mut partials = partials.clone();
             let rows = partials.extend(policy, points);
@@ -114,7 +138,7 @@ impl<'a> FlushPlan<'a> {
         let fetch = |need: &Need| Fetch {
             metric: job.metric,
             name: name.to_owned(),
-            table: policy.retention.table(need.stage),
+            table: policy.table(need.stage),
             first_slot: need.slots.start,
             end_slot: need.slots.end,
             aggregation: policy.aggregation,
@@ -203,7 +227,7 @@ fn run(job: &JobPoints<'_>, name: &str, row: DerivedRow) -> Run {
     Run {
         metric: job.job.metric,
         name: name.to_owned(),
-        table: job.policy.retention.table(row.stage),
+        table: job.policy.table(row.stage),
         first_slot: row.first_slot,
         values: row.values,
         counts: row.counts,
@@ -215,7 +239,7 @@ fn run(job: &JobPoints<'_>, name: &str, row: DerivedRow) -> Run {
 fn from_totals(job: &JobPoints<'_>, next: NextPartials, own: &[Run]) -> Option<WriterPartials> {
     let retention = &job.policy.retention;
     let row = |(stage, slot): (usize, Slot)| {
-        let of_stage = own.iter().filter(|run| run.table == retention.table(stage));
+        let of_stage = own.iter().filter(|run| run.table == job.policy.table(stage));
         let mut partials = of_stage.filter_map(|run| {
             let place = slot.checked_sub(run.first_slot)? as usize;
             Some(Partial { value: *run.values.get(place)?, count: *run.counts.get(place)? })

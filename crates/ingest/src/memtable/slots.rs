@@ -279,7 +279,7 @@ impl Slots {
     pub(super) fn delete(&mut self, metric: MetricId, table: &PolicyTable) -> Held {
         let Some(policy) = self.policy(metric) else { return Held::default() };
         let slots = std::mem::replace(self.metrics.entry(metric), MetricSlots::vacant());
-        self.partials.forget(slots.partials, table.all[usize::from(policy)].retention.stages().len() - 1);
+        self.partials.forget(slots.partials, table.all[usize::from(policy)].coarse_tables());
         self.listed -= usize::from(slots.rejects.is_some());
         self.metrics.free(metric, |slots| slots.policy == NO_POLICY);
         Held::from(&slots.pending)
@@ -298,7 +298,7 @@ impl Slots {
             }
         }
         let points = std::mem::take(&mut slots.pending);
-        let partials = self.partials.get(slots.partials, &table.all[usize::from(slots.policy)].retention);
+        let partials = self.partials.get(slots.partials, table.all[usize::from(slots.policy)].coarse_tables());
         let job = Arc::new(FlushJob { metric, policy: slots.policy, points, partials, is_latest: true });
         self.jobs.insert(metric, job.clone());
         Some(job)
@@ -345,7 +345,7 @@ impl Slots {
         let Some(slots) = self.metrics.get_mut(job.metric) else { return };
         // If the policy changed meanwhile, or the metric was deleted, the stored partials were forgotten already.
         if slots.policy == job.policy {
-            let coarse = table.all[usize::from(job.policy)].retention.stages().len() - 1;
+            let coarse = table.all[usize::from(job.policy)].coarse_tables();
             slots.partials = self.partials.set(slots.partials, partials, coarse);
         }
     }
@@ -401,7 +401,7 @@ impl Slots {
         let Some(slots) = self.metrics.get_mut(metric) else { return };
         debug_assert!(slots.pending.is_empty(), "points that came under one policy are not stored by another");
         if let Some(before) = table.all.get(usize::from(slots.policy)) {
-            self.partials.forget(slots.partials, before.retention.stages().len() - 1);
+            self.partials.forget(slots.partials, before.coarse_tables());
         }
         slots.policy = policy;
         // The new stages may share tables with the old ones.

@@ -2,7 +2,7 @@
 //! and for nothing else.
 
 use downsample::{Stored, WriterPartials};
-use metric::{Partial, Retention, Slot};
+use metric::{Partial, Slot};
 
 /// Words of one partial: a value and a count.
 const PARTIAL: usize = 3;
@@ -33,24 +33,23 @@ fn horizon_of(word: u32) -> Option<Slot> {
 #[derive(Debug, Default)]
 pub(super) struct PartialsArena {
     // An entry is the last slot that is stored and the horizon (`Stored::Through`; `Slot::MAX` without one), then value
-    // (two words) and count of each coarse stage.
+    // (two words) and count of each coarse table.
     words: Vec<u32>,
-    // Places of entries that are free, by their number of coarse stages.
+    // Places of entries that are free, by their number of coarse tables.
     free: Vec<Vec<u32>>,
 }
 
 impl PartialsArena {
-    /// The partials of a metric of this retention; `None` when they are not known.
-    pub(super) fn get(&self, at: PartialsRef, retention: &Retention) -> Option<WriterPartials> {
+    /// The partials of a metric with so many coarse tables; `None` when they are not known.
+    pub(super) fn get(&self, at: PartialsRef, coarse: usize) -> Option<WriterPartials> {
         if at == PartialsRef::NOTHING {
-            return Some(WriterPartials::nothing(retention));
+            return Some(WriterPartials::nothing(coarse));
         }
         let (&[last, horizon], rest) = self.words.get(at.place()?..)?.split_first_chunk::<HEAD>()?;
         let partial = |words: &[u32]| {
             let bits = u64::from(words[0]) | u64::from(words[1]) << 32;
             Partial { value: f64::from_bits(bits), count: words[2] }
         };
-        let coarse = retention.stages().len() - 1;
         let closed = rest.chunks_exact(PARTIAL).take(coarse).map(partial).collect();
         Some(WriterPartials::through(last, horizon_of(horizon), closed))
     }
@@ -66,7 +65,7 @@ impl PartialsArena {
         }
     }
 
-    /// Sets the partials of a metric, in the place of those before. `coarse` is the number of coarse stages of
+    /// Sets the partials of a metric, in the place of those before. `coarse` is the number of coarse tables of
     /// its policy, the same as when `at` was set.
     pub(super) fn set(&mut self, at: PartialsRef, own: Option<&WriterPartials>, coarse: usize) -> PartialsRef {
         let (own, last, horizon) = match own.map(|own| (own, own.stored())) {
@@ -80,7 +79,7 @@ impl PartialsArena {
                 return PartialsRef::UNKNOWN;
             }
         };
-        debug_assert_eq!(own.closed().len(), coarse, "a partial for each coarse stage");
+        debug_assert_eq!(own.closed().len(), coarse, "a partial for each coarse table");
         let place = at.place().or_else(|| self.free.get_mut(coarse)?.pop().map(|place| place as usize));
         let place = place.unwrap_or(self.words.len());
         let end = place + HEAD + PARTIAL * coarse;
@@ -99,7 +98,7 @@ impl PartialsArena {
         PartialsRef(place as u32)
     }
 
-    /// Gives back the place of a metric that had `coarse` coarse stages.
+    /// Gives back the place of a metric that had `coarse` coarse tables.
     pub(super) fn forget(&mut self, at: PartialsRef, coarse: usize) {
         if let Some(place) = at.place() {
             if self.free.len() <= coarse {
@@ -116,7 +115,7 @@ mod tests {
 
     #[test]
     fn partials_are_read_as_they_were_set_and_places_are_used_again() {
-        let three: Retention = "60*60s:48*3600s:60*86400s".parse().unwrap();
+        let three = 2;
         let own = |n: u32| {
             let closed = vec![Partial { value: f64::from(n) / 3.0, count: n }, Partial::point(-0.0)];
             WriterPartials::through(n, None, closed)
@@ -124,17 +123,17 @@ mod tests {
         let mut arena = PartialsArena::default();
         let first = arena.set(PartialsRef::NOTHING, Some(&own(7)), 2);
         let second = arena.set(PartialsRef::UNKNOWN, Some(&own(8)), 2);
-        assert_eq!((arena.get(first, &three), arena.get(second, &three)), (Some(own(7)), Some(own(8))));
+        assert_eq!((arena.get(first, three), arena.get(second, three)), (Some(own(7)), Some(own(8))));
         let again = arena.set(first, Some(&own(9)), 2);
-        assert_eq!((again, arena.get(again, &three), arena.stored(again)), (first, Some(own(9)), own(9).stored()));
+        assert_eq!((again, arena.get(again, three), arena.stored(again)), (first, Some(own(9)), own(9).stored()));
         assert_eq!(arena.set(first, None, 2), PartialsRef::UNKNOWN);
         assert_eq!(arena.set(PartialsRef::UNKNOWN, Some(&own(5)), 2), first);
         assert_eq!(arena.words.len(), 16, "32 bytes a metric of three stages");
         assert_eq!(
-            (arena.get(PartialsRef::UNKNOWN, &three), arena.stored(PartialsRef::UNKNOWN)),
+            (arena.get(PartialsRef::UNKNOWN, three), arena.stored(PartialsRef::UNKNOWN)),
             (None, Stored::Unknown)
         );
-        let nothing = arena.get(PartialsRef::NOTHING, &three).expect("nothing is stored");
+        let nothing = arena.get(PartialsRef::NOTHING, three).expect("nothing is stored");
         assert_eq!(
             (nothing.stored(), nothing.closed().iter().map(|partial| partial.count).sum::<u32>()),
             (Stored::Nothing, 0)

@@ -18,7 +18,7 @@ use super::{
     names::{LatePoint, Under},
     parts::PutBackParts,
 };
-use crate::{memtable::LockedMemtable, older_cells::OlderPolicies};
+use crate::{memtable::LockedMemtable, older_cells::OlderPolicies, policy_table::Rollup};
 
 /// Touched slots closer than this are read together.
 const JOIN: u32 = metric::ROW_POINTS;
@@ -73,7 +73,9 @@ impl PutBackParts {
         let history = self.registry.policies(metric)?;
         let policy_id = history.current();
         let policy = table.all.get(usize::from(policy_id))?.clone();
-        let older = if history.len() > 1 { OlderPolicies::of(&history, policy_id, &table) } else { None };
+        // A point that came for a coarse stage is in the rows of each method.
+        let rollup = Rollup { method: policy.aggregation, is_first: true };
+        let older = if history.len() > 1 { OlderPolicies::of(&history, policy_id, rollup, &table) } else { None };
         // In doubt about the clock nothing has expired that the earlier time keeps.
         let now = self.acceptor.time().now().low();
         // What another policy or another node has stored may be gone earlier.
@@ -194,7 +196,7 @@ impl OfMetric {
         let together = |one: &Wanted, next: &Wanted| one.stage == next.stage && next.slot - one.slot < JOIN;
         let fetch = |wanted: &[Wanted]| {
             let (first, last) = (wanted.first()?, wanted.last()?);
-            let table: Table = self.policy.retention.table(first.stage);
+            let table: Table = self.policy.table(first.stage);
             let (metric, name, aggregation) = (self.metric, name.to_owned(), self.policy.aggregation);
             Some(Fetch {
                 metric,
@@ -213,7 +215,7 @@ impl OfMetric {
         let policy = self.policy.clone();
         for wanted in std::mem::take(&mut self.wanted) {
             let cell = wanted.slot.checked_sub(fetch.first_slot).filter(|_| wanted.slot < fetch.end_slot);
-            let is_there = policy.retention.table(wanted.stage) == fetch.table;
+            let is_there = policy.table(wanted.stage) == fetch.table;
             let value = cell.filter(|_| is_there).and_then(|cell| values.get(cell as usize));
             match value.filter(|value| !value.is_nan()) {
                 Some(&value) if !wanted.point.is_again => self.stored.push((wanted, value)),

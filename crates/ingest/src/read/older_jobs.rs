@@ -16,7 +16,7 @@ use crate::{
     memtable::FlushJob,
     mirrored_rows::mirrored_rows,
     older_cells::{OlderPolicies, fetch_filled},
-    policy_table::PolicyTable,
+    policy_table::{PolicyTable, Rollup},
     shared_rows::SharedRows,
 };
 
@@ -32,6 +32,7 @@ pub(super) struct OlderJobs<'a> {
 struct JobPoints<'a> {
     job: &'a FlushJob,
     policy: &'a Arc<Policy>,
+    rollup: Rollup,
     points: SortedPoints,
     coverage: Coverage,
     older: Option<OlderPolicies>,
@@ -45,16 +46,25 @@ impl OlderJobs<'_> {
         let mut coming = ComingRows::default();
         let rounds = readings.iter().flatten().map(|reading| reading.older_jobs.len()).max().unwrap_or(0);
         for round in 0..rounds {
-            let jobs: Vec<JobPoints<'_>> =
-                readings.iter().flatten().filter_map(|reading| self.points(reading, round)).collect();
-            self.add_rows(&jobs, &mut coming).await?;
+            let jobs_of = |reading: &Reading| {
+                let job = reading.older_jobs.get(round)?;
+                Some(self.table.rollups(Some(&reading.history), job.policy).count())
+            };
+            let rollups = readings.iter().flatten().filter_map(jobs_of).max().unwrap_or(0);
+            // As the flush: those of the first method come last.
+            for rollup in (0..rollups).rev() {
+                let points = |reading| self.points(reading, round, rollup);
+                let jobs: Vec<JobPoints<'_>> = readings.iter().flatten().filter_map(points).collect();
+                self.add_rows(&jobs, &mut coming).await?;
+            }
         }
         Ok(coming)
     }
 
-    fn points<'a>(&'a self, reading: &'a Reading, round: usize) -> Option<JobPoints<'a>> {
+    fn points<'a>(&'a self, reading: &'a Reading, round: usize, rollup: usize) -> Option<JobPoints<'a>> {
         let job = &**reading.older_jobs.get(round)?;
-        let policy = self.table.all.get(usize::from(job.policy))?;
+        let rollup = self.table.rollups(Some(&reading.history), job.policy).nth(rollup)?;
+        let policy = self.table.of_rollup(rollup.method).all.get(usize::from(job.policy))?;
         let points = SortedPoints::of(&[&job.points]).within(self.span(reading), &policy.retention);
         if points.is_empty() {
             return None;
@@ -68,10 +78,10 @@ impl OlderJobs<'_> {
             is_alone: reading.is_alone,
             points_since: self.table.points_since(&reading.history, self.reached),
         };
-        let older = OlderPolicies::of(&reading.history, job.policy, self.table);
+        let older = OlderPolicies::of(&reading.history, job.policy, rollup, self.table);
         let name = self.registry.read().name(job.metric).to_owned();
         let rows = SharedRows::of(&reading.history, self.table);
-        Some(JobPoints { job, policy, points, coverage, older, rows, name })
+        Some(JobPoints { job, policy, rollup, points, coverage, older, rows, name })
     }
 
     /// The span of the points that a window can show: its slots, slots around them, and the finer slots of both.
@@ -102,10 +112,14 @@ impl OlderJobs<'_> {
             let stored: Vec<_> = own.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
             let derived = plan.derive(&stored);
             for (stage, slot) in derived.doubtful {
-                coming.add_doubtful(of.job.metric, of.policy.retention.table(stage), slot);
+                let table = of.policy.table(stage);
+                if of.rollup.has(table) {
+                    coming.add_doubtful(of.job.metric, table, slot);
+                }
             }
             rows.push(derived.rows.into_iter().map(|row| of.run(row)).collect());
         }
+        // Of several rollups each has the points, and those of the first method come last.
         coming.add(rows.iter().flatten().cloned());
         for is_alone in [true, false] {
             let of_jobs =
@@ -125,7 +139,7 @@ impl JobPoints<'_> {
         let mut run = Run {
             metric: self.job.metric,
             name: self.name.clone(),
-            table: self.policy.retention.table(row.stage),
+            table: self.policy.table(row.stage),
             first_slot: row.first_slot,
             values: row.values,
             counts: row.counts,
@@ -139,7 +153,7 @@ impl JobPoints<'_> {
         Fetch {
             metric: self.job.metric,
             name: self.name.clone(),
-            table: self.policy.retention.table(stage),
+            table: self.policy.table(stage),
             first_slot: slots.start,
             end_slot: slots.end,
             aggregation: self.policy.aggregation,

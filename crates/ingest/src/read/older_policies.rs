@@ -58,7 +58,7 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
 pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: Cells, values: &mut [f64]) {
     let policy = &part.policy;
     let (older, stage) = (policy.retention.stages()[part.stage], reading.stage());
-    part.rows.read(policy.retention.table(part.stage), part.slots.start, &mut cells, policy);
+    part.rows.read(policy.table(part.stage), part.slots.start, &mut cells, policy);
     let expected = older.resolution() / policy.retention.finest().resolution();
     let place_of = |time: Timestamp| {
         let slot = stage.slot(time)?.checked_sub(reading.choice.slots.start)?;

@@ -168,11 +168,11 @@ impl Reader {
             }
             let plan = reading.plan();
             for need in plan.iter().flat_map(|plan| plan.needs()) {
-                let from = reading.policy.retention.table(need.stage);
+                let from = reading.policy.table(need.stage);
                 fetches.push(fetch(reading, &reading.policy, from, &need.slots));
             }
             if reading.history.len() > 1 {
-                let older = OlderPolicies::of(&reading.history, reading.history.current(), table);
+                let older = OlderPolicies::of(&reading.history, reading.history.current(), reading.rollup, table);
                 filled.resize(fetches.len(), older.map(Arc::new));
             }
             filled.resize(fetches.len(), None);
@@ -180,8 +180,8 @@ impl Reader {
         }
         for (place, reading) in readings.iter().enumerate() {
             let Some(reading) = reading.as_ref().filter(|reading| reading.history.len() > 1) else { continue };
-            for part in coarser_parts(place, reading, table) {
-                fetches.push(fetch(reading, &part.policy, part.policy.retention.table(part.stage), &part.slots));
+            for part in coarser_parts(place, reading, table.of_rollup(reading.rollup.method)) {
+                fetches.push(fetch(reading, &part.policy, part.policy.table(part.stage), &part.slots));
                 older.push(part);
             }
         }

@@ -9,7 +9,7 @@ use store::{Cells, FetchedSeries, SeriesRequest};
 
 use crate::{
     memtable::{FlushJob, LockedMemtable},
-    policy_table::PolicyTable,
+    policy_table::{PolicyTable, Rollup},
 };
 
 /// A series being read.
@@ -17,6 +17,8 @@ pub(super) struct Reading {
     pub(super) metric: MetricId,
     pub(super) policy: Arc<Policy>,
     pub(super) history: PolicyHistory,
+    /// The rollup that is read, whose policy is `policy`.
+    pub(super) rollup: Rollup,
     pub(super) choice: StageChoice,
     /// Stage 0: the values in memory, one for each of the slots; `None` where there are none.
     in_memory: Option<Vec<f64>>,
@@ -43,8 +45,11 @@ impl Reading {
     ) -> Option<Reading> {
         let history = registry.policies(request.metric)?;
         // A policy made this moment is in the registry before it is in the table.
-        let policy = table.all.get(usize::from(history.current()));
-        let policy = policy.cloned().unwrap_or_else(|| registry.policy(history.current()));
+        let whole = table.all.get(usize::from(history.current()));
+        let whole = whole.cloned().unwrap_or_else(|| registry.policy(history.current()));
+        let method = request.rollup.filter(|&method| whole.rollups.contains(method)).unwrap_or(whole.aggregation);
+        let rollup = Rollup { method, is_first: method == whole.aggregation };
+        let policy = if rollup.is_first { whole } else { Arc::new(whole.of_rollup(method)) };
         let choice = policy.retention.choose(request.window, request.now, request.max_points)?;
         let stored = choice.slots.clone();
         let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
@@ -54,6 +59,7 @@ impl Reading {
             metric: request.metric,
             policy,
             history,
+            rollup,
             in_memory: None,
             choice,
             pending: SortedPoints::default(),
@@ -66,7 +72,7 @@ impl Reading {
     }
 
     pub(super) fn table(&self) -> Table {
-        self.policy.retention.table(self.choice.stage)
+        self.policy.table(self.choice.stage)
     }
 
     pub(super) fn stage(&self) -> Stage {

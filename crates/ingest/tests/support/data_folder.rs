@@ -145,7 +145,7 @@ pub async fn read(ingest: &Ingest, name: &str) -> Option<f64> {
     let registry = ingest.registry();
     let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())?;
     let window = Window::between(now() - 600, now());
-    let request = SeriesRequest { metric, window, now: now(), max_points: 10_000 };
+    let request = SeriesRequest { metric, window, now: now(), max_points: 10_000, rollup: None };
     let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
     let value = series.values[(time() - series.start) as usize];
     (!value.is_nan()).then_some(value)

@@ -5,7 +5,7 @@ use jiff::{Timestamp, ToSpan, civil::DateTime, tz::TimeZone};
 use crate::{
     Error, Kind, Literal, Series, Span,
     argument::{Interval, Named, ParameterPosition, SeriesList, Take, Value, parameters},
-    function::{Evaluate, FirstArgument, Function, Inputs, Needs, Reach, Reaching},
+    function::{AskedRollup, Evaluate, FirstArgument, Function, Inputs, Needs, Reach, Reaching},
     functions::summarize::{INTERVALS, from_start},
     scope::{CallContext, Scope},
     time::{local_time, parse_interval},
@@ -20,18 +20,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
         "How many hits there were in each interval, of a series that says how many there are per second. A value counts for \
          its whole step, in parts where intervals divide that. Intervals end with the series, or, with alignToInterval, \
          begin with the minute, hour or day.",
-    ),
+    ).asks_for(AskedRollup::First),
     Function::of::<IntegralByInterval>(
         "integralByInterval",
         GROUP,
         "The sum of all values so far, beginning again at zero with each interval since the graph's start.",
-    ),
+    ).asks_for(AskedRollup::First),
     Function::reaching::<SmartSummarize>(
         "smartSummarize",
         GROUP,
         "Folds the values of each interval by func. Intervals begin with the graph, or with the second, minute, hour, day, \
          week, month or year that its start is in. weeks3 begins weeks on Wednesday.",
-    ),
+    ).asks_for(AskedRollup::First),
 ];
 
 parameters! {

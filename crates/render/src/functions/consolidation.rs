@@ -3,7 +3,7 @@
 use crate::{
     Consolidation, Error, Literal,
     argument::{SeriesList, Value, parameters},
-    function::{Evaluate, Function},
+    function::{AskedRollup, Evaluate, Function},
     number::repr,
     scope::Scope,
 };
@@ -22,9 +22,16 @@ const CONSOLIDATIONS: &[Literal] = &[
 ];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::of::<ConsolidateBy>("consolidateBy", GROUP, "How values are folded where the reader wants fewer."),
+    Function::of::<ConsolidateBy>(
+        "consolidateBy",
+        GROUP,
+        "How values are folded where the reader wants fewer. Of metrics whose rules have several aggregation methods, the \
+         rollup of this method is read.",
+    )
+    .asks_for(AskedRollup::OfParameter("consolidationFunc", 1)),
     Function::of::<ConsolidateBy>("cumulative", GROUP, "As consolidateBy with 'sum'.")
-        .preset("consolidationFunc", Literal::Text("sum")),
+        .preset("consolidationFunc", Literal::Text("sum"))
+        .asks_for(AskedRollup::Of(Consolidation::Sum)),
     SET_X_FILES_FACTOR,
     SET_X_FILES_FACTOR.also("xFilesFactor"),
 ];

@@ -3,7 +3,7 @@
 use crate::{
     Aggregator, Error, Literal, Series,
     argument::{Interval, Named, SeriesList, Value, parameters},
-    function::{Evaluate, Function},
+    function::{AskedRollup, Evaluate, Function},
     scope::Scope,
 };
 
@@ -14,7 +14,8 @@ pub(super) const FUNCTIONS: &[Function] = &[Function::of::<Summarize>(
     "Transform",
     "Folds the values of each interval by func. Intervals begin at multiples of themselves since 1970, or, with \
      alignToFrom, where the series does.",
-)];
+)
+.asks_for(AskedRollup::First)];
 
 parameters! {
     /// summarize.

@@ -3,7 +3,7 @@
 use crate::{
     Error, Literal, Series,
     argument::{Limit, SeriesList, Value, parameters},
-    function::{Evaluate, Function},
+    function::{AskedRollup, Evaluate, Function},
     number::{general, repr, round_to_millionths},
     scope::Scope,
 };
@@ -12,8 +12,9 @@ const GROUP: &str = "Transform";
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::of::<Absolute>("absolute", GROUP, "Each value without its sign."),
-    Function::of::<Derivative>("derivative", GROUP, "The difference from each value to the next."),
-    Function::of::<Integral>("integral", GROUP, "The sum of all values so far."),
+    Function::of::<Derivative>("derivative", GROUP, "The difference from each value to the next.")
+        .asks_for(AskedRollup::First),
+    Function::of::<Integral>("integral", GROUP, "The sum of all values so far.").asks_for(AskedRollup::First),
     Function::of::<Invert>("invert", GROUP, "One divided by each value."),
     Function::of::<KeepLastValue>(
         "keepLastValue",
@@ -25,9 +26,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
         GROUP,
         "The growth of a counter from each value to the next; null where it fell, unless maxValue (or minValue) is the \
          value where it begins again.",
-    ),
+    )
+    .asks_for(AskedRollup::First),
     Function::of::<Offset>("offset", GROUP, "Each value plus a number."),
-    Function::of::<PerSecond>("perSecond", GROUP, "As nonNegativeDerivative, per second, rounded to six decimals."),
+    Function::of::<PerSecond>("perSecond", GROUP, "As nonNegativeDerivative, per second, rounded to six decimals.")
+        .asks_for(AskedRollup::First),
     Function::of::<Scale>("scale", GROUP, "Each value times a number."),
     Function::of::<TransformNull>(
         "transformNull",

@@ -44,7 +44,7 @@ fn as_json(name: &str, explanation: &Explanation) -> Value {
         "name": name,
         "decision": decision,
         "stages": stages,
-        "aggregationMethod": explanation.policy.aggregation.name(),
+        "aggregationMethod": explanation.policy.methods().to_string(),
         "xFilesFactor": explanation.policy.x_files_factor,
         "schema": source(&explanation.schema),
         "aggregation": source(&explanation.aggregation),

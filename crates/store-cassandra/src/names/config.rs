@@ -97,7 +97,7 @@ pub(crate) fn policy<'a>(config: impl IntoIterator<Item = (&'a str, &'a str)>) -
     if !(0.0..=1.0).contains(&known) {
         return Err(wrong(X_FILES_FACTOR, x_files_factor));
     }
-    Ok(Policy { retention, aggregation, x_files_factor: known })
+    Ok(Policy { retention, aggregation, x_files_factor: known, ..Policy::default() })
 }
 
 /// Hundreds of nanoseconds from the beginning of the calendar of time UUIDs, 1582, to 1970.

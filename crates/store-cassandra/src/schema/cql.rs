@@ -36,7 +36,7 @@ pub(crate) const MAX_TTL_SECONDS: i64 = 20 * 365 * 24 * 3600;
 /// up with the other ascending; here both are named. And it has every memtable flushed each quarter of an hour, because its
 /// keyspace has no commit log; ours has, and small SSTables cost compactions.
 pub fn datapoints_table(keyspace: &str, table: Table) -> String {
-    let Table { stage, aggregated } = table;
+    let Table { stage, aggregated, rollup: _ } = table;
     let resolution = i64::from(stage.resolution());
     let row_ms = resolution * i64::from(ROW_POINTS) * 1000;
     let ttl = (stage.duration() + OUT_OF_ORDER_SECONDS).min(MAX_TTL_SECONDS);
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn table(resolution: u32, points: u32, aggregated: bool) -> Table {
-        Table { stage: Stage::new(resolution, points).unwrap(), aggregated }
+        Table { stage: Stage::new(resolution, points).unwrap(), aggregated, rollup: None }
     }
 
     fn check(table: Table, expected: Expect) {
@@ -288,7 +288,7 @@ mod tests {
             // One lasts longer than time does here.
             let Ok(retention) = stage.parse::<metric::Retention>() else { continue };
             let stage = retention.finest();
-            let ours = datapoints_table("biggraphite", Table { stage, aggregated: kind == "aggr" });
+            let ours = datapoints_table("biggraphite", Table { stage, aggregated: kind == "aggr", rollup: None });
             assert!(ours.contains(&format!("\"row_size_ms\": {row_ms},")), "{ours}");
             let theirs = theirs.replace("AND memtable_flush_period_in_ms = 900000", "");
             let theirs = match kind {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use metric::{Retention, Table};
+use metric::{Policy, Retention, Table};
 
 use super::cql;
 use crate::{Indexes, Options};
@@ -69,8 +69,9 @@ impl Schema {
     /// For a table of points for each stage of these retentions.
     pub fn new(options: &Options, retentions: &[Retention]) -> Schema {
         let tables_of = |retention: &Retention| {
-            let retention = retention.clone();
-            (0..retention.stages().len()).map(move |index| retention.table(index))
+            // Of a list of methods these tables have the first alone, see `carbon::Rules::with_first_methods`.
+            let policy = Policy { retention: retention.clone(), ..Policy::default() };
+            (0..policy.retention.stages().len()).map(move |index| policy.table(index))
         };
         Schema {
             keyspace: options.keyspace.clone(),

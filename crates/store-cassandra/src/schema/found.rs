@@ -146,7 +146,7 @@ pub(super) fn datapoints(name: &str) -> Option<Table> {
         "aggr" => true,
         _ => return None,
     };
-    Some(Table { stage, aggregated })
+    Some(Table { stage, aggregated, rollup: None })
 }
 
 async fn keyspace(asker: &Asker<'_>) -> Result<Option<FoundKeyspace>, StoreError> {
@@ -216,7 +216,7 @@ mod tests {
     fn the_name_of_a_table_gives_its_stage() {
         let stage = Stage::new(60, 10080).unwrap();
         for aggregated in [false, true] {
-            let table = Table { stage, aggregated };
+            let table = Table { stage, aggregated, rollup: None };
             assert_eq!(datapoints(&table.to_string()), Some(table));
         }
         for other in ["metrics", "datapoints_1p_0s_0", "datapoints_1p_1s_packed", "datapoints_p_s_0"] {

@@ -2,7 +2,7 @@
 //!
 //! 1. Everything that can be read is written to `store/converted/`, synced; the file `spec` in it comes last.
 //! 2. Everything old moves to `store/replaced/`.
-//! 3. `store/spec` says layout 2 from here on. What is in `converted/` moves to its place.
+//! 3. `store/spec` says the layout of this program from here on. What is in `converted/` moves to its place.
 //! 4. `replaced/` moves to the trash.
 //!
 //! A start after a crash in step 1 begins again; later, it continues. A tree that is damaged is converted as far as the
@@ -171,7 +171,7 @@ impl<'a> Layout1<'a> {
     ) -> Result<(), StoreError> {
         let disk = &*self.host.disk;
         let failed = || io_error(format!("making {}", converted.display()));
-        tracing::info!(folder = %self.dir.display(), "converting the store to layout 2; the old files go to the folder trash afterwards");
+        tracing::info!(folder = %self.dir.display(), "converting the store to the layout of this program; the old files go to the folder trash afterwards");
         if disk.exists(converted) {
             disk.remove_dir_all(converted).map_err(failed())?;
         }

@@ -31,7 +31,7 @@ pub(super) struct Node {
 }
 
 pub(super) fn table(resolution: u32, points: u32, aggregated: bool) -> Table {
-    Table { stage: Stage::new(resolution, points).unwrap(), aggregated }
+    Table { stage: Stage::new(resolution, points).unwrap(), aggregated, rollup: None }
 }
 
 pub(super) fn run(table: Table, metric: u32, first_slot: Slot, values: Vec<f64>) -> Run {

@@ -1,17 +1,27 @@
 //! The header of a file of rows, and its name.
 
-use metric::{Stage, Table};
+use std::ops::RangeInclusive;
+
+use metric::{Aggregation, Stage, Table};
 use store::LAST_NUMBER;
 
 use super::bytes::{Bad, Bytes};
 
 const MAGIC: [u8; 8] = *b"PLBGROWS";
 
-/// The version of a file of rows that is written: the last row codec that its rows may have. Version 1 is read, and has rows of
-/// codec 1 alone; all other bytes are the same. A program that does not know the codec of a file refuses it, also where
-/// the spec that says so is damaged.
-pub(crate) const VERSION: u32 = 2;
-const _: () = assert!(codec::VERSION == VERSION, "a later row codec is a later version");
+/// The last version of a file of rows that is read. Version 1 has rows of row codec 1 alone, and version 2 of codec 2 as well;
+/// all other bytes are the same. Version 3 is written for the rollup of a method, whose number is in the header; its rows
+/// have the codecs of version 2. A program that does not know the version of a file refuses it, also where the spec that
+/// says so is damaged.
+pub(crate) const VERSION: u32 = 3;
+
+/// The version that is written for a table without a method of its own: the last row codec that its rows may have.
+const WITHOUT_ROLLUP: u32 = 2;
+const _: () = assert!(codec::VERSION == WITHOUT_ROLLUP, "a later row codec is a later version");
+
+/// The kind of a table: 0 points, 1 aggregates of policies with one method; from here on the rollup of a method, by its
+/// place in [`Aggregation::ALL`].
+const FIRST_ROLLUP: u32 = 2;
 
 /// Bytes of a header.
 pub(crate) const LEN: usize = 64;
@@ -64,7 +74,12 @@ pub(super) struct Sealed {
 impl Header {
     /// As this program writes it.
     pub(super) fn encode(&self) -> [u8; LEN] {
-        self.encode_as(VERSION)
+        self.encode_as(*self.versions().end())
+    }
+
+    /// The versions that a file with this header may have.
+    fn versions(&self) -> RangeInclusive<u32> {
+        if self.table.rollup.is_some() { VERSION..=VERSION } else { 1..=WITHOUT_ROLLUP }
     }
 
     fn encode_as(&self, version: u32) -> [u8; LEN] {
@@ -73,7 +88,7 @@ impl Header {
         out.extend_from_slice(&version.to_le_bytes());
         out.extend_from_slice(&self.table.stage.resolution().to_le_bytes());
         out.extend_from_slice(&self.table.stage.points().to_le_bytes());
-        out.extend_from_slice(&u32::from(self.table.aggregated).to_le_bytes());
+        out.extend_from_slice(&kind_of(self.table).to_le_bytes());
         out.extend_from_slice(&self.window.to_le_bytes());
         out.extend_from_slice(&self.flushes.first.to_le_bytes());
         out.extend_from_slice(&self.flushes.last.to_le_bytes());
@@ -96,15 +111,16 @@ impl Header {
         if !crc_is_right {
             return Err(bad("the checksum of the header is wrong"));
         }
-        let (resolution, points, aggregated) = (parts.u32()?, parts.u32()?, parts.u32()?);
+        let (resolution, points, kind) = (parts.u32()?, parts.u32()?, parts.u32()?);
         let stage = Stage::new(resolution, points).map_err(|_| bad("the header names an impossible stage"))?;
-        let table = Table { stage, aggregated: aggregated == 1 };
+        let rollup = kind.checked_sub(FIRST_ROLLUP).map(|place| Aggregation::ALL.get(place as usize).copied());
+        let table = Table { stage, aggregated: 0 < kind, rollup: rollup.flatten() };
         let window = parts.u32()?;
         let flushes = Flushes { first: parts.u64()?, last: parts.u64()? };
-        if aggregated > 1 || flushes.first > flushes.last {
+        let header = Header { store: parts.u128()?, table, window, flushes };
+        if rollup == Some(None) || !header.versions().contains(&version) || flushes.first > flushes.last {
             return Err(bad("the header contradicts itself"));
         }
-        let header = Header { store: parts.u128()?, table, window, flushes };
         Ok(Sealed { header, seal: parts.u32()? })
     }
 
@@ -115,7 +131,18 @@ impl Header {
 
     /// The seals that a file of each version has with this header, the latest version first.
     pub(super) fn seals(&self) -> impl Iterator<Item = u32> {
-        (1..=VERSION).rev().map(|version| seal_of(&self.encode_as(version)))
+        self.versions().rev().map(|version| seal_of(&self.encode_as(version)))
+    }
+}
+
+/// The number of a table's kind.
+fn kind_of(table: Table) -> u32 {
+    match table.rollup {
+        Some(rollup) => {
+            let place = Aggregation::ALL.iter().position(|&method| method == rollup);
+            FIRST_ROLLUP + place.expect("every method is in the list of all") as u32
+        }
+        None => u32::from(table.aggregated),
     }
 }
 
@@ -155,25 +182,44 @@ pub(super) mod tests {
     use super::*;
 
     pub(in crate::row_file) fn header() -> Header {
-        let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false };
+        let table = Table { stage: Stage::new(60, 10_080).unwrap(), aggregated: false, rollup: None };
         Header { store: 7 << 80, table, window: 7083, flushes: Flushes { first: 3, last: 9 } }
     }
 
     #[test]
     fn a_header_survives_and_any_flipped_bit_is_noticed() {
-        let bytes = header().encode();
-        let sealed = Sealed { header: header(), seal: header().seal() };
-        assert_eq!(Header::parse(&bytes), Ok(sealed));
-        for bit in 0..LEN * 8 {
-            let mut flipped = bytes;
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            assert!(matches!(Header::parse(&flipped), Err(HeaderError::Bad(_))), "bit {bit}");
+        for header in [header(), of_rollup(Aggregation::Max)] {
+            let bytes = header.encode();
+            assert_eq!(Header::parse(&bytes), Ok(Sealed { header, seal: header.seal() }));
+            for bit in 0..LEN * 8 {
+                let mut flipped = bytes;
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(matches!(Header::parse(&flipped), Err(HeaderError::Bad(_))), "bit {bit}");
+            }
         }
+    }
+
+    fn of_rollup(method: Aggregation) -> Header {
+        let table = Table { aggregated: true, rollup: Some(method), ..header().table };
+        Header { table, ..header() }
+    }
+
+    #[test]
+    fn only_files_of_rollups_have_the_version_that_earlier_programs_refuse() {
+        let version = |header: &Header| header.encode()[8];
+        assert_eq!(version(&header()), 2);
+        for method in Aggregation::ALL {
+            let header = of_rollup(method);
+            assert_eq!((version(&header), header.seals().collect::<Vec<_>>()), (3, vec![header.seal()]));
+            // A header that says otherwise was not written by any program.
+            assert!(matches!(Header::parse(&header.encode_as(2)), Err(HeaderError::Bad(_))));
+        }
+        assert!(matches!(Header::parse(&header().encode_as(3)), Err(HeaderError::Bad(_))));
     }
 
     #[test]
     fn earlier_versions_are_read_and_others_are_named() {
-        let seals: Vec<u32> = (1..=VERSION)
+        let seals: Vec<u32> = (1..=WITHOUT_ROLLUP)
             .map(|version| {
                 let sealed = Header::parse(&header().encode_as(version)).unwrap();
                 assert_eq!((sealed.header, newer(&header().encode_as(version))), (header(), None));

@@ -115,7 +115,7 @@ fn a_disk_that_is_full_leaves_the_old_folder_as_it_was() {
         let (dir, expected) = folder("layout1");
         let before = old_files(&dir.path().join("store"));
         let opened = open_with(dir.path(), at, disk_is_full).1;
-        let is_old = !std::fs::read_to_string(dir.path().join("store/spec")).unwrap().contains("layout 2");
+        let is_old = !std::fs::read_to_string(dir.path().join("store/spec")).unwrap().contains("layout 3");
         if is_old {
             let error = opened.map(|_| ()).unwrap_err();
             let has_begun_to_switch = dir.path().join("store/replaced").exists();

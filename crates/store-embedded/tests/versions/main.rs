@@ -81,7 +81,7 @@ async fn values_at(driver: &EmbeddedDriver, record: &MetricRecord, time: i64) ->
     let fetch = |stage: Stage, slot: u32| Fetch {
         metric: record.id,
         name: record.name.clone(),
-        table: Table { stage, aggregated: false },
+        table: Table { stage, aggregated: false, rollup: None },
         first_slot: slot,
         end_slot: slot + 1,
         aggregation: Aggregation::Average,
@@ -153,7 +153,7 @@ fn a_store_of_codec_1_on_a_full_disk_is_read_and_takes_rows_once_there_is_room()
     let run = Run {
         metric: record.id,
         name: name.clone(),
-        table: Table { stage, aggregated: false },
+        table: Table { stage, aggregated: false, rollup: None },
         first_slot: 29_900_000,
         values: vec![0.1 + 0.2],
         counts: vec![],
@@ -190,13 +190,13 @@ fn every_file_of_rows_says_the_version_of_its_rows_also_where_the_spec_is_lost()
     drop(driver);
     // A later program wrote a file, and its spec is gone.
     let mut bytes = std::fs::read(&merged[0]).unwrap();
-    bytes[8] = 3;
+    bytes[8] = 4;
     let crc = crc32fast::hash(&bytes[..60]);
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(&merged[0], &bytes).unwrap();
     std::fs::write(store.join("spec"), "damaged").unwrap();
     let newer = newer_file(&SystemDisk, &store).unwrap().unwrap();
-    assert_eq!((newer.path, &*newer.found, &*newer.reads), (merged[0].clone(), "version 3", "versions 1 to 2"));
+    assert_eq!((newer.path, &*newer.found, &*newer.reads), (merged[0].clone(), "version 4", "versions 1 to 3"));
 }
 
 #[test]
@@ -207,7 +207,11 @@ fn rows_of_codec_1_are_merged_with_rows_of_codec_2_after_the_spec_says_so() {
     assert!(before.contains("\nrow codec 1\n"), "{before}");
     let driver = open(dir.path());
     let lines = |text: &str| text.lines().take_while(|line| !line.starts_with("check")).collect::<Vec<_>>().join("\n");
-    assert_eq!(lines(&spec()), lines(&before).replace("row codec 1", "row codec 2"), "before the first row");
+    assert_eq!(
+        lines(&spec()),
+        lines(&before).replace("layout 2", "layout 3").replace("row codec 1", "row codec 2"),
+        "before the first row"
+    );
 
     let sum = |i: u32| f64::from(i) / 10.0 + 0.2 - 0.3;
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -218,7 +222,7 @@ fn rows_of_codec_1_are_merged_with_rows_of_codec_2_after_the_spec_says_so() {
             let stage = record.policies.last().unwrap().policy.retention.finest();
             let last = points.as_array().unwrap().iter().map(|point| point[0].as_i64().unwrap()).max().unwrap();
             let first_slot = stage.slot(last).unwrap() + 1;
-            let table = Table { stage, aggregated: false };
+            let table = Table { stage, aggregated: false, rollup: None };
             let values: Vec<f64> = (0..40).map(sum).collect();
             written.extend((0..40).map(|i| (record.clone(), stage.time(first_slot + i), sum(i))));
             runs.push(Run {

@@ -17,7 +17,7 @@ pub(super) struct Metric {
 pub(super) fn table(stage: &str, aggregated: bool) -> Table {
     // A retention's text is the only one a stage is read from; BigGraphite's form of one stage is one.
     let stage: Stage = stage.parse::<Retention>().expect("a stage").finest();
-    Table { stage, aggregated }
+    Table { stage, aggregated, rollup: None }
 }
 
 impl Metric {

@@ -109,6 +109,7 @@ fn record(id: u32) -> MetricRecord {
         retention: "11520*60s:720*3600s:730*86400s".parse().expect("a retention"),
         aggregation: Aggregation::ALL[id as usize % 8],
         x_files_factor: f64::from(id % 11) / 10.0,
+        ..Policy::default()
     };
     MetricRecord {
         id: MetricId(id),

@@ -1,0 +1,251 @@
+//! A method of a list shows what it shows alone: random lists and retentions between random writes, flushes and kills.
+//!
+//! One metric has the lists. For each method another metric has the same points and the method alone, all the time. Where all
+//! points of a slot came while the list had the method, both are the same. Every run prints its seed; `SEED=…` repeats one.
+
+mod support;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Random, SeededRandom};
+use ingest::{Ingest, Protocol};
+use metric::{Aggregation, Methods, Timestamp, Window};
+use store::{MemoryDriver, SeriesRequest};
+use support::{now, options, registry_of, runtime};
+
+/// Lists, and single methods.
+const LISTS: [&str; 8] =
+    ["avg,max", "max,avg", "avg", "max", "min,last,max", "sum,min", "last,avg_zero,absmax,absmin", "avg,min,max,sum"];
+
+/// Retentions of one finest step that share some tables, and miss stages that others have.
+const RETENTIONS: [&str; 6] = [
+    "1s:2h,60s:1d",
+    "1s:3h,60s:1d",
+    "1s:2h,10s:6h,60s:1d",
+    "1s:2h,30s:6h,300s:1d",
+    "1s:2h,10s:8h,60s:2d,300s:3d",
+    "1s:2h",
+];
+
+/// Retentions of two finest steps that share a coarse table.
+const OF_TWO_STEPS: [[&str; 2]; 3] =
+    [["1s:2h,60s:1d", "10s:3h,60s:1d"], ["1s:2h,10s:6h,60s:2d", "10s:6h,60s:2d"], ["1s:2h,300s:1d", "60s:6h,300s:1d"]];
+
+/// The seconds that have points.
+const SPAN: i64 = 900;
+
+fn methods(list: &str) -> Methods {
+    list.parse().expect("a list of methods")
+}
+
+/// The step of the first stage.
+fn finest(retentions: &str) -> u32 {
+    let (step, _) = retentions.split_once("s:").expect("a stage of seconds");
+    step.parse().expect("a number of seconds")
+}
+
+fn alone(method: Aggregation) -> String {
+    format!("alone-{method}")
+}
+
+fn rules(retentions: &str, list: &str) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+    let rule = |name: &str, methods: &str| {
+        format!("[{name}]\npattern = ^{name}$\nxFilesFactor = 0\naggregationMethod = {methods}\n")
+    };
+    let mut aggregation = rule("list", list);
+    for method in Aggregation::ALL {
+        aggregation += &rule(&alone(method), method.name());
+    }
+    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+/// The times of points with the first step in force, and how many there were when the list got each of its methods.
+#[derive(Default)]
+struct Sent {
+    times: Vec<(Timestamp, u32)>,
+    since: BTreeMap<&'static str, usize>,
+}
+
+impl Sent {
+    fn begin(&mut self, list: &str) {
+        let methods = methods(list);
+        self.since.retain(|name, _| methods.contains(name.parse().unwrap()));
+        methods.iter().for_each(|method| _ = self.since.entry(method.name()).or_insert(self.times.len()));
+    }
+
+    /// Whether a slot has only points that came while the list had the method, and under one first step: points of a coarser
+    /// one that finer points replace have one value, which the first method makes (decision 19).
+    fn has_all(&self, method: Aggregation, slot: Timestamp, step: i64) -> bool {
+        let begin = slot - slot % 60;
+        let around = begin..(slot + step).max(begin + 60);
+        let is_around = |(time, _): &&(Timestamp, u32)| around.contains(time);
+        let steps: BTreeSet<u32> = self.times.iter().filter(is_around).map(|(_, step)| *step).collect();
+        steps.len() < 2 && !self.times[..self.since[method.name()]].iter().any(|point| is_around(&point))
+    }
+}
+
+struct Life {
+    run: tokio::runtime::Runtime,
+    ingest: Arc<Ingest>,
+}
+
+impl Life {
+    fn begin(dir: &Path, driver: &Arc<MemoryDriver>, rules: Rules) -> Life {
+        let run = runtime(2);
+        let ingest = run.block_on(async {
+            let options = options(dir, Duration::from_millis(20));
+            Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules).await.unwrap()
+        });
+        Life { run, ingest }
+    }
+
+    fn send(&self, points: &[(Timestamp, f64)]) {
+        let names = std::iter::once("list".to_owned()).chain(Aggregation::ALL.into_iter().map(alone));
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        for name in names {
+            points.iter().for_each(|&(time, value)| batch.point(name.as_bytes(), time, value));
+        }
+        self.run.block_on(self.ingest.accept(&mut batch));
+    }
+
+    /// The step, first time and values of a metric.
+    fn read(&self, name: &str, rollup: Option<Aggregation>, age: i64) -> Option<(u32, Timestamp, Vec<f64>)> {
+        let registry = self.ingest.registry();
+        let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())?;
+        let now = now();
+        let window = Window::between(now - age, now);
+        let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup };
+        let series = self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0)?;
+        Some((series.step, series.start, series.values))
+    }
+
+    /// Compares every slot of every coarse stage of every method, and the first stage as the first method shows it: the points
+    /// are one.
+    fn check(&self, finest: u32, list: &str, sent: &Sent, what: &str) -> Result<(), String> {
+        let methods = methods(list);
+        let ages = [3000, 2 * 3600 + 100, 3 * 3600 + 100, 6 * 3600 + 100, 8 * 3600 + 100, 2 * 86_400 + 100];
+        let asked = methods.iter().map(|method| (Some(method), method));
+        for (rollup, method) in asked.chain([(None, methods.first().unwrap())]) {
+            for age in ages {
+                let (of_list, of_one) = (self.read("list", rollup, age), self.read(&alone(method), None, age));
+                let (Some(of_list), Some(of_one)) = (of_list, of_one) else { continue };
+                if of_list.0 != of_one.0 {
+                    return Err(format!("steps {} and {}", of_list.0, of_one.0));
+                }
+                if of_list.0 == finest && Some(method) != methods.first() {
+                    continue;
+                }
+                // A second may pass between both reads.
+                for (i, &value) in of_list.2.iter().enumerate() {
+                    let place = (of_list.1 - of_one.1) / i64::from(of_list.0) + i as i64;
+                    let Some(&wanted) = of_one.2.get(place as usize) else { continue };
+                    let is_same =
+                        value.is_nan() && wanted.is_nan() || (value - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
+                    let (time, step) = (of_list.1 + i as i64 * i64::from(of_list.0), i64::from(of_list.0));
+                    if !is_same && sent.has_all(method, time, step) {
+                        let slot = time - time % 300;
+                        return Err(format!(
+                            "{rollup:?} ({method}) at {slot} + {} ({step} s), {what}: {value}, alone {wanted}",
+                            time % 300
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A random run.
+fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), String> {
+    let random = SeededRandom::new(seed);
+    let any = |count: usize| random.below(count as u64) as usize;
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let mut now_in_force = (retentions[any(retentions.len())], LISTS[any(LISTS.len())]);
+    let mut life = Life::begin(dir.path(), &driver, rules(now_in_force.0, now_in_force.1));
+    let base = (now() - 2400) / 300 * 300;
+    let mut log = vec![format!("base {base}, {now_in_force:?}")];
+    let mut sent = Sent::default();
+    sent.begin(now_in_force.1);
+    for round in 0..steps {
+        match any(10) {
+            0..4 => {
+                let mut points = Vec::new();
+                for _ in 0..1 + any(2) {
+                    let (start, skip) = (base + any(SPAN as usize) as i64, 1 + any(3) as i64);
+                    let times = (0..1 + any(60) as i64).map(|i| start + i * skip).filter(|time| *time < base + SPAN);
+                    points.extend(times.map(|time| (time, (any(2001) as f64 - 1000.0) / 8.0)));
+                }
+                log.push(format!("send {:?}", points.iter().map(|(t, v)| (t - base, *v)).collect::<Vec<_>>()));
+                sent.times.extend(points.iter().map(|(time, _)| (*time, finest(now_in_force.0))));
+                life.send(&points);
+            }
+            4..7 => {
+                now_in_force = match any(3) {
+                    0 => (retentions[any(retentions.len())], now_in_force.1),
+                    1 => (now_in_force.0, LISTS[any(LISTS.len())]),
+                    _ => (retentions[any(retentions.len())], LISTS[any(LISTS.len())]),
+                };
+                log.push(format!("change to {now_in_force:?}"));
+                sent.begin(now_in_force.1);
+                life.run.block_on(life.ingest.set_rules(rules(now_in_force.0, now_in_force.1)));
+            }
+            7..9 => {
+                log.push("flush".to_owned());
+                life.run.block_on(life.ingest.flush()).unwrap();
+            }
+            _ => {
+                let is_clean = any(2) == 0;
+                log.push(if is_clean { "stop" } else { "kill" }.to_owned());
+                if is_clean {
+                    life.run.block_on(life.ingest.close_patiently(Duration::from_secs(60))).unwrap();
+                }
+                drop(life);
+                life = Life::begin(dir.path(), &driver, rules(now_in_force.0, now_in_force.1));
+            }
+        }
+        if let Err(error) = life.check(finest(now_in_force.0), now_in_force.1, &sent, &format!("after round {round}")) {
+            if std::env::var("LOG").is_ok() {
+                log.iter().for_each(|line| println!("{line}"));
+            }
+            let changes: Vec<&String> = log.iter().filter(|line| !line.starts_with("send")).collect();
+            return Err(format!("SEED={seed}: {error}; {changes:?}"));
+        }
+    }
+    Ok(())
+}
+
+fn runs(count: u64, pools: &[&[&'static str]]) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds: Vec<u64> = match number("SEED") {
+        Some(seed) => vec![seed],
+        None => (0..number("SEEDS").unwrap_or(count)).map(|i| now() as u64 * 1000 + i).collect(),
+    };
+    println!("SEED={seeds:?}");
+    let failed: Vec<String> =
+        seeds.iter().filter_map(|&seed| run(seed, 16, pools[seed as usize % pools.len()]).err()).collect();
+    assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), seeds.len());
+}
+
+#[test]
+fn a_method_of_a_list_shows_what_it_shows_alone() {
+    runs(4, &[&["1s:2h,10s:6h,60s:1d"]]);
+}
+
+#[test]
+fn a_method_of_a_list_shows_what_it_shows_alone_also_where_the_retention_changes() {
+    runs(4, &[&RETENTIONS]);
+}
+
+#[test]
+fn a_method_of_a_list_shows_what_it_shows_alone_also_where_the_first_step_changes() {
+    runs(4, &OF_TWO_STEPS.each_ref().map(|pair| &pair[..]));
+}
