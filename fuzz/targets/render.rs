@@ -8,6 +8,9 @@ use render::{Budget, Context, Data, Evaluation, Fetch, Series, evaluate, parse, 
 const POINTS: usize = 200_000;
 const ROUNDS: usize = 100;
 
+/// Bytes that an evaluation may take.
+const MEMORY: usize = 256 << 20;
+
 /// Points of a fetched series, at most: a server reads a coarser stage then.
 const FETCHED_POINTS: i64 = 500;
 
@@ -39,8 +42,8 @@ fuzz_target!(|target: &str| {
     let targets = [target];
     let now = 1_700_000_000;
     let context = Context::new(now, now - 3600, now);
-    let Ok(mut needed) = plan(&targets, &context) else { return };
-    let budget = Budget { points: POINTS, cancelled: &|| false };
+    let budget = Budget { points: POINTS, cancelled: &|| false, memory: &|bytes| bytes <= MEMORY };
+    let Ok(mut needed) = plan(&targets, &context, &budget) else { return };
     let mut data = Data::new();
     let mut fetches = 0;
     for _ in 0..ROUNDS {
