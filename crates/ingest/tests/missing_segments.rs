@@ -14,6 +14,7 @@ use std::{
 };
 
 use carbon::Sink as _;
+use carbon::{RuleFiles, Rules};
 use host::{Call, FailingDisk, Host, SystemDisk};
 use support::{
     data_folder::{DataFolder, copy, read, send, time},
@@ -91,6 +92,35 @@ fn a_missing_newest_segment_is_reported_at_each_start_until_it_is_back_and_its_p
     let folder = again(folder);
     assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
     assert_eq!(findings(&folder), [""; 0]);
+}
+
+#[test]
+fn points_that_are_put_back_and_refused_are_counted_and_kept() {
+    let folder = two_lives();
+    let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+    move_to(&segment(&folder, lost), &away);
+    folder.live(&[("third", 4.0)], true);
+    move_to(&away, &segment(&folder, lost));
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        let schemas = "[all]\npattern = .*\nretentions = 1s:1h\n";
+        let files = RuleFiles { schemas: Some(schemas), blacklist: Some("^second$"), ..RuleFiles::default() };
+        ingest.set_rules(Rules::parse(files).unwrap().0).await;
+        assert_eq!(ingest.put_back().await.unwrap(), 0);
+        assert_eq!(read(ingest, "second").await, None);
+    });
+    let how = folder.damage.examples().into_iter().find(|damage| damage.how.contains("points of it are not put back"));
+    assert!(how.is_some_and(|damage| damage.how.starts_with("1 points")), "{:?}", folder.damage.examples());
+    // The name is allowed again.
+    let damaged = folder.dir.path().join("damaged");
+    let kept = fs::read_dir(&damaged).unwrap().map(|entry| entry.unwrap().path());
+    let kept = kept.into_iter().find(|path| path.to_str().unwrap().ends_with("~1-refused")).unwrap();
+    move_to(&kept, Path::new(&kept.to_str().unwrap().replace("~1-refused", "~whole")));
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        assert_eq!(ingest.put_back().await.unwrap(), 1);
+        assert_eq!(read(ingest, "second").await, Some(3.0));
+    });
 }
 
 #[test]

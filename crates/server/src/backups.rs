@@ -86,6 +86,7 @@ impl Backups {
             "copied_bytes": copied_bytes,
             "damage": damage,
             "damage_before": damage_before,
+            "lacking": manifest.lacking,
         }))
     }
 

@@ -121,10 +121,10 @@ impl PutBack {
         Ok(all)
     }
 
-    /// Nothing waits any more, unless segments are missing that may come back.
+    /// Nothing waits any more, unless segments are missing that may come back, or the names of points may be allowed again.
     fn end_noting(&self) -> io::Result<()> {
         let PutBackParts { damage, journal, deletions, .. } = &*self.with;
-        if damage.missing().is_empty() {
+        if damage.missing().is_empty() && damage.refused_points()?.is_empty() {
             journal.folder().forget_since()?;
             deletions.end()?;
         }

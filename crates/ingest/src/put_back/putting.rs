@@ -85,7 +85,13 @@ impl PutBackParts {
                 batch.point(name.as_bytes(), Timestamp::from(point.time), point.value);
             }
             self.acceptor.accept(&mut batch).await;
-            all.points += group.len() as u64;
+            // The blacklist, or a limit of names, may have refused them: the acceptor counts them too.
+            let registered = self.registry.read();
+            let is_refused =
+                |name: &str| registered.find(self.registry.hash(name.as_bytes()), name.as_bytes()).is_none();
+            let refused = group.iter().filter(|(name, _)| is_refused(name)).count() as u64;
+            all.left.refused += refused;
+            all.points += group.len() as u64 - refused;
         }
     }
 

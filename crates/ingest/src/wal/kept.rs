@@ -103,6 +103,11 @@ impl JournalDamage {
         self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && NotPutBack::of(name).is_none())
     }
 
+    /// Files with points whose names the rules refused.
+    pub(crate) fn refused_points(&self) -> io::Result<Vec<Segment>> {
+        self.kept_segments(|name| NotPutBack::of(name).is_some_and(|left| 0 < left.refused))
+    }
+
     /// Reports late points that earlier processes stored without their neighbours.
     pub(crate) fn report_late_files(&self, folder: &Folder) {
         for file in folder.late_files().unwrap_or_default() {

@@ -4,7 +4,8 @@
 //! ```text
 //! ~75-older                                    75 points whose slots have a value that may be older
 //! ~12-expired-1800000000-1800000059            12 points of these times whose slots had expired
-//! ~75-older-12-expired-1800000000-1800000059   both
+//! ~9-refused                                   9 points of names that the blacklist or a limit of names refuses now
+//! ~75-older-12-expired-1800000000-1800000059   several
 //! ```
 
 use host::utc;
@@ -12,12 +13,15 @@ use metric::Timestamp;
 
 const OLDER: &str = "older";
 const EXPIRED: &str = "expired";
+const REFUSED: &str = "refused";
 
 /// How many such points a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct NotPutBack {
     /// Points whose slots have another value, which may be older.
     pub(crate) older: u64,
+    /// Points of names that no metric has, and that the blacklist or a limit of names refused.
+    pub(crate) refused: u64,
     /// Points whose slots had expired, and over which coarser slots are kept.
     expired: u64,
     /// The first and the last time of these.
@@ -36,7 +40,12 @@ impl NotPutBack {
             (Some((first, last)), Some((from, to))) => Some((first.min(from), last.max(to))),
             (times, others) => times.or(others),
         };
-        *self = NotPutBack { older: self.older + other.older, expired: self.expired + other.expired, times };
+        *self = NotPutBack {
+            older: self.older + other.older,
+            refused: self.refused + other.refused,
+            expired: self.expired + other.expired,
+            times,
+        };
     }
 
     pub(crate) fn expired(&self) -> u64 {
@@ -46,8 +55,9 @@ impl NotPutBack {
     /// What is added to the name of the file. `None` where all points are put back.
     pub(super) fn ending(&self) -> Option<String> {
         let older = (0 < self.older).then(|| format!("{}-{OLDER}", self.older));
+        let refused = (0 < self.refused).then(|| format!("{}-{REFUSED}", self.refused));
         let expired = self.times.map(|(first, last)| format!("{}-{EXPIRED}-{first}-{last}", self.expired));
-        let all: Vec<String> = older.into_iter().chain(expired).collect();
+        let all: Vec<String> = older.into_iter().chain(refused).chain(expired).collect();
         (!all.is_empty()).then(|| format!("~{}", all.join("-")))
     }
 
@@ -63,6 +73,7 @@ impl NotPutBack {
             let count = parts.next()?.parse().ok()?;
             match parts.next()? {
                 OLDER => all.older = count,
+                REFUSED => all.refused = count,
                 EXPIRED => {
                     all.expired = count;
                     all.times = Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?));
@@ -82,6 +93,13 @@ impl NotPutBack {
                 self.older
             )
         });
+        let refused = (0 < self.refused).then(|| {
+            format!(
+                "{} points of it are not put back: the blacklist or a limit of names refuses theirs; to try again, allow the names, \
+                 have the name of the file end in ~whole in place of what is behind the ~, and start",
+                self.refused
+            )
+        });
         let expired = self.times.map(|(first, last)| {
             format!(
                 "{} points of it, from {} to {}, are not put back: their slots had expired when it could be read; \
@@ -91,7 +109,7 @@ impl NotPutBack {
                 utc(last)
             )
         });
-        let all: Vec<String> = older.into_iter().chain(expired).collect();
+        let all: Vec<String> = older.into_iter().chain(refused).chain(expired).collect();
         format!("{}; the other points are put back; remove the file to end this report", all.join("; "))
     }
 
@@ -122,6 +140,8 @@ mod tests {
             (older, "~75-older"),
             (expired, "~3-expired-1800000000-1800000059"),
             (both, "~75-older-3-expired-1800000000-1800000059"),
+            (NotPutBack { refused: 9, ..NotPutBack::default() }, "~9-refused"),
+            (NotPutBack { refused: 9, ..both }, "~75-older-9-refused-3-expired-1800000000-1800000059"),
         ] {
             assert_eq!(what.ending().as_deref(), Some(ending));
             for name in ["journal_00000002.journal", "journal_late-5-0.points"] {

@@ -79,6 +79,12 @@ fn made_text(body: &Value) -> String {
             places.len()
         );
     }
+    let lacking = body["lacking"].as_array().map_or(0, Vec::len);
+    if 0 < lacking {
+        lines += &format!(
+            "{lacking} files are not in the backup: a restore of it gives up what they had. Find them, or keep an older backup\n"
+        );
+    }
     if !before.is_empty() {
         lines += "An earlier backup is damaged; this one does not use the damaged files. Look at the disk of the backups, \
                   and verify the other backups on it\n";
@@ -97,6 +103,13 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
         restored.bytes,
         utc(restored.manifest.moment)
     ));
+    if !restored.gone.is_empty() {
+        print(&format!(
+            "{} files of rows are not in the backup: what they had is lost, and each start says so. One that is put into the folder while \
+             the server is stopped is used\n",
+            restored.gone.len()
+        ));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
