@@ -309,6 +309,21 @@ fn a_list_of_methods_is_kept_in_its_order() {
 }
 
 #[test]
+fn a_method_of_a_list_that_no_query_can_ask_for_is_a_warning() {
+    check(
+        aggregation(
+            "[a]\npattern = ^a\naggregationMethod = avg,absmax\n[b]\npattern = ^b\naggregationMethod = absmin,avg\n",
+        ),
+        &["a", "b"],
+        expect![[r#"
+            warning: storage-aggregation.conf:3: [a]: no query shows the rollup of absmax: consolidateBy has no such function; put it first, or leave it out
+            a: 10080*60s average,absmax 0.5
+            b: 10080*60s absmin,average 0.5
+        "#]],
+    );
+}
+
+#[test]
 fn tables_of_one_method_get_the_first_of_a_list() {
     let text = "[a]\npattern = ^a\naggregationMethod = max,avg\n";
     let (rules, had_lists) = Rules::parse(aggregation(text)).unwrap().0.with_first_methods();

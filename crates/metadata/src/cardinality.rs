@@ -139,7 +139,9 @@ impl SlotsOf {
             let first = first.max(self.now - resolution * i64::from(stage.points()));
             if last < first { 0 } else { ((last - first) / resolution + 1).min(stage.points().into()) }
         };
-        policy.retention.stages().iter().map(of_stage).sum::<i64>() as u64
+        let coarse = policy.methods().len() as i64;
+        let stages = policy.retention.stages().iter().enumerate();
+        stages.map(|(index, stage)| of_stage(stage) * if index == 0 { 1 } else { coarse }).sum::<i64>() as u64
     }
 }
 
@@ -251,6 +253,20 @@ mod tests {
         assert_eq!(groups(by("web", 1)).0, ["web.a 2+2", "web.b 1+1"]);
         assert_eq!(groups(by("web", 9)).0, ["web.a.cpu 1+1", "web.a.load 1+1", "web.b.cpu 1+1"]);
         assert_eq!(groups(by("web.c", 1)).1.counted, MetricCounts::default());
+    }
+
+    #[test]
+    fn slots_of_each_rollup_are_counted() {
+        let slots = |methods: &str| {
+            let registry = Registry::new();
+            let retention = "3600*1s:1440*60s".parse().unwrap();
+            let policy = Policy { retention, ..Policy::default() }.with_methods(methods.parse().unwrap());
+            registry.write().create(registry.hash(b"m"), "m", registry.intern(&policy), NOW - 6000);
+            let by = GroupBy::Branch { below: String::new(), depth: 1 };
+            registry.cardinality(&by, NOW - 7200, NOW, &FindLimits::default()).unwrap().all.slots
+        };
+        let (one, coarse) = (slots("avg"), 6000 / 60 + 1);
+        assert_eq!(slots("avg,max,min"), one + 2 * coarse);
     }
 
     #[test]

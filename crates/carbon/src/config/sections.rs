@@ -1,6 +1,6 @@
 //! Storage schemas and aggregation rules: the sections of both files.
 
-use metric::{Methods, Policy, Retention};
+use metric::{Aggregation, Methods, Policy, Retention};
 
 use super::{
     error::{Findings, Place},
@@ -125,7 +125,16 @@ fn aggregation_rule(section: &Section, findings: &mut Findings) -> Option<Aggreg
     if let Some(value) = section.options.get("aggregationmethod") {
         // Of several, as metrictank has them, the first answers unless a query asks for another one.
         match value.text.parse::<Methods>() {
-            Ok(methods) => aggregation = Some(methods),
+            Ok(methods) => {
+                let is_hidden = |method: &Aggregation| matches!(method, Aggregation::AbsMax | Aggregation::AbsMin);
+                for method in methods.iter().skip(1).filter(is_hidden) {
+                    let message = format!(
+                        "no query shows the rollup of {method}: consolidateBy has no such function; put it first, or leave it out"
+                    );
+                    findings.warning(&value.place, message);
+                }
+                aggregation = Some(methods);
+            }
             Err(error) => {
                 findings.error(&value.place, error.to_string());
                 return None;
