@@ -420,8 +420,8 @@ fn index_rules_say_when_metrics_are_stale() {
         expect![[r#"
             error: index-rules.conf:2: [a]: '(' is not a regular expression: unclosed group
             error: index-rules.conf:3: [a]: max-stale: 'x' is not a unit of time; use one of s, m, h, d, w, y (m is minutes; there are no months); write a time such as 14d, or 0 for never
-            error: index-rules.conf:4: [b]: there is no pattern; write 'pattern = REGEX', 'pattern = .*' for all names
-            error: index-rules.conf:6: [c]: there is no max-stale; write a time such as 'max-stale = 14d', or 0 for never
+            error: index-rules.conf:4: [b]: the pattern is missing; write 'pattern = REGEX', 'pattern = .*' for all names
+            error: index-rules.conf:6: [c]: max-stale is missing; write a time such as 'max-stale = 14d', or 0 for never
         "#]],
     );
     let many: String = (0..251).map(|i| format!("[{i}]\npattern = {i}\nmax-stale = 1d\n")).collect();

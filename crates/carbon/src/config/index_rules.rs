@@ -51,14 +51,14 @@ pub(super) fn index_rules(text: &str, findings: &mut Findings) -> Vec<IndexRule>
 
 fn index_rule(section: &Section, findings: &mut Findings) -> Option<IndexRule> {
     let Some(pattern) = section.options.get("pattern") else {
-        findings.error(&section.place, "there is no pattern; write 'pattern = REGEX', 'pattern = .*' for all names");
+        findings.error(&section.place, "the pattern is missing; write 'pattern = REGEX', 'pattern = .*' for all names");
         return None;
     };
     // Metrictank's example has an empty one, which matches every name.
     let source = if pattern.text.is_empty() { ".*" } else { &pattern.text };
     let compiled = Pattern::new(source).map_err(|message| findings.error(&pattern.place, message)).ok();
     let Some(max_stale) = section.options.get("max-stale") else {
-        findings.error(&section.place, "there is no max-stale; write a time such as 'max-stale = 14d', or 0 for never");
+        findings.error(&section.place, "max-stale is missing; write a time such as 'max-stale = 14d', or 0 for never");
         return None;
     };
     match retention::seconds(&max_stale.text) {

@@ -148,7 +148,7 @@ impl TagIndex {
         let mut tags = tags.enumerate().peekable();
         let mut hashed = [(0, 0, ""); TOGETHER];
         while tags.peek().is_some() {
-            // The processor fetches where several values are in the table, before the first is looked up.
+            // The processor fetches where several values are in the table, and then the first is found there.
             let mut count = 0;
             for (place, (text, value)) in tags.by_ref().take(TOGETHER) {
                 let tag = self.tag_at(place, text);
