@@ -97,15 +97,11 @@ def models(points_by_name, now):
 
 
 def create(peer, names):
-    """Creates metrics with BigGraphite; the first component of a name says the method."""
+    """Creates metrics with BigGraphite; the first component of a name says the method.
+
+    BigGraphite writes 0.5 for the 0 of the rules: 0 means "not given" there.
+    """
     peer.create({name: (SHARED[name.partition(".")[0]], CONFIG_RETENTION, 0.5) for name in names})
-    # BigGraphite cannot write 0, which means "not given" there. It can read 0.
-    for name in names:
-        peer.cql(
-            f'UPDATE "{peer.keyspace}_metadata".metrics_metadata'
-            " SET config['carbon_xfilesfactor'] = '0.000000' WHERE name = %s",
-            [name],
-        )
 
 
 def shards(peer, table, metric):

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carbon::Rules;
-use metadata::{PolicyId, Registry, StaleRule};
+use metadata::{PolicyId, Registry, StaleRule, XFilesFactors};
 use metric::Policy;
 use parking_lot::RwLock;
 use store::MetricRecord;
@@ -68,6 +68,14 @@ impl ActiveRules {
         let ids = rules.policies().iter().map(|policy| self.registry.intern(policy)).collect();
         self.announce_policies(0);
         *current = Arc::new(RuleSet { rules, ids });
+        self.registry.set_x_files_factors(self.x_files_factors(&current));
+    }
+
+    /// Where others write the store too, their policies do not say how this node reads. Alone, the policies are by the rules.
+    fn x_files_factors(&self, rules: &Arc<RuleSet>) -> Option<XFilesFactors> {
+        let is_asked = !self.policies.is_alone() && rules.rules.has_x_files_factors();
+        let rules = rules.clone();
+        is_asked.then(|| Arc::new(move |name: &str| rules.rules.x_files_factor(name)) as XFilesFactors)
     }
 
     /// Takes in the policies of metrics that other nodes created. Removes from `records` the metrics whose policies find

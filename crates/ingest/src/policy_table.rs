@@ -165,6 +165,11 @@ impl Policies {
         policies
     }
 
+    /// Whether no other process writes the store.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.is_alone
+    }
+
     pub(crate) fn table(&self) -> Arc<PolicyTable> {
         self.table.read().clone()
     }

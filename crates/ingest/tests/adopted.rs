@@ -6,9 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use carbon::{RuleFiles, Rules, Sink};
 use ingest::{Ingest, Protocol};
-use metric::{Aggregation, MetricId, Policy};
+use metric::{Aggregation, MetricId, Policy, Window};
 use store::{
-    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SharedPoints, Store,
+    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SeriesRequest,
+    SharedPoints, Store,
 };
 use support::{now, options, registry_of};
 
@@ -108,6 +109,50 @@ async fn rules_without_a_schema_change_no_metrics_policy() {
     );
     ingest.set_rules(rules("30s:1d")).await;
     assert_eq!(resolution(&ingest, first), 30);
+    ingest.close().await.unwrap();
+}
+
+/// Rules that have no retentions, only this file.
+fn x_files_factors(aggregation: &str) -> Rules {
+    Rules::parse(RuleFiles { aggregation: Some(aggregation), ..RuleFiles::default() }).unwrap().0
+}
+
+/// The last hours of a metric whose hours are stored.
+async fn hours(ingest: &Ingest, metric: MetricId) -> Vec<f64> {
+    let window = Window::between(now() - 86_400, now());
+    let request = SeriesRequest { metric, window, now: now(), max_points: 10_000, rollup: None };
+    let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+    series.values.into_iter().filter(|value| !value.is_nan()).collect()
+}
+
+#[tokio::test]
+async fn the_rules_of_the_reader_say_how_many_points_a_slot_of_others_needs() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    ingest.set_rules(x_files_factors("[zero]\npattern = \\.sparse$\nxFilesFactor = 0\n")).await;
+    let first = reserve(&ingest, &["theirs.sparse", "theirs.other"])[0];
+    let metrics = [(first, "theirs.sparse"), (MetricId(first.0 + 1), "theirs.other")];
+    for (id, name) in metrics {
+        let mut record = theirs(id, name);
+        // As BigGraphite stores every factor of 0.
+        record.policies[0].policy.x_files_factor = 0.5;
+        record.policies[0].policy.retention = "360*60s:168*3600s".parse().unwrap();
+        let stage = record.policies[0].policy.retention.stages()[1];
+        let table = metric::Table { stage, aggregated: true, rollup: None };
+        let first_slot = stage.slot(now() - 10 * 3600).unwrap();
+        let (values, counts, name) = (vec![7.0, 8.0], vec![1, 30], name.to_owned());
+        let run = Run { metric: id, name, table, first_slot, values, counts, aggregation: Aggregation::Max };
+        driver.write(vec![run]).await.unwrap();
+        ingest.adopt(vec![record]);
+    }
+    assert_eq!(hours(&ingest, metrics[0].0).await, [7.0, 8.0], "one of sixty is enough for the rule");
+    assert_eq!(hours(&ingest, metrics[1].0).await, [8.0], "without a rule the tables say it");
+    let factor = |name| ingest.registry().read_policy(name).unwrap().x_files_factor;
+    assert_eq!((factor("theirs.sparse"), factor("theirs.other")), (0.0, 0.5));
+    ingest.set_rules(x_files_factors("[most]\npattern = .*\nxFilesFactor = 0.9\n")).await;
+    assert_eq!(hours(&ingest, metrics[0].0).await, [0.0; 0]);
+    ingest.set_rules(Rules::default()).await;
+    assert_eq!(hours(&ingest, metrics[0].0).await, [8.0]);
     ingest.close().await.unwrap();
 }
 

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     names::{Names, NamesMut, Table},
     policies::{Policies, PolicyHistory, PolicyId},
+    read_policy::XFilesFactors,
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
@@ -39,6 +40,8 @@ pub struct Registry {
     seen: Seen,
     // When metrics are stale; none without rules. Locked only to look, or to exchange it.
     pub(crate) stale: RwLock<Option<Arc<StaleRules>>>,
+    // As the one above.
+    pub(crate) x_files_factors: RwLock<Option<XFilesFactors>>,
 }
 
 impl Default for Registry {
@@ -63,6 +66,7 @@ impl Registry {
             saved_tags: Mutex::new(None),
             seen: Seen::new(),
             stale: RwLock::new(None),
+            x_files_factors: RwLock::new(None),
         }
     }
 

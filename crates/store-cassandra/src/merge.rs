@@ -160,6 +160,13 @@ mod tests {
     }
 
     #[test]
+    fn the_counts_of_all_writers_of_the_latest_value_count() {
+        let whole = merged(Aggregation::Last, "7:5:30 3:2:30");
+        assert_eq!(whole, Partial { value: 5.0, count: 60 });
+        assert_eq!(Aggregation::Last.finish(whole, 60, 1.0), 5.0);
+    }
+
+    #[test]
     fn the_extremes_farthest_from_and_nearest_to_zero_are_merged() {
         assert_eq!(merged(Aggregation::AbsMax, "3:5:1 2:-7:1 1:6:1").value, -7.0);
         assert_eq!(merged(Aggregation::AbsMin, "3:5:1 2:-7:1 1:6:1").value, 5.0);

@@ -143,12 +143,7 @@ impl Viewer {
         if self.names.as_ref().is_some_and(|names| !names.shows_metric(name)) {
             return None;
         }
-        let policy = {
-            let names = registry.read();
-            let id = names.find(registry.hash(name.as_bytes()), name.as_bytes())?;
-            names.policy_id(id)
-        };
-        Some(registry.policy(policy))
+        registry.read_policy(name)
     }
 }
 

@@ -136,6 +136,17 @@ impl Rules {
         (self, had_lists)
     }
 
+    /// The xFilesFactor that `storage-aggregation.conf` gives a canonical name; `None` where it says nothing. Allocates
+    /// nothing.
+    pub fn x_files_factor(&self, name: &str) -> Option<f64> {
+        self.aggregation_rules.get(self.aggregation_rule(name))?.x_files_factor
+    }
+
+    /// Whether `storage-aggregation.conf` gives any name an xFilesFactor.
+    pub fn has_x_files_factors(&self) -> bool {
+        self.aggregation_rules.iter().any(|rule| rule.x_files_factor.is_some())
+    }
+
     /// The decision for a canonical name, and the lines of the files that make it.
     pub fn explain(&self, name: &str) -> Explanation<'_> {
         let schema = self.schema(name);

@@ -68,7 +68,7 @@ pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: 
     for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
         let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
         let Some(place) = place_of(older.time(part.slots.start + i as u32)) else { continue };
-        fills.push((place, policy.aggregation.finish(partial, expected, policy.x_files_factor)));
+        fills.push((place, policy.aggregation.finish(partial, expected, reading.x_files_factor(policy))));
     }
     let span = (older.resolution() / stage.resolution()).max(1) as usize;
     for (place, value) in fills {

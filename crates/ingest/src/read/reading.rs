@@ -20,6 +20,8 @@ pub(super) struct Reading {
     /// The rollup that is read, whose policy is `policy`.
     pub(super) rollup: Rollup,
     pub(super) choice: StageChoice,
+    /// What the rules say in place of the policies.
+    ruled_x_files_factor: Option<f64>,
     /// Stage 0: the values in memory, one for each of the slots; `None` where there are none.
     in_memory: Option<Vec<f64>>,
     /// A coarser stage: the points in memory.
@@ -62,6 +64,7 @@ impl Reading {
             rollup,
             in_memory: None,
             choice,
+            ruled_x_files_factor: registry.ruled_x_files_factor(request.metric),
             pending: SortedPoints::default(),
             older_jobs: Vec::new(),
             is_alone: false,
@@ -77,6 +80,11 @@ impl Reading {
 
     pub(super) fn stage(&self) -> Stage {
         self.policy.retention.stages()[self.choice.stage]
+    }
+
+    /// The part of its points that a slot needs, of a policy that the metric has or had.
+    pub(super) fn x_files_factor(&self, policy: &Policy) -> f64 {
+        self.ruled_x_files_factor.unwrap_or(policy.x_files_factor)
     }
 
     /// Copies the points in memory: for stage 0 as values, for a coarser stage as the points it is derived from.
@@ -183,7 +191,8 @@ impl Reading {
             }
         }
         let expected = self.stage().resolution() / self.policy.retention.finest().resolution();
-        let finish = |partial| self.policy.aggregation.finish(partial, expected, self.policy.x_files_factor);
+        let x_files_factor = self.x_files_factor(&self.policy);
+        let finish = |partial| self.policy.aggregation.finish(partial, expected, x_files_factor);
         partials.into_iter().map(finish).collect()
     }
 }
