@@ -8,6 +8,7 @@ use std::{
 };
 
 use host::{Disk, replace_file};
+use ingest::wal::copy_what_can_be;
 use store_embedded::DamagedPart;
 
 use crate::{
@@ -48,7 +49,7 @@ pub(crate) struct Moment {
     pub(crate) rows: HashMap<String, u32>,
     /// Files of rows and segments of the journal that the node misses, by path.
     pub(crate) missing: Vec<PathBuf>,
-    /// Files of logs that the disk did not return whole, and how many bytes of each are zeros.
+    /// Files of logs and of the journal that the disk did not return whole when they were copied, and how many bytes of each are zeros.
     pub(crate) unread: Vec<(PathBuf, u64)>,
 }
 
@@ -185,20 +186,21 @@ impl Making<'_> {
         let rows = self.moment.rows.keys().map(PathBuf::from).filter(|path| !staged.contains(path));
         let missing: BTreeSet<PathBuf> = rows.chain(self.moment.missing.iter().cloned()).collect();
         for path in missing {
-            let is_segment = path.starts_with("journal");
+            let is_segment = segments::has_number(&path);
             if is_segment {
                 let (note, text) = segments::note_of_gone(&path);
                 made.manifest.files.push(self.write_note(&note, &text)?);
             }
-            let what = if is_segment { SEGMENT } else { "file of rows" };
-            let faults = vec![DamagedPart::of_file(what, 0, "it is missing, and the backup lacks it")];
+            let what = if segments::is_one(&path) { SEGMENT } else { "file of rows" };
+            let faults =
+                vec![DamagedPart::of_file(what, 0, "it is missing or cannot be read, and the backup lacks it")];
             made.damaged.push(Checked { path, faults, ..Checked::default() });
         }
+        self.report_unread(&mut made)?;
         let has = |path: &str| made.manifest.files.iter().any(|file| file.path == path);
         let lacking = made.damaged.iter().map(|file| file.path.to_string_lossy().into_owned());
         made.manifest.lacking = lacking.filter(|path| !has(path)).collect::<BTreeSet<_>>().into_iter().collect();
         made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
-        self.report_unread(&mut made.damaged);
         self.check_files(&made.manifest)?;
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
@@ -251,17 +253,28 @@ impl Making<'_> {
             // It cannot be written, or could not be read for a moment again.
             return self.add(file, made).map_err(|_| failed(error));
         }
-        let part = segments::copy_part(self.disk, &from, &to).map_err(failed)?;
-        made.copied_bytes += part.bytes;
-        let mut checked = check(self.disk, self.draft, Some(self.moment.store), file.to_owned());
-        if checked.faults.is_empty() {
-            // A start takes zeros at the end for a write that was cut off.
-            made.manifest.files.push(self.note_unread(file, part.unread)?);
-        }
-        checked.faults.push(DamagedPart::of_file(SEGMENT, part.unread, format!("{error}; {}", segments::UNREAD)));
-        made.damaged.push(checked);
+        let copied = copy_what_can_be(self.disk, &from, &to).and_then(|unread| Ok((unread, hash(self.disk, &to)?)));
+        let (unread, (bytes, sha256)) = copied.map_err(failed)?;
+        made.copied_bytes += bytes;
+        let checked = check(self.disk, self.draft, Some(self.moment.store), file.to_owned());
+        made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
+        self.report_zeros(file, unread, &format!("{error}; {}", segments::UNREAD), made)?;
         let path = file.to_string_lossy().into_owned();
-        Ok(BackupFile { path, bytes: part.bytes, sha256: part.sha256, index_crc: None })
+        Ok(BackupFile { path, bytes, sha256, index_crc: None })
+    }
+
+    /// Reports a segment that has zeros in the place of so many bytes, once it was checked.
+    fn report_zeros(&self, file: &Path, unread: u64, how: &str, made: &mut Made) -> Result<(), BackupError> {
+        let part = DamagedPart::of_file(SEGMENT, unread, how.to_owned());
+        match made.damaged.iter_mut().find(|checked| checked.path == file) {
+            Some(checked) => checked.faults.push(part),
+            None => {
+                // A start takes zeros at the end for a write that was cut off.
+                made.manifest.files.push(self.note_unread(file, unread)?);
+                made.damaged.push(Checked { path: file.to_owned(), faults: vec![part], ..Checked::default() });
+            }
+        }
+        Ok(())
     }
 
     /// Has each start of the restored store report the segment.
@@ -279,16 +292,22 @@ impl Making<'_> {
         Ok(BackupFile { path: note.to_string_lossy().into_owned(), bytes, sha256, index_crc: None })
     }
 
-    /// Reports the logs that could not be read whole, also where the zeros look like the end of a write.
-    fn report_unread(&self, damaged: &mut Vec<Checked>) {
+    /// Reports the logs and segments that could not be read whole when they were copied, also where the zeros look like the end of a
+    /// write.
+    fn report_unread(&self, made: &mut Made) -> Result<(), BackupError> {
         for (path, bytes) in &self.moment.unread {
+            if segments::is_one(path) {
+                self.report_zeros(path, *bytes, segments::UNREAD, made)?;
+                continue;
+            }
             let how = "the disk does not return them now, and zeros are in their place in the backup: a restored store reports it";
             let part = DamagedPart::of_file(log_of(path).unwrap_or("log"), *bytes, how);
-            match damaged.iter_mut().find(|file| file.path == *path) {
+            match made.damaged.iter_mut().find(|file| file.path == *path) {
                 Some(file) => file.faults.push(part),
-                None => damaged.push(Checked { path: path.clone(), faults: vec![part], ..Checked::default() }),
+                None => made.damaged.push(Checked { path: path.clone(), faults: vec![part], ..Checked::default() }),
             }
         }
+        Ok(())
     }
 
     fn is_of_rows(&self, file: &Path) -> bool {

@@ -35,7 +35,7 @@ struct Staged {
     rows: HashMap<String, u32>,
     /// Files of rows and segments that the node misses.
     missing: Vec<PathBuf>,
-    /// The files of logs that could not be read whole, with the bytes of each that are zeros.
+    /// The files of logs that could not be read whole when they were copied, with the bytes of each that are zeros.
     unread: Vec<(PathBuf, u64)>,
 }
 
@@ -72,7 +72,10 @@ impl Node {
         let node = self.clone();
         let make = move || {
             let made = staged.map_err(BackupError::io("staging the files of one moment in", &stage));
-            let made = made.and_then(|(at, Staged { rows, missing, unread })| {
+            let made = made.and_then(|(at, Staged { rows, mut missing, mut unread }, journal)| {
+                let within = |path: &Path| path.strip_prefix(&stage).unwrap_or(path).to_owned();
+                missing.extend(journal.lacking.iter().map(|path| within(path)));
+                unread.extend(journal.unread.iter().map(|(path, bytes)| (within(path), *bytes)));
                 let moment = Moment { at, store: node.embedded.identity().store, rows, missing, unread };
                 let pace = Pace::new(node.clock.clone(), node.bytes_per_second);
                 make(&*node.disk, &stage, &dir, &moment, &pace)

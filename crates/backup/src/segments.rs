@@ -1,17 +1,6 @@
 //! Segments of the journal in a backup that the disk does not return whole now.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
-
-use host::{Disk, Open};
-use ingest::wal::read_what_can_be;
-
-use crate::files::hash;
-
-/// Bytes of a segment that cannot be read at all, at most.
-const LONGEST: u64 = 256 << 20;
+use std::path::{Path, PathBuf};
 
 /// What the rest is.
 pub(crate) const UNREAD: &str = "in the backup, zeros are in the place of what cannot be read: a restored store reports it, and lacks the points in it";
@@ -21,28 +10,9 @@ pub(crate) fn is_one(file: &Path) -> bool {
     file.starts_with("journal") || file.starts_with("damaged")
 }
 
-/// A part of a segment that was copied.
-pub(crate) struct Part {
-    pub(crate) bytes: u64,
-    pub(crate) sha256: String,
-    /// Zeros in place of what cannot be read.
-    pub(crate) unread: u64,
-}
-
-/// Copies what can be read. A file that cannot be read at all is zeros: that a segment was there is worth a report, too.
-pub(crate) fn copy_part(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<Part> {
-    let (bytes, unread) = match read_what_can_be(disk, from) {
-        Ok(read) => read,
-        Err(error) => {
-            let len = disk.open(from, Open::Read).and_then(|file| file.len()).map_err(|_| error)?.min(LONGEST);
-            (vec![0; len as usize], len)
-        }
-    };
-    let copy = disk.open(to, Open::CreateNew)?;
-    copy.write_shared(&bytes)?;
-    copy.sync_all()?;
-    let (bytes, sha256) = hash(disk, to)?;
-    Ok(Part { bytes, sha256, unread })
+/// Whether a file is a segment by its number, whose absence a start notices.
+pub(crate) fn has_number(file: &Path) -> bool {
+    file.starts_with("journal") && file.extension().is_some_and(|end| end == "journal")
 }
 
 /// A file in `damaged/` that each start reports, in the form of damaged bytes of the segment.

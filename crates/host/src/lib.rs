@@ -35,7 +35,7 @@ pub use excerpt::Excerpt;
 pub use failing::{Call, FailingDisk};
 pub use held_folders::HeldFolders;
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
-pub use link::{is_link_refused, link_or_copy};
+pub use link::{NotLinked, is_link_refused, link_or_copy};
 pub use minute_log::MinuteLog;
 pub use private::make_new_files_private;
 pub use random::{Random, SeededRandom, SystemRandom};

@@ -19,27 +19,44 @@ pub fn is_link_refused(error: &io::Error) -> bool {
     )
 }
 
+/// Why a file is neither linked nor copied.
+#[derive(Debug)]
+pub struct NotLinked {
+    /// What the disk says.
+    pub error: io::Error,
+    /// Whether a link was refused, and the bytes of the file cannot be read. What is there of them may still be worth a copy.
+    pub is_unread: bool,
+}
+
+impl From<NotLinked> for io::Error {
+    fn from(failed: NotLinked) -> io::Error {
+        failed.error
+    }
+}
+
 /// Links a file, or copies it where [a link is refused](is_link_refused), and syncs the copy. Returns whether it was copied. What
 /// a failed copy left is removed.
 ///
 /// # Errors
 /// Whatever the disk says.
-pub fn link_or_copy(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<bool> {
+pub fn link_or_copy(disk: &dyn Disk, from: &Path, to: &Path) -> Result<bool, NotLinked> {
+    let unread = |error| NotLinked { error, is_unread: true };
+    let unwritten = |error| NotLinked { error, is_unread: false };
     match disk.hard_link(from, to) {
         Err(error) if is_link_refused(&error) => {}
-        linked => return linked.map(|()| false),
+        linked => return linked.map(|()| false).map_err(unwritten),
     }
-    let mut source = disk.open(from, Open::Read)?;
-    let mut copy = disk.open(to, Open::CreateNew)?;
+    let mut source = disk.open(from, Open::Read).map_err(unread)?;
+    let mut copy = disk.open(to, Open::CreateNew).map_err(unwritten)?;
     let mut chunk = vec![0; CHUNK];
     let copied = loop {
         match source.read(&mut chunk) {
-            Ok(0) => break copy.sync_all(),
+            Ok(0) => break copy.sync_all().map_err(unwritten),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => break Err(error),
+            Err(error) => break Err(unread(error)),
             Ok(read) => {
                 if let Err(error) = copy.write_all(&chunk[..read]) {
-                    break Err(error);
+                    break Err(unwritten(error));
                 }
             }
         }
@@ -71,7 +88,9 @@ mod tests {
                 call if Some(call) == fails => Some(io::Error::from_raw_os_error(5)),
                 _ => None,
             });
-            let is_copied = link_or_copy(&disk, &from, &to).is_ok_and(|is_copied| is_copied);
+            let linked = link_or_copy(&disk, &from, &to);
+            assert_eq!(linked.as_ref().is_err_and(|failed| failed.is_unread), fails == Some(Call::Read));
+            let is_copied = linked.is_ok_and(|is_copied| is_copied);
             assert_eq!(is_copied, fails.is_none() && ![2, 5].contains(&errno), "{errno} {fails:?}");
             assert_eq!(memory.exists(&to), is_copied, "{errno} {fails:?}");
             assert!(!is_copied || memory.read(&to).unwrap() == bytes);

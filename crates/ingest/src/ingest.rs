@@ -21,6 +21,7 @@ use crate::{
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
     supervisor::Supervisor,
+    wal::StagedJournal,
 };
 
 /// The pipeline from decoded points to the store.
@@ -204,12 +205,13 @@ impl Ingest {
 
     /// One moment of everything that was accepted, without a flush: first `store` links what is stored, then the segments
     /// of the journal that were begun before the moment are linked into `into`, which is on the same file system. A replay
-    /// of these over what is stored has all points accepted before the returned moment, and none after it.
+    /// of these over what is stored has all points accepted before the returned moment, and none after it, but for what its disk did
+    /// not return of segments that cannot be linked.
     pub async fn snapshot<T: Send + 'static>(
         &self,
         into: PathBuf,
         store: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<(Timestamp, T)> {
+    ) -> io::Result<(Timestamp, T, StagedJournal)> {
         self.stats.cycle.snapshot(into, store).await
     }
 

@@ -38,6 +38,20 @@ fn with_bad_page(disk: &SimulatedDisk, of: &str, segment: &Path, page: u64) -> (
     (Arc::new(failing), is_bad)
 }
 
+/// A disk that links no file of the data folder which begins so, and whose reads of a page of a file fail while the flag is set.
+fn without_links(disk: &SimulatedDisk, of: &'static str, file: &Path, page: u64) -> (Arc<dyn Disk>, Arc<AtomicBool>) {
+    let is_bad = Arc::new(AtomicBool::new(false));
+    let failing = FailingDisk::new(Arc::new(disk.clone()), move |call, from| {
+        let is_kept = from.extension().is_some_and(|end| end == "rows" || end == "journal");
+        let is_other = is_kept && from.to_string_lossy().trim_start_matches('/').starts_with(of);
+        (call == Call::Rename && is_other && !from.to_string_lossy().contains(".backup"))
+            .then(|| std::io::Error::from_raw_os_error(18))
+    });
+    let name = format!("data/{}", file.display());
+    let failing = failing.with_sector_bad_while(name.leak(), page * 4096..(page + 1) * 4096, is_bad.clone());
+    (Arc::new(failing), is_bad)
+}
+
 /// Restores the backup, and starts it.
 fn started(disk: &SimulatedDisk) -> Life {
     restore(disk, Path::new(BACKUPS), Path::new("/restored")).unwrap();
@@ -51,15 +65,21 @@ fn is_reported(disk: &SimulatedDisk, segment: &Path) -> bool {
     kept.iter().any(|entry| entry.name.to_string_lossy().starts_with(&begin))
 }
 
-fn check_page(page: impl Fn(u64) -> u64) {
+/// Of a segment that is linked into the stage of a backup, or of one on another disk, which is copied there.
+fn check_page(is_linked: bool, page: impl Fn(u64) -> u64) {
     let (disk, segment, whole) = many_points();
     let bytes = disk.read(&Path::new(DATA).join(&segment)).unwrap().len() as u64;
-    let (shared, is_bad) = with_bad_page(&disk, ".backup", &segment, page(bytes.div_ceil(4096)));
+    let page = page(bytes.div_ceil(4096));
+    let (shared, is_bad) = match is_linked {
+        true => with_bad_page(&disk, ".backup", &segment, page),
+        false => without_links(&disk, "data/journal", &segment, page),
+    };
     let life = Life::start(&shared, Path::new(DATA)).unwrap();
     is_bad.store(true, Relaxed);
     let made = life.back_up().unwrap();
     assert_eq!(made.damaged.iter().map(|file| &file.path).collect::<Vec<_>>(), [&segment]);
     assert!(made.damaged[0].faults.iter().any(|part| part.how.contains("zeros")), "{:?}", made.damaged);
+    assert_eq!(made.manifest.lacking, [""; 0], "the rest of it is there");
     assert!(life.served() == whole, "the node has them");
     life.end();
     let (_, report) = verify_backup(&disk, &made.path).unwrap();
@@ -77,12 +97,73 @@ fn check_page(page: impl Fn(u64) -> u64) {
 
 #[test]
 fn a_page_of_the_journal_that_cannot_be_read_costs_a_backup_that_page() {
-    check_page(|_| 1);
+    check_page(true, |_| 1);
 }
 
 #[test]
 fn the_last_page_of_the_journal_that_cannot_be_read_is_not_taken_for_the_end_of_a_write() {
-    check_page(|pages| pages - 1);
+    check_page(true, |pages| pages - 1);
+}
+
+#[test]
+fn a_page_of_a_journal_on_another_disk_that_cannot_be_read_costs_a_backup_that_page() {
+    check_page(false, |_| 1);
+    check_page(false, |pages| pages - 1);
+}
+
+#[test]
+fn a_segment_on_another_disk_that_cannot_be_opened_is_named_and_nothing_waits_for_it() {
+    let (disk, segment, whole) = many_points();
+    let (is_failing, bad) = (Arc::new(AtomicBool::new(false)), segment.clone());
+    let failing = is_failing.clone();
+    let shared: Arc<dyn Disk> = Arc::new(FailingDisk::new(Arc::new(disk.clone()), move |call, of| {
+        let is_it = of.ends_with(&bad) && !of.to_string_lossy().contains(".backup") && failing.load(Relaxed);
+        match call {
+            Call::Rename if is_it => Some(std::io::Error::from_raw_os_error(18)),
+            Call::Open if is_it => Some(std::io::Error::from_raw_os_error(5)),
+            _ => None,
+        }
+    }));
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    is_failing.store(true, Relaxed);
+    let made = life.back_up().unwrap();
+    assert_eq!(made.manifest.lacking, [segment.to_str().unwrap()]);
+    assert_eq!(made.damaged.iter().map(|file| &file.path).collect::<Vec<_>>(), [&segment]);
+    life.end();
+    let (_, report) = verify_backup(&disk, &made.path).unwrap();
+    assert!(report.faults().all(|(file, _)| *file.path == segment), "{report:?}");
+    let life = started(&disk);
+    assert!(life.served() != whole && is_noted_gone(&disk, &segment));
+    life.end();
+}
+
+/// Whether the restored folder has a note which says that a segment is missing for good.
+fn is_noted_gone(disk: &SimulatedDisk, segment: &Path) -> bool {
+    let begin = format!("journal_{}.missing+", segment.file_stem().unwrap().to_str().unwrap());
+    let kept = disk.read_dir(Path::new("/restored/damaged")).unwrap_or_default();
+    kept.iter().any(|entry| entry.name.to_string_lossy().starts_with(&begin))
+}
+
+#[test]
+fn a_file_of_rows_on_another_disk_that_cannot_be_read_is_left_out_of_a_backup() {
+    let (disk, _, _) = many_points();
+    let life = Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
+    life.flush();
+    let (rows, whole) = (life.file_of_rows(), life.served());
+    life.end();
+    let (shared, is_bad) = without_links(&disk, "data/store", &rows, 0);
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    is_bad.store(true, Relaxed);
+    let made = life.back_up().unwrap();
+    assert_eq!(made.manifest.lacking, [rows.to_str().unwrap()]);
+    is_bad.store(false, Relaxed);
+    assert!(life.served() == whole, "the node has them");
+    life.end();
+    let (_, report) = verify_backup(&disk, &made.path).unwrap();
+    assert!(report.faults().all(|(file, _)| file.path == rows), "{report:?}");
+    let life = started(&disk);
+    assert!(life.served() != whole && 0 < life.findings());
+    life.end();
 }
 
 #[test]

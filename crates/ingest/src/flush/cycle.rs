@@ -37,7 +37,7 @@ use crate::{
     seen_times::SeenTimes,
     spill::Spill,
     store_health::StoreHealth,
-    wal::Journal,
+    wal::{Journal, StagedJournal},
 };
 
 /// Metrics written together: few enough that the lock is short, enough to keep the driver's threads busy.
@@ -209,7 +209,7 @@ impl FlushCycle {
         &self,
         into: PathBuf,
         store: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<(Timestamp, T)> {
+    ) -> io::Result<(Timestamp, T, StagedJournal)> {
         let trimming = self.trimming.clone().lock_owned().await;
         let (journal, clock) = (self.with.journal.clone(), self.with.clock.clone());
         let link = move || {
@@ -223,8 +223,8 @@ impl FlushCycle {
                 (clock.now(), exclusive.close_segment()?)
             };
             journal.sync()?;
-            journal.link_before(segment, &into)?;
-            Ok((moment, stored))
+            let staged = journal.link_before(segment, &into)?;
+            Ok((moment, stored, staged))
         };
         tokio::task::spawn_blocking(link).await.map_err(io::Error::other)?
     }

@@ -33,6 +33,7 @@ use super::{
     positions::Positions,
     record::points_record_bytes,
     segment::{Folder, Segment},
+    snapshot::StagedJournal,
     trim::Trim,
     writer::{Before, Writer, WriterIdentity},
 };
@@ -350,9 +351,10 @@ impl Journal {
     }
 
     /// Links what a backup has of the journal into `into`, a folder of the same file system, and into `damaged` next to it.
-    pub(crate) fn link_before(&self, segment: u64, into: &Path) -> io::Result<()> {
-        self.folder.link_before(segment, into)?;
-        self.damage.link_unread(&self.folder, &into.with_file_name("damaged"))
+    pub(crate) fn link_before(&self, segment: u64, into: &Path) -> io::Result<StagedJournal> {
+        let mut staged = self.folder.link_before(segment, into)?;
+        staged.add(self.damage.link_unread(&self.folder, &into.with_file_name("damaged"))?);
+        Ok(staged)
     }
 
     /// What the store may record before the segments below `stored_below` are trimmed, at a time when `newest` exists.

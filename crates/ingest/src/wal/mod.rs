@@ -77,6 +77,7 @@ pub use reader::{Records, Replayed, records, replay};
 pub(crate) use record::{LEAST_NAME_BYTES, RECORD_POINTS};
 pub use record::{Points, Record, RecordWriter, ResolvedPoint};
 pub(crate) use segment::{Folder, Segment};
+pub use segment_bytes::read_contents;
 pub(crate) use segment_bytes::{SegmentBytes, is_damage, may_pass};
-pub use segment_bytes::{read_contents, read_what_can_be};
+pub use snapshot::{StagedJournal, copy_what_can_be};
 pub(crate) use writer::WriterIdentity;

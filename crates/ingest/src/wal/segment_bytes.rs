@@ -119,7 +119,7 @@ fn read_in_blocks(disk: &dyn Disk, path: &Path) -> io::Result<SegmentBytes> {
 ///
 /// # Errors
 /// Nothing of it can be read.
-pub fn read_what_can_be(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, u64)> {
+pub(super) fn read_what_can_be(disk: &dyn Disk, path: &Path) -> io::Result<(Vec<u8>, u64)> {
     match retried(|| read_contents(disk, path)) {
         Err(error) if is_damage(&error) => {
             let read = read_in_blocks(disk, path)?;

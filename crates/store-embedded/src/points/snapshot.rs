@@ -53,10 +53,17 @@ impl Points {
             );
         }
         for path in &not_linked {
-            match link_or_copy(disk, &self.dir.join(path), &into.join(path)) {
+            let from = self.dir.join(path);
+            let copy = || link_or_copy(disk, &from, &into.join(path));
+            // A read that fails for a moment costs nothing.
+            let copied = copy().or_else(|not| if not.is_unread { copy() } else { Err(not) });
+            match copied {
                 // The backup reports it as missing.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                copied => _ = copied.map_err(failed())?,
+                Err(not) if not.error.kind() == io::ErrorKind::NotFound => {}
+                Err(not) if not.is_unread => {
+                    tracing::warn!(error = %not.error, file = %from.display(), "a file of rows cannot be read for a backup, which goes on without it");
+                }
+                copied => _ = copied.map_err(io::Error::from).map_err(failed())?,
             }
         }
         drop(in_use);
