@@ -5,6 +5,8 @@
 //! appending new segments, and is sometimes rewritten as one. A row has no times, only offsets of slots.
 //! `schema/embedded.md` draws every byte.
 //!
+//! A *run* is a row with its version before it and a checksum behind it, for a store without a list of its files.
+//!
 //! This crate knows nothing of files, keys, or the meaning of a slot.
 //!
 //! ```
@@ -22,6 +24,7 @@
 //! ```
 
 mod row;
+mod run;
 mod segment;
 
 mod floats;
@@ -34,6 +37,7 @@ mod bytes;
 mod pco_chunk;
 
 pub use row::Codec;
+pub use run::{RUN_VERSION, open_run, seal_run};
 pub use segment::{MAX_SLOTS, Segment, Segments, segments};
 
 /// The version of the bytes that are written. A store writes it into its spec and refuses to open a later one. Version 1
