@@ -275,6 +275,63 @@ pub(crate) fn tags_of(name: &str) -> Option<impl Iterator<Item = (&str, &str)>> 
     Some(of_metric.into_iter().chain(others))
 }
 
+/// Where a tag and its value are in a name: the tag begins, ends, the value begins, ends.
+#[derive(Clone, Copy)]
+pub(crate) struct TagPlace {
+    tag: (u16, u16),
+    value: (u16, u16),
+}
+
+/// In place of where a tag is: the tag `name`, whose text need not be there.
+const OF_METRIC: (u16, u16) = (u16::MAX, u16::MAX);
+
+impl TagPlace {
+    /// The tag and its value.
+    #[inline]
+    pub(crate) fn of(self, name: &str) -> (&str, &str) {
+        let text = |(begin, end): (u16, u16)| &name[usize::from(begin)..usize::from(end)];
+        (if self.tag == OF_METRIC { "name" } else { text(self.tag) }, text(self.value))
+    }
+}
+
+/// As [`tags_of`], in one pass over the name, and whether they can be read.
+pub(crate) fn read_tags(name: &str, tags: &mut Vec<TagPlace>) -> bool {
+    tags.clear();
+    let bytes = name.as_bytes();
+    let Some(metric) = bytes.iter().position(|&byte| byte == b';') else { return false };
+    // Names are shorter than their length in the arena may be.
+    if metric == 0 || usize::from(u16::MAX) <= bytes.len() {
+        return false;
+    }
+    let tildes = bytes[..metric].iter().take_while(|&&byte| byte == b'~').count();
+    if tildes < metric {
+        tags.push(TagPlace { tag: OF_METRIC, value: (tildes as u16, metric as u16) });
+    }
+    let mut begin = metric + 1;
+    loop {
+        let mut equals = begin;
+        loop {
+            match bytes.get(equals) {
+                Some(b'=') => break,
+                Some(b';' | b'!' | b'^') | None => return false,
+                Some(_) => equals += 1,
+            }
+        }
+        let value = equals + 1;
+        let end = bytes[value..].iter().position(|&byte| byte == b';').map_or(bytes.len(), |length| value + length);
+        if equals == begin || end == value || bytes[value] == b'~' {
+            return false;
+        }
+        if &bytes[begin..equals] != b"name" {
+            tags.push(TagPlace { tag: (begin as u16, equals as u16), value: (value as u16, end as u16) });
+        }
+        if end == bytes.len() {
+            return true;
+        }
+        begin = end + 1;
+    }
+}
+
 /// Whether a canonical name has no tags, or tags that can be read.
 pub fn is_plain_or_tagged(name: &str) -> bool {
     !is_tagged(name) && !name.ends_with("\"}") || has_readable_tags(name)
@@ -301,4 +358,29 @@ pub(crate) fn value_of<'a>(name: &'a str, tag: &str) -> &'a str {
     }
     let of_tag = |part: &'a str| part.strip_prefix(tag)?.strip_prefix('=');
     tags.split(';').find_map(of_tag).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use host::{Random, SeededRandom};
+
+    use super::*;
+
+    #[test]
+    fn tags_are_the_same_in_one_pass_and_in_several() {
+        let random = SeededRandom::new(SeededRandom::test_seed(17));
+        let (mut read, mut places) = (0, Vec::new());
+        for _ in 0..100_000 {
+            let pieces = ["a", "name", ";", ";", ";b=1", ";b=2", ";name=x", "=", "~", "!", "^", "é", ";c=~"];
+            let name: String = (0..random.index(8)).map(|_| pieces[random.index(pieces.len())]).collect();
+            let is_read = read_tags(&name, &mut places);
+            let several: Option<Vec<(&str, &str)>> = tags_of(&name).map(Iterator::collect);
+            assert_eq!(is_read, several.is_some(), "{name}");
+            if let Some(several) = several {
+                assert_eq!(places.iter().map(|place| place.of(&name)).collect::<Vec<_>>(), several, "{name}");
+                read += 1;
+            }
+        }
+        assert!(10_000 < read, "{read}");
+    }
 }

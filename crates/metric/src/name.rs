@@ -61,10 +61,8 @@ fn nearly_canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     if raw.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
         return Err(NameError::ControlCharacter);
     }
-    let name = match tagged(text) {
-        Some(canonical) => Cow::Owned(canonical),
-        None => Cow::Borrowed(text),
-    };
+    let name = if has_canonical_tags(text) { None } else { tagged(text) };
+    let name = name.map_or(Cow::Borrowed(text), Cow::Owned);
     let dotted_len = name.find(';').unwrap_or(name.len());
     let dotted = &name[..dotted_len];
     let mut components = 0;
@@ -107,9 +105,7 @@ fn tagged(text: &str) -> Option<String> {
     }
     let mut kept: Vec<(&str, Cow<'_, str>)> = Vec::new();
     for (tag, value) in tags {
-        let good_tag = !tag.is_empty() && !tag.contains([';', '!', '^', '=']);
-        let good_value = !value.is_empty() && !value.contains(';') && !value.starts_with('~');
-        if !good_tag || !good_value {
+        if !is_good_tag(tag) || !is_good_value(&value) {
             return None;
         }
         match kept.iter_mut().find(|(known, _)| *known == tag) {
@@ -121,6 +117,32 @@ fn tagged(text: &str) -> Option<String> {
     let mut parts: Vec<String> = kept.iter().map(|(tag, value)| format!(";{tag}={value}")).collect();
     parts.sort_unstable();
     Some(format!("{name}{}", parts.concat()))
+}
+
+/// Whether [`tagged`] would return the same text: it has tags, which are good, in order, each once. Then it takes no memory.
+fn has_canonical_tags(text: &str) -> bool {
+    let Some((name, tags)) = text.split_once(';') else { return false };
+    // The braces of OpenMetrics may be anywhere.
+    if name.is_empty() || name.starts_with('~') || text.ends_with("\"}") {
+        return false;
+    }
+    let (mut last, mut last_tag) = ("", "");
+    for part in tags.split(';') {
+        let Some((tag, value)) = part.split_once('=') else { return false };
+        if part <= last || tag == last_tag || !is_good_tag(tag) || !is_good_value(value) {
+            return false;
+        }
+        (last, last_tag) = (part, tag);
+    }
+    true
+}
+
+fn is_good_tag(tag: &str) -> bool {
+    !tag.is_empty() && !tag.contains([';', '!', '^', '='])
+}
+
+fn is_good_value(value: &str) -> bool {
+    !value.is_empty() && !value.contains(';') && !value.starts_with('~')
 }
 
 /// `a="b",c="d\"e"` as pairs, or `None` when it has another form.
@@ -184,6 +206,27 @@ mod tests {
         check(r#"a{b="c"}."#, "a;b=c");
         check("~.~a;b=c", "a;b=c");
         check("~.~.~a;b=c", "a;b=c");
+    }
+
+    #[test]
+    fn tags_in_canonical_form_are_borrowed_and_others_are_not() {
+        for name in ["n;a=1", "n;a=1;b=2", "n;a-x=2;a=1", "n.m;a=x=y;b={}", "n{;a=1", "é;ä=ö"] {
+            assert!(matches!(canonical_name(name.as_bytes()), Ok(Cow::Borrowed(same)) if same == name), "{name}");
+        }
+        // Every text of a few letters is what `tagged` makes of it, or has no tags that parse.
+        let letters = ["n", ";", "=", "a", "b", "~", "!", "\"}", "{", "."];
+        let mut texts = vec![String::new()];
+        for _ in 0..5 {
+            texts = texts.iter().flat_map(|text| letters.map(|letter| format!("{text}{letter}"))).collect();
+            for text in texts.iter().map(|text| format!("n;a=b;{text}")).chain(texts.iter().cloned()) {
+                if has_canonical_tags(&text) {
+                    assert_eq!(tagged(&text).as_ref(), Some(&text));
+                } else if !text.ends_with("\"}") {
+                    assert_ne!(tagged(&text).as_ref(), Some(&text));
+                }
+            }
+            texts.retain(|text| !text.starts_with([';', '=', '!', '"']));
+        }
     }
 
     #[test]

@@ -15,7 +15,10 @@ use super::{
     slab::Slab,
     texts::{TextPlace, Texts},
 };
-use crate::{name_table::NameTable, tag_expressions::tags_of};
+use crate::{
+    name_table::NameTable,
+    tag_expressions::{TagPlace, read_tags, tags_of},
+};
 
 /// A tag by its number.
 pub(super) type TagId = u32;
@@ -60,6 +63,12 @@ pub(crate) struct TagIndex {
     all: RoaringBitmap,
     // The tags of the metric that was added last, in their order: the next one mostly has the same. Empty once a tag is.
     recent: Vec<TagId>,
+    // Whether these are known to be each there once.
+    recent_is_distinct: bool,
+    // Metrics that have just these, and are not among the metrics of these yet: it is quicker to add many together.
+    usual: Vec<u32>,
+    // Of the name that is being added. Kept for its memory.
+    places: Vec<TagPlace>,
     // Bytes of memory when they were counted last, and an estimate of what came since.
     measured: usize,
     estimated: usize,
@@ -70,11 +79,17 @@ pub(crate) struct TagIndex {
 /// Tags of a metric that are looked up together.
 const TOGETHER: usize = 16;
 
+/// Metrics that wait to be added to their tags, at most.
+const MOST_USUAL: usize = 1 << 16;
+
 /// Changed metrics after which memory is counted again.
 const MEASURE_AFTER: usize = 4096;
 
 /// Estimated bytes after which memory is counted again.
 const MEASURE_AFTER_BYTES: usize = 1 << 20;
+
+/// The same, as parts of all metrics and bytes: what counting takes grows with them.
+const MEASURE_AFTER_PART: usize = 32;
 
 impl TagIndex {
     pub(crate) fn new() -> TagIndex {
@@ -93,6 +108,9 @@ impl TagIndex {
             empty_values: Vec::new(),
             all: RoaringBitmap::new(),
             recent: Vec::new(),
+            recent_is_distinct: false,
+            usual: Vec::new(),
+            places: Vec::new(),
             measured: 0,
             estimated: 0,
             unmeasured: 0,
@@ -141,44 +159,76 @@ impl TagIndex {
 
     /// Adds a metric. One whose tags cannot be read is left out.
     pub(crate) fn add(&mut self, id: MetricId, name: &str) {
-        let Some(tags) = tags_of(name) else { return };
-        if !self.all.insert(id.0) {
-            return;
+        let mut tags = std::mem::take(&mut self.places);
+        if read_tags(name, &mut tags) && self.all.insert(id.0) {
+            self.add_to_tags(id, name, &tags);
         }
-        let mut tags = tags.enumerate().peekable();
-        let mut hashed = [(0, 0, ""); TOGETHER];
-        while tags.peek().is_some() {
-            // The processor fetches where several values are in the table, and then the first is found there.
-            let mut count = 0;
-            for (place, (text, value)) in tags.by_ref().take(TOGETHER) {
-                let tag = self.tag_at(place, text);
+        self.places = tags;
+    }
+
+    fn add_to_tags(&mut self, id: MetricId, name: &str, tags: &[TagPlace]) {
+        // With more, some would be done before all are known.
+        let is_short = tags.len() <= TOGETHER;
+        let mut is_usual = is_short && self.recent_is_distinct && tags.len() == self.recent.len();
+        let mut is_distinct = true;
+        let mut looked_up = [(0, 0, None, ""); TOGETHER];
+        for (chunk, tags) in tags.chunks(TOGETHER).enumerate() {
+            // In steps, in which no load waits for another: the processor fetches where several values are in the table, then
+            // the values, then their metrics.
+            for (place, (tag, found)) in tags.iter().zip(&mut looked_up).enumerate() {
+                let place = chunk * TOGETHER + place;
+                let (text, value) = tag.of(name);
+                let is_recent = self.recent.get(place).is_some_and(|&recent| self.tag_text(recent) == text);
+                is_usual &= is_recent;
+                let tag = if is_recent { self.recent[place] } else { self.tag_at(place, text) };
                 let hash = self.hash_of_value(tag, value);
                 self.by_value.prefetch(hash);
-                hashed[count] = (tag, hash, value);
-                count += 1;
+                *found = (tag, hash, None, value);
             }
-            for &(tag, hash, value) in &hashed[..count] {
+            let looked_up = &mut looked_up[..tags.len()];
+            for (tag, hash, known, value) in looked_up.iter_mut() {
+                *known = self.value_under(*hash, *tag, value);
+            }
+            for &(tag, hash, known, value) in looked_up.iter() {
                 // Of a tag that is there twice, the first counts.
-                if self.postings.insert(&mut self.tags.get_mut(tag).metrics, id.0) {
-                    let known = self.value_under(hash, tag, value);
-                    let value = known.unwrap_or_else(|| self.add_value(hash, tag, value));
-                    self.postings.insert(&mut self.values.get_mut(value).metrics, id.0);
+                if !is_usual && !self.postings.insert(&mut self.tags.get_mut(tag).metrics, id.0) {
+                    is_distinct = false;
+                    continue;
                 }
+                let value = known.unwrap_or_else(|| self.add_value(hash, tag, value));
+                self.postings.insert(&mut self.values.get_mut(value).metrics, id.0);
             }
+        }
+        if is_usual {
+            self.usual.push(id.0);
+            if self.usual.len() == MOST_USUAL {
+                self.add_usual();
+            }
+        } else {
+            self.recent_is_distinct = is_distinct && tags.len() == self.recent.len();
         }
     }
 
     /// The tag with a text, which is added if it is not there: the tag of a metric at a place among its tags.
     fn tag_at(&mut self, place: usize, text: &str) -> TagId {
-        if let Some(&recent) = self.recent.get(place)
-            && self.tag_text(recent) == text
-        {
-            return recent;
-        }
+        self.add_usual();
         let tag = self.tag(text).unwrap_or_else(|| self.add_tag(text));
         self.recent.truncate(place);
         self.recent.push(tag);
+        self.recent_is_distinct = false;
         tag
+    }
+
+    /// Adds the metrics that have just the recent tags to these.
+    fn add_usual(&mut self) {
+        if self.usual.is_empty() {
+            return;
+        }
+        self.usual.sort_unstable();
+        for &tag in &self.recent {
+            self.postings.insert_all(&mut self.tags.get_mut(tag).metrics, &self.usual);
+        }
+        self.usual.clear();
     }
 
     /// Removes a metric with the name that it had.
@@ -186,6 +236,7 @@ impl TagIndex {
         if !self.all.remove(id.0) {
             return;
         }
+        self.add_usual();
         for (tag, value) in tags_of(name).into_iter().flatten() {
             let Some(tag) = self.tag(tag) else { continue };
             let metrics = &mut self.tags.get_mut(tag).metrics;
@@ -198,6 +249,7 @@ impl TagIndex {
             }
             if is_last {
                 self.recent.clear();
+                self.recent_is_distinct = false;
                 let hash = self.hash_of_tag(self.tag_text(tag));
                 self.by_tag.remove(hash, tag);
                 self.empty_tags.push(tag);
@@ -218,6 +270,7 @@ impl TagIndex {
 
     /// Brings the sorted lists up to date. To be called after each batch of changes, before a search.
     pub(crate) fn settle(&mut self) {
+        self.add_usual();
         self.settle_values();
         let empty = std::mem::take(&mut self.empty_tags);
         let mut new = std::mem::take(&mut self.new_tags);
@@ -385,7 +438,8 @@ impl TagIndex {
     pub(crate) fn memory_after(&mut self, changed: usize, bytes: usize) -> usize {
         self.unmeasured += changed;
         self.estimated += bytes;
-        if self.unmeasured >= MEASURE_AFTER || self.estimated >= MEASURE_AFTER_BYTES {
+        let most = MEASURE_AFTER.max(self.all.len() as usize / MEASURE_AFTER_PART);
+        if self.unmeasured >= most || self.estimated >= MEASURE_AFTER_BYTES.max(self.measured / MEASURE_AFTER_PART) {
             self.measured = self.memory_bytes();
             (self.unmeasured, self.estimated) = (0, 0);
         }
@@ -422,20 +476,40 @@ fn sort_by_text<'a>(list: &mut [u32], text: &impl Fn(u32) -> &'a [u8]) {
     list.iter_mut().zip(keyed).for_each(|(one, (_, sorted))| *one = sorted);
 }
 
+/// Calls `each` with the place of each of some sorted entries in a sorted list. New texts are mostly close to each other.
+fn place_each<'a>(list: &[u32], entries: &[u32], text: &impl Fn(u32) -> &'a [u8], mut each: impl FnMut(usize, u32)) {
+    let mut place = 0;
+    for &one in entries {
+        let wanted = text(one);
+        // Steps that double, from the place before on, and then a search within the last of them.
+        let mut step = 1;
+        while list.get(place + step - 1).is_some_and(|&known| text(known) < wanted) {
+            place += step;
+            step *= 2;
+        }
+        let rest = &list[place..list.len().min(place + step)];
+        place += rest.partition_point(|&known| text(known) < wanted);
+        each(place, one);
+    }
+}
+
 /// A sorted list without some of its entries, and with new ones. No two of those that stay have the same text.
 fn settled<'a>(sorted: Vec<u32>, mut empty: Vec<u32>, mut new: Vec<u32>, text: impl Fn(u32) -> &'a [u8]) -> Vec<u32> {
-    // An entry that came and went since is not in the list.
-    let place = |one: u32| sorted.partition_point(|&known| text(known) < text(one));
-    let is_there = |one: u32| sorted.get(place(one)) == Some(&one);
-    empty.retain(|&one| is_there(one));
-    sort_by_text(&mut new, &text);
     // Where the old list is cut: (place, entry to leave out), (place, entry to put in).
     let mut cuts: Vec<(usize, Option<u32>)> = Vec::with_capacity(empty.len() + new.len());
-    cuts.extend(empty.iter().map(|&one| (place(one), None)));
-    cuts.extend(new.iter().map(|&one| (place(one), Some(one))));
+    // An entry that came and went since is not in the list.
+    sort_by_text(&mut empty, &text);
+    place_each(&sorted, &empty, &text, |place, one| {
+        if sorted.get(place) == Some(&one) {
+            cuts.push((place, None));
+        }
+    });
+    let empty = cuts.len();
+    sort_by_text(&mut new, &text);
+    place_each(&sorted, &new, &text, |place, one| cuts.push((place, Some(one))));
     // Stable, so that new entries of one place stay in order. A text that left and came again has one place.
     cuts.sort_by_key(|&(place, _)| place);
-    let mut list = Vec::with_capacity(sorted.len() + new.len() - empty.len());
+    let mut list = Vec::with_capacity(sorted.len() + new.len() - empty);
     let mut copied = 0;
     for (place, entry) in cuts {
         if copied < place {

@@ -10,6 +10,9 @@ const LIST_MOST: usize = 256;
 /// Ids that a union collects before it sorts them.
 const UNION_BATCH: usize = 1 << 20;
 
+/// Ids that are sorted in any case.
+const FEW_IDS: usize = 4096;
+
 /// No id.
 const NONE: u32 = u32::MAX;
 
@@ -95,6 +98,19 @@ impl Postings {
                 true
             }
             Posting::Map(number) => self.maps.get_mut(*number).insert(id),
+        }
+    }
+
+    /// Adds ids, which are in rising order.
+    pub(super) fn insert_all(&mut self, posting: &mut Posting, ids: &[u32]) {
+        for (done, &id) in ids.iter().enumerate() {
+            if let Posting::Map(number) = posting {
+                let ids = ids[done..].iter().copied();
+                let more = RoaringBitmap::from_sorted_iter(ids).expect("the caller has them in rising order");
+                *self.maps.get_mut(*number) |= more;
+                return;
+            }
+            self.insert(posting, id);
         }
     }
 
@@ -262,6 +278,26 @@ impl Union {
     }
 
     fn flush(&mut self) {
+        if self.ids.len() < FEW_IDS {
+            return self.flush_few();
+        }
+        let (first, last) = self.ids.iter().fold((NONE, 0), |(first, last), &id| (first.min(id), last.max(id)));
+        // A container of a bitmap has as many ids.
+        let first = first & !0xffff;
+        let bytes = (last - first) as usize / 8 + 1;
+        if self.ids.len() < bytes / 8 {
+            return self.flush_few();
+        }
+        // Quicker than a sort: a bit for each id between the first and the last.
+        let mut bits = vec![0; bytes];
+        for id in self.ids.drain(..) {
+            let place = id - first;
+            bits[place as usize / 8] |= 1 << (place % 8);
+        }
+        self.map |= RoaringBitmap::from_lsb0_bytes(first, &bits);
+    }
+
+    fn flush_few(&mut self) {
         self.ids.sort_unstable();
         self.ids.dedup();
         let part = RoaringBitmap::from_sorted_iter(self.ids.drain(..)).expect("sorted, each once");
@@ -271,5 +307,34 @@ impl Union {
     pub(super) fn finish(mut self) -> RoaringBitmap {
         self.flush();
         self.map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use host::{Random, SeededRandom};
+
+    use super::*;
+
+    #[test]
+    fn a_union_has_each_id_once_however_they_are_spread() {
+        let random = SeededRandom::new(SeededRandom::test_seed(3));
+        for (first, spread) in
+            [(0, 1000), (0, 200_000), (70_000, 100_000), (u32::MAX - 300_000, 300_000), (0, u32::MAX)]
+        {
+            for sets in [0, 1, 20, 300] {
+                let (mut postings, mut union, mut expected) = (Postings::new(), Union::default(), BTreeSet::new());
+                for _ in 0..sets {
+                    let most = [1, 2, 100, 1000][random.index(4)];
+                    let ids: BTreeSet<u32> = (0..most).map(|_| first + random.below(spread.into()) as u32).collect();
+                    expected.extend(&ids);
+                    let posting = postings.of_ids(ids.into_iter().collect::<Vec<_>>().into_iter());
+                    union.add(&postings, posting);
+                }
+                assert!(union.finish().iter().eq(expected), "{sets} sets of {spread} from {first}");
+            }
+        }
     }
 }
