@@ -51,8 +51,8 @@ impl From<Rejection> for Problem {
 /// `/tags`: all tags.
 pub(crate) async fn list(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let listing = filtered(query);
-    tags_work(backend, query, listing, |registry, listing, limits| {
-        Ok(Listed::Tags(registry.list_tags(listing, limits)?))
+    tags_work(backend, query, listing, |registry, listing, limits, turn| {
+        listed(turn, limits, |limits| Ok(Listed::Tags(registry.list_tags(listing, limits)?)))
     })
     .await
 }
@@ -62,9 +62,11 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
     let encoded = query.path.strip_prefix("/tags/").unwrap_or_default();
     let tag = percent_encoding::percent_decode_str(encoded).decode_utf8_lossy().into_owned();
     let asked = filtered(query).map(|listing| (tag, listing));
-    tags_work(backend, query, asked, |registry, (tag, listing), limits| {
-        let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(Listed::Nothing) };
-        Ok(Listed::Details { id: text_id(tag), tag: tag.clone(), values })
+    tags_work(backend, query, asked, |registry, (tag, listing), limits, turn| {
+        listed(turn, limits, |limits| {
+            let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(Listed::Nothing) };
+            Ok(Listed::Details { id: text_id(tag), tag: tag.clone(), values })
+        })
     })
     .await
 }
@@ -75,8 +77,8 @@ pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result
         texts if texts.is_empty() => Err("no tag expressions specified".to_owned()),
         texts => read(&texts),
     };
-    tags_work(backend, query, expressions, |registry, expressions, limits| {
-        Ok(Listed::Found(registry.tagged(expressions, limits)?))
+    tags_work(backend, query, expressions, |registry, expressions, limits, turn| {
+        Ok(turn.find_tagged(registry, expressions, limits, found_bytes)?.map(Listed::Found))
     })
     .await
 }
@@ -84,9 +86,11 @@ pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result
 /// `/tags/autoComplete/tags`: tags that metrics have for which expressions hold, without the tags of these.
 pub(crate) async fn complete_tags(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let listing = completion(query, "tagPrefix", None);
-    tags_work(backend, query, listing, |registry, listing, limits| {
-        let tags = registry.list_tags(listing, limits)?;
-        Ok(Listed::Texts(tags.into_iter().map(|one| one.tag).collect()))
+    tags_work(backend, query, listing, |registry, listing, limits, turn| {
+        listed(turn, limits, |limits| {
+            let tags = registry.list_tags(listing, limits)?;
+            Ok(Listed::Texts(tags.into_iter().map(|one| one.tag).collect()))
+        })
     })
     .await
 }
@@ -98,9 +102,11 @@ pub(crate) async fn complete_values(backend: &Arc<Backend>, query: &Query) -> Re
         true => Err("no tag specified".to_owned()),
         false => completion(query, "valuePrefix", Some(&tag)),
     };
-    tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits| {
-        let values = registry.list_values(tag, listing, limits)?.unwrap_or_default();
-        Ok(Listed::Texts(values.into_iter().map(|one| one.value).collect()))
+    tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits, turn| {
+        listed(turn, limits, |limits| {
+            let values = registry.list_values(tag, listing, limits)?.unwrap_or_default();
+            Ok(Listed::Texts(values.into_iter().map(|one| one.value).collect()))
+        })
     })
     .await
 }
@@ -206,7 +212,7 @@ impl Listed {
     /// Memory of the answer: an estimate.
     fn answer_bytes(&self) -> usize {
         match self {
-            Listed::Found(found) => found.leaves().map(|(_, name)| name.len() + ENTRY_BYTES).sum(),
+            Listed::Found(found) => found_bytes(found),
             Listed::Texts(texts) => texts.iter().map(|text| text.len() + ENTRY_BYTES).sum(),
             Listed::Tags(tags) => tags.iter().map(|one| one.tag.len() + ENTRY_BYTES).sum(),
             Listed::Details { values, .. } => values.iter().map(|one| one.value.len() + ENTRY_BYTES).sum(),
@@ -264,7 +270,7 @@ async fn tags_work<T: Send + 'static>(
     backend: &Arc<Backend>,
     query: &Query,
     asked: Result<T, String>,
-    work: impl Fn(&Registry, &T, &FindLimits) -> Result<Listed, FindError> + Send + 'static,
+    work: impl FnOnce(&Registry, &T, &FindLimits, &Work) -> Result<Result<Listed, FindError>, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
     let asked = match asked {
         Ok(asked) => asked,
@@ -283,8 +289,7 @@ async fn tags_work<T: Send + 'static>(
         let stale = Some(HideStale { now: times.now, unless: times.span() });
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
-        let list = |limits: &FindLimits| work(&backend.registry, &asked, limits);
-        let listed = turn.within_memory(&limits, list, Listed::bytes, Listed::answer_bytes)?;
+        let listed = work(&backend.registry, &asked, &limits, &turn)?;
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),
             Err(Problem::Asked(text)) => Ok(Err(text)),
@@ -295,6 +300,20 @@ async fn tags_work<T: Send + 'static>(
         Ok(response) => response.into(),
         Err(text) => mistake(query, &text),
     })
+}
+
+/// A list, whose memory is taken before.
+fn listed(
+    turn: &Work,
+    limits: &FindLimits,
+    list: impl Fn(&FindLimits) -> Result<Listed, FindError>,
+) -> Result<Result<Listed, FindError>, Rejection> {
+    turn.within_memory(limits, 0, list, Listed::bytes, Listed::answer_bytes)
+}
+
+/// Memory of the answer with what was found: an estimate.
+fn found_bytes(found: &Found) -> usize {
+    found.lengths().map(|length| length + ENTRY_BYTES).sum()
 }
 
 fn respond(listed: &Listed, style: &JsonStyle, coding: Coding, turn: &Work) -> Result<Response, Rejection> {

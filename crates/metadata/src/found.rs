@@ -2,7 +2,10 @@
 
 use metric::MetricId;
 
-use crate::limits::FindError;
+use crate::{
+    limits::FindError,
+    text_order::{Keyed, sort_by_text},
+};
 
 /// A node of the tree of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,22 +23,35 @@ pub struct Node<'a> {
 /// The nodes found, sorted by path (as bytes), each once.
 ///
 /// Paths lie in one buffer: eighty thousand answers are two allocations, not eighty thousand.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Found {
+    // In the order of the pushes: a sort copies no text.
     text: String,
     entries: Vec<Entry>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Entry {
-    // The path is the text from the end of the entry before to here.
+    // Where the path is in the text.
+    begin: u32,
     end: u32,
     // `MetricId::NONE` where no metric has the name.
     id: MetricId,
     is_branch: bool,
 }
 
+impl PartialEq for Found {
+    fn eq(&self, other: &Found) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Found {}
+
 impl Found {
+    /// Bytes of a node in memory, without its path.
+    pub(crate) const NODE_BYTES: usize = size_of::<Entry>();
+
     /// Nodes in any order: path, id of the metric, whether there is something beneath.
     ///
     /// # Errors
@@ -45,7 +61,7 @@ impl Found {
         for (path, id, is_branch) in nodes {
             found.push(path, id.unwrap_or(MetricId::NONE), is_branch)?;
         }
-        found.sorted()
+        Ok(found.sorted())
     }
 
     /// Nodes found.
@@ -55,7 +71,7 @@ impl Found {
 
     /// Bytes in memory.
     pub fn bytes(&self) -> usize {
-        self.text.len() + self.entries.len() * size_of::<Entry>()
+        self.text.len() + self.entries.len() * Found::NODE_BYTES
     }
 
     /// Whether there are none.
@@ -65,19 +81,12 @@ impl Found {
 
     /// The node at an index, in the order of paths.
     pub fn get(&self, index: usize) -> Option<Node<'_>> {
-        let entry = self.entries.get(index)?;
-        let begin = if index == 0 { 0 } else { self.entries[index - 1].end };
-        Some(entry.node(&self.text[begin as usize..entry.end as usize]))
+        self.entries.get(index).map(|entry| entry.node(&self.text))
     }
 
     /// The nodes in the order of their paths.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
-        let mut begin = 0;
-        self.entries.iter().map(move |entry| {
-            let path = &self.text[begin as usize..entry.end as usize];
-            begin = entry.end;
-            entry.node(path)
-        })
+        self.entries.iter().map(|entry| entry.node(&self.text))
     }
 
     /// The ids and names of the metrics among the nodes, in the order of names.
@@ -85,11 +94,17 @@ impl Found {
         self.iter().filter_map(|node| node.id.map(|id| (id, node.path)))
     }
 
+    /// Bytes of each path. Quicker than to read them.
+    pub fn lengths(&self) -> impl Iterator<Item = usize> {
+        self.entries.iter().map(|entry| entry.len())
+    }
+
     /// Adds a node after all others. `id` may be [`MetricId::NONE`].
     pub(crate) fn push(&mut self, path: &str, id: MetricId, is_branch: bool) -> Result<(), FindError> {
+        let begin = self.text.len() as u32;
         self.text.push_str(path);
         let end = u32::try_from(self.text.len()).map_err(|_| FindError::TooManyNodes { limit: self.entries.len() })?;
-        self.entries.push(Entry { end, id, is_branch });
+        self.entries.push(Entry { begin, end, id, is_branch });
         Ok(())
     }
 
@@ -103,21 +118,25 @@ impl Found {
     }
 
     /// The same nodes in order, each once.
-    pub(crate) fn sorted(self) -> Result<Found, FindError> {
-        let nodes: Vec<Node<'_>> = self.iter().collect();
-        // Most comparisons end in the key, next to those of its neighbours: names are long, and begin alike.
-        let shared = shared_bytes(&nodes);
-        let mut order: Vec<(u128, usize)> =
-            nodes.iter().enumerate().map(|(place, node)| (sort_key(&node.path.as_bytes()[shared..]), place)).collect();
-        order.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| nodes[a.1].path.cmp(nodes[b.1].path)));
-        let mut sorted =
-            Found { text: String::with_capacity(self.text.len()), entries: Vec::with_capacity(self.entries.len()) };
-        for same in order.chunk_by(|a, b| a.0 == b.0 && nodes[a.1].path == nodes[b.1].path) {
-            let all = || same.iter().map(|&(_, place)| nodes[place]);
-            let id = all().find_map(|node| node.id).unwrap_or(MetricId::NONE);
-            sorted.push(nodes[same[0].1].path, id, all().any(|node| node.is_branch))?;
+    pub(crate) fn sorted(mut self) -> Found {
+        let text = self.text.as_bytes();
+        let path = |entry: &Entry| &text[entry.begin as usize..entry.end as usize];
+        let mut order: Vec<Keyed> = (0..self.entries.len() as u32).map(Keyed::new).collect();
+        sort_by_text(&mut order, |place| path(&self.entries[place as usize]));
+        let mut sorted: Vec<Entry> = Vec::with_capacity(self.entries.len());
+        for entry in order.iter().map(|keyed| self.entries[keyed.place as usize]) {
+            match sorted.last_mut() {
+                Some(last) if last.len() == entry.len() && path(last) == path(&entry) => {
+                    if last.id == MetricId::NONE {
+                        last.id = entry.id;
+                    }
+                    last.is_branch |= entry.is_branch;
+                }
+                _ => sorted.push(entry),
+            }
         }
-        Ok(sorted)
+        self.entries = sorted;
+        self
     }
 
     /// Two answers as one.
@@ -151,26 +170,14 @@ impl Found {
     }
 }
 
-/// Bytes with which all paths begin.
-fn shared_bytes(nodes: &[Node<'_>]) -> usize {
-    let Some(first) = nodes.first() else { return 0 };
-    let first = first.path.as_bytes();
-    nodes.iter().fold(first.len(), |shared, node| {
-        first[..shared].iter().zip(node.path.as_bytes()).take_while(|(a, b)| a == b).count()
-    })
-}
-
-/// The first 16 bytes, as a number that sorts as they do. Where it is equal, the texts decide.
-fn sort_key(text: &[u8]) -> u128 {
-    let mut key = [0; 16];
-    let length = text.len().min(key.len());
-    key[..length].copy_from_slice(&text[..length]);
-    u128::from_be_bytes(key)
-}
-
 impl Entry {
-    fn node(self, path: &str) -> Node<'_> {
+    fn len(&self) -> usize {
+        (self.end - self.begin) as usize
+    }
+
+    fn node<'a>(&self, text: &'a str) -> Node<'a> {
         let is_leaf = self.id != MetricId::NONE;
+        let path = &text[self.begin as usize..self.end as usize];
         Node { path, is_leaf, is_branch: self.is_branch, id: is_leaf.then_some(self.id) }
     }
 }

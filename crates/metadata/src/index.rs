@@ -263,7 +263,7 @@ impl Registry {
             drop(names);
             budget.check(part.bytes(), part.len())?;
         }
-        parts.push(part.sorted()?);
+        parts.push(part.sorted());
         budget.parts = 0;
         merge_found(parts, &budget)
     }

@@ -47,6 +47,7 @@ mod tag_changes;
 mod tag_expressions;
 mod tag_index;
 mod tags;
+mod text_order;
 mod walk;
 
 pub use cardinality::{Cardinality, GroupBy, MetricCounts};
@@ -68,3 +69,4 @@ pub use stale::{HideStale, MAX_STALE_RULES, StaleRule};
 pub use start::{SAVED, open_names};
 pub use tag_expressions::{Matcher, TagError, TagExpressions, is_plain_or_tagged};
 pub use tag_index::{ListedTag, ListedValue, TagListing, text_id};
+pub use tags::TaggedIds;

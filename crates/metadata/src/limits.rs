@@ -170,6 +170,11 @@ impl<'a> Budget<'a> {
         self.limits.check_cancelled()
     }
 
+    /// Steps that are spent.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps
+    }
+
     /// Checks an answer against the limits.
     #[inline]
     pub(crate) fn check(&self, bytes: usize, nodes: usize) -> Result<(), FindError> {

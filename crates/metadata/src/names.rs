@@ -136,8 +136,13 @@ impl Table {
         let tags = self.tag_index_bytes + self.tag_changes.memory_bytes();
         let segments = self.segments.iter().map(|segment| segment.memory_bytes()).sum::<usize>();
         let arena = self.arena.memory_bytes();
-        let unindexed = self.tail.len() * (arena / self.names.max(1));
+        let unindexed = self.tail.len() * self.bytes_per_name();
         lists + tags + segments + arena + unindexed + self.places.memory_bytes() + self.by_name.memory_bytes()
+    }
+
+    /// Bytes of a name in memory, on average.
+    pub(crate) fn bytes_per_name(&self) -> usize {
+        self.arena.memory_bytes() / self.names.max(1)
     }
 
     /// Adds a segment at the place that its size gives it.
@@ -167,6 +172,22 @@ impl Names<'_> {
     /// Whether a metric has the id, and is not hidden.
     pub fn is_shown(&self, id: MetricId) -> bool {
         self.table.record(id).is_some() && (self.table.hidden.is_empty() || !self.table.hidden.contains(&id))
+    }
+
+    /// Calls `each` with those of some metrics that are there and not hidden, in their order.
+    pub(crate) fn shown<E>(
+        &self,
+        ids: &[MetricId],
+        each: &mut dyn FnMut(MetricId, &str) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // In steps, in which no load waits for another.
+        let records: Vec<Option<Record<'_>>> = ids.iter().map(|&id| self.table.record(id)).collect();
+        for record in records.into_iter().flatten() {
+            if self.table.hidden.is_empty() || !self.table.hidden.contains(&record.id) {
+                each(record.id, text(record.name))?;
+            }
+        }
+        Ok(())
     }
 
     /// The policy that holds for a metric now.

@@ -25,12 +25,28 @@ use crate::{
 /// Names looked at in one hold of their lock.
 const BATCH: usize = 1024;
 
+/// Records that are read together: the processor fetches several at a time.
+const TOGETHER: usize = 32;
+
 /// Between looks at the cancel flag, while another thread updates the index.
 const POLL: Duration = Duration::from_millis(20);
+
+/// Tagged metrics that were found, whose names are not read yet.
+pub struct TaggedIds {
+    ids: RoaringBitmap,
+    // Steps that finding them took.
+    steps: u64,
+}
 
 impl Registry {
     /// The tagged metrics for which all expressions hold, in the order of names.
     pub fn tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<Found, FindError> {
+        self.read_tagged(&self.find_tagged(expressions, limits)?, limits)
+    }
+
+    /// The first part of [`Registry::tagged`], whose memory does not grow with names. The second part may be done several
+    /// times, with more memory each time.
+    pub fn find_tagged(&self, expressions: &TagExpressions, limits: &FindLimits) -> Result<TaggedIds, FindError> {
         let mut budget = self.budget(limits);
         let mut index = self.tag_index(limits)?;
         let ids = search(&mut index, expressions, self, &mut budget).map_err(|error| in_names(error, limits))?;
@@ -39,8 +55,26 @@ impl Registry {
         if limits.filter.is_none() && ids.len() > limits.nodes as u64 {
             return Err(FindError::TooManyNodes { limit: limits.nodes });
         }
+        Ok(TaggedIds { ids, steps: budget.steps() })
+    }
+
+    /// Bytes that [`Registry::read_tagged`] will return, if the names are about as long as all are on average. 0 where the
+    /// caller may not see all of them.
+    pub fn expected_bytes(&self, tagged: &TaggedIds, limits: &FindLimits) -> usize {
+        if limits.filter.is_some() {
+            return 0;
+        }
+        let average = self.names.read().bytes_per_name() + Found::NODE_BYTES;
+        let bytes = tagged.ids.len().saturating_mul(average as u64);
+        usize::try_from(bytes.saturating_add(bytes / 8)).unwrap_or(usize::MAX)
+    }
+
+    /// The second part of [`Registry::tagged`]: the names of what was found, in order. Those of metrics that are gone are left out.
+    pub fn read_tagged(&self, tagged: &TaggedIds, limits: &FindLimits) -> Result<Found, FindError> {
+        let mut budget = self.budget(limits);
+        budget.spend(tagged.steps).map_err(|error| in_names(error, limits))?;
         let mut found = Found::default();
-        let read = self.read_names(&ids, &mut |id, name| {
+        let read = self.read_names(&tagged.ids, &mut |id, name| {
             budget.spend(STEPS_PER_NAME)?;
             if limits.shown(name, id, false).0 != MetricId::NONE {
                 found.push(name, id, false)?;
@@ -49,7 +83,7 @@ impl Registry {
             Ok(())
         });
         read.map_err(|error| in_names(error, limits))?;
-        found.sorted()
+        Ok(found.sorted())
     }
 
     /// How many tagged metrics there are for which all expressions hold.
@@ -191,17 +225,19 @@ impl Registry {
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
         let mut ids = ids.iter();
+        let mut together = [MetricId::NONE; TOGETHER];
         loop {
             let names = self.read();
-            let mut count = 0;
-            for id in ids.by_ref().take(BATCH).map(MetricId) {
-                count += 1;
-                if names.is_shown(id) {
-                    each(id, names.name(id))?;
+            for _ in 0..BATCH / TOGETHER {
+                let mut count = 0;
+                for (place, id) in together.iter_mut().zip(ids.by_ref()) {
+                    *place = MetricId(id);
+                    count += 1;
                 }
-            }
-            if count < BATCH {
-                return Ok(());
+                names.shown(&together[..count], each)?;
+                if count < TOGETHER {
+                    return Ok(());
+                }
             }
         }
     }

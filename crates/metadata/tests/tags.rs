@@ -310,6 +310,39 @@ fn a_question_has_bounds() {
 }
 
 #[test]
+fn names_of_what_was_found_are_read_again_without_another_search() {
+    let registry = Registry::new();
+    for i in 0..5000 {
+        create(&registry, &format!("m{};t={i}", i % 7));
+    }
+    let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counting = |_: &str| -> Result<Matcher, String> {
+        let calls = calls.clone();
+        Ok(Matcher::new(move |value| {
+            calls.fetch_add(1, Ordering::Relaxed);
+            Ok(value.ends_with('7'))
+        }))
+    };
+    let expressions = TagExpressions::read(&["t=~.*7"], counting).unwrap();
+    let found = registry.find_tagged(&expressions, &limits(None)).unwrap();
+    let compared = calls.load(Ordering::Relaxed);
+    let expected = registry.expected_bytes(&found, &limits(None));
+    let read = |bytes: usize| registry.read_tagged(&found, &FindLimits { bytes, ..limits(None) });
+    assert_eq!(read(1000).err(), Some(FindError::TooManyBytes { limit: 1000 }));
+    let names = read(expected).unwrap();
+    assert!(expected < names.bytes() * 2, "{expected} for {}", names.bytes());
+    assert_eq!(calls.load(Ordering::Relaxed), compared);
+    assert_eq!(names, registry.tagged(&expressions, &limits(None)).unwrap());
+    // What is removed since is left out, and what is hidden.
+    let ids: Vec<MetricId> = names.leaves().map(|(id, _)| id).collect();
+    registry.remove(&ids[..10]);
+    registry.hide(&ids[10..20]);
+    assert_eq!(read(expected).unwrap().leaves().map(|(id, _)| id).collect::<Vec<_>>(), ids[20..]);
+    let few = FindLimits { steps: 100, ..limits(None) };
+    assert_eq!(registry.read_tagged(&found, &few).err(), Some(FindError::TooManyTagged { limit: 10 }));
+}
+
+#[test]
 fn a_cancelled_question_compares_no_more_values_with_a_pattern() {
     let registry = Registry::new();
     for i in 0..50 {

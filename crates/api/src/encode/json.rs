@@ -97,11 +97,11 @@ pub(crate) fn json_string(out: &mut Vec<u8>, text: &str, ascii: bool) {
 
 /// Writes the inside of a JSON string.
 pub(crate) fn json_text(out: &mut Vec<u8>, text: &str, ascii: bool) {
-    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\' && (byte < 0x7f || !ascii);
+    let is_special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\' || (0x7f <= byte && ascii);
     let mut rest = text;
     loop {
         // Plain bytes are copied together; nearly always they are the whole text.
-        let Some(special) = rest.bytes().position(|byte| !plain(byte)) else {
+        let Some(special) = position(rest.as_bytes(), is_special) else {
             return out.extend_from_slice(rest.as_bytes());
         };
         let (before, after) = rest.split_at(special);
@@ -128,6 +128,15 @@ pub(crate) fn json_text(out: &mut Vec<u8>, text: &str, ascii: bool) {
     }
 }
 
+/// The place of the first byte that is special.
+fn position(bytes: &[u8], is_special: impl Fn(u8) -> bool) -> Option<usize> {
+    // The compiler compares all bytes of a block at once, where it need not know which of them is special.
+    let (blocks, _) = bytes.as_chunks::<16>();
+    let is_plain = |block: &&[u8; 16]| !block.iter().fold(false, |any, &byte| any | is_special(byte));
+    let plain = 16 * blocks.iter().take_while(is_plain).count();
+    bytes[plain..].iter().position(|&byte| is_special(byte)).map(|place| plain + place)
+}
+
 /// `{"error": "…"}`.
 pub(crate) fn error_object(message: &str) -> Vec<u8> {
     let mut out = b"{\"error\": ".to_vec();
@@ -151,5 +160,16 @@ mod tests {
         check("a\"b\\c\n\r\t\u{8}\u{c}\u{1}\u{7f}", true, "\"a\\\"b\\\\c\\n\\r\\t\\b\\f\\u0001\u{7f}\"");
         check("é😀", true, r#""\u00e9\ud83d\ude00""#);
         check("é😀\u{1}", false, "\"é😀\\u0001\"");
+        // Wherever it is among others.
+        for length in [0, 1, 15, 16, 17, 40] {
+            for place in 0..=length {
+                let (before, after) = ("a".repeat(place), "z".repeat(length - place));
+                for (char, ascii, escaped) in
+                    [('"', false, "\\\""), ('\u{1f}', true, "\\u001f"), ('é', true, "\\u00e9"), ('é', false, "é")]
+                {
+                    check(&format!("{before}{char}{after}"), ascii, &format!("\"{before}{escaped}{after}\""));
+                }
+            }
+        }
     }
 }

@@ -47,7 +47,7 @@ const NODE_BYTES: usize = 80;
 
 /// Memory for nodes, and for the answer with them: an estimate.
 pub(crate) fn answer_bytes(found: &Found) -> usize {
-    found.iter().map(|node| node.path.len() + NODE_BYTES).sum()
+    found.lengths().map(|length| length + NODE_BYTES).sum()
 }
 
 /// Finds one of several patterns, and subtracts its nodes from `left`, the limits of the next patterns.

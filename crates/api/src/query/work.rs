@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use metadata::{FindError, FindLimits, Found};
+use metadata::{FindError, FindLimits, Found, Registry, TagExpressions};
 use parking_lot::Mutex;
 
 use super::{
@@ -98,32 +98,55 @@ impl Work {
         limits: &FindLimits,
         find: impl Fn(&FindLimits) -> Result<Found, FindError>,
     ) -> Result<Result<Found, FindError>, Rejection> {
-        self.within_memory(limits, find, Found::bytes, |_| 0)
+        self.within_memory(limits, 0, find, Found::bytes, |_| 0)
     }
 
-    /// As [`Work::find`], of an answer that takes `bytes_of` it, and for which `more_for` it will be taken afterwards.
+    /// The tagged metrics for which all expressions hold, as [`Work::within_memory`] finds. The names of an answer that is too
+    /// large are read again, and only these.
+    pub fn find_tagged(
+        &self,
+        registry: &Registry,
+        expressions: &TagExpressions,
+        limits: &FindLimits,
+        more_for: impl Fn(&Found) -> usize,
+    ) -> Result<Result<Found, FindError>, Rejection> {
+        if self.is_cancelled() {
+            return Err(Rejection::Cancelled);
+        }
+        let tagged = match registry.find_tagged(expressions, limits) {
+            Ok(tagged) => tagged,
+            Err(error) => return Ok(Err(error)),
+        };
+        let expected = registry.expected_bytes(&tagged, limits);
+        let read = |limits: &FindLimits| registry.read_tagged(&tagged, limits);
+        self.within_memory(limits, expected, read, Found::bytes, more_for)
+    }
+
+    /// As [`Work::find`], of an answer of about `expected` bytes, that takes `bytes_of` it, and for which `more_for` it will be
+    /// taken afterwards.
     ///
     /// Work that holds memory and waits for more can stop others that do the same for good. So what a find has is given back
     /// before it waits for more, with its answer if need be, and it waits in turn for all of it.
     pub fn within_memory<T>(
         &self,
         limits: &FindLimits,
+        expected: usize,
         find: impl Fn(&FindLimits) -> Result<T, FindError>,
         bytes_of: impl Fn(&T) -> usize,
         more_for: impl Fn(&T) -> usize,
     ) -> Result<Result<T, FindError>, Rejection> {
-        let (mut bytes, mut needed) = (FOUND_BYTES, 0);
+        let (mut bytes, mut needed) = (expected.max(FOUND_BYTES), 0_usize);
         loop {
             // A find that ends at once does not look.
             if self.is_cancelled() {
                 return Err(Rejection::Cancelled);
             }
-            self.take_besides(needed.max(FOUND_TIMES * bytes))?;
+            self.take_besides(needed.max(bytes.saturating_mul(FOUND_TIMES)))?;
             let found = find(&FindLimits { bytes, ..limits.clone() });
             let mut held = self.memory.lock();
             let before = held.bytes;
             if let Err(FindError::TooManyBytes { .. }) = found {
-                bytes *= 4;
+                bytes = bytes.saturating_mul(4);
                 held.lower(before);
                 continue;
             }

@@ -70,16 +70,16 @@ impl ResolvedPaths {
             ..FindLimits::default()
         };
         let Backend { registry, finder, .. } = &*self.backend;
-        let tagged = |limits: &FindLimits| {
-            let tags = tag_expressions(path)?;
-            finder.has_all()?;
-            registry.tagged(&tags, limits)
+        let leaves = match is_tagged_search(path) {
+            true => {
+                match tag_expressions(path).map_err(FindError::from).and_then(|tags| finder.has_all().map(|()| tags)) {
+                    Ok(tags) => self.work.find_tagged(registry, &tags, &limits, |_| 0)?,
+                    Err(error) => Err(error),
+                }
+            }
+            false => self.work.find(&limits, |limits| finder.leaves(path, limits))?,
         };
-        let leaves = self.work.find(&limits, |limits| match is_tagged_search(path) {
-            true => tagged(limits),
-            false => finder.leaves(path, limits),
-        });
-        match leaves? {
+        match leaves {
             Ok(leaves) => Ok(each(entry.insert(leaves))),
             Err(FindError::TooManyNodes { .. }) => Err(too_many_series(limits.nodes)),
             Err(error) if self.from_front_end && is_invalid_pattern(&error) => Ok(each(entry.insert(Found::default()))),
