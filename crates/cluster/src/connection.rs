@@ -8,9 +8,9 @@ use std::{
 use ingest::Ingest;
 use parking_lot::Mutex;
 use store::StoreError;
-use store_cassandra::{CassandraDriver, Claim};
+use store_cassandra::{CassandraDriver, Claim, NodeId};
 
-use crate::write_clock::WriteClock;
+use crate::{change_log::ChangeLog, write_clock::WriteClock};
 
 /// Poll interval of the connection. A poll costs nothing while any node is connected.
 const POLL: Duration = Duration::from_secs(1);
@@ -23,17 +23,20 @@ pub struct Connection {
     driver: OnceLock<Arc<CassandraDriver>>,
     claim: Mutex<Option<Claim>>,
     write_clock: Arc<WriteClock>,
+    /// What a stop still tells other nodes.
+    log: Arc<ChangeLog>,
     // Why there is no connection yet, or why no node can be reached now.
     problem: Mutex<Option<String>>,
 }
 
 impl Connection {
     /// Not connected yet.
-    pub(crate) fn new(write_clock: WriteClock) -> Connection {
+    pub(crate) fn new(write_clock: WriteClock, log: Arc<ChangeLog>) -> Connection {
         Connection {
             driver: OnceLock::new(),
             claim: Mutex::default(),
             write_clock: Arc::new(write_clock),
+            log,
             problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
         }
     }
@@ -49,6 +52,11 @@ impl Connection {
     /// Whether any node can be reached now.
     pub fn is_up(&self) -> bool {
         self.driver().is_ok()
+    }
+
+    /// This node's id, from its first connection to its stop.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.claim.lock().as_ref().map(|claim| claim.identity().into())
     }
 
     /// Why Cassandra cannot be used now.
@@ -126,6 +134,14 @@ impl Connection {
         let _ = tokio::task::spawn_blocking(move || clock.keep(timestamp)).await;
     }
 
+    /// Tells other nodes of the last names, and that this one stops. What fails they find by themselves.
+    async fn leave(&self, driver: &CassandraDriver, node: NodeId) {
+        while !self.log.is_empty() && self.log.write(driver, node).await.is_ok() {}
+        if let Err(error) = driver.withdraw(node).await {
+            tracing::debug!(%error, "cannot delete the row of this node; it expires within a minute");
+        }
+    }
+
     /// Releases the writer id at a clean stop, so that the data folder may move to another host at once.
     pub async fn release(&self) {
         if let Some(driver) = self.driver.get() {
@@ -133,6 +149,9 @@ impl Connection {
         }
         let claim = self.claim.lock().take();
         let Some(claim) = claim.filter(|_| self.is_up()) else { return };
+        if let Ok(driver) = self.driver() {
+            let _ = tokio::time::timeout(RELEASE, self.leave(driver, claim.identity().into())).await;
+        }
         let error = match tokio::time::timeout(RELEASE, claim.release()).await {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),

@@ -1,26 +1,43 @@
 //! The driver of a node over Cassandra: points and names go to its tables, metric ids to the embedded store.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use host::Clock;
 use metric::{MetricId, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, PointStore, Run,
     SharedPoints, Store, StoreError, Usage,
 };
 
-use crate::{connection::Connection, last_seen::LastSeen};
+use crate::{
+    change_log::{ChangeLog, WRITE_EVERY},
+    connection::Connection,
+    last_seen::LastSeen,
+};
+
+/// How long a deletion waits for its names to be in the log of changes, at most, and then for other nodes to follow: two polls.
+const LOGGED: Duration = Duration::from_secs(2);
+const FOLLOWED: Duration = Duration::from_millis(1_100);
 
 /// What ingestion writes to. Before Cassandra answers, calls that need it fail at once.
 pub(crate) struct ClusterDriver {
     connection: Arc<Connection>,
     local: Store,
     last_seen: Arc<LastSeen>,
+    log: Arc<ChangeLog>,
+    clock: Arc<dyn Clock>,
 }
 
 impl ClusterDriver {
     /// Over a connection that may come up later, and the embedded store of the data folder.
-    pub(crate) fn new(connection: Arc<Connection>, local: Store, last_seen: Arc<LastSeen>) -> ClusterDriver {
-        ClusterDriver { connection, local, last_seen }
+    pub(crate) fn new(
+        connection: Arc<Connection>,
+        local: Store,
+        last_seen: Arc<LastSeen>,
+        log: Arc<ChangeLog>,
+        clock: Arc<dyn Clock>,
+    ) -> ClusterDriver {
+        ClusterDriver { connection, local, last_seen, log, clock }
     }
 }
 
@@ -73,7 +90,26 @@ impl SharedPoints for ClusterDriver {
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        Box::pin(async move { self.connection.writer()?.delete_metrics(metrics).await })
+        Box::pin(async move {
+            let at = self.clock.now();
+            let names: Vec<String> = metrics.iter().map(|metric| metric.name.clone()).collect();
+            self.connection.writer()?.delete_metrics(metrics).await?;
+            self.log.deleted(names.iter().map(String::as_str), at);
+            Ok(())
+        })
+    }
+
+    fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            let logged = async {
+                while !self.log.is_empty() {
+                    tokio::time::sleep(WRITE_EVERY / 4).await;
+                }
+            };
+            let _ = tokio::time::timeout(LOGGED, logged).await;
+            tokio::time::sleep(FOLLOWED).await;
+            Ok(())
+        })
     }
 }
 
@@ -103,6 +139,15 @@ impl NameStore for ClusterDriver {
         self.local.names.delete_metrics(ids)
     }
 
+    fn names_are_current(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            if self.connection.is_up() {
+                self.log.wait_until_followed().await;
+            }
+            Ok(())
+        })
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Ids first: they belong to this node alone, and must not wait for a cluster that is away.
@@ -110,6 +155,7 @@ impl NameStore for ClusterDriver {
             let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
             self.connection.driver()?.put_names(&records).await?;
             self.last_seen.created(&created);
+            self.log.created(&records);
             Ok(())
         })
     }

@@ -86,11 +86,12 @@ mod tests {
     use store::MetricRecord;
 
     use super::*;
-    use crate::write_clock::WriteClock;
+    use crate::{change_log::ChangeLog, write_clock::WriteClock};
 
     fn readiness(data: &Path) -> Arc<IndexReadiness> {
         let disk = Host::system().disk;
-        let connection = Arc::new(Connection::new(WriteClock::open(disk.clone(), data)));
+        let log = Arc::new(ChangeLog::new(Host::system().clock));
+        let connection = Arc::new(Connection::new(WriteClock::open(disk.clone(), data), log));
         Arc::new(IndexReadiness::open(disk, data, connection))
     }
 

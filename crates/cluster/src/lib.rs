@@ -8,18 +8,26 @@
 
 mod adopt;
 mod cassandra_finder;
+mod change_log;
+mod change_reads;
 mod connection;
 mod connector;
 mod driver;
+mod follower;
 mod index_readiness;
 mod last_seen;
+mod members;
 mod name_sync;
 mod node;
+mod peers;
+mod rescan;
 mod schedule;
 mod write_clock;
 mod writer_file;
 
 pub use connection::Connection;
 pub use index_readiness::IndexReadiness;
+pub use members::Member;
 pub use node::{Attached, Cluster, Globs, Options, Task};
+pub use peers::{ChangeCounts, Peers};
 pub use writer_file::OpenError;

@@ -17,7 +17,7 @@ use store::{NameStore, ScanProgress, SharedMetric, SharedNames, StoreError};
 use store_cassandra::CassandraDriver;
 use tokio::sync::mpsc;
 
-use crate::{adopt::adopt, connection::Connection, index_readiness::IndexReadiness};
+use crate::{adopt::adopt, connection::Connection, index_readiness::IndexReadiness, rescan::Rescan};
 
 /// Metrics whose ids are made durable together.
 const ADOPT_BATCH: usize = 1 << 16;
@@ -53,10 +53,11 @@ pub(crate) struct NameSync {
     pub(crate) local: Arc<dyn NameStore>,
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) readiness: Arc<IndexReadiness>,
+    pub(crate) rescan: Arc<Rescan>,
 }
 
 impl NameSync {
-    /// Syncs as soon as Cassandra is connected, then at each interval, until dropped.
+    /// Syncs as soon as Cassandra is connected, then at each interval and when asked to, until dropped.
     pub(crate) async fn follow(self: Arc<NameSync>, every: Duration) {
         loop {
             let pause = match self.sync().await {
@@ -67,7 +68,10 @@ impl NameSync {
                     RETRY.min(every)
                 }
             };
-            tokio::time::sleep(pause).await;
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.rescan.asked() => {}
+            }
         }
     }
 
@@ -85,9 +89,15 @@ impl NameSync {
     async fn sync(&self) -> Result<(), StoreError> {
         let driver = self.connection.driver()?;
         let began = self.clock.instant();
+        self.rescan.begin();
         let mut missed = Missed::before(&self.ingest);
         let (rows, added) = self.scan(driver, &mut missed).await?;
-        let gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
+        let mut gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
+        {
+            let names = self.ingest.registry().read();
+            gone.retain(|&id| !self.rescan.was_created(names.name(id)));
+        }
+        self.rescan.end();
         let changes = Changes { rows, added, hidden: gone.len() };
         if !gone.is_empty() {
             let registry = self.ingest.registry().clone();

@@ -13,12 +13,17 @@ use tokio::runtime::Handle;
 
 use crate::{
     cassandra_finder::CassandraFinder,
+    change_log::{ChangeLog, WRITE_EVERY},
     connection::Connection,
     connector::Connector,
     driver::ClusterDriver,
+    follower::Follower,
     index_readiness::{IndexFinder, IndexReadiness},
     last_seen::LastSeen,
+    members::Members,
     name_sync::NameSync,
+    peers::Peers,
+    rescan::Rescan,
     write_clock::WriteClock,
     writer_file::{OpenError, WriterFile},
 };
@@ -51,6 +56,8 @@ pub struct Options {
     pub data: PathBuf,
     /// The machine's name, shown to other nodes that claim the same writer id.
     pub host_name: String,
+    /// The program's, shown to other nodes.
+    pub version: String,
 }
 
 /// The parts of a node over Cassandra that ingestion needs.
@@ -59,6 +66,7 @@ pub struct Cluster {
     connection: Arc<Connection>,
     connector: Connector,
     last_seen: Arc<LastSeen>,
+    log: Arc<ChangeLog>,
     local: Store,
     options: Options,
 }
@@ -72,9 +80,11 @@ impl Cluster {
     pub async fn open(options: Options, local: Store) -> Result<Cluster, OpenError> {
         let Host { clock, disk, .. } = options.cassandra.host.clone();
         let writer = WriterFile::open(disk.clone(), &options.data, options.host_name.clone())?;
-        let connection = Arc::new(Connection::new(WriteClock::open(disk, &options.data)));
-        let last_seen = Arc::new(LastSeen::new(clock, options.touch_every, options.read_sample));
-        let driver = Arc::new(ClusterDriver::new(connection.clone(), local.clone(), last_seen.clone()));
+        let log = Arc::new(ChangeLog::new(clock.clone()));
+        let connection = Arc::new(Connection::new(WriteClock::open(disk, &options.data), log.clone()));
+        let last_seen = Arc::new(LastSeen::new(clock.clone(), options.touch_every, options.read_sample));
+        let driver =
+            Arc::new(ClusterDriver::new(connection.clone(), local.clone(), last_seen.clone(), log.clone(), clock));
         let connector = Connector::new(
             connection.clone(),
             options.cassandra.clone(),
@@ -83,7 +93,7 @@ impl Cluster {
             writer,
         );
         connector.begin().await?;
-        Ok(Cluster { driver, connection, connector, last_seen, local, options })
+        Ok(Cluster { driver, connection, connector, last_seen, log, local, options })
     }
 
     /// What ingestion writes to.
@@ -93,7 +103,7 @@ impl Cluster {
 
     /// Adds what needs ingestion. Globs that Cassandra answers run on `runtime`.
     pub fn attach(self, ingest: Arc<Ingest>, runtime: Handle) -> Attached {
-        let Cluster { connection, connector, last_seen, local, options, .. } = self;
+        let Cluster { connection, connector, last_seen, log, local, options, .. } = self;
         let Host { clock, disk, .. } = options.cassandra.host.clone();
         let readiness = Arc::new(IndexReadiness::open(disk, &options.data, connection.clone()));
         let finder: Arc<dyn Finder> = match options.globs {
@@ -107,14 +117,33 @@ impl Cluster {
                 runtime,
             }),
         };
-        let names =
-            NameSync { clock, connection: connection.clone(), local: local.names, ingest: ingest.clone(), readiness };
+        let rescan = Arc::new(Rescan::default());
+        let follower = Arc::new(Follower::new(
+            clock.clone(),
+            connection.clone(),
+            local.names.clone(),
+            ingest.clone(),
+            log.clone(),
+            rescan.clone(),
+        ));
+        let members = Arc::new(Members::new(clock.clone(), connection.clone(), options.version.clone()));
+        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed: follower.followed.clone() });
+        let names = NameSync {
+            clock,
+            connection: connection.clone(),
+            local: local.names,
+            ingest: ingest.clone(),
+            readiness,
+            rescan,
+        };
         Attached {
             connection,
             finder,
             connector,
             last_seen,
             names: Arc::new(names),
+            follower,
+            peers,
             ingest,
             reconcile_every: options.reconcile_every,
             globs: options.globs,
@@ -143,6 +172,8 @@ pub struct Attached {
     connector: Connector,
     last_seen: Arc<LastSeen>,
     names: Arc<NameSync>,
+    follower: Arc<Follower>,
+    peers: Arc<Peers>,
     ingest: Arc<Ingest>,
     reconcile_every: Duration,
     globs: Globs,
@@ -159,6 +190,11 @@ impl Attached {
         &self.finder
     }
 
+    /// The nodes over the same tables, and what they tell each other.
+    pub fn peers(&self) -> &Arc<Peers> {
+        &self.peers
+    }
+
     /// Whether the path index has the names, where it answers globs.
     pub fn index_readiness(&self) -> Option<Arc<IndexReadiness>> {
         (self.globs == Globs::Local).then(|| self.names.readiness.clone())
@@ -172,16 +208,30 @@ impl Attached {
 
     /// The tasks that run along with ingestion: reports, names, the state of the connection, and its first success.
     pub fn tasks(self) -> Vec<Task> {
-        let Attached { connection, connector, last_seen, names, ingest, reconcile_every, .. } = self;
+        let Attached { connection, connector, last_seen, names, follower, peers, ingest, reconcile_every, .. } = self;
+        let (members, log, writes_over) = (peers.members.clone(), peers.log.clone(), connection.clone());
         let (seen_over, connector) = (connection.clone(), Arc::new(connector));
         vec![
             Task::new("last seen", move || last_seen.clone().report(seen_over.clone()).boxed()),
             Task::new("name sync", move || names.clone().follow(reconcile_every).boxed()),
+            Task::new("names of other nodes", move || follower.clone().follow().boxed()),
+            Task::new("names for other nodes", move || tell(log.clone(), writes_over.clone()).boxed()),
+            Task::new("heartbeat", move || members.clone().meet().boxed()),
             Task::new("connection watch", move || {
                 let (connection, ingest) = (connection.clone(), ingest.clone());
                 async move { connection.watch(&ingest).await }.boxed()
             }),
             Task::new("connector", move || connector.clone().retry().boxed()),
         ]
+    }
+}
+
+/// Tells other nodes of names, until dropped. Errors are logged there.
+async fn tell(log: Arc<ChangeLog>, connection: Arc<Connection>) {
+    loop {
+        tokio::time::sleep(WRITE_EVERY).await;
+        if let (Ok(driver), Some(node)) = (connection.driver(), connection.node()) {
+            let _ = log.write(driver, node).await;
+        }
     }
 }

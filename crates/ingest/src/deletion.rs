@@ -7,9 +7,13 @@
 //! 4. Where others write the same tables, names and points are deleted there. After a crash before this step, the name comes
 //!    back with the next read of the tables.
 //!
+//! What another node deleted from shared tables is deleted here by steps 1 to 3. Points of slots that begin after that deletion
+//! are accepted again behind it, and make another metric.
+//!
 //! A crash before the record of step 1 is written leaves every metric of a group, a crash after it none.
 
 use std::{
+    collections::HashMap,
     io,
     sync::{
         Arc,
@@ -20,7 +24,7 @@ use std::{
 
 use host::Clock;
 use metadata::Registry;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use store::{MetricRecord, SharedPoints, StoreError};
 
 use crate::{
@@ -97,12 +101,17 @@ pub enum DeletionError {
 
 /// Which of the given metrics are deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Condition {
+pub(crate) enum Condition<'a> {
     /// All of them.
     Always,
     /// Those without points in memory.
     WithoutPoints,
+    /// All of them, from this process alone: others have deleted them from the tables at these times, Unix seconds.
+    DeletedElsewhere(&'a HashMap<MetricId, Timestamp>),
 }
+
+/// A point in memory that came after the deletion of its metric: name, time, value.
+pub(crate) type LaterPoint = (String, Timestamp, f64);
 
 /// Deletes metrics.
 pub(crate) struct Deletion {
@@ -147,8 +156,35 @@ impl Deletion {
     }
 
     /// Deletes metrics; returns how many there were.
-    pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition) -> Result<usize, DeletionError> {
-        if let Some(shared) = &self.shared {
+    pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition<'_>) -> Result<usize, DeletionError> {
+        let deleted = self.delete_all(metrics, condition, &mut Vec::new()).await?;
+        if let Some(shared) = self.shared.as_ref().filter(|_| 0 < deleted) {
+            // It is deleted, whatever others know.
+            let _ = shared.deletions_are_known().await;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes metrics from this process that another one deleted from the tables, at these times, Unix seconds. Adds points
+    /// of slots that begin later to `later`, for the caller to accept again.
+    pub(crate) async fn delete_followed(
+        &self,
+        metrics: &[(MetricId, Timestamp)],
+        later: &mut Vec<LaterPoint>,
+    ) -> Result<usize, DeletionError> {
+        let ids: Vec<MetricId> = metrics.iter().map(|&(id, _)| id).collect();
+        let times: HashMap<MetricId, Timestamp> = metrics.iter().copied().collect();
+        self.delete_all(&ids, Condition::DeletedElsewhere(&times), later).await
+    }
+
+    async fn delete_all(
+        &self,
+        metrics: &[MetricId],
+        condition: Condition<'_>,
+        later: &mut Vec<LaterPoint>,
+    ) -> Result<usize, DeletionError> {
+        let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
+        if let Some(shared) = self.shared.as_ref().filter(|_| is_for_all) {
             if condition == Condition::WithoutPoints {
                 return Err(DeletionError::Shared);
             }
@@ -161,7 +197,7 @@ impl Deletion {
         let mut ended = Ok(());
         let size = if self.shared.is_some() { SHARED_GROUP } else { GROUP };
         for group in metrics.chunks(size) {
-            ended = self.delete_group(group, condition, &mut deleted).await;
+            ended = self.delete_group(group, condition, &mut deleted, later).await;
             if ended.is_err() {
                 break;
             }
@@ -176,8 +212,9 @@ impl Deletion {
     async fn delete_group(
         &self,
         group: &[MetricId],
-        condition: Condition,
+        condition: Condition<'_>,
         deleted: &mut usize,
+        later: &mut Vec<LaterPoint>,
     ) -> Result<(), DeletionError> {
         // Until the store has deleted the names, no cycle may trim the record of the deletion.
         let turn = self.registration.turn().await;
@@ -186,8 +223,17 @@ impl Deletion {
             let mut memtable = self.memtable.lock();
             let names = self.registry.read();
             let exists = |id: &MetricId| !names.name(*id).is_empty();
-            let is_meant = |id: &MetricId| condition == Condition::Always || memtable.is_idle(*id);
+            let is_meant = |id: &MetricId| condition != Condition::WithoutPoints || memtable.is_idle(*id);
             let gone: Vec<MetricId> = group.iter().copied().filter(exists).filter(is_meant).collect();
+            if let Condition::DeletedElsewhere(times) = condition {
+                for id in &gone {
+                    let policy = names.policy_id(*id);
+                    let points = memtable.view(*id, policy).points();
+                    let retention = &self.registry.policy(policy).retention;
+                    let newer = points.staged_times(retention).filter(|(_, time, _)| times[id] < *time);
+                    later.extend(newer.map(|(_, time, value)| (names.name(*id).to_owned(), time, value)));
+                }
+            }
             drop(names);
             let now = self.clock.now();
             gone.iter().for_each(|&id| self.journal.name_deletion(id, now));
@@ -215,6 +261,9 @@ impl Deletion {
         in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
         let in_store = self.registration.delete_queued(&turn).await;
         in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
+        if matches!(condition, Condition::DeletedElsewhere(_)) {
+            return Ok(());
+        }
         let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default()).await;
         in_tables.map_err(|source| DeletionError::Tables { deleted: *deleted, source })
     }

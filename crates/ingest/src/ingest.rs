@@ -2,7 +2,7 @@
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
-use carbon::{QuotaRule, Rules};
+use carbon::{QuotaRule, Rules, Sink};
 use host::JudgingTime;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
@@ -23,6 +23,9 @@ use crate::{
     supervisor::Supervisor,
     wal::StagedJournal,
 };
+
+/// Points of a batch that is accepted again.
+const ACCEPTED_AGAIN: usize = 1000;
 
 /// The pipeline from decoded points to the store.
 pub struct Ingest {
@@ -157,6 +160,23 @@ impl Ingest {
     /// Metrics are gone from this process, and the rest of the work is retried.
     pub async fn delete(&self, metrics: &[MetricId]) -> Result<usize, DeletionError> {
         self.stats.deletion.delete(metrics, Condition::Always).await
+    }
+
+    /// Deletes metrics from this process that another one deleted from the shared tables at these times, Unix seconds: their
+    /// names and points in memory. Points of slots that begin later are accepted again, and make new metrics. Returns how many
+    /// metrics there were.
+    ///
+    /// # Errors
+    /// As [`Ingest::delete`].
+    pub async fn delete_followed(&self, metrics: &[(MetricId, Timestamp)]) -> Result<usize, DeletionError> {
+        let mut later = Vec::new();
+        let deleted = self.stats.deletion.delete_followed(metrics, &mut later).await;
+        for points in later.chunks(ACCEPTED_AGAIN) {
+            let mut batch = self.batch(Protocol::Own);
+            points.iter().for_each(|(name, time, value)| batch.point(name.as_bytes(), *time, *value));
+            self.accept(&mut batch).await;
+        }
+        deleted
     }
 
     /// Metrics of the current deletions that are done, and all of them.

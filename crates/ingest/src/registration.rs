@@ -114,6 +114,8 @@ impl Registration {
     /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
     /// stay queued.
     pub(crate) async fn register(&self) -> Result<(), StoreError> {
+        // Without the turn, which a deletion needs. It has no errors of its own.
+        let _ = self.names.names_are_current().await;
         let turn = self.turn().await;
         self.delete_queued(&turn).await?;
         let mut left = self.unregistered.lock().len();

@@ -236,3 +236,38 @@ async fn a_metric_of_shared_tables_is_not_deleted_by_one_node_alone() {
     assert!(error.to_string().starts_with("nothing was deleted"), "{error}");
     assert_eq!(ingest.registry().len(), 1);
 }
+
+#[tokio::test]
+async fn what_another_node_deleted_is_gone_here_with_its_points_and_later_ones_begin_it_again() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let deleted_at = now() - 150;
+    let send_at = async |name: &str, time: i64, value: f64| {
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(name.as_bytes(), time, value);
+        ingest.accept(&mut batch).await;
+    };
+    for (name, times) in [("silent", &[-300, -60][..]), ("received", &[-120, 0, 70, 130])] {
+        for &time in times {
+            send_at(name, deleted_at + time, 1.0).await;
+        }
+    }
+    let id = |ingest: &Ingest, name: &str| {
+        let registry = ingest.registry();
+        registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())
+    };
+    let (silent, received) = (id(&ingest, "silent").unwrap(), id(&ingest, "received").unwrap());
+    assert_eq!(ingest.delete_followed(&[(silent, deleted_at), (received, deleted_at)]).await.unwrap(), 2);
+    assert_eq!(id(&ingest, "silent"), None);
+    let again = id(&ingest, "received").expect("it has points that came after the deletion");
+    assert_ne!(again, received);
+    let held = |ingest: &Ingest| ingest.counters().held_slots;
+    assert_eq!(held(&ingest), 2, "those of slots that begin later");
+    drop(ingest);
+
+    // After a crash the journal tells the same.
+    let ingest = open(dir.path(), &driver).await;
+    assert_eq!((id(&ingest, "silent"), held(&ingest)), (None, 2));
+    assert!(id(&ingest, "received").is_some());
+    ingest.close().await.unwrap();
+}

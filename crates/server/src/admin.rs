@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::{Access, Answer, Body, Extension, ExtensionRequest, Response, TakenPoints};
 use carbon::RejectReason;
+use cluster::Peers;
 use hyper::{Method, StatusCode, Uri, header::CONTENT_TYPE};
 use ingest::{
     FlushError, Ingest,
@@ -47,6 +48,8 @@ pub struct Admin {
     pub backups: Arc<Backups>,
     /// The memory that bodies of points share with receivers.
     pub budget: ReceiveBudget,
+    /// Other nodes over the same tables.
+    pub peers: Option<Arc<Peers>>,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
     /// What tokens may write.
@@ -117,6 +120,7 @@ impl Extension for Admin {
                     scrub: self.metrics.scrub.clone(),
                     backups: self.metrics.backups.clone(),
                     budget: self.budget.clone(),
+                    peers: self.peers.clone(),
                 };
                 blocking(move || json_answer(StatusCode::OK, &of.status()))
             }

@@ -29,6 +29,7 @@ pub fn cluster_options(
         read_sample: tables.read_sample.0,
         data: settings.data.dir.clone(),
         host_name: process::host_name(&*host.disk),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
     }))
 }
 

@@ -184,6 +184,11 @@ impl Listeners {
         self.bound.iter().map(|(name, address)| (name.clone(), address.to_string())).collect()
     }
 
+    /// The address of queries over HTTP.
+    pub fn http(&self) -> Option<SocketAddr> {
+        self.bound.iter().find(|(name, _)| name == "http").map(|(_, address)| *address)
+    }
+
     /// Tells a person, and a script, where to send points and queries.
     pub fn print(&self, settings: &Settings) {
         let mut lines = String::new();

@@ -28,6 +28,7 @@ mod metric_names;
 mod metrics;
 mod node;
 mod output;
+mod peers;
 mod points_body;
 mod process;
 mod quotas;

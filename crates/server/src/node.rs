@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use cluster::{Cluster, Connection, IndexReadiness};
+use cluster::{Cluster, Connection, IndexReadiness, Peers};
 use futures::future::BoxFuture;
 use host::{Host, JudgingTime, SteadyClock};
 use ingest::{Ingest, IngestOptions, NameLimits};
@@ -37,6 +37,8 @@ pub struct Node {
     pub finder: Arc<dyn Finder>,
     /// The connection to Cassandra, which readiness and metrics report and a stop releases.
     pub connection: Option<Arc<Connection>>,
+    /// Other nodes over the same tables.
+    pub peers: Option<Arc<Peers>>,
     /// Whether the path index has the names of the shared tables, where it answers globs over them.
     pub index: Option<Arc<IndexReadiness>>,
     /// The store in the data folder.
@@ -101,6 +103,7 @@ impl Node {
             damage,
             calls,
             connection: None,
+            peers: None,
             index: None,
             before_ready: Box::pin(std::future::ready(())),
             background: Vec::new(),
@@ -140,6 +143,7 @@ impl Node {
             calls,
             finder: cluster.finder().clone(),
             connection: Some(cluster.connection().clone()),
+            peers: Some(cluster.peers().clone()),
             index: cluster.index_readiness(),
             before_ready: Box::pin(cluster.first_names()),
             background: cluster.tasks(),

@@ -51,9 +51,14 @@ fn bytes_of(field: &str, status: &str) -> u64 {
 
 /// The machine's name as carbon writes it in its own metrics: underscores for dots.
 pub fn host_name(disk: &dyn Disk) -> String {
+    machine_name(disk).replace('.', "_")
+}
+
+/// The machine's name, as others resolve it.
+pub fn machine_name(disk: &dyn Disk) -> String {
     let text = |path: &str| disk.read_to_string(Path::new(path));
     let name = text("/proc/sys/kernel/hostname").or_else(|_| text("/etc/hostname"));
-    let name = name.ok().map(|name| name.trim().replace('.', "_")).filter(|name| !name.is_empty());
+    let name = name.ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
     name.unwrap_or_else(|| "localhost".to_owned())
 }
 

@@ -33,7 +33,7 @@ use crate::{
     log,
     metrics::{Metrics, Scraped},
     node::{Node, Opening},
-    process,
+    peers, process,
     quotas::QuotaWatcher,
     readiness::Readiness,
     request_log::RequestLog,
@@ -96,6 +96,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         damage: node.damage.clone(),
         rules_rejected: rules.is_rejected.clone(),
         connection: node.connection.clone(),
+        peers: node.peers.clone(),
         limit_metrics: settings.limits.metrics as u64,
         started: host.clock.now(),
         branches: LargestBranches::new(node.ingest.clone(), host.clock.clone()),
@@ -190,6 +191,10 @@ async fn listen(
     follow_certificates(identities.cloned().collect(), settings, node, metrics);
     metrics.count_doors(doors);
     let http = listeners.bind_http(settings).await?;
+    if let Some(peers) = &node.peers {
+        let machine = process::machine_name(&*host.disk);
+        peers.set_address(peers::address(&settings.tables.peer_address, listeners.http(), &machine));
+    }
     if http.is_empty() {
         return Ok(listeners);
     }
@@ -215,6 +220,7 @@ async fn listen(
         embedded: node.embedded.clone(),
         damage: node.damage.clone(),
         budget: budget.clone(),
+        peers: node.peers.clone(),
         body_limit: settings.receive.max_body.as_usize(),
         gates: metrics.token_gates.clone(),
     };

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use cluster::Peers;
 use ingest::{Ingest, receivers::ReceiveBudget};
 use metadata::Registry;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,7 @@ use crate::{
     clock,
     health::Health,
     metric_names::metric_names,
-    quotas,
+    peers, quotas,
 };
 
 /// The parts that the status is read from.
@@ -27,6 +28,8 @@ pub struct StatusOf {
     pub scrub: Arc<ScrubCounters>,
     pub backups: Arc<BackupCounters>,
     pub budget: ReceiveBudget,
+    /// Other nodes over the same tables.
+    pub peers: Option<Arc<Peers>>,
 }
 
 impl StatusOf {
@@ -41,6 +44,9 @@ impl StatusOf {
         status["scrub"] = scrub_status(&self.scrub);
         status["backups"] = backup_status(&self.backups);
         status["quotas"] = quotas::table(self.ingest.quotas());
+        if let Some(peers) = &self.peers {
+            (status["nodes"], status["changes"]) = peers::status(peers);
+        }
         let receive = self.budget.usage();
         status["receive"] = json!({
             "bytes": receive.used,

@@ -195,6 +195,11 @@ impl NameStore for Timed<dyn NameStore> {
         self.calls.timed("delete_metrics", self.store.delete_metrics(ids))
     }
 
+    /// Mostly a wait.
+    fn names_are_current(&self) -> DriverFuture<'_, ()> {
+        self.store.names_are_current()
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.calls.timed("put_metrics", self.store.put_metrics(records))
     }
@@ -234,6 +239,11 @@ impl SharedPoints for Timed<dyn SharedPoints> {
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.calls.timed("delete_shared", self.store.delete_metrics(metrics))
+    }
+
+    /// Mostly a wait.
+    fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
+        self.store.deletions_are_known()
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 use metric::Timestamp;
 use store::{Cells, DriverFuture, Fetch, MetricRecord, PointStore, Run, SharedPoints, Usage};
 
-use crate::{ConnectError, Options, names::Names, points::Points, session};
+use crate::{ConnectError, Options, names::Names, peers::Peers, points::Points, session};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
     pub(crate) options: Options,
     pub(crate) points: Points,
     pub(crate) names: Names,
+    pub(crate) peers: Peers,
 }
 
 impl CassandraDriver {
@@ -22,8 +23,9 @@ impl CassandraDriver {
     pub async fn connect(options: Options) -> Result<CassandraDriver, ConnectError> {
         let (data, meta) = session::connect(&options).await?;
         let points = Points::new(data.clone(), &options);
-        let names = Names::new(data, meta, &options);
-        Ok(CassandraDriver { options, points, names })
+        let names = Names::new(data, meta.clone(), &options);
+        let peers = Peers::new(meta, &options);
+        Ok(CassandraDriver { options, points, names, peers })
     }
 
     /// Batches of points acknowledged since the start. While the number grows, a slow write makes progress.

@@ -14,6 +14,7 @@ mod failure;
 mod merge;
 mod names;
 mod options;
+mod peers;
 mod points;
 mod read;
 mod retry;
@@ -32,4 +33,7 @@ pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;
 pub use names::{RejectedNames, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
+pub use peers::{
+    CHANGES_KEPT, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NODE_KEPT, NodeId, NodeRow,
+};
 pub use scylla::statement::Consistency;

@@ -1,6 +1,6 @@
 //! The tables of names: metrics, directories, and what each metric is kept by.
 
-mod config;
+pub(crate) mod config;
 mod delete;
 mod directories;
 mod find;

@@ -19,7 +19,9 @@ use crate::Options;
 pub use apply::apply;
 pub use check::{Finding, Report, check};
 pub use cql::datapoints_table;
-pub(crate) use cql::{LAST_COMPONENT, MAX_TTL_SECONDS, OUT_OF_ORDER_SECONDS, metadata_keyspace, quoted};
+pub(crate) use cql::{
+    CHANGES_SECONDS, LAST_COMPONENT, MAX_TTL_SECONDS, NODE_SECONDS, OUT_OF_ORDER_SECONDS, metadata_keyspace, quoted,
+};
 pub use definition::Schema;
 pub(crate) use found::FoundIndexes;
 pub(crate) use open::{Opened, open};

@@ -81,6 +81,12 @@ pub trait NameStore: Send + Sync + 'static {
     /// points are freed in time. The next `sync_metrics` makes this durable. Ids without a row count as seen, too.
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()>;
 
+    /// Waits, for a bounded time, until names may be written that were given before this process started: where others share the
+    /// names, these may have deleted some meanwhile.
+    fn names_are_current(&self) -> DriverFuture<'_, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Writes rows, each in place of the row with the same id. The next `sync_metrics` makes them durable. After an error any
     /// part of them may be written, and the caller writes all of them again.
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()>;

@@ -27,6 +27,12 @@ pub trait SharedPoints: Send + Sync + 'static {
         drop(metrics);
         Box::pin(ready(Err(StoreError::Rejected("this store does not delete for others".to_owned()))))
     }
+
+    /// Waits until other processes that run know of the deletions so far, for a bounded time: a point that is sent to one of
+    /// them afterwards is of a new metric.
+    fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
 }
 
 /// A metric as the shared tables have it.

@@ -8,6 +8,7 @@ mod families;
 mod files;
 mod http;
 mod ingest;
+mod nodes;
 mod quotas;
 
 use std::sync::{
@@ -20,7 +21,7 @@ use ::ingest::{
     receivers::{Connections, Door, ReceiveBudget},
 };
 use api::{Answered, Api, MemoryUse, Observer, RequestRecord};
-use cluster::Connection;
+use cluster::{Connection, Peers};
 use host::Disk;
 use metadata::MetricCounts;
 use parking_lot::Mutex;
@@ -75,6 +76,8 @@ pub struct Scraped {
     /// Whether carbon's current files are not in force.
     pub rules_rejected: Arc<AtomicBool>,
     pub connection: Option<Arc<Connection>>,
+    /// Other nodes over the same tables.
+    pub peers: Option<Arc<Peers>>,
     /// `limits.metrics`; 0 without a limit.
     pub limit_metrics: u64,
     /// When the process started.
@@ -168,6 +171,7 @@ impl Metrics {
             families.extend(files::event_families(&scraped.embedded.event_usage()));
             families.extend(health_families(&scraped.health));
             families.extend(quotas::quota_families(&shown(scraped.ingest.quotas())));
+            families.extend(scraped.peers.iter().flat_map(|peers| nodes::node_families(peers)));
             families.push(panics(&scraped.ingest.supervisor().health()));
         }
         if let Some(api) = self.api.get().and_then(Weak::upgrade) {

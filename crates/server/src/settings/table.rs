@@ -288,6 +288,9 @@ settings! {
         touch_every: Duration = "1d";
         /// The share of reads that update read_on, at most once per metric in touch_every.
         read_sample: Share = "0.1";
+        /// Where other nodes over the same tables reach this node over HTTP, HOST:PORT. "auto" takes the address of listen.http,
+        /// with this machine's name where that listens on all addresses.
+        peer_address: String = "auto";
     }
 
     /// Carbon's own configuration.

@@ -100,7 +100,9 @@ fn report(found: &Found, schema: &Schema) -> Report {
             (Thing::Index(table, _), false) => *absent.entry(table).or_default() += 1,
             (Thing::Index(..), true) => present += 1,
             (Thing::Spec(..), true) => {}
-            (Thing::Spec(..) | Thing::MetadataTable("spec" | "writers"), false) if found.metadata.is_some() => {
+            (Thing::Spec(..) | Thing::MetadataTable("spec" | "writers" | "nodes" | "changes"), false)
+                if found.metadata.is_some() =>
+            {
                 findings.push(Finding::Added(format!("{}: a node adds it when it starts", creation.thing)));
             }
             (thing, true) => findings.push(Finding::Fine(thing.to_string())),

@@ -135,6 +135,35 @@ pub(crate) fn writers_table(keyspace: &str) -> String {
     metadata_table(keyspace, "writers", &columns.map(str::to_owned))
 }
 
+/// Seconds that the row of a node outlives its last heartbeat.
+pub(crate) const NODE_SECONDS: i32 = 60;
+
+/// Seconds that a row of `changes` is kept. A node that was away for longer reads all names instead.
+pub(crate) const CHANGES_SECONDS: i32 = 7200;
+
+/// The statement that creates `nodes`: which nodes are alive. All are in one partition, so that one statement reads them.
+pub(crate) fn nodes_table(keyspace: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {}.nodes (\n    part int,\n    node uuid,\n    address text,\n    version text,\n    \
+         started timestamp,\n    heartbeat timestamp,\n    PRIMARY KEY (part, node)\n) WITH default_time_to_live = \
+         {NODE_SECONDS}\n    AND gc_grace_seconds = 3600;",
+        quoted(keyspace)
+    )
+}
+
+/// The statement that creates `changes`: names that nodes created and deleted. `bucket` is a minute since 1970, `written` are
+/// microseconds. The kind is 'created' or 'deleted'; names have their second.
+pub(crate) fn changes_table(keyspace: &str) -> String {
+    format!(
+        "CREATE TABLE IF NOT EXISTS {}.changes (\n    bucket bigint,\n    written bigint,\n    node uuid,\n    part int,\n    \
+         kind text,\n    policy frozen<map<text, text>>,\n    names frozen<map<text, bigint>>,\n    \
+         PRIMARY KEY (bucket, written, node, part)\n) WITH default_time_to_live = {CHANGES_SECONDS}\n    \
+         AND gc_grace_seconds = 3600\n    AND compaction = {{'class': 'TimeWindowCompactionStrategy', \
+         'compaction_window_unit': 'HOURS', 'compaction_window_size': 1}};",
+        quoted(keyspace)
+    )
+}
+
 /// The columns of the metadata tables that have an index of this kind, each with its table.
 ///
 /// Globs need those over parents and components. Those of `metrics_metadata` are for `bgutil clean`; nothing here

@@ -106,6 +106,8 @@ impl Schema {
         }
         create(Thing::MetadataTable("metrics_metadata"), cql::metrics_metadata(metadata));
         create(Thing::MetadataTable("writers"), cql::writers_table(metadata));
+        create(Thing::MetadataTable("nodes"), cql::nodes_table(metadata));
+        create(Thing::MetadataTable("changes"), cql::changes_table(metadata));
         create(Thing::MetadataTable("spec"), cql::spec_table(metadata));
         for (name, value) in cql::spec(self.components) {
             let row = cql::spec_row(metadata, name, &value);

@@ -21,7 +21,9 @@ pub(crate) struct Opened {
     pub(crate) indexes: FoundIndexes,
 }
 
-/// Checks the tables before the first write, and adds `spec` and `writers` to the keyspace of another program.
+/// Checks the tables before the first write, and adds `spec`, `writers`, `nodes` and `changes` to the keyspace of another
+/// program or of an earlier version. Where the last two cannot be added, that is logged, and nodes learn of each other's names
+/// by reading all of them.
 ///
 /// # Errors
 /// `Spec` where the tables have another layout; `Unavailable` where a keyspace or table is missing, or cannot be added.
@@ -50,6 +52,19 @@ pub(crate) async fn open(data: &Session, metadata: &Session, options: &Options) 
         if is_ours && !found.has(&creation.thing) {
             create(metadata, options, &creation).await?;
             tracing::info!(what = %creation.thing, keyspace = metadata_name, "added a missing table to the keyspace of another program");
+        }
+        let is_of_nodes = matches!(creation.thing, Thing::MetadataTable("nodes" | "changes"));
+        if is_of_nodes && !found.has(&creation.thing) {
+            match create(metadata, options, &creation).await {
+                Ok(()) => {
+                    tracing::info!(what = %creation.thing, keyspace = metadata_name, "added a missing table");
+                }
+                Err(error) => tracing::warn!(
+                    %error,
+                    "cannot add a table by which nodes tell each other about new names; they read all names instead, every \
+                     cassandra.reconcile_every. Create it with 'plumbago schema apply' and restart this node"
+                ),
+            }
         }
     }
     Ok(Opened { components, indexes: found.indexes() })

@@ -1,0 +1,265 @@
+//! Names that this node created or deleted, on their way to the table `changes`, packed many to a row.
+//!
+//! A name comes here after the tables of names have the change. A crash in between leaves a creation in the journal, and the
+//! next start writes it again; other nodes find a deletion when they next read all names.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use host::{Clock, MinuteLog};
+use metric::Timestamp;
+use parking_lot::Mutex;
+use store::{MetricRecord, StoreError};
+use store_cassandra::{
+    CassandraDriver, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId,
+};
+use tokio::sync::watch;
+
+use crate::change_reads::{DEEP_AHEAD, bucket_of};
+
+/// Interval between two writes: five statements a second at most.
+pub(crate) const WRITE_EVERY: Duration = Duration::from_millis(200);
+
+/// Rows of one statement: a mutation of a megabyte.
+const ROWS: usize = 16;
+
+/// How long the names in the journal wait at a start for deletions of other nodes.
+const FIRST_FOLLOWED: Duration = Duration::from_secs(10);
+
+/// Names that wait. Further ones are counted, and found by other nodes when they next read all names.
+const QUEUED: usize = 200_000;
+
+/// The names that wait.
+#[derive(Default)]
+struct Queue {
+    /// What is being written; tried again first.
+    writing: VecDeque<Names>,
+    waiting: VecDeque<Names>,
+    names: usize,
+    /// The latest time of a row that this node has written or read, microseconds since 1970.
+    latest: i64,
+}
+
+/// The names of a row.
+struct Names {
+    changed: Changed,
+    names: Vec<(String, Timestamp)>,
+    bytes: usize,
+}
+
+impl Names {
+    fn has_room(&self, name: &str) -> bool {
+        self.names.len() < MAX_NAMES_OF_A_CHANGE && self.bytes + name.len() <= MAX_BYTES_OF_A_CHANGE
+    }
+}
+
+impl Queue {
+    /// Adds a name to a row that has room, behind all rows of the other kind.
+    fn add(&mut self, name: &str, at: Timestamp, changed: &Changed) -> bool {
+        if QUEUED <= self.names {
+            return false;
+        }
+        self.names += 1;
+        let of_kind = |row: &&mut Names| matches!(row.changed, Changed::Deleted) == matches!(changed, Changed::Deleted);
+        let mut latest = self.waiting.iter_mut().rev().take_while(of_kind);
+        match latest.find(|row| row.changed == *changed && row.has_room(name)) {
+            Some(row) => {
+                row.names.push((name.to_owned(), at));
+                row.bytes += name.len();
+            }
+            None => self.waiting.push_back(Names {
+                changed: changed.clone(),
+                names: vec![(name.to_owned(), at)],
+                bytes: name.len(),
+            }),
+        }
+        true
+    }
+
+    /// The time of the next rows: never one that this node has seen, so that what follows from a change comes after it,
+    /// whatever the clocks say.
+    fn next_time(&mut self, now: i64) -> i64 {
+        self.latest = now.max(self.latest + 1);
+        self.latest
+    }
+}
+
+/// The names that other nodes must know of.
+pub(crate) struct ChangeLog {
+    clock: Arc<dyn Clock>,
+    queue: Mutex<Queue>,
+    /// One write at a time.
+    turn: tokio::sync::Mutex<()>,
+    /// Whether this node has tried to follow the changes from before its start.
+    has_followed: watch::Sender<bool>,
+    failures: MinuteLog,
+    written: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl ChangeLog {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> ChangeLog {
+        ChangeLog {
+            clock,
+            queue: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            has_followed: watch::channel(false).0,
+            failures: MinuteLog::new(),
+            written: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Names that are in the table by now, and those that were dropped because too many waited.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        (self.written.load(Relaxed), self.dropped.load(Relaxed))
+    }
+
+    /// Queues metrics that are in the tables now.
+    pub(crate) fn created(&self, records: &[MetricRecord]) {
+        let changes = records.iter().filter_map(|record| {
+            let policy = &record.policies.last()?.policy;
+            Some((record.name.as_str(), record.created_on, Changed::Created(policy.clone())))
+        });
+        self.add(changes);
+    }
+
+    /// Queues names that were deleted from the tables; `at` is when their deletion began, Unix seconds.
+    pub(crate) fn deleted<'a>(&self, names: impl Iterator<Item = &'a str>, at: Timestamp) {
+        self.add(names.map(|name| (name, at, Changed::Deleted)));
+    }
+
+    fn add<'a>(&self, changes: impl Iterator<Item = (&'a str, Timestamp, Changed)>) {
+        let mut queue = self.queue.lock();
+        let dropped = changes.filter(|(name, at, changed)| !queue.add(name, *at, changed)).count();
+        self.dropped.fetch_add(dropped as u64, Relaxed);
+    }
+
+    /// Notes the time of a row of another node, microseconds since 1970. One whose clock is far ahead is not followed.
+    pub(crate) fn saw(&self, written: i64) {
+        if written <= self.now() + DEEP_AHEAD {
+            let mut queue = self.queue.lock();
+            queue.latest = queue.latest.max(written);
+        }
+    }
+
+    /// Notes that this node has tried to follow the changes from before its start.
+    pub(crate) fn has_followed(&self) {
+        self.has_followed.send_if_modified(|has_followed| !std::mem::replace(has_followed, true));
+    }
+
+    /// Before names are registered: waits, for ten seconds at most, until this node has tried to follow the changes from before
+    /// its start. A start writes the names in its journal again, and other nodes may have deleted some of them meanwhile.
+    pub(crate) async fn wait_until_followed(&self) {
+        let mut has_followed = self.has_followed.subscribe();
+        let followed = tokio::time::timeout(FIRST_FOLLOWED, has_followed.wait_for(|&has_followed| has_followed)).await;
+        if followed.is_err() {
+            self.has_followed();
+        }
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.since_epoch().as_micros() as i64
+    }
+
+    /// Whether every name was written.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.lock().names == 0
+    }
+
+    /// Writes up to a statement of names. After an error they stay, and the error is logged once a minute.
+    pub(crate) async fn write(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().await;
+        let rows = {
+            let queue = &mut *self.queue.lock();
+            if queue.writing.is_empty() {
+                let end = queue.waiting.len().min(ROWS);
+                queue.writing.extend(queue.waiting.drain(..end));
+            }
+            if queue.writing.is_empty() {
+                return Ok(());
+            }
+            // After an error under other keys: what was written nevertheless is applied twice, which is harmless.
+            let written = queue.next_time(self.now());
+            let rows = queue.writing.iter().zip(0..).map(|(row, part)| Change {
+                key: ChangeKey { written, node, part },
+                changed: row.changed.clone(),
+                names: row.names.clone(),
+            });
+            rows.collect::<Vec<Change>>()
+        };
+        let bucket = bucket_of(rows[0].key.written);
+        let appended = driver.append_changes(bucket, &rows).await;
+        if let Err(error) = &appended {
+            if self.failures.is_due(self.clock.instant()).is_some() {
+                tracing::warn!(%error, "cannot tell other nodes of names; they find these when they read all names; retrying");
+            }
+            return appended;
+        }
+        let mut queue = self.queue.lock();
+        let names: usize = queue.writing.drain(..).map(|row| row.names.len()).sum();
+        queue.names -= names;
+        self.written.fetch_add(names as u64, Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metric::Policy;
+
+    use super::*;
+
+    fn names(row: &Names) -> Vec<&str> {
+        row.names.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    fn rows(queue: &Queue) -> Vec<(bool, Vec<&str>)> {
+        queue.waiting.iter().map(|row| (row.changed == Changed::Deleted, names(row))).collect()
+    }
+
+    #[test]
+    fn names_of_a_policy_share_rows_and_a_deletion_stays_between_the_creations_around_it() {
+        let other = Policy { x_files_factor: 0.25, ..Policy::default() };
+        let (one, other) = (Changed::Created(Policy::default()), Changed::Created(other));
+        let mut queue = Queue::default();
+        for (name, changed) in
+            [("a", &one), ("b", &other), ("c", &one), ("a", &Changed::Deleted), ("a", &one), ("d", &one)]
+        {
+            assert!(queue.add(name, 7, changed));
+        }
+        let expected = [(false, vec!["a", "c"]), (false, vec!["b"]), (true, vec!["a"]), (false, vec!["a", "d"])];
+        assert_eq!(rows(&queue), expected);
+    }
+
+    #[test]
+    fn rows_and_the_queue_are_bounded() {
+        let mut queue = Queue::default();
+        let long = "x".repeat(4000);
+        let taken =
+            (0..QUEUED + 5).filter(|nth| queue.add(if nth % 9 == 0 { &long } else { "y" }, 7, &Changed::Deleted));
+        assert_eq!(taken.count(), QUEUED);
+        let is_bounded = |row: &Names| row.names.len() <= MAX_NAMES_OF_A_CHANGE && row.bytes <= MAX_BYTES_OF_A_CHANGE;
+        assert!(queue.waiting.iter().all(is_bounded));
+    }
+
+    #[test]
+    fn what_follows_from_a_change_comes_after_it_whatever_the_clock_says() {
+        let log = ChangeLog::new(Arc::new(host::ManualClock::at(1_000)));
+        let times = |log: &ChangeLog| {
+            let now = log.now();
+            log.queue.lock().next_time(now)
+        };
+        assert_eq!((times(&log), times(&log)), (1_000_000_000, 1_000_000_001));
+        log.saw(1_030_000_000);
+        assert_eq!(times(&log), 1_030_000_001);
+        log.saw(1_000_000_000 + DEEP_AHEAD + 1);
+        assert_eq!(times(&log), 1_030_000_002, "a clock that is minutes ahead is not followed");
+    }
+}

@@ -1,0 +1,262 @@
+//! What to read next of the table `changes`, so that no row is missed and idle nodes ask little. Pure: time and rows are
+//! arguments.
+//!
+//! Rows are in a partition for each minute, by their writer's clock. Rows may come late there: clocks differ, and a write may
+//! take long. So a poll reads again what may have changed.
+//!
+//! 1. Each poll reads the keys of the last ten seconds: one partition, or two about the end of a minute.
+//! 2. Once a minute a deep poll reads the keys of the last ten minutes, and of two minutes ahead.
+//! 3. After polls that failed, the next one is deep, and begins ten minutes before the last one that did not.
+//! 4. The first poll reads all that is kept: names in the journal may have been deleted while this node was down.
+//! 5. Rows that were applied are remembered for as long as a poll may read them, so that each is applied once.
+//!
+//! A row is missed where its writer's clock is more than ten minutes behind or two ahead, and where it is written more than ten
+//! minutes after its time. The next read of all names finds its names. After an absence for which rows are not kept,
+//! [`Poll::is_behind`] asks for that read at once.
+
+use std::collections::{BTreeMap, HashSet};
+
+use store_cassandra::{CHANGES_KEPT, ChangeKey};
+
+/// Microseconds of a partition.
+pub(crate) const BUCKET: i64 = 60 * SECOND;
+
+const SECOND: i64 = 1_000_000;
+
+/// How far a poll looks back and ahead.
+const BACK: i64 = 10 * SECOND;
+const AHEAD: i64 = 5 * SECOND;
+
+/// How far a deep poll looks back and ahead.
+const DEEP_BACK: i64 = 600 * SECOND;
+pub(crate) const DEEP_AHEAD: i64 = 120 * SECOND;
+
+/// Time between two deep polls.
+const DEEP_EVERY: i64 = 60 * SECOND;
+
+/// The longest absence after which the rows are still there.
+const LONGEST_ABSENCE: i64 = CHANGES_KEPT.as_micros() as i64 - 2 * DEEP_BACK;
+
+/// Rows that are remembered. At the limit all are forgotten, and those of the last ten minutes applied again, which is harmless.
+const REMEMBERED: usize = 1 << 20;
+
+/// The partition of a row that is written at this moment, microseconds since 1970.
+pub(crate) fn bucket_of(written: i64) -> i64 {
+    written.div_euclid(BUCKET)
+}
+
+/// The keys of a partition from a moment on, microseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeysRead {
+    pub(crate) bucket: i64,
+    pub(crate) since: i64,
+}
+
+/// What a poll reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Poll {
+    pub(crate) reads: Vec<KeysRead>,
+    /// Rows may have expired since the poll before: all names must be read.
+    pub(crate) is_behind: bool,
+    began: i64,
+    is_deep: bool,
+}
+
+/// What was read so far.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeReads {
+    /// When the latest poll that succeeded began, microseconds since 1970.
+    polled: Option<i64>,
+    /// The latest of them that was deep.
+    deep: Option<i64>,
+    /// Rows that were applied, by their partition.
+    applied: BTreeMap<i64, HashSet<ChangeKey>>,
+}
+
+impl ChangeReads {
+    /// What to read at this moment, microseconds since 1970.
+    pub(crate) fn next(&self, now: i64) -> Poll {
+        let absence = self.polled.map_or(0, |polled| now - polled);
+        let is_behind = LONGEST_ABSENCE < absence;
+        let is_deep = BACK / 2 < absence || self.deep.is_none_or(|deep| !(deep..deep + DEEP_EVERY).contains(&now));
+        let last = match self.polled {
+            Some(polled) if !is_behind => polled.min(now),
+            Some(_) => now,
+            None => now - LONGEST_ABSENCE,
+        };
+        let (since, until) = if is_deep { (last - DEEP_BACK, now + DEEP_AHEAD) } else { (last - BACK, now + AHEAD) };
+        let reads = (bucket_of(since)..=bucket_of(until)).map(|bucket| KeysRead { bucket, since }).collect();
+        Poll { reads, is_behind, began: now, is_deep }
+    }
+
+    /// Those of these keys that were not applied, in their order.
+    pub(crate) fn unapplied(&self, bucket: i64, keys: Vec<ChangeKey>) -> Vec<ChangeKey> {
+        let applied = self.applied.get(&bucket);
+        let mut keys: Vec<ChangeKey> =
+            keys.into_iter().filter(|key| applied.is_none_or(|applied| !applied.contains(key))).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    /// Notes that a row was applied, or needs not be.
+    pub(crate) fn applied(&mut self, bucket: i64, key: ChangeKey) {
+        if REMEMBERED <= self.applied.values().map(HashSet::len).sum() {
+            self.applied = BTreeMap::new();
+        }
+        self.applied.entry(bucket).or_default().insert(key);
+    }
+
+    /// Notes that every row of a poll was applied, and forgets rows that no poll reads any more.
+    pub(crate) fn done(&mut self, poll: &Poll) {
+        self.polled = Some(poll.began);
+        if poll.is_deep {
+            self.deep = Some(poll.began);
+        }
+        let first = bucket_of(poll.began - DEEP_BACK);
+        self.applied = self.applied.split_off(&first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use host::{Random, SeededRandom};
+    use store_cassandra::NodeId;
+
+    use super::*;
+
+    const START: i64 = 1_700_000_000 * SECOND;
+
+    /// A row, and the moment from which it can be read.
+    struct Row {
+        key: ChangeKey,
+        lands: i64,
+    }
+
+    /// A naive reader over naive tables: makes the reads that it is given, and notes when each row was first seen.
+    struct Reader<'a> {
+        rows: &'a [Row],
+        reads: ChangeReads,
+        seen: HashMap<ChangeKey, i64>,
+        scans: Vec<i64>,
+    }
+
+    impl Reader<'_> {
+        /// A poll that succeeds; returns how many statements it took.
+        fn poll(&mut self, now: i64) -> usize {
+            let poll = self.reads.next(now);
+            if poll.is_behind {
+                self.scans.push(now);
+            }
+            for &KeysRead { bucket, since } in &poll.reads {
+                let rows = self.rows.iter().filter(|row| {
+                    let expires = row.lands + CHANGES_KEPT.as_micros() as i64;
+                    bucket_of(row.key.written) == bucket
+                        && since <= row.key.written
+                        && row.lands <= now
+                        && now < expires
+                });
+                for key in self.reads.unapplied(bucket, rows.map(|row| row.key).collect()) {
+                    assert!(self.seen.insert(key, now).is_none(), "{key:?} is applied twice");
+                    self.reads.applied(bucket, key);
+                }
+            }
+            self.reads.done(&poll);
+            poll.reads.len()
+        }
+    }
+
+    /// Writers whose clocks are off by up to these many seconds, behind and ahead; rows that land up to `late` seconds late.
+    fn rows(random: &dyn Random, seconds: i64, behind: i64, ahead: i64, late: i64) -> Vec<Row> {
+        let below = |bound: i64| random.below(bound.max(1) as u64) as i64;
+        let skews: Vec<i64> = (0..5).map(|_| below((behind + ahead) * SECOND) - behind * SECOND).collect();
+        let row = |part| {
+            let at = START + below(seconds * SECOND);
+            let node = below(5);
+            let written = at + skews[node as usize];
+            Row {
+                key: ChangeKey { written, node: NodeId::of_number(node as u128), part },
+                lands: at + below(late * SECOND),
+            }
+        };
+        (0..2000).map(row).collect()
+    }
+
+    fn seeds() -> impl Iterator<Item = u64> {
+        let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+        first..first + 20
+    }
+
+    #[test]
+    fn rows_of_clocks_that_differ_by_seconds_are_applied_by_the_next_poll_and_once() {
+        for seed in seeds() {
+            let random = SeededRandom::new(seed);
+            let rows = rows(&random, 600, 6, 5, 3);
+            let mut reader =
+                Reader { rows: &rows, reads: ChangeReads::default(), seen: HashMap::new(), scans: Vec::new() };
+            let polls = 1240;
+            let statements: usize = (0..polls).map(|nth| reader.poll(START + nth * SECOND / 2)).sum();
+            for row in &rows {
+                let seen = reader.seen.get(&row.key).unwrap_or_else(|| panic!("seed {seed}: {:?} is missed", row.key));
+                assert!(*seen - row.lands <= SECOND / 2, "seed {seed}: {:?} is late", row.key);
+            }
+            assert!(statements as i64 * 2 < polls * 3, "seed {seed}: {statements} statements for {polls} polls");
+            assert!(reader.scans.is_empty(), "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn rows_of_clocks_that_differ_by_minutes_and_of_slow_writes_are_applied_within_a_minute_and_once() {
+        for seed in seeds() {
+            let random = SeededRandom::new(seed);
+            let rows = rows(&random, 1800, 250, 115, 250);
+            let mut reader =
+                Reader { rows: &rows, reads: ChangeReads::default(), seen: HashMap::new(), scans: Vec::new() };
+            // With a failed poll here and there.
+            (0..5000).filter(|_| random.below(10) > 0).for_each(|nth| {
+                reader.poll(START + nth * SECOND / 2);
+            });
+            for row in &rows {
+                let seen = reader.seen.get(&row.key).unwrap_or_else(|| panic!("seed {seed}: {:?} is missed", row.key));
+                assert!(*seen - row.lands <= 65 * SECOND, "seed {seed}: {:?} is late", row.key);
+            }
+        }
+    }
+
+    #[test]
+    fn after_an_absence_rows_are_read_up_to_their_expiry_and_all_names_after_that() {
+        for seed in seeds() {
+            let random = SeededRandom::new(seed);
+            let away = 60 * (5 + random.below(150) as i64);
+            let rows = rows(&random, away, 60, 60, 10);
+            let mut reader =
+                Reader { rows: &rows, reads: ChangeReads::default(), seen: HashMap::new(), scans: Vec::new() };
+            reader.poll(START);
+            let back = START + away * SECOND;
+            (0..300).for_each(|nth| {
+                reader.poll(back + nth * SECOND / 2);
+            });
+            let missed = rows.iter().filter(|row| !reader.seen.contains_key(&row.key)).count();
+            match reader.scans.as_slice() {
+                [] => assert_eq!(missed, 0, "seed {seed}: {away} s away"),
+                [at] => assert!(*at == back && 6000 < away, "seed {seed}: {away} s away"),
+                more => panic!("seed {seed}: {more:?}"),
+            }
+            assert!(away < 6000 || !reader.scans.is_empty() || missed == 0, "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_or_forward_misses_nothing_that_is_written_by_the_right_time() {
+        let now = START + 3600 * SECOND;
+        let mut reads = ChangeReads::default();
+        reads.done(&reads.next(now));
+        let back = reads.next(now - 1800 * SECOND);
+        assert!(back.is_deep && !back.is_behind);
+        assert_eq!(back.reads[0].since, now - 1800 * SECOND - DEEP_BACK);
+        let forward = reads.next(now + 1800 * SECOND);
+        assert!(forward.is_deep && !forward.is_behind);
+        assert_eq!(forward.reads[0].since, now - DEEP_BACK);
+    }
+}

@@ -1,0 +1,270 @@
+//! Follows the names that other nodes create and delete, through the table `changes`.
+//!
+//! 1. A poll reads the keys that may be new ([`ChangeReads`]), then the rows of those that were not applied.
+//! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide.
+//! 3. Deleted names are looked up: what is in the tables, or was created here since and waits to be written there, stays. The others are
+//!    deleted here with their points, except points of slots that begin after the deletion, which make the metric again.
+//!
+//! A row counts as applied when all of this succeeded; a failure leaves it to the next poll.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use host::{Clock, MinuteLog};
+use ingest::Ingest;
+use metric::{MetricId, Policy, Timestamp};
+use parking_lot::Mutex;
+use store::{NameStore, SharedMetric, SharedNames, StoreError};
+use store_cassandra::{CassandraDriver, Change, ChangeKey, Changed, NodeId};
+
+use crate::{
+    adopt::adopt,
+    change_log::ChangeLog,
+    change_reads::{ChangeReads, KeysRead, Poll},
+    connection::Connection,
+    rescan::Rescan,
+};
+
+/// Interval between two polls.
+pub(crate) const POLL: Duration = Duration::from_millis(500);
+
+/// Rows read by one statement: 6 MiB at most, unless names are very long.
+const ROWS: usize = 64;
+
+/// Deletions that are remembered. Creations that are older and come later are looked up; beyond this number they are shown until
+/// the next read of all names.
+const DELETIONS: usize = 200_000;
+
+/// Pause before a second look at a deletion whose names are still in the tables: another data centre may get them later.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Counts of following.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    /// Names in rows of other nodes that were applied.
+    pub(crate) names: AtomicU64,
+    /// Reads of all names that were asked for because rows may have expired.
+    pub(crate) scans: AtomicU64,
+    /// Polls that failed.
+    pub(crate) failures: AtomicU64,
+    /// How long after its time the latest row was applied, milliseconds, by both nodes' clocks.
+    pub(crate) delay_ms: AtomicI64,
+    /// The end of the latest poll that succeeded.
+    polled: Mutex<Option<Instant>>,
+}
+
+impl Followed {
+    /// Time since the latest poll that succeeded.
+    pub(crate) fn age(&self, now: Instant) -> Option<Duration> {
+        self.polled.lock().map(|polled| now.saturating_duration_since(polled))
+    }
+}
+
+/// What is known of the rows, by the one task that follows.
+#[derive(Default)]
+struct State {
+    reads: ChangeReads,
+    /// Names that were deleted, with the time of their rows.
+    deletions: HashMap<String, i64>,
+    /// Names that were to be deleted, and were still in the tables; when to look again.
+    doubtful: Vec<(Instant, Vec<(String, Timestamp)>)>,
+}
+
+/// Follows the table.
+pub(crate) struct Follower {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) connection: Arc<Connection>,
+    /// Keeps the ids.
+    pub(crate) local: Arc<dyn NameStore>,
+    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) log: Arc<ChangeLog>,
+    pub(crate) rescan: Arc<Rescan>,
+    pub(crate) followed: Arc<Followed>,
+    state: tokio::sync::Mutex<State>,
+    failures: MinuteLog,
+}
+
+impl Follower {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        connection: Arc<Connection>,
+        local: Arc<dyn NameStore>,
+        ingest: Arc<Ingest>,
+        log: Arc<ChangeLog>,
+        rescan: Arc<Rescan>,
+    ) -> Follower {
+        Follower {
+            clock,
+            connection,
+            local,
+            ingest,
+            log,
+            rescan,
+            followed: Arc::default(),
+            state: tokio::sync::Mutex::default(),
+            failures: MinuteLog::new(),
+        }
+    }
+
+    /// Polls until dropped.
+    pub(crate) async fn follow(self: Arc<Follower>) {
+        loop {
+            if let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node()) {
+                if let Err(error) = self.poll(driver, node).await {
+                    self.followed.failures.fetch_add(1, Relaxed);
+                    if self.failures.is_due(self.clock.instant()).is_some() {
+                        tracing::warn!(%error, "cannot follow the names of other nodes; retrying, and reading all names meanwhile");
+                    }
+                }
+                self.log.has_followed();
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    async fn poll(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
+        let state = &mut *self.state.lock().await;
+        let poll = state.reads.next(self.now());
+        if poll.is_behind {
+            self.followed.scans.fetch_add(1, Relaxed);
+            tracing::warn!(
+                "this node could not follow the names of other nodes for more than an hour; reading all names"
+            );
+            self.rescan.ask();
+        }
+        self.read(driver, node, state, &poll).await?;
+        state.reads.done(&poll);
+        self.look_again(driver, state).await?;
+        *self.followed.polled.lock() = Some(self.clock.instant());
+        Ok(())
+    }
+
+    async fn read(
+        &self,
+        driver: &CassandraDriver,
+        node: NodeId,
+        state: &mut State,
+        poll: &Poll,
+    ) -> Result<(), StoreError> {
+        for &KeysRead { bucket, since } in &poll.reads {
+            let keys = driver.change_keys(bucket, since).await?;
+            let (own, keys): (Vec<ChangeKey>, Vec<ChangeKey>) =
+                state.reads.unapplied(bucket, keys).into_iter().partition(|key| key.node == node);
+            own.into_iter().for_each(|key| state.reads.applied(bucket, key));
+            for keys in keys.chunks(ROWS) {
+                let rows = driver.changes(bucket, keys[0].written, keys[keys.len() - 1].written).await?;
+                // Others between them were applied before.
+                let wanted: HashSet<&ChangeKey> = keys.iter().collect();
+                for row in rows.into_iter().filter(|row| wanted.contains(&row.key)) {
+                    let key = row.key;
+                    self.apply(driver, state, row).await?;
+                    state.reads.applied(bucket, key);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, driver: &CassandraDriver, state: &mut State, row: Change) -> Result<(), StoreError> {
+        let Change { key, changed, names } = row;
+        self.log.saw(key.written);
+        let count = names.len() as u64;
+        match changed {
+            Changed::Created(policy) => self.create(driver, state, key.written, names, policy).await?,
+            Changed::Deleted => {
+                remember(&mut state.deletions, &names, key.written);
+                let left = self.delete(driver, names).await?;
+                if !left.is_empty() {
+                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, left));
+                }
+            }
+        }
+        self.followed.names.fetch_add(count, Relaxed);
+        self.followed.delay_ms.store((self.now() - key.written) / 1000, Relaxed);
+        Ok(())
+    }
+
+    async fn create(
+        &self,
+        driver: &CassandraDriver,
+        state: &State,
+        written: i64,
+        names: Vec<(String, Timestamp)>,
+        policy: Policy,
+    ) -> Result<(), StoreError> {
+        let is_doubtful = |name: &str| state.deletions.get(name).is_some_and(|deleted| written < *deleted);
+        let (doubtful, created): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| is_doubtful(name));
+        let metric = |(name, created_on)| SharedMetric {
+            name,
+            policy: policy.clone(),
+            created_on: Some(created_on),
+            updated_on: None,
+        };
+        let mut metrics: Vec<SharedMetric> = created.into_iter().map(metric).collect();
+        if !doubtful.is_empty() {
+            metrics.extend(driver.lookup(doubtful.into_iter().map(|(name, _)| name).collect()).await?);
+        }
+        self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
+        adopt(metrics, &*self.local, &self.ingest).await.map(drop)
+    }
+
+    /// Deletes from this node the names that are not in the tables. Returns those that are.
+    async fn delete(
+        &self,
+        driver: &CassandraDriver,
+        names: Vec<(String, Timestamp)>,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
+        let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
+        let mut known: HashMap<String, (MetricId, Timestamp)> = {
+            let registry = self.ingest.registry();
+            let shown = registry.read();
+            let id = |name: &str| shown.find(registry.hash(name.as_bytes()), name.as_bytes());
+            let known = names.into_iter().filter_map(|(name, at)| Some((id(&name)?, name, at)));
+            // Points for it came here after this deletion: its rows are still to be written.
+            let is_newer = |id: MetricId, at| unregistered.contains(&id) && at <= shown.created_on(id);
+            known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
+        };
+        if known.is_empty() {
+            return Ok(Vec::new());
+        }
+        let gone = driver.deleted(known.keys().cloned().collect()).await?;
+        let gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
+        let deleted = self.ingest.delete_followed(&gone).await;
+        deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
+        Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
+    }
+
+    async fn look_again(&self, driver: &CassandraDriver, state: &mut State) -> Result<(), StoreError> {
+        let now = self.clock.instant();
+        while let Some((_, names)) = state.doubtful.first().filter(|(due, _)| *due <= now) {
+            self.delete(driver, names.clone()).await?;
+            state.doubtful.remove(0);
+        }
+        Ok(())
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.since_epoch().as_micros() as i64
+    }
+}
+
+/// Remembers deletions, and forgets those that are so old that no row before them is read any more.
+fn remember(deletions: &mut HashMap<String, i64>, names: &[(String, Timestamp)], written: i64) {
+    if DELETIONS < deletions.len() + names.len() {
+        // Twice as far back as a deep poll.
+        deletions.retain(|_, at| written - 1_200_000_000 < *at);
+        if DELETIONS < deletions.len() + names.len() {
+            deletions.clear();
+        }
+    }
+    for (name, _) in names {
+        let at = deletions.entry(name.clone()).or_insert(written);
+        *at = written.max(*at);
+    }
+}

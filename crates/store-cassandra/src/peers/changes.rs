@@ -1,0 +1,155 @@
+//! The table `changes`: names that nodes created and deleted, many to a row, by the minute in which a row was written.
+
+use std::collections::{BTreeMap, HashMap};
+
+use metric::{Policy, Timestamp};
+use scylla::statement::{
+    Consistency,
+    batch::{Batch, BatchType},
+    prepared::PreparedStatement,
+};
+use store::StoreError;
+use uuid::Uuid;
+
+use super::{NodeId, Peers};
+use crate::{CassandraDriver, ask::read, failure::unavailable, names::config, schema::quoted};
+
+/// Names of one row.
+pub const MAX_NAMES_OF_A_CHANGE: usize = 1000;
+
+/// Bytes of the names of one row, unless a single name has more.
+pub const MAX_BYTES_OF_A_CHANGE: usize = 64 << 10;
+
+/// Where a row is among all, in the order in which nodes apply them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChangeKey {
+    /// When it was written by the writer's clock, microseconds since 1970.
+    pub written: i64,
+    /// Its writer.
+    pub node: NodeId,
+    /// Which of the rows that the writer wrote at once.
+    pub part: i32,
+}
+
+/// What happened to the names of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Changed {
+    /// They were created, or got this policy.
+    Created(Policy),
+    /// They were deleted.
+    Deleted,
+}
+
+/// A row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// Where it is.
+    pub key: ChangeKey,
+    /// What happened.
+    pub changed: Changed,
+    /// To which names, and when: Unix seconds.
+    pub names: Vec<(String, Timestamp)>,
+}
+
+pub(super) struct Statements {
+    insert: PreparedStatement,
+    keys: PreparedStatement,
+    rows: PreparedStatement,
+}
+
+const CREATED: &str = "created";
+const DELETED: &str = "deleted";
+
+impl Peers {
+    async fn of_changes(&self) -> Result<&Statements, StoreError> {
+        let table = format!("{}.changes", quoted(&self.keyspace));
+        let prepared = self.changes.get_or_try_init(|| async {
+            Ok(Statements {
+                // The TTL is the table's.
+                insert: self
+                    .prepare(&format!(
+                        "INSERT INTO {table} (bucket, written, node, part, kind, policy, names) VALUES (?, ?, ?, ?, ?, ?, ?)"
+                    ))
+                    .await?,
+                keys: self
+                    .prepare(&format!("SELECT written, node, part FROM {table} WHERE bucket = ? AND written >= ?"))
+                    .await?,
+                rows: self
+                    .prepare(&format!(
+                        "SELECT written, node, part, kind, policy, names FROM {table} WHERE bucket = ? AND written >= ? AND \
+                         written <= ?"
+                    ))
+                    .await?,
+            })
+        });
+        prepared.await
+    }
+}
+
+impl CassandraDriver {
+    /// Writes rows of one bucket, all or none, in one statement.
+    ///
+    /// # Errors
+    /// The cluster cannot take them, or did not say so in time; they may be written again under other keys.
+    pub async fn append_changes(&self, bucket: i64, rows: &[Change]) -> Result<(), StoreError> {
+        let statements = self.peers.of_changes().await?;
+        let inserts = rows.iter().map(|_| statements.insert.clone().into()).collect();
+        // Of one partition, and so one mutation.
+        let mut batch = Batch::new_with_statements(BatchType::Unlogged, inserts);
+        batch.set_consistency(Consistency::LocalQuorum);
+        batch.set_is_idempotent(true);
+        let values = |row: &Change| {
+            let (kind, policy) = match &row.changed {
+                Changed::Created(policy) => (CREATED, config::config(policy)),
+                Changed::Deleted => (DELETED, BTreeMap::new()),
+            };
+            let names: BTreeMap<String, i64> = row.names.iter().cloned().collect();
+            let ChangeKey { written, node, part } = row.key;
+            (bucket, written, node.0, part, kind, policy, names)
+        };
+        let values: Vec<_> = rows.iter().map(values).collect();
+        let written = self.peers.retry.run(|| self.peers.session.batch(&batch, &values)).await;
+        written.map(drop).map_err(|error| unavailable("telling other nodes of names", &self.peers.keyspace, &error))
+    }
+
+    /// The keys of the rows of a bucket that were written at this moment or later, microseconds since 1970; in their order.
+    ///
+    /// # Errors
+    /// The cluster cannot answer.
+    pub async fn change_keys(&self, bucket: i64, since: i64) -> Result<Vec<ChangeKey>, StoreError> {
+        const WHAT: &str = "reading the keys of table changes";
+        let statements = self.peers.of_changes().await?;
+        let rows = read::<(i64, Uuid, i32)>(WHAT, self.peers.run(WHAT, &statements.keys, (bucket, since)).await?)?;
+        Ok(rows.into_iter().map(|(written, node, part)| ChangeKey { written, node: NodeId(node), part }).collect())
+    }
+
+    /// The rows of a bucket that were written between these moments, both included, in their order. Rows of an unknown kind or
+    /// with a policy that cannot be read are empty, and logged.
+    ///
+    /// # Errors
+    /// The cluster cannot answer.
+    pub async fn changes(&self, bucket: i64, first: i64, last: i64) -> Result<Vec<Change>, StoreError> {
+        const WHAT: &str = "reading table changes";
+        type Row = (i64, Uuid, i32, Option<String>, Option<HashMap<String, String>>, Option<HashMap<String, i64>>);
+        let statements = self.peers.of_changes().await?;
+        let rows = read::<Row>(WHAT, self.peers.run(WHAT, &statements.rows, (bucket, first, last)).await?)?;
+        let change = |(written, node, part, kind, policy, names): Row| {
+            let key = ChangeKey { written, node: NodeId(node), part };
+            let policy = policy.unwrap_or_default();
+            let policy = || config::policy(policy.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+            let changed = match kind.as_deref() {
+                Some(CREATED) => policy().map(Changed::Created).map_err(|error| error.to_string()),
+                Some(DELETED) => Ok(Changed::Deleted),
+                kind => Err(format!("its kind is {}", kind.unwrap_or("missing"))),
+            };
+            match changed {
+                Ok(changed) => Change { key, changed, names: names.unwrap_or_default().into_iter().collect() },
+                Err(why) => {
+                    tracing::warn!(why, writer = %key.node, "skipping a row of table changes; the next read of all names finds its names");
+                    Change { key, changed: Changed::Deleted, names: Vec::new() }
+                }
+            }
+        };
+        Ok(rows.into_iter().map(change).collect())
+    }
+}

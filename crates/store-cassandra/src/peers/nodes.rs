@@ -1,0 +1,94 @@
+//! The table `nodes`: a row of each node that is alive, which expires unless the node writes it again.
+
+use scylla::{statement::prepared::PreparedStatement, value::CqlTimestamp};
+use store::StoreError;
+use uuid::Uuid;
+
+use super::{NodeId, Peers};
+use crate::{CassandraDriver, ask::read, schema::quoted};
+
+/// The one partition of the table.
+const PART: i32 = 0;
+
+/// A node that is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRow {
+    /// Which.
+    pub node: NodeId,
+    /// Where its peers reach it over HTTP: host and port. Empty where they cannot.
+    pub address: String,
+    /// Of the program.
+    pub version: String,
+    /// When it was started by its own clock, milliseconds since 1970.
+    pub started_ms: i64,
+    /// When it wrote this by its own clock, milliseconds since 1970.
+    pub heartbeat_ms: i64,
+}
+
+pub(super) struct Statements {
+    write: PreparedStatement,
+    delete: PreparedStatement,
+    read: PreparedStatement,
+}
+
+impl Peers {
+    async fn of_nodes(&self) -> Result<&Statements, StoreError> {
+        let table = format!("{}.nodes", quoted(&self.keyspace));
+        let prepared = self.nodes.get_or_try_init(|| async {
+            Ok(Statements {
+                // The TTL is the table's.
+                write: self
+                    .prepare(&format!(
+                        "INSERT INTO {table} (part, node, address, version, started, heartbeat) VALUES (?, ?, ?, ?, ?, ?)"
+                    ))
+                    .await?,
+                delete: self.prepare(&format!("DELETE FROM {table} WHERE part = ? AND node = ?")).await?,
+                read: self
+                    .prepare(&format!("SELECT node, address, version, started, heartbeat FROM {table} WHERE part = ?"))
+                    .await?,
+            })
+        });
+        prepared.await
+    }
+}
+
+impl CassandraDriver {
+    /// Reports that a node is alive.
+    ///
+    /// # Errors
+    /// The cluster cannot take it; the row before expires.
+    pub async fn announce(&self, row: &NodeRow) -> Result<(), StoreError> {
+        let statements = self.peers.of_nodes().await?;
+        let NodeRow { node, address, version, started_ms, heartbeat_ms } = row;
+        let values = (PART, node.0, address, version, CqlTimestamp(*started_ms), CqlTimestamp(*heartbeat_ms));
+        self.peers.run("reporting that this node is alive", &statements.write, values).await.map(drop)
+    }
+
+    /// Deletes the row of a node that stops.
+    ///
+    /// # Errors
+    /// The cluster cannot do it; the row expires.
+    pub async fn withdraw(&self, node: NodeId) -> Result<(), StoreError> {
+        let statements = self.peers.of_nodes().await?;
+        self.peers.run("reporting that this node stops", &statements.delete, (PART, node.0)).await.map(drop)
+    }
+
+    /// The nodes that are alive, this one too.
+    ///
+    /// # Errors
+    /// The cluster cannot answer.
+    pub async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+        const WHAT: &str = "reading table nodes";
+        type Row = (Uuid, Option<String>, Option<String>, Option<CqlTimestamp>, Option<CqlTimestamp>);
+        let statements = self.peers.of_nodes().await?;
+        let rows = read::<Row>(WHAT, self.peers.run(WHAT, &statements.read, (PART,)).await?)?;
+        let row = |(node, address, version, started, heartbeat): Row| NodeRow {
+            node: NodeId(node),
+            address: address.unwrap_or_default(),
+            version: version.unwrap_or_default(),
+            started_ms: started.map_or(0, |time| time.0),
+            heartbeat_ms: heartbeat.map_or(0, |time| time.0),
+        };
+        Ok(rows.into_iter().map(row).collect())
+    }
+}
