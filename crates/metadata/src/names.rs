@@ -62,11 +62,6 @@ impl Table {
         }
     }
 
-    /// Makes room for names.
-    pub(crate) fn reserve(&mut self, names: usize) {
-        self.by_name.reserve(names);
-    }
-
     /// Adds a name that is in the arena to the hash table.
     pub(crate) fn add_place(&mut self, hash: u64, place: Place) {
         self.by_name.insert(hash, place);

@@ -34,6 +34,7 @@ use store::NamesMark;
 
 use crate::{
     arena::{Arena, NOWHERE},
+    name_table::ManyPlaces,
     names::Table,
     policies::{Policies, PolicySpan},
     registry::Registry,
@@ -317,7 +318,7 @@ fn registry(next: MetricId, arena: Arena, segments: Vec<Segment>, policies: Poli
         let mut table = registry.names.write();
         let policies = registry.policies.read();
         table.places.extend_to(end);
-        table.reserve(records);
+        let mut hashed = ManyPlaces::new(records);
         for place in arena.places() {
             let record = arena.get(place);
             let name = std::str::from_utf8(record.name).map_err(|_| OpenError::Damaged("a name is not UTF-8"))?;
@@ -327,13 +328,15 @@ fn registry(next: MetricId, arena: Arena, segments: Vec<Segment>, policies: Poli
                 return Err(OpenError::Damaged("an id is there twice"));
             }
             *held = place;
-            table.add_place(registry.hash(record.name), place);
+            hashed.add(registry.hash(record.name), place);
+            table.names += 1;
             if is_tagged(name) {
                 table.tag_changes.read(record.id, name);
             } else if indexed.get(record.id) != Some(&true) {
                 table.tail.push(record.id);
             }
         }
+        table.by_name.insert_all(hashed);
         let has_record = |&&id: &&MetricId| table.places.get(id).is_some_and(|&place| place != NOWHERE);
         let ids = segments.iter().flat_map(|segment| &segment.ids);
         table.removed = Arc::new(ids.filter(|id| !has_record(id)).copied().collect());

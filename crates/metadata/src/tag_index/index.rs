@@ -16,7 +16,7 @@ use super::{
     texts::{TextPlace, Texts},
 };
 use crate::{
-    name_table::NameTable,
+    name_table::{ManyPlaces, NameTable},
     tag_expressions::{TagPlace, read_tags, tags_of},
 };
 
@@ -128,23 +128,33 @@ impl TagIndex {
         if metrics.is_empty() || self.sorted_tags.last().is_some_and(|&last| self.tag_text(last) >= text) {
             return None;
         }
-        self.by_value.reserve(self.values.end() as usize + values);
         let tag = self.tags.add(Tag { text: self.texts.add(text), metrics, values: Vec::with_capacity(values) });
         self.by_tag.insert(self.hash_of_tag(text), tag);
         self.sorted_tags.push(tag);
         Some(tag)
     }
 
-    /// Appends a value of a tag. `None` as for a tag.
-    pub(super) fn append_value(&mut self, tag: TagId, text: &str, metrics: Posting) -> Option<()> {
+    /// Appends a value of a tag. `None` as for a tag. It is found once [`TagIndex::find_appended`] was called with `places`.
+    pub(super) fn append_value(
+        &mut self,
+        tag: TagId,
+        text: &str,
+        metrics: Posting,
+        places: &mut ManyPlaces,
+    ) -> Option<()> {
         let last = self.tags.get(tag).values.last();
         if metrics.is_empty() || last.is_some_and(|&last| self.value_text(last) >= text) {
             return None;
         }
         let value = self.values.add(Value { text: self.texts.add(text), tag, metrics });
-        self.by_value.insert(self.hash_of_value(tag, text), value);
+        places.add(self.hash_of_value(tag, text), value);
         self.tags.get_mut(tag).values.push(value);
         Some(())
+    }
+
+    /// Lets values that were appended be found.
+    pub(super) fn find_appended(&mut self, places: ManyPlaces) {
+        self.by_value.insert_all(places);
     }
 
     /// Whether a metric is in the index.

@@ -24,6 +24,7 @@ use super::{
     index::TagIndex,
     postings::{Posting, Shape},
 };
+use crate::name_table::ManyPlaces;
 
 /// The first bytes.
 const MAGIC: &[u8; 8] = b"plumbtg1";
@@ -87,6 +88,7 @@ pub(crate) fn read_index(bytes: &[u8]) -> Result<(NamesFile, TagIndex), &'static
         return Err("its checksum is wrong");
     }
     let mut index = TagIndex::of_metrics(fields.bitmap()?);
+    let mut places = ManyPlaces::new(0);
     for _ in 0..fields.u32()? {
         let (text, metrics) = (fields.text()?, fields.set(&mut index)?);
         let values = fields.u32()?;
@@ -97,9 +99,10 @@ pub(crate) fn read_index(bytes: &[u8]) -> Result<(NamesFile, TagIndex), &'static
         let tag = index.append_tag(text, metrics, values as usize).ok_or("its tags are not in order")?;
         for _ in 0..values {
             let (text, metrics) = (fields.text()?, fields.set(&mut index)?);
-            index.append_value(tag, text, metrics).ok_or("its values are not in order")?;
+            index.append_value(tag, text, metrics, &mut places).ok_or("its values are not in order")?;
         }
     }
+    index.find_appended(places);
     if fields.rest.is_empty() { Ok((of, index)) } else { Err("it is too long") }
 }
 
