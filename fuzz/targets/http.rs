@@ -34,7 +34,7 @@ impl SeriesSource for Synthetic {
             }
             let value = |i| if i % 5 == 3 { f64::NAN } else { i as f64 * 1.25 };
             let values = (0..(until - start) / 60 + 1).map(value).collect();
-            Some(FetchedSeries { start, step: 60, values, aggregation: Aggregation::Average })
+            Some(FetchedSeries { start, step: 60, values, aggregation: Aggregation::Average, ..FetchedSeries::default() })
         });
         let series = series.collect();
         Box::pin(async move { Ok(series) })

@@ -121,6 +121,44 @@ def test_a_change_of_the_list_keeps_what_is_stored(make_server):
         server.stop()
 
 
+def test_a_method_that_comes_into_a_list_is_made_of_points_or_the_lineage_names_the_one_that_was_there(make_server):
+    server = make_server(schemas=SCHEMAS, aggregation=AGGREGATION.replace("avg, max", "avg"))
+    now = aligned_now(60)
+    sent = {time: (time * 7919 // 10 % 1000) / 8 - 60 for time in range(now - 3000, now - 1800, 10)}
+    # Points that the first stage did not keep when they came.
+    old = {time: float(time // 60 % 97) for time in range(now - 7200, now - 6000, 60)}
+
+    def origins(target, begin, end):
+        span = {"from": begin - 1, "until": end, "now": now, "format": "json", "meta": "true", "maxDataPoints": 1000}
+        [series] = server.get("/render", target=target, **span).json()["series"]
+        return {origin["consolidator-normfetch"].removesuffix("Consolidator") for origin in series["meta"]}
+
+    for points in [sent, old]:
+        server.send(("both.a", time, value) for time, value in points.items())
+    server.stop()
+    server.configure("storage-aggregation.conf", AGGREGATION)
+    server.start()
+    minutes = {}
+    for time, value in sent.items():
+        minutes.setdefault(time // 60 * 60, []).append(value)
+    largest = {time: max(values) for time, values in minutes.items()}
+    for stop in [None, server.kill, server.stop]:
+        if stop is not None:
+            server.send([("both.a", now - 2000, 500.0), ("both.a", now - 6600, 600.0)])
+            stop()
+            server.start()
+            sent[now - 2000] = largest[(now - 2000) // 60 * 60] = 500.0
+        span = {"from": now - 7500, "until": now, "now": now, "format": "json", "meta": "true"}
+        [series] = server.get("/render", target="consolidateBy(both.a,'max')", **span).json()["series"]
+        values = {time: value for value, time in series["datapoints"] if value is not None}
+        assert {time: values[time] for time in largest} == largest
+        assert {origin["consolidator-normfetch"] for origin in series["meta"]} == {"MaximumConsolidator", "AverageConsolidator"}
+        assert origins("both.a", now - 7500, now) == {"Average"}
+    # Of a metric whose list had the method from its first point on, lineage has one entry.
+    server.send(("both.b", time, value) for time, value in old.items())
+    assert origins("consolidateBy(both.b,'max')", now - 7500, now) == {"Maximum"}
+
+
 def test_explain_and_the_check_of_the_configuration_show_the_list(server):
     explained = run("explain", "both.a", "--conf-dir", server.conf)
     assert "aggregation: average,max  (storage-aggregation.conf:2: [both]" in explained.stdout, explained

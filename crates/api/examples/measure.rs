@@ -43,7 +43,13 @@ impl SeriesSource for Synthetic {
         let read = |request: &SeriesRequest| {
             let (from, until) = (request.window.from() / 60, request.window.until() / 60);
             let values = (from + 1..until + 1).map(|slot| value(request.metric.0, slot)).collect();
-            Some(FetchedSeries { start: (from + 1) * 60, step: 60, values, aggregation: Aggregation::Average })
+            Some(FetchedSeries {
+                start: (from + 1) * 60,
+                step: 60,
+                values,
+                aggregation: Aggregation::Average,
+                ..FetchedSeries::default()
+            })
         };
         Box::pin(async move { Ok(requests.iter().map(read).collect()) })
     }

@@ -394,7 +394,7 @@ impl SeriesSource for Seconds {
         requests: Vec<SeriesRequest>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
         let values: Vec<f64> = (0..86_400).map(|i| f64::from(i * 7919 % 10_007)).collect();
-        let series = FetchedSeries { start: NOW - 86_400, step: 1, values, aggregation: Default::default() };
+        let series = FetchedSeries { start: NOW - 86_400, step: 1, values, ..FetchedSeries::default() };
         Box::pin(async move { Ok(vec![Some(series); requests.len()]) })
     }
 }

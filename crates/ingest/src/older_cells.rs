@@ -6,7 +6,7 @@
 //! 1. A slot that the older policy keeps in as coarse or in finer steps is the fold of them, by the older policy's method.
 //! 2. A point of a coarser first stage is a point at its own time.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use metadata::PolicyHistory;
 use metric::{Policy, Slot, Table, Timestamp};
@@ -35,6 +35,8 @@ pub(crate) struct OlderPolicies {
     rollup: Rollup,
     /// Whether the policy's own slots are left out: only what the others show is asked for.
     is_apart: bool,
+    /// See [`Target::is_of_points`].
+    is_of_points: bool,
 }
 
 /// A policy that a metric had.
@@ -78,10 +80,14 @@ impl OlderPolicies {
                 None => older.push((spans[0].policy, Older { policy, times })),
             }
         }
+        let all = || older.iter().map(|(_, older)| &older.policy).chain(table.all.get(usize::from(id)));
+        let step = |policy: &&Arc<Policy>| policy.retention.finest().resolution();
+        let is_of_one_step = all().map(|policy| step(&policy)).collect::<HashSet<_>>().len() < 2;
+        let is_of_points = is_of_one_step && all().any(|policy| !policy.rollups.is_empty());
         let older: Vec<Older> = older.into_iter().map(|(_, older)| older).collect();
         let rows = Arc::new(SharedRows::of(history, table));
         let policy = policy(id).filter(|_| !older.is_empty())?;
-        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false })
+        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false, is_of_points })
     }
 
     /// The policy whose slots are filled.
@@ -120,6 +126,7 @@ impl OlderPolicies {
             rows: self.rows.clone(),
             rollup: self.rollup,
             is_apart: true,
+            is_of_points: self.is_of_points,
         })
     }
 
@@ -196,10 +203,10 @@ impl OlderPolicies {
                 Source { policy, table, first_slot, len, stored, filled: Cells::default() }
             })
             .collect();
-        fill_sources(&mut sources);
+        fill_sources(&mut sources, self.is_of_points);
         let (policy, table, first_slot, len) = (&*self.policy, fetch.table, part.slots.start, part.slots.len());
         let place = (part.slots.start - fetch.first_slot) as usize;
-        let target = Target { policy, table, first_slot, len };
+        let target = Target { policy, table, first_slot, len, is_of_points: self.is_of_points };
         let mut of_part = Cells::default();
         if let Some(values) = cells.values.get(place..) {
             of_part.values.extend(values.iter().take(len));
@@ -208,12 +215,13 @@ impl OlderPolicies {
         if self.is_apart {
             // What the latest shows, before all others.
             let latest = sources.iter().filter(|source| std::ptr::eq(source.policy, &*self.older[0].policy));
-            fill(&target, &mut of_part, latest, |_| false);
+            fill(&target, &mut of_part, latest, &sources, |_| false);
         }
-        fill(&target, &mut of_part, sources.iter(), |other| self.is_left_out(other, table));
+        fill(&target, &mut of_part, sources.iter(), &sources, |other| self.is_left_out(other, table));
         cells.is_damaged |= of_part.is_damaged;
         cells.is_unreadable |= of_part.is_unreadable;
         cells.is_away |= of_part.is_away;
+        of_part.earlier.iter().for_each(|method| _ = cells.earlier.add(method));
         if of_part.values.is_empty() {
             return;
         }

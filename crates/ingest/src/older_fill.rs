@@ -1,9 +1,9 @@
 //! Slots of one policy, filled from stored slots of others.
 
-use metric::{Partial, Policy, Slot, Table};
+use metric::{Partial, Policy, Slot, Table, Timestamp};
 use store::Cells;
 
-use crate::shared_rows::{converted, has_table};
+use crate::shared_rows::{converted, has_same_terms, has_table};
 
 /// Slots to fill.
 pub(crate) struct Target<'a> {
@@ -11,6 +11,9 @@ pub(crate) struct Target<'a> {
     pub(crate) table: Table,
     pub(crate) first_slot: Slot,
     pub(crate) len: usize,
+    /// Whether a slot of another method is made of points instead, where all of its points are stored: for metrics that have or
+    /// had several methods, and one first step, so that counts tell.
+    pub(crate) is_of_points: bool,
 }
 
 /// Stored slots of another policy's stage.
@@ -28,7 +31,10 @@ pub(crate) struct Source<'a> {
 impl Target<'_> {
     /// The slot of the target in which a slot of a source begins, by their places.
     fn place(&self, source: &Source<'_>, place: usize) -> Option<usize> {
-        let time = source.table.stage.time(source.first_slot + place as u32);
+        self.place_of(source.table.stage.time(source.first_slot + place as u32))
+    }
+
+    fn place_of(&self, time: Timestamp) -> Option<usize> {
         let slot = self.table.stage.slot(time)?.checked_sub(self.first_slot)? as usize;
         (slot < self.len).then_some(slot)
     }
@@ -36,36 +42,39 @@ impl Target<'_> {
 
 /// Fills the sources from those behind them: what a policy showed while it was in force. Sources are in the order of their
 /// policies, the latest first.
-pub(crate) fn fill_sources(sources: &mut [Source<'_>]) {
+pub(crate) fn fill_sources(sources: &mut [Source<'_>], is_of_points: bool) {
     for place in (0..sources.len()).rev() {
-        let (before, behind) = sources.split_at_mut(place + 1);
-        let source = &mut before[place];
-        let behind = behind.iter().filter(|other| !std::ptr::eq(other.policy, source.policy));
-        let table = source.table;
+        let source = &sources[place];
+        let behind = sources[place + 1..].iter().filter(|other| !std::ptr::eq(other.policy, source.policy));
         if behind.clone().next().is_none() {
             continue;
         }
-        let len = source.len;
-        let target = Target { policy: source.policy, table, first_slot: source.first_slot, len };
+        let Source { policy, table, first_slot, len, .. } = *source;
+        let target = Target { policy, table, first_slot, len, is_of_points };
         let mut cells = source.stored.clone();
-        fill(&target, &mut cells, behind, |other| has_table(other, table));
-        source.filled = cells;
+        fill(&target, &mut cells, behind, sources, |other| has_table(other, table));
+        sources[place].filled = cells;
     }
 }
 
-/// Fills the absent slots of `cells` from sources, the first that has a slot, but for policies to leave out.
+/// Fills the absent slots of `cells` from sources, the first that has a slot, but for policies to leave out. `all` has all sources,
+/// for their points.
 pub(crate) fn fill<'s, 'p: 's>(
     target: &Target<'_>,
     cells: &mut Cells,
     sources: impl Iterator<Item = &'s Source<'p>> + Clone,
+    all: &[Source<'_>],
     is_left_out: impl Fn(&Policy) -> bool,
 ) {
     let step = target.table.stage.resolution();
     let is_finer = |source: &&Source<'_>| source.table.stage.resolution() <= step;
     let sources = sources.filter(|source| !is_left_out(source.policy));
+    let is_of_other = |source: &Source<'_>| is_of_other_method(source.policy, target.policy);
+    let is_asked = target.is_of_points && target.table.aggregated && sources.clone().any(is_of_other);
+    let of_points = if is_asked { of_points(target, all) } else { Vec::new() };
     for source in sources.clone().filter(is_finer) {
         let from = if source.filled.values.is_empty() { &source.stored } else { &source.filled };
-        fill_from(target, cells, source, from);
+        fill_from(target, cells, source, from, &of_points);
     }
     // A point of a coarser step is a point at its own time, where no finer one is known; what that policy showed of finer
     // ones is not. The finest first: a slot of the others may have the fold of finer points in place of a point.
@@ -73,11 +82,19 @@ pub(crate) fn fill<'s, 'p: 's>(
     let mut points: Vec<&Source<'_>> = sources.filter(is_point).collect();
     points.sort_by_key(|source| source.table.stage.resolution());
     for source in points {
-        fill_from(target, cells, source, &source.stored);
+        fill_from(target, cells, source, &source.stored, &[]);
     }
 }
 
-fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells) {
+/// Fills absent slots from one source. `of_points` are slots that the target's method makes of points: they go before those of
+/// another method that count no more points.
+fn fill_from(
+    target: &Target<'_>,
+    cells: &mut Cells,
+    source: &Source<'_>,
+    from: &Cells,
+    of_points: &[(usize, Partial)],
+) {
     cells.is_damaged |= from.is_damaged;
     cells.is_unreadable |= from.is_unreadable;
     cells.is_away |= from.is_away;
@@ -93,14 +110,57 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
     let is_aggregated = target.table.aggregated;
     cells.values.resize(target.len, f64::NAN);
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
+    let (is_of_other, method) = (is_of_other_method(source.policy, target.policy), source.policy.aggregation);
     for (place, partial) in fills {
-        if cells.values.get(place).is_some_and(|value| value.is_nan()) {
+        let found = of_points.binary_search_by_key(&place, |(place, _)| *place);
+        let exact = found.ok().map(|index| of_points[index].1);
+        let exact = exact.filter(|exact| is_of_other && partial.count <= exact.count);
+        let is_absent = cells.values.get(place).is_some_and(|value| value.is_nan());
+        if is_of_other && exact.is_none() && (is_absent || source.table.aggregated) {
+            // A slot that is there may be made of this one.
+            cells.earlier.add(method);
+        }
+        if is_absent {
+            let partial = exact.unwrap_or(partial);
             cells.values[place] = partial.value;
             if is_aggregated {
                 cells.counts[place] = partial.count;
             }
         }
     }
+    if is_aggregated {
+        from.earlier.iter().filter(|&of| of != target.policy.aggregation).for_each(|of| _ = cells.earlier.add(of));
+    }
+}
+
+/// Whether what a policy shows means something else than what another one would make of the same points.
+fn is_of_other_method(source: &Policy, target: &Policy) -> bool {
+    source.aggregation != target.aggregation && !has_same_terms(source, target)
+}
+
+/// The slots of the target that its method makes of all points that the sources have, by place, in the terms of its policy.
+fn of_points(target: &Target<'_>, sources: &[Source<'_>]) -> Vec<(usize, Partial)> {
+    let points = sources.iter().filter(|of| !of.table.aggregated && !of.stored.values.is_empty());
+    let first_slot = points.clone().map(|of| of.first_slot).min().unwrap_or(0);
+    let end = points.clone().map(|of| of.first_slot as usize + of.stored.values.len()).max().unwrap_or(0);
+    let mut values = vec![f64::NAN; end.saturating_sub(first_slot as usize)];
+    let mut stage = None;
+    // A point that several tables have is the same in all of them.
+    for of in points {
+        stage = Some(of.table.stage);
+        let own = values.iter_mut().skip((of.first_slot - first_slot) as usize);
+        own.zip(&of.stored.values).filter(|(own, _)| own.is_nan()).for_each(|(own, value)| *own = *value);
+    }
+    let (Some(stage), method) = (stage, target.policy.aggregation) else { return Vec::new() };
+    let mut all: Vec<(usize, Partial)> = Vec::new();
+    for (slot, &value) in (first_slot..).zip(&values).filter(|(_, value)| !value.is_nan()) {
+        let Some(place) = target.place_of(stage.time(slot)) else { continue };
+        match all.last_mut().filter(|(last, _)| *last == place) {
+            Some((_, partial)) => *partial = method.merge(*partial, Partial::point(value)),
+            None => all.push((place, Partial::point(value))),
+        }
+    }
+    all
 }
 
 /// The slots of the target in which a source has stored slots, by place.

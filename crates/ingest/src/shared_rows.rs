@@ -65,6 +65,9 @@ impl SharedRows {
                 continue;
             }
             let from = terms_at(all, table.stage.time(first_slot + i as u32));
+            if !has_same_content(from.policy.aggregation, to.aggregation) {
+                cells.earlier.add(from.policy.aggregation);
+            }
             let partial = from.read(Partial { value: *value, count: *count }, to, table.stage);
             (*value, *count) = (partial.value, partial.count);
         }
@@ -158,7 +161,7 @@ fn finest(policy: &Policy) -> u32 {
 }
 
 /// Whether the partials of two policies are the same numbers.
-fn has_same_terms(one: &Policy, other: &Policy) -> bool {
+pub(crate) fn has_same_terms(one: &Policy, other: &Policy) -> bool {
     finest(one) == finest(other) && has_same_content(one.aggregation, other.aggregation)
 }
 

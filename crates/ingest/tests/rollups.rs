@@ -1,7 +1,8 @@
 //! A method of a list shows what it shows alone: random lists and retentions between random writes, flushes and kills.
 //!
-//! One metric has the lists. For each method another metric has the same points and the method alone, all the time. Where all
-//! points of a slot came while the list had the method, both are the same. Every run prints its seed; `SEED=…` repeats one.
+//! One metric has the lists. For each method another metric has the same points and the method alone, all the time. Both are the
+//! same, also for the time before the method was in the list: the first stage has all points. Where first steps differ, only where
+//! all points of a slot came while the list had the method. Every run prints its seed; `SEED=…` repeats one.
 
 mod support;
 
@@ -16,7 +17,7 @@ use carbon::{RuleFiles, Rules, Sink as _};
 use host::{Random, SeededRandom};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, Methods, Timestamp, Window};
-use store::{MemoryDriver, SeriesRequest};
+use store::{FetchedSeries, MemoryDriver, SeriesRequest};
 use support::{now, options, registry_of, runtime};
 
 /// Lists, and single methods.
@@ -72,23 +73,35 @@ fn rules(retentions: &str, list: &str) -> Rules {
 struct Sent {
     times: Vec<(Timestamp, u32)>,
     since: BTreeMap<&'static str, usize>,
+    /// Whether several first steps come.
+    is_of_steps: bool,
+    /// The methods that were in force alone: from one to another, slots go on showing what the earlier one made (decision 5).
+    singles: BTreeSet<String>,
 }
 
 impl Sent {
     fn begin(&mut self, list: &str) {
         let methods = methods(list);
+        if methods.len() == 1 {
+            self.singles.insert(list.to_owned());
+        }
         self.since.retain(|name, _| methods.contains(name.parse().unwrap()));
         methods.iter().for_each(|method| _ = self.since.entry(method.name()).or_insert(self.times.len()));
     }
 
-    /// Whether a slot has only points that came while the list had the method, and under one first step: points of a coarser
-    /// one that finer points replace have one value, which the first method makes (decision 19).
-    fn has_all(&self, method: Aggregation, slot: Timestamp, step: i64) -> bool {
+    /// Whether a slot must be what its method makes of all its points. Where first steps differ, only one whose points are of
+    /// one first step, and all came while the list had the method: points of a coarser one that finer points replace have
+    /// one value, which the first method makes, and counts do not tell whether all points are stored (decision 19).
+    fn is_exact(&self, method: Aggregation, slot: Timestamp, step: i64) -> bool {
+        if 1 < self.singles.len() {
+            return false;
+        }
         let begin = slot - slot % 60;
         let around = begin..(slot + step).max(begin + 60);
         let is_around = |(time, _): &&(Timestamp, u32)| around.contains(time);
         let steps: BTreeSet<u32> = self.times.iter().filter(is_around).map(|(_, step)| *step).collect();
-        steps.len() < 2 && !self.times[..self.since[method.name()]].iter().any(|point| is_around(&point))
+        !self.is_of_steps
+            || steps.len() < 2 && !self.times[..self.since[method.name()]].iter().any(|point| is_around(&point))
     }
 }
 
@@ -118,13 +131,18 @@ impl Life {
 
     /// The step, first time and values of a metric.
     fn read(&self, name: &str, rollup: Option<Aggregation>, age: i64) -> Option<(u32, Timestamp, Vec<f64>)> {
+        let series = self.fetch(name, rollup, age, 0)?;
+        Some((series.step, series.start, series.values))
+    }
+
+    /// The series of a metric between two ages.
+    fn fetch(&self, name: &str, rollup: Option<Aggregation>, from: i64, until: i64) -> Option<FetchedSeries> {
         let registry = self.ingest.registry();
         let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())?;
         let now = now();
-        let window = Window::between(now - age, now);
+        let window = Window::between(now - from, now - until);
         let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup };
-        let series = self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0)?;
-        Some((series.step, series.start, series.values))
+        self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0)
     }
 
     /// Compares every slot of every coarse stage of every method, and the first stage as the first method shows it: the points
@@ -150,7 +168,7 @@ impl Life {
                     let is_same =
                         value.is_nan() && wanted.is_nan() || (value - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
                     let (time, step) = (of_list.1 + i as i64 * i64::from(of_list.0), i64::from(of_list.0));
-                    if !is_same && sent.has_all(method, time, step) {
+                    if !is_same && sent.is_exact(method, time, step) {
                         let slot = time - time % 300;
                         return Err(format!(
                             "{rollup:?} ({method}) at {slot} + {} ({step} s), {what}: {value}, alone {wanted}",
@@ -173,7 +191,8 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
     let mut life = Life::begin(dir.path(), &driver, rules(now_in_force.0, now_in_force.1));
     let base = (now() - 2400) / 300 * 300;
     let mut log = vec![format!("base {base}, {now_in_force:?}")];
-    let mut sent = Sent::default();
+    let first_steps: BTreeSet<u32> = retentions.iter().map(|text| finest(text)).collect();
+    let mut sent = Sent { is_of_steps: 1 < first_steps.len(), ..Sent::default() };
     sent.begin(now_in_force.1);
     for round in 0..steps {
         match any(10) {
@@ -248,4 +267,81 @@ fn a_method_of_a_list_shows_what_it_shows_alone_also_where_the_retention_changes
 #[test]
 fn a_method_of_a_list_shows_what_it_shows_alone_also_where_the_first_step_changes() {
     runs(4, &OF_TWO_STEPS.each_ref().map(|pair| &pair[..]));
+}
+
+/// The slot of a minute, by the asked method, and the further methods that the answer names.
+fn minute(life: &Life, time: Timestamp, rollup: Aggregation) -> (f64, Vec<Aggregation>) {
+    let window = Window::between(time - 30, time + 20);
+    let registry = life.ingest.registry();
+    let metric = registry.read().find(registry.hash(b"list"), b"list").expect("the metric is known");
+    // So few points that the coarsest stage answers.
+    let request = SeriesRequest { metric, window, now: now(), max_points: 3, rollup: Some(rollup) };
+    let series = life.run.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+    assert_eq!((series.step, series.start, series.values.len()), (60, time, 1));
+    (series.values[0], series.earlier.iter().collect())
+}
+
+#[test]
+fn what_came_before_a_method_is_made_of_points_or_named_also_after_a_kill() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let retentions = "1s:1h,10s:3h,60s:1d";
+    let begin = |list: &str| Life::begin(dir.path(), &driver, rules(retentions, list));
+    let change = |life: &Life, list: &str| life.run.block_on(life.ingest.set_rules(rules(retentions, list)));
+    let flush = |life: &Life| life.run.block_on(life.ingest.flush()).unwrap();
+    // Points of the first stage, and points that only slots of ten seconds keep: six in a minute.
+    let (young, old) = (now() / 60 * 60 - 1800, now() / 60 * 60 - 2 * 3600);
+    let points = |of: Timestamp| (0..60).step_by(10).map(|i| (of + i, (i * 2) as f64)).collect::<Vec<_>>();
+    let send = |life: &Life, after: Timestamp| life.send(&[points(young + after), points(old + after)].concat());
+    let (mean, largest, smallest) = (50.0, 100.0, 0.0);
+    let (average, max, min) = (Aggregation::Average, Aggregation::Max, Aggregation::Min);
+
+    let mut life = begin("avg");
+    send(&life, 0);
+    flush(&life);
+    let both_come_in = |life: &Life, what: &str| {
+        // Exact where all points are stored; otherwise the method that was there, and the answer says so.
+        assert_eq!(minute(life, young, max), (largest, vec![]), "{what}");
+        assert_eq!(minute(life, old, max), (mean, vec![average]), "{what}");
+        assert_eq!(minute(life, young, average), (mean, vec![]), "{what}");
+        assert_eq!(minute(life, old, average), (mean, vec![]), "{what}");
+    };
+    change(&life, "avg,max");
+    both_come_in(&life, "after the change");
+    drop(life);
+    life = begin("avg,max");
+    both_come_in(&life, "after a kill");
+    flush(&life);
+    both_come_in(&life, "after a flush");
+
+    // A point makes the slot again; of the old minute nothing but means is known, so that its slot has them in it.
+    life.send(&[(young + 5, 120.0), (old + 15, 130.0)]);
+    for what in ["in memory", "stored", "after a kill"] {
+        assert_eq!(minute(&life, young, max), (120.0, vec![]), "{what}");
+        assert_eq!(minute(&life, old, max).1, [average], "{what}");
+        if what == "in memory" {
+            flush(&life);
+        } else {
+            drop(life);
+            life = begin("avg,max");
+        }
+    }
+
+    // A method that is out of the list while points come: exact again once it is back, as long as the points are stored.
+    send(&life, 60);
+    assert_eq!(minute(&life, old + 60, max), (largest, vec![]), "all came while the list had it");
+    change(&life, "avg");
+    send(&life, 120);
+    life.send(&[(young + 61, 140.0)]);
+    flush(&life);
+    change(&life, "avg,max,min");
+    for what in ["once it is back", "after a kill"] {
+        assert_eq!(minute(&life, young + 60, max), (140.0, vec![]), "{what}");
+        assert_eq!(minute(&life, young + 120, max), (largest, vec![]), "{what}");
+        assert_eq!(minute(&life, old + 60, max), (largest, vec![]), "{what}");
+        assert_eq!(minute(&life, old + 120, max), (mean, vec![average]), "{what}");
+        assert_eq!(minute(&life, young + 120, min), (smallest, vec![]), "{what}");
+        assert_eq!(minute(&life, old + 60, min), (mean, vec![average]), "{what}");
+        drop(life);
+        life = begin("avg,max,min");
+    }
 }

@@ -31,9 +31,10 @@ pub struct Origin {
 /// The origins of a series, each once. `None` unless the request asks, and for series that are made of nothing.
 pub type Lineage = Option<Arc<Vec<Origin>>>;
 
-/// The lineage of a fetched series.
-pub fn fetched_from(source: Arc<Source>) -> Lineage {
-    Some(Arc::new(vec![Origin { source, normalized: 1, consolidated: None, count: 1 }]))
+/// The lineage of a fetched series. Where values of several methods are in it, each is a source.
+pub fn fetched_from(sources: impl Iterator<Item = Source>) -> Lineage {
+    let origin = |source| Origin { source: Arc::new(source), normalized: 1, consolidated: None, count: 1 };
+    Some(Arc::new(sources.map(origin).collect()))
 }
 
 /// Notes that so many values were folded into one for `maxDataPoints`, and by which method.

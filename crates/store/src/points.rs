@@ -1,6 +1,6 @@
 //! Points: a table for each stage of each retention, and the rows that cross into it.
 
-use metric::{Aggregation, MetricId, Slot, Table, Timestamp};
+use metric::{Aggregation, Methods, MetricId, Slot, Table, Timestamp};
 
 use crate::DriverFuture;
 
@@ -59,6 +59,9 @@ pub struct Cells {
     /// Whether a file with slots of the fetch is missing, and may be put back before a later start: reading again before does not
     /// help. `is_unreadable` is true as well, unless the file counts as lost: points need not wait for it then.
     pub is_away: bool,
+    /// Set by readers of a metric with several policies: methods other than that of the fetch whose values are among these, or in
+    /// them. Drivers leave it empty.
+    pub earlier: Methods,
 }
 
 /// The size of a store, for metrics and for people.

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use metric::{Aggregation, MetricId, Timestamp, Window};
+use metric::{Aggregation, Methods, MetricId, Timestamp, Window};
 
 use crate::StoreError;
 
@@ -23,7 +23,7 @@ pub struct SeriesRequest {
 }
 
 /// The points of one series, dense.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct FetchedSeries {
     /// Time of `values[0]`, Unix seconds, a multiple of `step`.
     pub start: Timestamp,
@@ -33,6 +33,10 @@ pub struct FetchedSeries {
     pub values: Vec<f64>,
     /// How the values of a coarse stage are made: the method of the policy, or the one that was read of several.
     pub aggregation: Aggregation,
+    /// Whether the metric's policy has several methods.
+    pub is_of_list: bool,
+    /// Further methods whose values are among these, from before the policy had the one above.
+    pub earlier: Methods,
 }
 
 /// Why a read failed.

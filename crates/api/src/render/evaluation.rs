@@ -213,9 +213,10 @@ impl Evaluation {
                 self.cost.series += 1;
                 self.cost.points += read.values.len();
                 self.data_bytes += read.values.capacity() * size_of::<f64>() + SERIES_BYTES + 2 * name.len();
+                let consolidation = consolidation(&fetch, &read);
                 let lineage = origins.as_mut().and_then(|origins| origins.of(metric, &read));
                 let read = Series::fetched(name, fetch.path.clone(), read.start, i64::from(read.step), read.values);
-                series.push(Series { lineage, ..read });
+                series.push(Series { lineage, consolidation, ..read });
             }
             self.data.put(fetch, series);
         }
@@ -345,6 +346,24 @@ fn method(rollup: Consolidation) -> Option<Aggregation> {
         Consolidation::Last => Aggregation::Last,
         Consolidation::First => return None,
     })
+}
+
+/// How values of a series are folded where a function combines it with series of larger steps: as the rollup that `consolidateBy`
+/// asked for, of a metric that has several; otherwise by the mean, as in graphite-web.
+fn consolidation(fetch: &Fetch, read: &FetchedSeries) -> Consolidation {
+    if fetch.rollup.is_none() || !read.is_of_list {
+        return Consolidation::default();
+    }
+    match read.aggregation {
+        Aggregation::Average => Consolidation::Average,
+        Aggregation::Sum => Consolidation::Sum,
+        Aggregation::AvgZero => Consolidation::AvgZero,
+        Aggregation::Max => Consolidation::Max,
+        Aggregation::Min => Consolidation::Min,
+        Aggregation::Last => Consolidation::Last,
+        // They have no name in Graphite.
+        Aggregation::AbsMax | Aggregation::AbsMin => Consolidation::default(),
+    }
 }
 
 fn too_many_events(limit: usize) -> Rejection {

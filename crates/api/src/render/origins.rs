@@ -1,9 +1,9 @@
 //! Where fetched series come from, for requests that ask: the policy of a metric, and which of its stages was read.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use metadata::PolicyId;
-use metric::{Aggregation, MetricId, Policy};
+use metric::{Aggregation, Methods, MetricId, Policy};
 use render::{Lineage, Source, fetched_from};
 use store::FetchedSeries;
 
@@ -12,8 +12,8 @@ use crate::query::Backend;
 /// The lineages of the series of one read.
 pub(crate) struct Origins<'a> {
     backend: &'a Backend,
-    // By policy, step and method; there are few of each.
-    known: HashMap<(PolicyId, u32, Aggregation), Lineage>,
+    // By policy, step, method and earlier methods; there are few of each.
+    known: HashMap<(PolicyId, u32, Aggregation, Methods), Lineage>,
 }
 
 impl Origins<'_> {
@@ -26,22 +26,23 @@ impl Origins<'_> {
     pub fn of(&mut self, metric: MetricId, read: &FetchedSeries) -> Lineage {
         let registry = &self.backend.registry;
         let policy = registry.read().policy_id(metric);
-        let lineage = self.known.entry((policy, read.step, read.aggregation));
-        lineage.or_insert_with(|| fetched_from(Arc::new(source(&registry.policy(policy), read)))).clone()
+        let lineage = self.known.entry((policy, read.step, read.aggregation, read.earlier));
+        lineage.or_insert_with(|| fetched_from(sources(&registry.policy(policy), read).into_iter())).clone()
     }
 }
 
-fn source(policy: &Policy, read: &FetchedSeries) -> Source {
+/// A source for each method whose values were read, that of the policy first.
+fn sources(policy: &Policy, read: &FetchedSeries) -> Vec<Source> {
+    let methods = std::iter::once(read.aggregation).chain(read.earlier.iter().filter(|of| *of != read.aggregation));
+    methods.map(|of| source(policy, read, of)).collect()
+}
+
+fn source(policy: &Policy, read: &FetchedSeries, of: Aggregation) -> Source {
     let stages = policy.retention.stages();
     // Metrics whose policy has changed may be read at a step that no stage of today has.
     let stage = stages.iter().position(|stage| stage.resolution() >= read.step).unwrap_or(stages.len() - 1);
     let texts = stages.iter().map(|stage| format!("{}:{}", short(stage.resolution().into()), short(stage.duration())));
-    Source {
-        stages: texts.collect::<Vec<_>>().join(","),
-        stage,
-        step: read.step.into(),
-        method: method(read.aggregation),
-    }
+    Source { stages: texts.collect::<Vec<_>>().join(","), stage, step: read.step.into(), method: method(of) }
 }
 
 /// Seconds as `storage-schemas.conf` has them.
@@ -76,11 +77,20 @@ mod tests {
             aggregation: Aggregation::Max,
             ..Policy::default()
         };
-        let read = |step| FetchedSeries { start: 0, step, values: Vec::new(), aggregation: Aggregation::Max };
+        let read = |step| FetchedSeries {
+            start: 0,
+            step,
+            values: Vec::new(),
+            aggregation: Aggregation::Max,
+            ..FetchedSeries::default()
+        };
         let stages = "1min:1d,5min:1w,1h:2y".to_owned();
         let expected = Source { stages, stage: 1, step: 300, method: "Maximum" };
-        assert_eq!(source(&policy, &read(300)), expected);
-        let stage = |step| source(&policy, &read(step)).stage;
+        assert_eq!(source(&policy, &read(300), Aggregation::Max), expected);
+        let stage = |step| source(&policy, &read(step), Aggregation::Max).stage;
+        let earlier = "avg,max,min".parse().unwrap();
+        let of_several = sources(&policy, &FetchedSeries { earlier, ..read(300) });
+        assert_eq!(of_several.iter().map(|of| of.method).collect::<Vec<_>>(), ["Maximum", "Average", "Minimum"]);
         assert_eq!([1, 60, 61, 3600, 86_400].map(stage), [0, 0, 1, 2, 2]);
         assert_eq!([1, 90, 120, 7200, 1_209_600].map(short), ["1s", "90s", "2min", "2h", "2w"]);
     }

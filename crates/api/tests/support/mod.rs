@@ -58,7 +58,13 @@ impl Points {
         let end = if start == end { end + step } else { end };
         let times = (start..end).step_by(step as usize);
         let values = times.map(|time| metric.values.get(&time).copied().unwrap_or(f64::NAN)).collect();
-        Some(FetchedSeries { start, step: step as u32, values, aggregation: Aggregation::Average })
+        Some(FetchedSeries {
+            start,
+            step: step as u32,
+            values,
+            aggregation: Aggregation::Average,
+            ..FetchedSeries::default()
+        })
     }
 }
 

@@ -5,7 +5,7 @@
 use std::{ops::Range, sync::Arc};
 
 use metric::{Partial, Policy, Slot, Timestamp};
-use store::Cells;
+use store::{Cells, FetchedSeries};
 
 use super::reading::Reading;
 use crate::{
@@ -55,8 +55,9 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
 }
 
 /// Fills empty values with aggregates of a coarser step, at the beginning of a slot that is empty as a whole.
-pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: Cells, values: &mut [f64]) {
+pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: Cells, answer: &mut FetchedSeries) {
     let policy = &part.policy;
+    let values = &mut answer.values;
     let (older, stage) = (policy.retention.stages()[part.stage], reading.stage());
     part.rows.read(policy.table(part.stage), part.slots.start, &mut cells, policy);
     let expected = older.resolution() / policy.retention.finest().resolution();
@@ -75,6 +76,9 @@ pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: 
         let end = values.len().min(place + span);
         if values[place..end].iter().all(|value| value.is_nan()) {
             values[place] = value;
+            if policy.aggregation != answer.aggregation {
+                answer.earlier.add(policy.aggregation);
+            }
         }
     }
 }

@@ -140,7 +140,7 @@ impl Reader {
         }
         for (part, cells) in older.into_iter().zip(cells) {
             if let (Some(reading), Some(answer)) = (&readings[part.reading], &mut answers[part.reading]) {
-                fill_from_coarser(reading, &part, cells, &mut answer.values);
+                fill_from_coarser(reading, &part, cells, answer);
             }
         }
         Ok(answers)

@@ -136,6 +136,7 @@ impl Reading {
     /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs.
     pub(super) fn answer(&self, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> FetchedSeries {
         let stored = if self.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
+        let earlier = stored.earlier;
         let values = match self.choice.stage {
             0 => self.finest(stored),
             _ => self.coarse(&stored, plan, cells),
@@ -146,6 +147,8 @@ impl Reading {
             step: stage.resolution(),
             values,
             aggregation: self.policy.aggregation,
+            is_of_list: !self.policy.rollups.is_empty(),
+            earlier,
         }
     }
 
