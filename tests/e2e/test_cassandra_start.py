@@ -2,7 +2,7 @@
 
 import re
 
-from cassandra import OverCassandra, listens
+from cassandra import OverCassandra, flush, listens
 from plumbago import aligned_now, eventually, wait_until
 
 # An address of this machine where nothing listens.
@@ -83,3 +83,54 @@ def test_a_damaged_writer_file_ends_the_start(make_server, cassandra):
     server.spawn()
     assert server.process.wait(30) != 0
     assert "holds the id under which this node writes" in server.logs()
+
+
+def test_of_a_list_of_methods_the_first_applies_and_the_log_says_so(make_server, cassandra):
+    over = OverCassandra(make_server, cassandra)
+    rules = {
+        "schemas": "[all]\npattern = .*\nretentions = 10s:1h,60s:1d\n",
+        "aggregation": "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = max, avg\n",
+    }
+    server = over.server(**rules)
+    message = "over Cassandra only the first method of each list applies"
+    assert message in server.logs(), server.logs()
+    now = aligned_now()
+    sent = {}
+
+    def send(times):
+        points = [("list.m", time, (time * 7919 // 10 % 1000) / 8 - 60) for time in times]
+        # A late point replaces the one of its ten seconds.
+        sent.update((time // 10 * 10, value) for _, time, value in points)
+        server.send(points)
+        flush(server)
+
+    def check(reader):
+        """The coarse stage, by any method that is asked for: maxima, which lineage names."""
+        largest = {}
+        for time, value in sent.items():
+            largest[time // 60 * 60] = max(value, largest.get(time // 60 * 60, value))
+        span = {"format": "json", "meta": "true", "from": now - 2 * 3600, "until": now - 300, "now": now}
+        for target in ["list.m", "consolidateBy(list.m,'avg')", "consolidateBy(list.m,'max')"]:
+            [series] = reader.get("/render", target=target, **span).json()["series"]
+            assert {time: value for value, time in series["datapoints"] if value is not None} == largest, target
+            [origin] = series["meta"]
+            assert (origin["archive-interval"], origin["consolidator-normfetch"]) == (60, "MaximumConsolidator"), origin
+
+    send(range(now - 3000, now - 1800, 10))
+    check(server)
+    # Late points, and a slot that goes on.
+    send(range(now - 2995, now - 900, 70))
+    check(server)
+    server.kill()
+    server.start()
+    assert message in server.logs()
+    check(server)
+    # A node that knows only the tables, and whose rules have one method.
+    check(over.server(**rules | {"aggregation": rules["aggregation"].replace("max, avg", "max")}))
+    # Another list with the same first method: what is stored stays, and the log says it again. With one method it says nothing.
+    for methods, is_said in [("max,min", True), ("max", False)]:
+        server.stop()
+        server.configure("storage-aggregation.conf", rules["aggregation"].replace("max, avg", methods))
+        server.start()
+        assert (message in server.logs()) == is_said, methods
+        check(server)
