@@ -14,7 +14,7 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use host::{Random, SeededRandom};
 use ingest::{Ingest, Protocol};
-use metric::{Aggregation, Partial, Retention, Timestamp, Window};
+use metric::{Aggregation, Methods, Partial, Retention, Timestamp, Window};
 use store::{MemoryDriver, SeriesRequest};
 use support::{now, options, registry_of, runtime};
 
@@ -66,15 +66,24 @@ const OF_THREE_STEPS: [&[&str]; 4] = [
     ],
 ];
 
+/// The methods of one metric, which come, go and change their order. One method is there alone, too: from one that is alone to
+/// another, slots go on showing what the earlier one made (decision 5).
+const LISTS: [&str; 8] =
+    ["avg", "avg,max", "max,avg", "sum,min", "min,last,avg", "last,avg_zero,absmax", "absmin,avg,min,max", "avg,last"];
+
+/// The metric that has them.
+const OF_LIST: &str = "list";
+
 /// The seconds that have points.
 const SPAN: i64 = 900;
 
-fn rules(retentions: &str) -> Rules {
+fn rules(retentions: &str, list: &str) -> Rules {
     let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
     let method = |method: &Aggregation| {
         format!("[{method}]\npattern = ^{method}$\nxFilesFactor = 0\naggregationMethod = {method}\n")
     };
-    let aggregation: String = Aggregation::ALL.iter().map(method).collect();
+    let mut aggregation: String = Aggregation::ALL.iter().map(method).collect();
+    aggregation += &format!("[list]\npattern = ^{OF_LIST}$\nxFilesFactor = 0\naggregationMethod = {list}\n");
     let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
     Rules::parse(files).expect("good rules").0
 }
@@ -155,51 +164,62 @@ struct Life {
 }
 
 impl Life {
-    fn begin(dir: &Path, driver: &Arc<MemoryDriver>, retentions: &str) -> Life {
+    fn begin(dir: &Path, driver: &Arc<MemoryDriver>, retentions: &str, list: &str) -> Life {
         let run = runtime(2);
         let ingest = run.block_on(async {
             let options = options(dir, Duration::from_millis(20));
-            Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules(retentions)).await.unwrap()
+            Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules(retentions, list)).await.unwrap()
         });
         Life { run, ingest }
     }
 
-    fn send(&self, method: Aggregation, points: &[(Timestamp, f64)]) {
+    fn send(&self, name: &str, points: &[(Timestamp, f64)]) {
         let mut batch = self.ingest.batch(Protocol::LineTcp);
-        points.iter().for_each(|&(time, value)| batch.point(method.name().as_bytes(), time, value));
+        points.iter().for_each(|&(time, value)| batch.point(name.as_bytes(), time, value));
         self.run.block_on(self.ingest.accept(&mut batch));
     }
 
-    /// The values of a stage: the first time, and the values.
-    fn read(&self, method: Aggregation, retention: &Retention, stage: usize) -> (Timestamp, Vec<f64>) {
+    /// The values of a stage, by a method: the first time, and the values.
+    fn read(
+        &self,
+        name: &str,
+        rollup: Option<Aggregation>,
+        retention: &Retention,
+        stage: usize,
+    ) -> (Timestamp, Vec<f64>) {
         let registry = self.ingest.registry();
-        let name = method.name().as_bytes();
+        let name = name.as_bytes();
         let metric = registry.read().find(registry.hash(name), name).expect("the metric is known");
         let now = now();
         let age = if stage == 0 { 3000 } else { retention.stages()[stage - 1].duration() + 100 };
         let request =
-            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
+            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup };
         let series = self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
         assert_eq!(series.step, retention.stages()[stage].resolution());
         (series.start, series.values)
     }
 
-    /// Compares every slot of every stage.
+    /// Compares every slot of every stage, by every method of the list.
     fn check(
         &self,
-        models: &mut BTreeMap<&str, Model>,
+        models: &mut BTreeMap<(&str, Aggregation), Model>,
         base: Timestamp,
         history: &[&str],
+        list: Methods,
         what: &str,
     ) -> Result<(), String> {
         let text = history.last().unwrap();
         let retention = retention(text);
-        for method in Aggregation::ALL {
-            let Some(model) = models.get_mut(method.name()) else { continue };
+        let of_list = list.iter().map(|method| (OF_LIST, method, Some(method)));
+        let first = list.first().map(|method| (OF_LIST, method, None));
+        for (name, method, rollup) in
+            Aggregation::ALL.map(|method| (method.name(), method, None)).into_iter().chain(of_list).chain(first)
+        {
+            let Some(model) = models.get_mut(&(name, method)) else { continue };
             let mut finer = Shown::default();
             for (stage, of) in retention.stages().iter().enumerate() {
                 let step = i64::from(of.resolution());
-                let (start, values) = self.read(method, &retention, stage);
+                let (start, values) = self.read(name, rollup, &retention, stage);
                 for (i, &value) in values.iter().enumerate() {
                     let slot = start + i as i64 * step;
                     if value.is_nan() && (slot + step <= base || base + SPAN <= slot) {
@@ -216,7 +236,7 @@ impl Life {
                         .is_some_and(|&before| Wanted::AnyOf(vec![Some(before)]).is_met_by(value));
                     if !wanted.is_met_by(value) && !is_fold && !is_as_before {
                         return Err(format!(
-                            "{method} at {} + {} ({step} s), {what}: {value}, expected {wanted:?}; {history:?}",
+                            "{name} ({method}) at {} + {} ({step} s), {what}: {value}, expected {wanted:?}; {history:?}",
                             slot - slot % 300,
                             slot % 300
                         ));
@@ -306,14 +326,18 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
     let any = |count: usize| random.below(count as u64) as usize;
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let mut history = vec![retentions[any(retentions.len())]];
-    let mut models: BTreeMap<&str, Model> = BTreeMap::new();
-    let mut life = Life::begin(dir.path(), &driver, history[0]);
+    let mut models: BTreeMap<(&str, Aggregation), Model> = BTreeMap::new();
+    // Of several first steps a metric with a list is not compared here: points that finer ones replace have one value.
+    let has_list = retentions.iter().map(|text| retention(text).finest()).all(|first| first.resolution() == 1);
+    let mut list = LISTS[any(LISTS.len())];
+    let mut life = Life::begin(dir.path(), &driver, history[0], list);
     let base = (now() - 2400) / 300 * 300;
     let mut log = Vec::new();
     for round in 0..steps {
         match any(10) {
             0..4 => {
-                for method in Aggregation::ALL {
+                let names = Aggregation::ALL.map(|method| (method.name(), vec![method])).into_iter();
+                for (name, methods) in names.chain(has_list.then(|| (OF_LIST, Aggregation::ALL.to_vec()))) {
                     let mut points = Vec::new();
                     for _ in 0..1 + any(2) {
                         let (start, skip) = (base + any(SPAN as usize) as i64, 1 + any(3) as i64);
@@ -322,19 +346,22 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
                         points.extend(times.map(|time| (time, (any(2001) as f64 - 1000.0) / 8.0)));
                     }
                     let finest = i64::from(retention(history.last().unwrap()).finest().resolution());
-                    let model = models.entry(method.name()).or_default();
-                    points.iter().for_each(|&(time, value)| model.write(time, finest, value));
+                    for method in methods {
+                        let model = models.entry((name, method)).or_default();
+                        points.iter().for_each(|&(time, value)| model.write(time, finest, value));
+                    }
                     log.push(format!(
-                        "send {method} {:?}",
+                        "send {name} {:?}",
                         points.iter().map(|(t, v)| (t - base, *v)).collect::<Vec<_>>()
                     ));
-                    life.send(method, &points);
+                    life.send(name, &points);
                 }
             }
             4..7 => {
                 let next = retentions[any(retentions.len())];
-                log.push(format!("change to {next}"));
-                life.run.block_on(life.ingest.set_rules(rules(next)));
+                list = LISTS[any(LISTS.len())];
+                log.push(format!("change to {next} {list}"));
+                life.run.block_on(life.ingest.set_rules(rules(next, list)));
                 if models.is_empty() {
                     history.clear();
                 }
@@ -351,20 +378,21 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
                     life.run.block_on(life.ingest.close_patiently(Duration::from_secs(60))).unwrap();
                 }
                 drop(life);
-                life = Life::begin(dir.path(), &driver, history.last().unwrap());
+                life = Life::begin(dir.path(), &driver, history.last().unwrap(), list);
             }
         }
         let checked = life.check(
             &mut models,
             base,
             &history,
+            list.parse().expect("a list of methods"),
             &format!("after round {round}: {}", log.last().unwrap().split_at(4).0),
         );
         if let Err(error) = checked {
             if std::env::var("LOG").is_ok() {
-                let method = error.split(' ').next().unwrap().to_owned();
+                let name = error.split(' ').next().unwrap().to_owned();
                 log.iter()
-                    .filter(|line| !line.starts_with("send") || line.starts_with(&format!("send {method} ")))
+                    .filter(|line| !line.starts_with("send") || line.starts_with(&format!("send {name} ")))
                     .for_each(|line| println!("{line}"));
                 println!("base {base}");
             }
