@@ -4,8 +4,14 @@ use metric::MetricId;
 
 use crate::{
     limits::FindError,
+    prefetch::prefetch,
     text_order::{Keyed, sort_by_text},
 };
+
+/// Nodes after one that is read, whose path is fetched meanwhile, and the bytes that the processor fetches of it.
+const AHEAD: usize = 8;
+const LINE_BYTES: usize = 64;
+const LINES: usize = 4;
 
 /// A node of the tree of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +92,15 @@ impl Found {
 
     /// The nodes in the order of their paths.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
-        self.entries.iter().map(|entry| entry.node(&self.text))
+        let text = self.text.as_bytes();
+        self.entries.iter().enumerate().map(move |(index, entry)| {
+            // The next path is somewhere else in the text.
+            if let Some(next) = self.entries.get(index + AHEAD) {
+                let next = &text[next.begin as usize..next.end as usize];
+                next.iter().step_by(LINE_BYTES).take(LINES).for_each(prefetch);
+            }
+            entry.node(&self.text)
+        })
     }
 
     /// The ids and names of the metrics among the nodes, in the order of names.

@@ -33,6 +33,7 @@ mod metrics_table;
 mod name_table;
 mod names;
 mod policies;
+mod prefetch;
 mod read_policy;
 mod registry;
 mod removal;

@@ -1,6 +1,6 @@
 //! The hash table from names to places in the arena.
 
-use crate::arena::Place;
+use crate::{arena::Place, prefetch::prefetch};
 
 /// Tables, chosen by bits of the hash. Each grows alone, so that growth neither stalls a writer for long
 /// nor doubles the memory of the whole at once.
@@ -126,13 +126,7 @@ impl NameTable {
         if entries.is_empty() {
             return;
         }
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let entry: *const u64 = &entries[bucket(hash as u32, entries.len())];
-            // SAFETY: a prefetch reads nothing; the address is that of an entry.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(entry.cast()) };
-        }
+        prefetch(&entries[bucket(hash as u32, entries.len())]);
     }
 
     /// Bytes allocated.
