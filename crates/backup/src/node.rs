@@ -102,7 +102,8 @@ impl Node {
             }
         }
         let missing = missing.iter().map(|path| Path::new("store").join(path));
-        let segments = missing_segments(disk, &self.data.join("damaged"));
+        let damaged = self.data.join("damaged");
+        let segments = missing_segments(disk, &damaged).map_err(BackupError::io("listing", &damaged))?;
         let segments = segments.into_iter().map(|name| Path::new("journal").join(name));
         let crc = |file: &StoredFile| (format!("store/{}", file.path.display()), file.index_crc);
         let unread = logs.into_iter().filter(|log| 0 < log.unread);

@@ -266,7 +266,9 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         let file = PathBuf::from(LOGS[0].0);
         report.known_losses.push(KnownLoss { file, how, metrics: Some(metrics), span: None });
     }
-    for note in ingest::wal::notes_of_missing(disk, &data.join("damaged")) {
+    let damaged = data.join("damaged");
+    let notes = ingest::wal::notes_of_missing(disk, &damaged).map_err(BackupError::io("listing", &damaged))?;
+    for note in notes {
         let how = "a segment of the journal was missing: its points are lost unless they are stored, or it is put back; remove the \
                    note to end this"
             .to_owned();
@@ -389,6 +391,7 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
         () if text == "names" => check_saved_names(disk, &full, &mut checked),
         () if text == "clock" => check_clock(disk, &full, &mut checked),
         () if text == "segments" => check_newest(disk, &full, &mut checked),
+        () if text == "journal/deleted" => check_deletions(disk, &full, &mut checked),
         () => read_whole(disk, &full, &mut checked),
     };
     if let Err(error) = read {
@@ -422,6 +425,23 @@ fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Res
         let (offset, bytes) = (place.start as u64, place.len() as u64);
         let how = "the bytes are not whole records; the points of them may be of any metric";
         checked.faults.push(DamagedPart { offset, ..DamagedPart::of_file("journal record", bytes, how) });
+    }
+    Ok(())
+}
+
+/// The list of what is deleted while segments are missing or not read.
+fn check_deletions(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
+    checked.bytes = disk.open(path, host::Open::Read)?.len()?;
+    let bytes = disk.read(path)?;
+    let mut found = ingest::wal::records(&bytes);
+    found.by_ref().for_each(drop);
+    checked.records = found.replayed.records;
+    let torn = found.torn_tail();
+    for place in found.damage.iter().filter(|&place| torn.as_ref() != Some(place)) {
+        let (offset, bytes) = (place.start as u64, place.len() as u64);
+        let how = "the bytes are not whole records; points of segments that come back are put back only where their metrics exist, and \
+                   the others are kept and reported";
+        checked.faults.push(DamagedPart { offset, ..DamagedPart::of_file("list of deletions", bytes, how) });
     }
     Ok(())
 }

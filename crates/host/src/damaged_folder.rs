@@ -118,9 +118,19 @@ impl DamagedFolder {
         Ok((kept.len() as u64, kept.iter().map(|entry| entry.len).sum()))
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether it is there: it is made with the first file in it.
+    pub fn is_there(&self) -> bool {
+        self.disk.exists(&self.dir)
+    }
+
     /// The files and folders that are kept, but for the list.
     pub fn kept(&self) -> io::Result<Vec<DirEntry>> {
-        match self.disk.read_dir(&self.dir) {
+        match retried(|| self.disk.read_dir(&self.dir)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             entries => Ok(entries?.into_iter().filter(|entry| entry.name != "list").collect()),
         }

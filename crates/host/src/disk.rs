@@ -268,26 +268,7 @@ impl Disk for SystemDisk {
     }
 
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let mut entries = Vec::new();
-        for entry in fs::read_dir(path)? {
-            let entry = entry?;
-            let mut metadata = match entry.metadata() {
-                // Removed since it was listed.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                metadata => metadata?,
-            };
-            if metadata.is_symlink() {
-                // What is read is what it leads to. One that leads nowhere is as long as its own text.
-                metadata = fs::metadata(entry.path()).unwrap_or(metadata);
-            }
-            entries.push(DirEntry {
-                name: entry.file_name(),
-                path: entry.path(),
-                is_dir: metadata.is_dir(),
-                len: metadata.len(),
-            });
-        }
-        Ok(entries)
+        list(path, fs::DirEntry::metadata)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -337,6 +318,42 @@ impl Disk for SystemDisk {
     }
 }
 
+/// Lists of a directory from which entries disappear while they are read, before the last one counts.
+const MOST_LISTS: u32 = 3;
+
+/// Lists a directory. An entry that is listed and not found was removed since, and is not in another list; or a disk of the
+/// network said so once of one that is there.
+fn list(path: &Path, look: impl Fn(&fs::DirEntry) -> io::Result<fs::Metadata>) -> io::Result<Vec<DirEntry>> {
+    let mut lists = 1;
+    loop {
+        let (mut entries, mut are_gone) = (Vec::new(), false);
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let mut metadata = match look(&entry) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    are_gone = true;
+                    continue;
+                }
+                metadata => metadata?,
+            };
+            if metadata.is_symlink() {
+                // What is read is what it leads to. One that leads nowhere is as long as its own text.
+                metadata = fs::metadata(entry.path()).unwrap_or(metadata);
+            }
+            entries.push(DirEntry {
+                name: entry.file_name(),
+                path: entry.path(),
+                is_dir: metadata.is_dir(),
+                len: metadata.len(),
+            });
+        }
+        if !are_gone || lists == MOST_LISTS {
+            return Ok(entries);
+        }
+        lists += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -351,6 +368,28 @@ mod tests {
         }
         let names: Vec<_> = SystemDisk.read_dir(dir.path()).unwrap().into_iter().map(|entry| entry.name).collect();
         assert_eq!(names, ["writer"]);
+    }
+
+    #[test]
+    fn an_entry_that_is_not_found_once_is_listed_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        ["one", "two"].iter().for_each(|name| fs::write(dir.path().join(name), name).unwrap());
+        let names = |failing: u32| {
+            let left = std::cell::Cell::new(failing);
+            let listed = list(dir.path(), |entry| {
+                if entry.file_name() == "one" && 0 < left.get() {
+                    left.set(left.get() - 1);
+                    return Err(io::ErrorKind::NotFound.into());
+                }
+                entry.metadata()
+            });
+            let mut names: Vec<_> = listed.unwrap().into_iter().map(|entry| entry.name).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(0), ["one", "two"]);
+        assert_eq!(names(2), ["one", "two"]);
+        assert_eq!(names(3), ["two"], "removed");
     }
 
     #[test]

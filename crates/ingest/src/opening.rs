@@ -58,6 +58,7 @@ impl Ingest {
         let memory = Memory::new(&options, store.into(), registry);
         let deletions = Arc::new(KeptDeletions::new(options.host.disk.clone(), &options.journal_dir));
         let damage = options.damaged().noting(deletions.clone());
+        damage.go_on_noting(&Folder::new(options.host.disk.clone(), &options.journal_dir));
         let newest = options.newest(&damage);
         let mut recovered = memory.recover((&options, newest), &rules, &damage)?;
         damage.report_kept();

@@ -1,6 +1,8 @@
 //! The journal read back at the start: every name, and as many points as there is memory for. Further segments are left
 //! to be read back as spilled points.
 
+use std::collections::BTreeMap;
+
 use store::{Identity, JournalMark};
 
 use crate::{
@@ -29,8 +31,11 @@ pub(crate) fn recover(
     if let Some(highest) = ids_given.chain(ids_opened).max() {
         registry.never_give_below(highest);
     }
-    let segments = planned.iter().map(|planned| (planned.segment.number, planned.segment.bytes)).collect();
-    let planned = wal::leave_out_stored(folder, damage, planned, known, identity);
+    let mut segments: BTreeMap<u64, u64> =
+        planned.iter().map(|planned| (planned.segment.number, planned.segment.bytes)).collect();
+    let noted = patience.read(|| damage.missing(), Result::is_err);
+    let (planned, left_alone) = wal::leave_out_stored(folder, damage, planned, known, identity, noted);
+    segments.retain(|number, _| !left_alone.contains(number));
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
     let known_changes = KnownChanges::find((folder, patience), &planned, registry, policies);

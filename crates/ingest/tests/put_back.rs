@@ -229,7 +229,7 @@ fn replacing() -> Scene {
 
 #[test]
 fn a_point_that_was_sent_to_replace_a_value_replaces_it_where_nothing_came_since() {
-    for restarts in [0, 1, 2] {
+    for (restarts, are_clean) in [(0, false), (1, false), (2, false), (3, true)] {
         let scene = replacing();
         let [newer, again, in_memory] = [0, 1, 2].map(|i| scene.lost[i]);
         let name = |i: usize| &*scene.names[i];
@@ -269,6 +269,9 @@ fn a_point_that_was_sent_to_replace_a_value_replaces_it_where_nothing_came_since
                 ingest.flush().await.unwrap();
                 if restart == restarts {
                     put_back(ingest).await;
+                } else if are_clean {
+                    // The next one without a point leaves a number that no segment has.
+                    ingest.close().await.unwrap();
                 }
             });
         }

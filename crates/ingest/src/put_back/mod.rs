@@ -29,7 +29,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -44,6 +44,9 @@ use crate::wal::Segment;
 const INTERVAL: Duration = Duration::from_secs(10);
 const INTERVALS_OF_SEGMENTS: u64 = 6;
 
+/// Rounds in which the folder for what is kept is not found, before it counts as removed.
+const ROUNDS_WITHOUT_FOLDER: u32 = 3;
+
 /// Puts points back.
 pub(crate) struct PutBack {
     with: Arc<PutBackParts>,
@@ -51,6 +54,8 @@ pub(crate) struct PutBack {
     turn: tokio::sync::Mutex<()>,
     /// Whether the last attempt failed, which is logged once.
     is_failing: AtomicBool,
+    /// Rounds in a row without a folder for what is kept.
+    rounds_without_folder: AtomicU32,
     /// Whether this process has looked at the points that nothing named: the log of names may be back.
     has_looked: AtomicBool,
 }
@@ -61,6 +66,7 @@ impl PutBack {
             with: Arc::new(with),
             turn: tokio::sync::Mutex::default(),
             is_failing: AtomicBool::new(false),
+            rounds_without_folder: AtomicU32::new(0),
             has_looked: AtomicBool::new(false),
         }
     }
@@ -121,10 +127,16 @@ impl PutBack {
         Ok(all)
     }
 
-    /// Nothing waits any more, unless segments are missing that may come back, or the names of points may be allowed again.
+    /// Nothing waits any more, unless segments are missing that may come back, or an operator may have points put back at last.
     fn end_noting(&self) -> io::Result<()> {
         let PutBackParts { damage, journal, deletions, .. } = &*self.with;
-        if damage.missing().is_empty() && damage.refused_points()?.is_empty() {
+        // What is kept is in it: a disk that does not find it may have lost it for a moment.
+        if damage.has_folder() {
+            self.rounds_without_folder.store(0, Relaxed);
+        } else if self.rounds_without_folder.fetch_add(1, Relaxed) < ROUNDS_WITHOUT_FOLDER {
+            return Ok(());
+        }
+        if damage.missing()?.is_empty() && damage.points_to_try_again()?.is_empty() {
             journal.folder().forget_since()?;
             deletions.end()?;
         }
@@ -153,7 +165,7 @@ impl PutBack {
         let Some(late) = self.with.elsewhere(move || this.with.load(&of, &mut names.lock())).await? else {
             return Ok(None);
         };
-        let (left_out, has_damage) = (late.left_out, late.has_damage);
+        let (left_out, undecided, has_damage) = (late.left_out, late.undecided, late.has_damage);
         let Put { mut points, taken, mut left, .. } = self.with.put(late).await?;
         // Of nameless points it is not known behind which others they came.
         if may_leave_out {
@@ -166,10 +178,11 @@ impl PutBack {
         } else {
             left.older += taken.len() as u64;
         }
+        left.undecided = undecided;
         let _ = self.with.journal.synced().await;
         let (older, expired) = (left.older, left.expired());
-        tracing::info!(file = %segment.path.display(), points, left_out, older, expired, "put points of a journal segment back");
-        if may_leave_out || left_out == 0 {
+        tracing::info!(file = %segment.path.display(), points, left_out, undecided, older, expired, "put points of a journal segment back");
+        if may_leave_out || left_out + undecided == 0 {
             let (this, of) = (self.clone(), segment.clone());
             self.with.elsewhere(move || this.with.damage.was_put_back(&of, has_damage, &left)).await?;
         }

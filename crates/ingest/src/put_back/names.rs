@@ -2,7 +2,8 @@
 //!
 //! An id is never given again: a metric that has it is the one that the points came for. An id that no metric has belongs to
 //! a metric that was deleted, unless the record that named it is in what could not be read: then the name counts, and none
-//! that was deleted since.
+//! that was deleted since. Ids tell that: one that the writer gave behind those that are deleted came later, and one that a later
+//! opening gave was deleted later than all that the writer wrote.
 
 use std::collections::{HashMap, HashSet};
 
@@ -52,6 +53,8 @@ pub(super) struct LatePoints {
     pub(super) left_out: u64,
     /// Those that nothing names.
     pub(super) nameless: u64,
+    /// Those whose metrics may have been deleted, or not: that is not known. None of them is in `left_out`.
+    pub(super) undecided: u64,
     /// Whether some of its bytes are not records.
     pub(super) has_damage: bool,
 }
@@ -93,12 +96,13 @@ fn openings(planned: &Planned, writer: Writer) -> Vec<(Writer, MetricId)> {
     all
 }
 
-/// Reads the points of a segment. Adds what it names to `named`, which has that of others.
+/// Reads the points of a segment. Adds what it names to `named`, which has that of others. `are_some_missing` says that other
+/// segments are missing, which may name what nothing else names.
 pub(super) fn late_points(
     planned: &Planned,
     bytes: &[u8],
     (ours, registry, policies): (&Identity, &Registry, &PolicyTable),
-    deleted: &Deleted,
+    (deleted, are_some_missing): (&Deleted, bool),
     named: &mut Named,
 ) -> LatePoints {
     let mut ids = JournalIds::new(ours.clone());
@@ -139,12 +143,14 @@ pub(super) fn late_points(
         match name {
             _ if !ours.is_empty() && name.is_none_or(|name| name == ours) => Target::Metric(id),
             _ if named.is_of_rows => Target::Deleted,
-            Some(name) if deleted.is_known && !deleted.names.contains(name) => {
+            Some(name) if deleted.has_name(name, |last| !of_writer.is_common(last) || id <= last) => Target::Deleted,
+            Some(name) if deleted.is_known => {
                 let known = registered.find(registry.hash(name.as_bytes()), name.as_bytes());
                 known.map_or(Target::Name(name), Target::Metric)
             }
-            Some(name) if deleted.names.contains(name) => Target::Deleted,
-            _ => Target::None,
+            Some(_) => Target::Undecided,
+            None if are_some_missing => Target::Undecided,
+            None => Target::None,
         }
     };
     for (at, under, point) in points {
@@ -155,6 +161,7 @@ pub(super) fn late_points(
             Target::Metric(metric) => late.known.push(LatePoint { metric, ..late_point }),
             Target::Name(name) => late.unknown.push((name.to_owned(), late_point)),
             Target::Deleted => late.left_out += 1,
+            Target::Undecided => late.undecided += 1,
             Target::None => (late.left_out, late.nameless) = (late.left_out + 1, late.nameless + 1),
         }
     }
@@ -205,6 +212,8 @@ enum Target<'a> {
     /// A name that no metric has.
     Name(&'a str),
     Deleted,
+    /// It may have been deleted, or be one that only a missing segment names.
+    Undecided,
     None,
 }
 
@@ -240,7 +249,8 @@ mod tests {
         // Noting began after the deletion.
         let deleted = Deleted { is_known: true, ..Deleted::default() };
         let (ours, policies) = (Identity::default(), PolicyTable::default());
-        let read = |mut named| late_points(&planned, &bytes, (&ours, &registry, &policies), &deleted, &mut named);
+        let read =
+            |mut named| late_points(&planned, &bytes, (&ours, &registry, &policies), (&deleted, false), &mut named);
         let metrics = |late: &LatePoints| late.known.iter().map(|point| point.metric).collect::<Vec<_>>();
         let of_rows = read(Named::of_rows());
         assert_eq!((metrics(&of_rows), of_rows.unknown.len(), of_rows.left_out), (vec![kept], 0, 1));

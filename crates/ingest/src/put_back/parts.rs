@@ -60,7 +60,14 @@ impl PutBackParts {
         if !read.unread.is_empty() {
             return Ok(None);
         }
-        let policies = self.memtable.policies();
-        Ok(Some(late_points(&planned, &read.bytes, (identity, registry, &policies), &deletions.read()?, named)))
+        let (policies, mut deleted) = (self.memtable.policies(), deletions.read()?);
+        if deleted.is_damaged {
+            self.damage.report_deletions(journal.folder());
+        }
+        let is_by_name = segment.is_by_name();
+        deleted.is_known |= is_by_name;
+        let are_some_missing = !is_by_name && !self.damage.missing()?.is_empty();
+        let known = (identity, &**registry, &*policies);
+        Ok(Some(late_points(&planned, &read.bytes, known, (&deleted, are_some_missing), named)))
     }
 }

@@ -54,15 +54,18 @@ struct Seen<'a> {
 }
 
 /// The segments that the store does not have. Reports those that are missing; those that came back from a copy go to
-/// `damaged/`: their values may have been overwritten since.
+/// `damaged/`: their values may have been overwritten since. `noted` are those that starts missed; where that is not known, a
+/// segment that the store counts as stored stays in its place, and its number is in the second part.
 pub(crate) fn leave_out_stored(
     folder: &Folder,
     damage: &JournalDamage,
     mut planned: Vec<Planned>,
     (mark, newest): (Option<JournalMark>, Option<Newest>),
     ours: &Identity,
-) -> Vec<Planned> {
-    let noted = damage.missing();
+    noted: io::Result<Vec<RangeInclusive<u64>>>,
+) -> (Vec<Planned>, Vec<u64>) {
+    let (noted, unknown) = noted.map_or_else(|error| (Vec::new(), Some(error)), |noted| (noted, None));
+    let mut left_alone = Vec::new();
     let found = compare(&planned, Known { mark, newest, noted: &noted }, ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
@@ -72,6 +75,13 @@ pub(crate) fn leave_out_stored(
     }
     for &(first, last) in &found.missing {
         damage.report_missing(&folder.path_of(first), &folder.path_of(last));
+    }
+    if let Some(error) = unknown {
+        let is_counted = |number: &u64| found.stale.contains(number) || found.stored.contains(number);
+        for one in planned.extract_if(.., |planned| is_counted(&planned.segment.number)) {
+            damage.report_perhaps_returned(&one.segment, &error);
+            left_alone.push(one.segment.number);
+        }
     }
     for stale in planned.extract_if(.., |planned| found.stale.contains(&planned.segment.number)) {
         damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below));
@@ -97,7 +107,7 @@ pub(crate) fn leave_out_stored(
             "the store has this segment of the journal already; a kill left it there, or a copy brought it back; it is not replayed"
         );
     }
-    planned
+    (planned, left_alone)
 }
 
 /// Compares the segments of a plan.
@@ -153,7 +163,7 @@ pub fn check_chain(
         .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
-    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_missing(disk, &damaged) };
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_missing(disk, &damaged)? };
     Ok(Compared { misnamed, ..compare_seen(&seen, known, ours) })
 }
 

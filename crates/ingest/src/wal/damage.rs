@@ -14,7 +14,7 @@ use store::{Damage, DamageLog};
 
 use super::{
     header::SegmentHeader,
-    kept_deletions::KeptDeletions,
+    kept_deletions::{KeptDeletions, LIST},
     missing_notes::numbers,
     record::{ResolvedPoint, push_points, segment_start},
     segment::{Folder, Segment, renamed},
@@ -49,13 +49,28 @@ impl JournalDamage {
         JournalDamage::new(DamagedFolder::new(host, dir), host.clock.clone(), DamageLog::new())
     }
 
+    /// As [`JournalDamage::remove`], of a segment that another process wrote, which may have been missing. Returns whether it is
+    /// gone: it stays as long as that cannot be known.
+    pub(super) fn remove_read(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
+        let is_a_copy = self.only_copies.lock().contains(&segment.number);
+        match if is_a_copy { Ok(false) } else { self.has_returned(segment) } {
+            Ok(true) => self.keep_returned(folder, segment)?,
+            Ok(false) => self.remove(folder, segment)?,
+            Err(error) => {
+                tracing::warn!(
+                    file = %segment.path.display(), %error,
+                    "cannot list the folder damaged, which says whether this segment was missing; it stays, and the next flush tries again"
+                );
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Removes a segment whose points are stored, for good. A file with the only copy of damaged bytes goes to the folder
     /// for what is damaged, or is renamed.
     pub(super) fn remove(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
         if !self.only_copies.lock().contains(&segment.number) {
-            if self.has_returned(segment) {
-                return self.keep_returned(folder, segment);
-            }
             let is_asked_for = self.deletions.as_ref().is_some_and(|deletions| deletions.is_noting());
             return if is_asked_for { folder.keep_since(segment) } else { folder.remove(segment) };
         }
@@ -158,6 +173,34 @@ impl JournalDamage {
     pub(crate) fn set_parked(&self, are_parked: bool) {
         if let Some(deletions) = &self.deletions {
             if are_parked { deletions.remember() } else { deletions.forget() }
+        }
+    }
+
+    /// Goes on with the list of deletions if earlier starts kept something whose points may be put back, and reports a list that
+    /// is damaged.
+    pub(crate) fn go_on_noting(&self, folder: &Folder) {
+        let Some(deletions) = &self.deletions else { return };
+        if let Err(error) = deletions.cut_torn_end() {
+            tracing::warn!(%error, "cannot read the list of deletions next to the journal");
+        }
+        // If that is not known, something may be kept.
+        if self.may_put_back().unwrap_or(true)
+            && let Err(error) = deletions.go_on(self.clock.now())
+        {
+            tracing::warn!(%error, "cannot make the list of deletions next to the journal");
+        }
+        if deletions.read().is_ok_and(|deleted| deleted.is_damaged) {
+            self.report_deletions(folder);
+        }
+    }
+
+    /// Reports that the list of deletions is damaged.
+    pub(crate) fn report_deletions(&self, folder: &Folder) {
+        let how = "it has bytes that are not records: points of segments that could not be read, or were missing, are put back only where \
+                   their metrics exist; others wait, and are reported once their segments are read";
+        let file = folder.dir().join(LIST);
+        if !self.log.examples().iter().any(|damage| damage.what == DELETIONS) {
+            self.report(self.damage(DELETIONS, &file, how.to_owned(), 0));
         }
     }
 
@@ -306,6 +349,9 @@ impl JournalDamage {
 
 /// A segment whose disk did not return all of it.
 pub(super) const UNREAD_SEGMENT: &str = "journal segment";
+
+/// What reports call the list of deletions.
+const DELETIONS: &str = "list of deletions";
 
 /// What a segment that has lost its end has lost.
 const MISSING_RECORDS: &str = "journal records";

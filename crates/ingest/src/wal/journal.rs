@@ -220,8 +220,10 @@ impl Journal {
         // First, so that a segment that the store knows is never missing without a later one that explains it.
         let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
-        let previous =
-            last.map_or(Before { number: stored, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
+        // Those behind the last that had a record were begun, and removed without one.
+        let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
+        let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
+        let previous = last.map_or(Before { number, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
         let (writer, begun) = Writer::new((folder.clone(), newest_file), identity, segment, previous);
         if begun.is_ok() {
             folder.remove_empty(&empty)?;

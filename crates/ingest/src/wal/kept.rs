@@ -4,6 +4,7 @@
 //! journal_00000002.journal~whole        its disk did not return all of it; to be read again
 //! journal_00000002.journal~replayed     it was read, and its points are put back
 //! journal_00000002.journal~damaged      as before, but for the damaged bytes that it has
+//! journal_00000002.journal~named        as ~whole; an operator says that the names in it count, whatever was deleted since
 //! journal_00000002.journal~75-older     as before, but for 75 points; see `not_put_back.rs`
 //! journal_late-5-0.points~12-expired-…  late points whose coarse slots can never be derived again, 12
 //! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
@@ -28,6 +29,9 @@ const MOST_FINDINGS: usize = 64;
 
 /// The end of the name of a file whose disk did not return all of it.
 const WHOLE: &str = "~whole";
+
+/// As [`WHOLE`], of a file whose names count though they may have been deleted since.
+const NAMED: &str = "~named";
 
 /// What the names of other files have.
 const REPLAYED: &str = "~replayed";
@@ -58,10 +62,25 @@ impl Folder {
     }
 }
 
+impl Segment {
+    /// Whether an operator says that its names count, though they may have been deleted since.
+    pub(crate) fn is_by_name(&self) -> bool {
+        self.path.to_str().is_some_and(|path| path.ends_with(NAMED))
+    }
+}
+
 impl JournalDamage {
     /// Reports what earlier starts kept.
     pub(crate) fn report_kept(&self) {
-        let kept = self.folder.kept().unwrap_or_default();
+        let kept = match self.folder.kept() {
+            Ok(kept) => kept,
+            Err(error) => {
+                let how = format!(
+                    "it cannot be listed ({error}): what earlier starts found damaged or missing is not reported"
+                );
+                return self.report(self.damage("folder of damaged files", self.folder.path(), how, 0));
+            }
+        };
         let known: HashSet<String> = self.log.examples().into_iter().filter_map(|damage| damage.moved_to).collect();
         let is_new = |entry: &&DirEntry| !known.contains(&format!("damaged/{}", entry.name.to_string_lossy()));
         let mut found: Vec<(String, u64, &'static str, String)> = Vec::new();
@@ -103,9 +122,22 @@ impl JournalDamage {
         self.kept_segments(|name| name.contains(NAMELESS) && !name.contains(REPLAYED) && NotPutBack::of(name).is_none())
     }
 
-    /// Files with points whose names the rules refused.
-    pub(crate) fn refused_points(&self) -> io::Result<Vec<Segment>> {
-        self.kept_segments(|name| NotPutBack::of(name).is_some_and(|left| 0 < left.refused))
+    /// Files with points whose names the rules refused, or whose metrics may have been deleted.
+    pub(crate) fn points_to_try_again(&self) -> io::Result<Vec<Segment>> {
+        self.kept_segments(|name| NotPutBack::of(name).is_some_and(|left| 0 < left.refused + left.undecided))
+    }
+
+    /// Whether the folder is there.
+    pub(crate) fn has_folder(&self) -> bool {
+        self.folder.is_there()
+    }
+
+    /// Whether something is kept whose points may be put back: what is deleted meanwhile must be noted.
+    pub(crate) fn may_put_back(&self) -> io::Result<bool> {
+        let is_one = |name: &str| missing(name).is_some() || is_unread(name);
+        let is_named_or_waits = |name: &str| is_one(name) || name.contains(NAMELESS) && !name.contains(REPLAYED);
+        Ok(self.folder.kept()?.iter().any(|entry| is_named_or_waits(&entry.name.to_string_lossy()))
+            || !self.points_to_try_again()?.is_empty())
     }
 
     /// Reports late points that earlier processes stored without their neighbours.
@@ -156,6 +188,8 @@ impl JournalDamage {
         let renamed = self.folder.rename(&name, &format!("{to}{ending}"), why)?;
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
+        // If its note could not be renamed before.
+        self.note_returned(segment.number, None);
         tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
         self.report_kept();
         Ok(())
@@ -218,7 +252,7 @@ fn is_late(name: &str) -> bool {
 }
 
 fn is_unread(name: &str) -> bool {
-    name.ends_with(WHOLE) || name.ends_with(".damaged")
+    name.ends_with(WHOLE) || name.ends_with(NAMED) || name.ends_with(".damaged")
 }
 
 /// The number of the segment that a file is of.

@@ -3,9 +3,12 @@
 //!
 //! Each record has the ids and names of metrics that are deleted. What is deleted while points are parked in the journal is
 //! remembered: if a segment of theirs is missing, the list has it from the beginning.
+//!
+//! A list that is damaged, or begins later than what is kept, as when there was no room for it, does not have all that was
+//! deleted: a record with no id says so.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     io::{self, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
     sync::{
@@ -36,6 +39,8 @@ pub(crate) struct KeptDeletions {
     file: PathBuf,
     /// Whether something is kept.
     is_noting: AtomicBool,
+    /// Whether there is a file.
+    is_made: AtomicBool,
     /// What is deleted while points are parked, and when.
     remembered: Mutex<Option<Vec<(MetricId, String, Timestamp)>>>,
 }
@@ -44,17 +49,31 @@ pub(crate) struct KeptDeletions {
 #[derive(Debug, Default)]
 pub(crate) struct Deleted {
     pub(crate) ids: HashSet<MetricId>,
-    pub(crate) names: HashSet<String>,
-    /// Whether deletions were noted since something is kept.
+    /// The last id that each name had when it was deleted.
+    pub(crate) names: HashMap<String, MetricId>,
+    /// Whether all deletions were noted since something is kept.
     pub(crate) is_known: bool,
+    /// Whether there is a list, with bytes that are not records.
+    pub(crate) is_damaged: bool,
+}
+
+impl Deleted {
+    /// Whether a metric was deleted, by its name. `is_before` says whether its id was given before the last that was deleted
+    /// under the name: if not, it came later.
+    pub(crate) fn has_name(&self, name: &str, is_before: impl Fn(MetricId) -> bool) -> bool {
+        self.names.get(name).is_some_and(|&last| is_before(last))
+    }
 }
 
 impl KeptDeletions {
     /// Of the journal in this folder.
     pub(crate) fn new(disk: Arc<dyn Disk>, journal: &Path) -> KeptDeletions {
         let file = journal.join(LIST);
-        let is_noting = AtomicBool::new(disk.exists(&file));
-        KeptDeletions { disk, file, is_noting, remembered: Mutex::default() }
+        // A disk that says once that there is none may have one.
+        let is_listed = || disk.read_dir(journal).is_ok_and(|list| list.iter().any(|entry| entry.name == LIST));
+        let is_there = disk.exists(&file) || is_listed();
+        let (is_noting, is_made) = (AtomicBool::new(is_there), AtomicBool::new(is_there));
+        KeptDeletions { disk, file, is_noting, is_made, remembered: Mutex::default() }
     }
 
     pub(crate) fn is_noting(&self) -> bool {
@@ -88,6 +107,17 @@ impl KeptDeletions {
         self.append(&writer.take())
     }
 
+    /// As [`KeptDeletions::begin`], at a start that finds something kept by an earlier one: if there was no list, it is not known
+    /// what was deleted since.
+    pub(crate) fn go_on(&self, now: Timestamp) -> io::Result<()> {
+        if self.is_noting.swap(true, SeqCst) {
+            return Ok(());
+        }
+        let mut writer = MetricsWriter::default();
+        writer.push(MetricId::NONE, 0, "", now);
+        self.append(&writer.take())
+    }
+
     /// Notes metrics that are deleted, durably, or remembers them.
     pub(crate) fn note<'a>(
         &self,
@@ -109,35 +139,61 @@ impl KeptDeletions {
 
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut file = self.disk.open(&self.file, Open::ReadWrite)?;
-        file.seek(SeekFrom::End(0))?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
+        let end = file.seek(SeekFrom::End(0))?;
+        if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
+            // A part of a record in front of others is damage.
+            let _ = file.set_len(end);
+            return Err(error);
+        }
+        self.is_made.store(true, SeqCst);
         self.file.parent().map_or(Ok(()), |folder| self.disk.sync_dir(folder))
     }
 
+    /// Cuts off a record that was not written whole.
+    pub(crate) fn cut_torn_end(&self) -> io::Result<()> {
+        let bytes = match retried(|| self.disk.read(&self.file)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            bytes => bytes?,
+        };
+        let mut all = records(&bytes);
+        all.by_ref().for_each(drop);
+        let Some(torn) = all.torn_tail() else { return Ok(()) };
+        let file = self.disk.open(&self.file, Open::ReadWrite)?;
+        file.set_len(torn.start as u64)?;
+        file.sync_all()
+    }
+
     /// What was noted so far.
+    ///
+    /// # Errors
+    /// Whatever the disk says, also where it has lost the file.
     pub(crate) fn read(&self) -> io::Result<Deleted> {
         let mut deleted = Deleted::default();
         let bytes = match retried(|| self.disk.read(&self.file)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(deleted),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_made.load(SeqCst) => return Ok(deleted),
             bytes => bytes?,
         };
         let mut all = records(&bytes);
         for (_, record) in all.by_ref() {
             let Record::Metrics { metrics, .. } = record else { continue };
-            deleted.ids.extend(metrics.iter().map(|&(id, ..)| id));
-            deleted
-                .names
-                .extend(metrics.iter().filter(|(.., name)| !name.is_empty()).map(|(.., name)| (*name).to_owned()));
+            for (id, _, name) in metrics {
+                deleted.ids.insert(id);
+                if !name.is_empty() {
+                    let last = deleted.names.entry(name.to_owned()).or_insert(id);
+                    *last = id.max(*last);
+                }
+            }
         }
         // Of a damaged list it is not known what it lacks.
-        deleted.is_known = all.damage.len() == usize::from(all.torn_tail().is_some());
+        deleted.is_damaged = all.damage.len() != usize::from(all.torn_tail().is_some());
+        deleted.is_known = !deleted.ids.remove(&MetricId::NONE) && !deleted.is_damaged;
         Ok(deleted)
     }
 
     /// Nothing is kept any more.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.is_noting.store(false, SeqCst);
+        self.is_made.store(false, SeqCst);
         match self.disk.remove_file(&self.file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -152,7 +208,7 @@ mod tests {
     use super::*;
 
     fn names(deletions: &KeptDeletions) -> Vec<String> {
-        let mut names: Vec<String> = deletions.read().unwrap().names.into_iter().collect();
+        let mut names: Vec<String> = deletions.read().unwrap().names.into_keys().collect();
         names.sort();
         names
     }
@@ -180,6 +236,49 @@ mod tests {
         deletions.forget();
         deletions.begin().unwrap();
         assert_eq!(names(&deletions), [""; 0]);
+    }
+
+    #[test]
+    fn a_name_that_is_given_again_is_deleted_up_to_the_id_that_it_had() {
+        let dir = tempfile::tempdir().unwrap();
+        let deletions = KeptDeletions::new(Arc::new(SystemDisk), dir.path());
+        deletions.begin().unwrap();
+        for id in [3, 9, 5] {
+            deletions.note([(MetricId(id), "again")].into_iter(), 7).unwrap();
+        }
+        let deleted = deletions.read().unwrap();
+        let is_deleted = |id: u32| deleted.has_name("again", |last| MetricId(id) <= last);
+        assert_eq!([2, 9, 10].map(is_deleted), [true, true, false]);
+        assert!(!deleted.has_name("other", |_| true) && deleted.is_known);
+    }
+
+    #[test]
+    fn a_list_that_begins_late_or_is_damaged_does_not_know_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let begun = || KeptDeletions::new(Arc::new(SystemDisk), dir.path());
+        let note = |deletions: &KeptDeletions, id: u32| deletions.note([(MetricId(id), "m")].into_iter(), 7).unwrap();
+        let state = || {
+            let deleted = begun().read().unwrap();
+            (deleted.ids.len(), deleted.is_known, deleted.is_damaged)
+        };
+        begun().go_on(7).unwrap();
+        note(&begun(), 1);
+        begun().go_on(8).unwrap();
+        assert_eq!(state(), (1, false, false));
+        begun().end().unwrap();
+        begun().begin().unwrap();
+        [2, 3].into_iter().for_each(|id| note(&begun(), id));
+        assert_eq!(state(), (2, true, false));
+        // A record that was not written whole is cut off before the next.
+        let (file, whole) = (dir.path().join(LIST), std::fs::read(dir.path().join(LIST)).unwrap());
+        std::fs::write(&file, &whole[..whole.len() - 3]).unwrap();
+        begun().cut_torn_end().unwrap();
+        note(&begun(), 4);
+        assert_eq!(state(), (2, true, false));
+        let mut flipped = whole;
+        flipped[20] ^= 1;
+        std::fs::write(&file, flipped).unwrap();
+        assert_eq!(state(), (1, false, true));
     }
 
     #[test]

@@ -2,9 +2,9 @@
 //! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back, and in
 //! `~gone` in a backup that lacks it: nothing waits for it.
 
-use std::{ops::RangeInclusive, path::Path};
+use std::{io, ops::RangeInclusive, path::Path};
 
-use host::Disk;
+use host::{Disk, retried};
 
 pub(super) const PREFIX: &str = "journal_";
 pub(super) const MISSING: &str = ".missing+";
@@ -39,24 +39,33 @@ pub(super) fn numbers(first: u64, last: u64) -> String {
 }
 
 /// The notes in the folder `damaged` of a data folder.
-pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> Vec<String> {
-    let entries = disk.read_dir(damaged).unwrap_or_default();
+///
+/// # Errors
+/// Where the folder is there and cannot be listed.
+pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<String>> {
+    let entries = match retried(|| disk.read_dir(damaged)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?,
+    };
     let mut names: Vec<String> = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect();
     names.retain(|name| missing(name).is_some() || is_gone(name));
     names.sort();
-    names
+    Ok(names)
 }
 
 /// The names of the segments that starts of a data folder reported as missing, by its folder `damaged`: of several in a row
 /// `00000003-00000005.journal`.
-pub fn missing_segments(disk: &dyn Disk, damaged: &Path) -> Vec<String> {
+///
+/// # Errors
+/// As [`notes_of_missing`].
+pub fn missing_segments(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<String>> {
     let name = |all: RangeInclusive<u64>| format!("{}.journal", numbers(*all.start(), *all.end()));
-    all_missing(disk, damaged).into_iter().map(name).collect()
+    Ok(all_missing(disk, damaged)?.into_iter().map(name).collect())
 }
 
 /// The numbers of segments that starts reported as missing, by the folder `damaged` of a data folder.
-pub(super) fn all_missing(disk: &dyn Disk, damaged: &Path) -> Vec<RangeInclusive<u64>> {
-    notes_of_missing(disk, damaged).iter().filter_map(|name| missing(name)).collect()
+pub(super) fn all_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<RangeInclusive<u64>>> {
+    Ok(notes_of_missing(disk, damaged)?.iter().filter_map(|name| missing(name)).collect())
 }
 
 #[cfg(test)]

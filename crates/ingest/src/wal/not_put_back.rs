@@ -5,6 +5,7 @@
 //! ~75-older                                    75 points whose slots have a value that may be older
 //! ~12-expired-1800000000-1800000059            12 points of these times whose slots had expired
 //! ~9-refused                                   9 points of names that the blacklist or a limit of names refuses now
+//! ~50-undecided                                50 points of metrics that may have been deleted since
 //! ~75-older-12-expired-1800000000-1800000059   several
 //! ```
 
@@ -14,6 +15,7 @@ use metric::Timestamp;
 const OLDER: &str = "older";
 const EXPIRED: &str = "expired";
 const REFUSED: &str = "refused";
+const UNDECIDED: &str = "undecided";
 
 /// How many such points a file has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,6 +24,8 @@ pub(crate) struct NotPutBack {
     pub(crate) older: u64,
     /// Points of names that no metric has, and that the blacklist or a limit of names refused.
     pub(crate) refused: u64,
+    /// Points whose metrics may have been deleted since, or not: that is not known.
+    pub(crate) undecided: u64,
     /// Points whose slots had expired, and over which coarser slots are kept.
     expired: u64,
     /// The first and the last time of these.
@@ -43,6 +47,7 @@ impl NotPutBack {
         *self = NotPutBack {
             older: self.older + other.older,
             refused: self.refused + other.refused,
+            undecided: self.undecided + other.undecided,
             expired: self.expired + other.expired,
             times,
         };
@@ -57,7 +62,8 @@ impl NotPutBack {
         let older = (0 < self.older).then(|| format!("{}-{OLDER}", self.older));
         let refused = (0 < self.refused).then(|| format!("{}-{REFUSED}", self.refused));
         let expired = self.times.map(|(first, last)| format!("{}-{EXPIRED}-{first}-{last}", self.expired));
-        let all: Vec<String> = older.into_iter().chain(refused).chain(expired).collect();
+        let undecided = (0 < self.undecided).then(|| format!("{}-{UNDECIDED}", self.undecided));
+        let all: Vec<String> = older.into_iter().chain(refused).chain(undecided).chain(expired).collect();
         (!all.is_empty()).then(|| format!("~{}", all.join("-")))
     }
 
@@ -74,6 +80,7 @@ impl NotPutBack {
             match parts.next()? {
                 OLDER => all.older = count,
                 REFUSED => all.refused = count,
+                UNDECIDED => all.undecided = count,
                 EXPIRED => {
                     all.expired = count;
                     all.times = Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?));
@@ -109,7 +116,16 @@ impl NotPutBack {
                 utc(last)
             )
         });
-        let all: Vec<String> = older.into_iter().chain(refused).chain(expired).collect();
+        let undecided = (0 < self.undecided).then(|| {
+            format!(
+                "{} points of it are not put back: it is not known whether their metrics were deleted since, because the list of \
+                 deletions next to the journal is damaged or began later, or because another segment is missing that may name \
+                 them; once that is back, have the name of the file end in ~whole in place of what is behind the ~, and start; or \
+                 in ~named to put them back under the names in it, also those that were deleted",
+                self.undecided
+            )
+        });
+        let all: Vec<String> = older.into_iter().chain(refused).chain(undecided).chain(expired).collect();
         format!("{}; the other points are put back; remove the file to end this report", all.join("; "))
     }
 
@@ -141,6 +157,7 @@ mod tests {
             (expired, "~3-expired-1800000000-1800000059"),
             (both, "~75-older-3-expired-1800000000-1800000059"),
             (NotPutBack { refused: 9, ..NotPutBack::default() }, "~9-refused"),
+            (NotPutBack { undecided: 50, ..older }, "~75-older-50-undecided"),
             (NotPutBack { refused: 9, ..both }, "~75-older-9-refused-3-expired-1800000000-1800000059"),
         ] {
             assert_eq!(what.ending().as_deref(), Some(ending));

@@ -20,14 +20,17 @@ const LEAST_BYTES: u64 = 32;
 
 impl JournalDamage {
     /// The numbers of segments that starts reported as missing, and that did not come back.
-    pub(crate) fn missing(&self) -> Vec<RangeInclusive<u64>> {
-        let kept = self.folder.kept().unwrap_or_default();
-        kept.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect()
+    ///
+    /// # Errors
+    /// Where `damaged/` cannot be listed: then each may be missing.
+    pub(crate) fn missing(&self) -> io::Result<Vec<RangeInclusive<u64>>> {
+        let kept = self.folder.kept()?;
+        Ok(kept.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect())
     }
 
     /// Moves a segment that was missing to `damaged/` where the store counts it as stored: its points are put back from there.
     pub(super) fn keep_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        let why = match self.is_missing(segment.number) {
+        let why = match self.is_missing(segment.number)? {
             true => "an earlier start reported it as missing",
             false => "the start did not find it",
         };
@@ -77,13 +80,18 @@ impl JournalDamage {
     /// A segment that was missing is there again: the note names the others, if there are any. `previous` is the segment with
     /// records before it, where its header says: no segment between the two has points, and none of them is missing.
     pub(super) fn note_returned(&self, number: u64, previous: Option<u64>) {
-        for entry in self.folder.kept().unwrap_or_default() {
+        if let Err(error) = self.take_from_notes(number, previous) {
+            tracing::warn!(%error, number, "cannot rename the note of a missing segment that is back");
+        }
+    }
+
+    fn take_from_notes(&self, number: u64, previous: Option<u64>) -> io::Result<()> {
+        for entry in self.folder.kept()? {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(noted) = missing(name).filter(|noted| noted.contains(&number)) else { continue };
-            if let Err(error) = self.take_from_note(name, &noted, (number, previous)) {
-                tracing::warn!(%error, file = name, "cannot rename the note of a missing segment that is back");
-            }
+            self.take_from_note(name, &noted, (number, previous))?;
         }
+        Ok(())
     }
 
     fn take_from_note(
@@ -114,12 +122,22 @@ impl JournalDamage {
     }
 
     /// Whether a file that is about to be removed is a segment that was missing.
-    pub(super) fn has_returned(&self, segment: &Segment) -> bool {
-        LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)
+    pub(super) fn has_returned(&self, segment: &Segment) -> io::Result<bool> {
+        Ok(LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)?)
     }
 
     /// Whether a start reported this number as missing.
-    pub(super) fn is_missing(&self, number: u64) -> bool {
-        self.missing().iter().any(|missing| missing.contains(&number))
+    pub(super) fn is_missing(&self, number: u64) -> io::Result<bool> {
+        Ok(self.missing()?.iter().any(|missing| missing.contains(&number)))
+    }
+
+    /// Reports a segment that the store counts as stored, and that may have been missing: what earlier starts noted cannot be
+    /// read. It stays where it is.
+    pub(super) fn report_perhaps_returned(&self, segment: &Segment, error: &io::Error) {
+        let how = format!(
+            "it may have been missing at an earlier start, but the folder damaged cannot be listed ({error}); it stays, its points \
+             are in no answer unless they were stored before, and a flush or the next start that can list the folder puts them back"
+        );
+        self.report(self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize));
     }
 }

@@ -56,31 +56,39 @@ impl Trim {
         number: u64,
         mut removed: impl FnMut(u64),
     ) -> io::Result<()> {
+        let mut end = number;
         for old in folder.segments()?.into_iter().filter(|old| old.number < number) {
-            self.remove(folder, damage, &old)?;
-            removed(old.bytes);
+            match self.remove(folder, damage, &old)? {
+                true => removed(old.bytes),
+                false => end = end.min(old.number),
+            }
         }
-        self.removed_below.fetch_max(number, Relaxed);
+        self.removed_below.fetch_max(end, Relaxed);
         Ok(())
     }
 
-    fn remove(&self, folder: &Folder, damage: &JournalDamage, segment: &Segment) -> io::Result<()> {
+    /// Returns whether the segment is not there any more.
+    fn remove(&self, folder: &Folder, damage: &JournalDamage, segment: &Segment) -> io::Result<bool> {
         if self.own <= segment.number {
             let theirs = folder.opening_of(segment).filter(|&theirs| self.opening != 0 && theirs != self.opening);
             match theirs {
-                None => damage.remove(folder, segment),
-                Some(_) => damage.keep_of_another(folder, segment),
+                None => damage.remove(folder, segment)?,
+                Some(_) => damage.keep_of_another(folder, segment)?,
             }
-        } else if let Some(&read) = self.read.get(&segment.number) {
-            match segment.bytes <= read {
-                true => damage.remove(folder, segment),
-                false => damage.keep_grown(folder, segment, read),
-            }
-        } else if segment.number < self.old && !damage.is_missing(segment.number) {
-            damage.move_stale(segment, self.old);
-            Ok(())
-        } else {
-            damage.keep_returned(folder, segment)
+            return Ok(true);
         }
+        match self.read.get(&segment.number) {
+            Some(&read) if segment.bytes <= read => return damage.remove_read(folder, segment),
+            Some(&read) => damage.keep_grown(folder, segment, read)?,
+            None => match damage.is_missing(segment.number) {
+                Ok(false) if segment.number < self.old => damage.move_stale(segment, self.old),
+                Ok(_) => damage.keep_returned(folder, segment)?,
+                Err(error) => {
+                    damage.report_perhaps_returned(segment, &error);
+                    return Ok(false);
+                }
+            },
+        }
+        Ok(true)
     }
 }
