@@ -11,6 +11,9 @@ use metric::{MetricId, Policy, Timestamp};
 /// The id of a distinct policy in a registry. Configuration makes a few dozen.
 pub type PolicyId = u16;
 
+/// The xFilesFactor that rules give a canonical name, from 0 to 1.
+pub type XFilesFactors = Arc<dyn Fn(&str) -> Option<f64> + Send + Sync>;
+
 /// Policies that one metric remembers, at most. Beyond, the oldest is forgotten, and with it the way to
 /// what it left in stages that no later policy has.
 const MAX_CHANGES: usize = 32;

@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use metric::{MetricId, Policy};
 
-use crate::registry::Registry;
-
-/// The xFilesFactor that rules give a canonical name, from 0 to 1.
-pub type XFilesFactors = Arc<dyn Fn(&str) -> Option<f64> + Send + Sync>;
+use crate::{policies::XFilesFactors, registry::Registry};
 
 impl Registry {
     /// Rules whose xFilesFactor holds for every metric that is read, whatever its policy says; `None` without any.

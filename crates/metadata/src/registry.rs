@@ -11,8 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::{
     names::{Names, NamesMut, Table},
-    policies::{Policies, PolicyHistory, PolicyId},
-    read_policy::XFilesFactors,
+    policies::{Policies, PolicyHistory, PolicyId, XFilesFactors},
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
