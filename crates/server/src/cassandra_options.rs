@@ -44,6 +44,7 @@ pub fn options(settings: &Settings, host: &Host) -> anyhow::Result<Option<Option
         metadata: reach("cassandra_metadata", &settings.cassandra_metadata)?,
         keyspace: tables.keyspace.clone(),
         replication: tables.replication.clone(),
+        layout: tables.layout,
         consistency: Consistencies {
             data_write: tables.data_write_consistency,
             data_read: tables.data_read_consistency.0,

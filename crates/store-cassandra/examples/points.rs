@@ -1,8 +1,9 @@
 //! The cost of this driver compared with the bare client: the same points, in the same batches, in one run.
 //!
-//! `points HOST:PORT METRICS POINTS [ROUNDS]` writes POINTS of each of METRICS, by this crate's driver and by statements
+//! `points HOST:PORT METRICS POINTS BATCH [ROUNDS] [--layout packed]` writes POINTS of each of METRICS, by this crate's driver and by statements
 //! of its own, and reads them back in both ways, in turn, ROUNDS times. It prints one line of JSON for each: rows,
-//! seconds, and own processor time a row in microseconds. Points written for their Cassandra cost are better measured
+//! seconds, and own processor time a point in microseconds. With `--layout packed` a batch is one packed row; the bare client
+//! sends the same bytes, made beforehand, and does not look at what it reads. Points written for their Cassandra cost are better measured
 //! from outside; tests/bench/cassandra does.
 
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +15,7 @@ use scylla::{
     statement::batch::{Batch, BatchType},
 };
 use store::{Fetch, PointStore, Run};
-use store_cassandra::{CassandraDriver, ClusterOptions, Consistencies, Consistency, Indexes, Options};
+use store_cassandra::{CassandraDriver, ClusterOptions, Consistencies, Consistency, Indexes, Layout, Options};
 use uuid::Uuid;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -30,8 +31,17 @@ fn now() -> Timestamp {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    const USAGE: &str = "points HOST:PORT METRICS POINTS BATCH [ROUNDS]";
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    const USAGE: &str = "points HOST:PORT METRICS POINTS BATCH [ROUNDS] [--layout rows|packed]";
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let mut layout = Layout::Rows;
+    if let Some(at) = words.iter().position(|word| word == "--layout") {
+        layout = match words.get(at + 1).map(String::as_str) {
+            Some("rows") => Layout::Rows,
+            Some("packed") => Layout::Packed,
+            _ => return Err(USAGE.into()),
+        };
+        words.drain(at..at + 2);
+    }
     let number = |at: usize| words.get(at).ok_or(USAGE)?.parse::<usize>().map_err(Failure::from);
     let address = words.first().ok_or(USAGE)?;
     let (metrics, points, batch) = (number(1)?, number(2)?, number(3)?);
@@ -43,10 +53,11 @@ async fn main() -> Result<(), Failure> {
             (),
         )
         .await?;
-    let driver = CassandraDriver::connect(options(address)).await?;
+    let driver = CassandraDriver::connect(options(address, layout)).await?;
     let table = Table { stage: Stage::new(60, 11520)?, aggregated: false, rollup: None };
     let end = table.stage.slot(now()).ok_or("the clock is wrong")?;
-    let work = Work { metrics, points: points as u32, batch, table, first: (end - points as u32) / 2000 * 2000 };
+    let work =
+        Work { metrics, points: points as u32, batch, layout, table, first: (end - points as u32) / 2000 * 2000 };
 
     for _ in 0..rounds {
         measure("driver writes", work.rows(), work.write(&driver)).await?;
@@ -64,6 +75,7 @@ struct Work {
     metrics: usize,
     points: u32,
     batch: usize,
+    layout: Layout,
     table: Table,
     first: u32,
 }
@@ -86,7 +98,7 @@ impl Work {
                     name: self.name(metric),
                     table: self.table,
                     first_slot: self.first + (part * self.batch) as u32,
-                    values: (0..self.batch).map(|point| metric as f64 + point as f64 / 8.0).collect(),
+                    values: self.values(metric),
                     counts: vec![],
                     aggregation: Aggregation::Average,
                 })
@@ -99,6 +111,9 @@ impl Work {
     }
 
     async fn write_bare(&self, session: &Session) -> Result<(), Failure> {
+        if self.layout == Layout::Packed {
+            return self.write_bare_runs(session).await;
+        }
         let insert = format!(
             "INSERT INTO points.{} (metric, time_start_ms, offset, value) VALUES (?, ?, ?, ?) USING TTL ? AND TIMESTAMP ?",
             self.table
@@ -120,6 +135,42 @@ impl Work {
                 })
                 .collect();
             session.batch(batch, values).await.map(drop)
+        };
+        Ok(stream::iter(work).map(send).buffer_unordered(IN_FLIGHT).try_collect().await?)
+    }
+
+    fn values(&self, metric: usize) -> Vec<f64> {
+        (0..self.batch).map(|point| metric as f64 + point as f64 / 8.0).collect()
+    }
+
+    fn packed(&self) -> String {
+        format!("points.datapoints_{}p_{}s_packed", self.table.stage.points(), self.table.stage.resolution())
+    }
+
+    async fn write_bare_runs(&self, session: &Session) -> Result<(), Failure> {
+        let insert = format!(
+            "INSERT INTO {} (metric, time_start_ms, offset, shard, count, holes, points) VALUES (?, ?, ?, ?, ?, 0x, ?) \
+             USING TTL ?",
+            self.packed()
+        );
+        let insert = &session.prepare(insert).await?;
+        let mut codec = codec::Codec::new();
+        let mut run = |metric| {
+            let mut run = vec![0];
+            codec.encode(0, &self.values(metric), &[], &mut run);
+            codec::seal_run(&[], &mut run);
+            run
+        };
+        let runs: Vec<Vec<u8>> = (0..self.metrics).map(&mut run).collect();
+        let runs = &runs;
+        let parts = self.points as usize / self.batch;
+        let work = (0..parts).flat_map(|part| (0..self.metrics).map(move |metric| (part, metric)));
+        let send = |(part, metric): (usize, usize)| async move {
+            let slot = self.first as usize + part * self.batch;
+            let start = slot as i64 / 2000 * 120_000_000;
+            let key = (Uuid::from_u128(metric as u128), start, (slot % 2000) as i16, 1_i16, self.batch as i16);
+            let row = (key.0, key.1, key.2, key.3, key.4, &runs[metric], 692_100);
+            session.execute_unpaged(insert, row).await.map(drop)
         };
         Ok(stream::iter(work).map(send).buffer_unordered(IN_FLIGHT).try_collect().await?)
     }
@@ -154,6 +205,13 @@ impl Work {
     }
 
     async fn select(&self, session: &Session) -> Result<scylla::statement::prepared::PreparedStatement, Failure> {
+        if self.layout == Layout::Packed {
+            let select = format!(
+                "SELECT offset, points FROM {} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
+                self.packed()
+            );
+            return Ok(session.prepare(select).await?);
+        }
         let select = format!(
             "SELECT offset, value FROM points.{} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
             self.table
@@ -171,7 +229,15 @@ impl Work {
         for row in self.first / 2000..=(self.first + self.points - 1) / 2000 {
             let until = (self.first + self.points - row * 2000).min(2000) as i16;
             let key = (Uuid::from_u128(metric as u128), i64::from(row) * 120_000_000, 0_i16, until);
-            let mut rows = session.execute_iter(select.clone(), key).await?.rows_stream::<(i16, f64)>()?;
+            let pager = session.execute_iter(select.clone(), key).await?;
+            if self.layout == Layout::Packed {
+                let mut rows = pager.rows_stream::<(i16, Vec<u8>)>()?;
+                while let Some(row) = rows.next().await {
+                    read += row?.1.len();
+                }
+                continue;
+            }
+            let mut rows = pager.rows_stream::<(i16, f64)>()?;
             while let Some(row) = rows.next().await {
                 row?;
                 read += 1;
@@ -223,7 +289,7 @@ fn processor_time() -> f64 {
     all.max(of(&stat)) / 1e9
 }
 
-fn options(address: &str) -> Options {
+fn options(address: &str, layout: Layout) -> Options {
     Options {
         data: ClusterOptions {
             contact_points: vec![address.to_owned()],
@@ -236,6 +302,7 @@ fn options(address: &str) -> Options {
         metadata: None,
         keyspace: "points".to_owned(),
         replication: None,
+        layout,
         consistency: Consistencies {
             data_write: Consistency::LocalOne,
             data_read: Consistency::LocalOne,

@@ -20,10 +20,13 @@ impl Points {
             }
         }
         for (table, longest) in tables {
+            let of_table = |record: &&MetricRecord| tables_of(record).any(|(known, _)| known == table);
+            let ids = || records.iter().filter(of_table).map(|record| rows::metric_id(&record.name)).collect();
             if self.tables.existing(table).await?.is_some() {
-                let of_table = |record: &&MetricRecord| tables_of(record).any(|(known, _)| known == table);
-                let ids = records.iter().filter(of_table).map(|record| rows::metric_id(&record.name)).collect();
-                self.delete_partitions(table, longest, ids, timestamp).await?;
+                self.delete_partitions(&table.to_string(), table.stage, longest, ids(), timestamp).await?;
+            }
+            if let Some(packed) = self.packed.existing(table.stage).await? {
+                self.delete_partitions(&packed.name, table.stage, longest, ids(), timestamp).await?;
             }
         }
         Ok(())
@@ -31,7 +34,8 @@ impl Points {
 
     async fn delete_partitions(
         &self,
-        table: Table,
+        table: &str,
+        stage: Stage,
         longest: Timestamp,
         ids: Vec<uuid::Uuid>,
         timestamp: i64,
@@ -46,7 +50,7 @@ impl Points {
             .map_err(|error| unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error))?;
         statement.set_is_idempotent(true);
         statement.set_consistency(self.tables.write_consistency());
-        let partitions = partitions(table.stage, self.clock.now(), longest);
+        let partitions = partitions(stage, self.clock.now(), longest);
         let (statement, partitions, ids, failed) = (&statement, &partitions, &ids, &failed);
         let deletes = (0..ids.len() * partitions.len()).map(|at| async move {
             let values = (timestamp, ids[at / partitions.len()], partitions[at % partitions.len()]);

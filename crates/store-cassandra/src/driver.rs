@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use metric::Timestamp;
 use store::{Cells, DriverFuture, Fetch, MetricRecord, PointStore, Run, SharedPoints, Usage};
 
-use crate::{ConnectError, Options, names::Names, peers::Peers, points::Points, session};
+use crate::{ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
@@ -61,7 +61,12 @@ impl PointStore for CassandraDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         // Taken now and not when the future is first polled: of two calls the later wins.
         let timestamp = self.points.timestamps.take(runs.len());
-        Box::pin(async move { self.points.write(&runs, timestamp).await })
+        Box::pin(async move {
+            match self.options.layout {
+                Layout::Rows => self.points.write_rows(&runs, timestamp).await,
+                Layout::Packed => self.points.write_packed(&runs, timestamp).await,
+            }
+        })
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
@@ -79,7 +84,7 @@ impl PointStore for CassandraDriver {
     }
 
     fn usage(&self) -> Usage {
-        Usage { disk_bytes: 0, memory_bytes: 0, tables: self.points.tables.len() as u64 }
+        Usage { disk_bytes: 0, memory_bytes: 0, tables: self.points.tables_len() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`CassandraDriver`] keeps points ([`store::PointStore`], [`store::SharedPoints`]) and names
 //! ([`store::SharedNames`]). The tables have no ids of metrics: those are each node's own.
 
+mod absent;
 mod ask;
 mod catalogue;
 mod claim;
@@ -14,25 +15,32 @@ mod failure;
 mod merge;
 mod names;
 mod options;
+mod pack;
+mod packed_tables;
+mod packed_wire;
 mod peers;
 mod points;
 mod read;
 mod retry;
 mod rows;
+mod run_key;
 pub mod schema;
 mod session;
 mod tables;
 mod timestamps;
 mod tls;
+mod undecodable;
+mod unpack;
 mod wire;
 mod write;
+mod write_packed;
 mod writer_partials;
 
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;
 pub use names::{RejectedNames, ScanReport};
-pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Options, TlsOptions};
+pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Layout, Options, TlsOptions};
 pub use peers::{
     CHANGES_KEPT, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NODE_KEPT, NodeId, NodeRow,
 };

@@ -15,7 +15,7 @@ pub(crate) struct Row {
     /// As in [`Partial`]; NaN in a row without a value.
     pub(crate) value: f64,
     /// Stage-0 slots that the row stands for.
-    pub(crate) count: i16,
+    pub(crate) count: i64,
 }
 
 /// The rows of one slot in the order of their shards (as the tables keep them) as one partial; its count is
@@ -36,7 +36,8 @@ pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
         },
         _ => {
             let (replica, merged) = merge_several(aggregation, rows);
-            let is_full = |row: &Row| row.count == i16::MAX && replica_of(row.shard) == replica && !row.value.is_nan();
+            let is_full =
+                |row: &Row| row.count == i64::from(i16::MAX) && replica_of(row.shard) == replica && !row.value.is_nan();
             if merged.count <= SATURATED_COUNT || !rows.iter().any(is_full) {
                 return merged;
             }
@@ -50,7 +51,7 @@ pub(crate) fn merge(aggregation: Aggregation, rows: &[Row]) -> Partial {
 fn merge_several(aggregation: Aggregation, rows: &[Row]) -> (u8, Partial) {
     let mut counts = [0i64; 4];
     for row in rows {
-        counts[usize::from(replica_of(row.shard))] += i64::from(row.count);
+        counts[usize::from(replica_of(row.shard))] += row.count;
     }
     let mut best = 0;
     for replica in 1..4 {
@@ -68,7 +69,7 @@ fn merge_several(aggregation: Aggregation, rows: &[Row]) -> (u8, Partial) {
                 Aggregation::Last => value,
                 _ => aggregation.merge(Partial::point(value), Partial::point(row.value)).value,
             };
-            counted += i64::from(row.count);
+            counted += row.count;
         }
     }
     let count = match aggregation {

@@ -61,6 +61,16 @@ pub enum Indexes {
     None,
 }
 
+/// How points are kept in the tables that a node writes. Every node reads both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// A row for each point, as in BigGraphite.
+    #[default]
+    Rows,
+    /// A row for a run of points, in tables of their own.
+    Packed,
+}
+
 /// How many replicas must answer, by kind of statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consistencies {
@@ -86,6 +96,8 @@ pub struct Options {
     /// CQL of the replication of keyspaces that are created, as in
     /// `{'class': 'NetworkTopologyStrategy', 'dc1': 3}`; `None` takes one that fits a cluster of its size.
     pub replication: Option<String>,
+    /// How points are written.
+    pub layout: Layout,
     /// Consistency levels.
     pub consistency: Consistencies,
     /// Which indexes are created with the tables.

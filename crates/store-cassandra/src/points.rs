@@ -3,15 +3,31 @@
 use std::sync::{Arc, atomic::AtomicU64};
 
 use host::Clock;
+use metric::Table;
 use scylla::client::session::Session;
+use store::StoreError;
 use tokio::sync::Semaphore;
 
-use crate::{Options, retry::Retry, rows, tables::Tables, timestamps::Timestamps};
+use crate::{
+    Layout, Options,
+    absent::Absent,
+    packed_tables::PackedTables,
+    retry::Retry,
+    rows,
+    tables::{Statements, Tables},
+    timestamps::Timestamps,
+};
 
 /// The way of the points.
 pub(crate) struct Points {
     pub(crate) session: Arc<Session>,
+    /// BigGraphite's tables.
     pub(crate) tables: Tables,
+    /// Those of them that a keyspace of packed tables does not have.
+    absent_rows: Absent<Table>,
+    pub(crate) packed: PackedTables,
+    /// Which tables are written; both are read.
+    pub(crate) layout: Layout,
     pub(crate) keyspace: String,
     pub(crate) writer: u16,
     pub(crate) replica: u8,
@@ -32,6 +48,9 @@ impl Points {
         let in_flight = options.in_flight.clamp(1, Semaphore::MAX_PERMITS);
         Points {
             tables: Tables::new(session.clone(), options.keyspace.clone(), options.consistency, retry.clone()),
+            absent_rows: Absent::new(clock.clone()),
+            packed: PackedTables::new(session.clone(), options.keyspace.clone(), options.consistency, retry.clone()),
+            layout: options.layout,
             session,
             keyspace: options.keyspace.clone(),
             writer: options.writer,
@@ -44,6 +63,26 @@ impl Points {
             clock,
             acknowledged: AtomicU64::new(0),
         }
+    }
+
+    /// The statements of BigGraphite's table, or `None` where there is no such table. A node that does not write it looks for it
+    /// once a second.
+    pub(crate) async fn existing_rows(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
+        let is_ours = self.layout == Layout::Rows;
+        if !is_ours && self.absent_rows.is_known(&table) {
+            return Ok(None);
+        }
+        let asked = self.clock.instant();
+        let statements = self.tables.existing(table).await?;
+        if statements.is_none() && !is_ours {
+            self.absent_rows.note(table, asked);
+        }
+        Ok(statements)
+    }
+
+    /// How many tables were used so far.
+    pub(crate) fn tables_len(&self) -> u64 {
+        (self.tables.len() + self.packed.len()) as u64
     }
 
     /// What tells this writer's rows of aggregated tables from others'.

@@ -18,10 +18,11 @@ use crate::Options;
 
 pub use apply::apply;
 pub use check::{Finding, Report, check};
-pub use cql::datapoints_table;
 pub(crate) use cql::{
-    CHANGES_SECONDS, LAST_COMPONENT, MAX_TTL_SECONDS, NODE_SECONDS, OUT_OF_ORDER_SECONDS, metadata_keyspace, quoted,
+    CHANGES_SECONDS, LAST_COMPONENT, MAX_TTL_SECONDS, NODE_SECONDS, OUT_OF_ORDER_SECONDS, metadata_keyspace,
+    packed_name, quoted,
 };
+pub use cql::{datapoints_table, packed_table};
 pub use definition::Schema;
 pub(crate) use found::FoundIndexes;
 pub(crate) use open::{Opened, open};
@@ -38,7 +39,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{ClusterOptions, Consistencies, Consistency, Indexes};
+    use crate::{ClusterOptions, Consistencies, Consistency, Indexes, Layout};
 
     fn options() -> Options {
         let data = ClusterOptions {
@@ -55,6 +56,7 @@ mod tests {
             metadata: None,
             keyspace: "biggraphite".to_owned(),
             replication: None,
+            layout: Layout::Rows,
             consistency: Consistencies { data_write: one, data_read: one, meta_write: one, meta_read: one },
             indexes: Indexes::Sasi,
             writer: 0,
@@ -75,6 +77,18 @@ mod tests {
             std::fs::write(page, &shown).unwrap();
         }
         assert_eq!(std::fs::read_to_string(page).unwrap_or_default(), shown);
+    }
+
+    #[test]
+    fn a_packed_keyspace_has_a_table_for_each_stage_and_says_so() {
+        // The same stage as the first and as a coarser one.
+        let retentions = ["60*60s:48*3600s", "30*10s:60*60s"].map(|text| text.parse().unwrap());
+        let options = Options { indexes: Indexes::None, layout: Layout::Packed, ..options() };
+        let shown = show(&options, &retentions);
+        let tables: Vec<&str> =
+            shown.split("\"biggraphite\".").skip(1).filter_map(|rest| rest.split(' ').next()).collect();
+        assert_eq!(tables, ["datapoints_30p_10s_packed", "datapoints_60p_60s_packed", "datapoints_48p_3600s_packed"]);
+        assert!(shown.contains("VALUES ('packed_version', '1')"));
     }
 
     #[test]

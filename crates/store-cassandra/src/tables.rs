@@ -37,6 +37,8 @@ const KEPT_BATCHES: usize = 256;
 pub(crate) struct Statements {
     pub(crate) table: Table,
     pub(crate) select: PreparedStatement,
+    /// As `select`, with the time of each write; prepared where a stage has a packed table too.
+    timed_select: tokio::sync::OnceCell<PreparedStatement>,
     /// Deletes a row of an aggregated table.
     pub(crate) delete: Option<PreparedStatement>,
     consistencies: Consistencies,
@@ -169,27 +171,17 @@ impl Tables {
 
     async fn prepare(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
         let name = format!("{}.{table}", schema::quoted(&self.keyspace));
-        let (columns, marks, selected) = match table.aggregated {
-            true => (
-                "metric, time_start_ms, offset, shard, value, count",
-                "?, ?, ?, ?, ?, ?",
-                "offset, shard, value, count",
-            ),
-            false => ("metric, time_start_ms, offset, value", "?, ?, ?, ?", "offset, value"),
+        let (columns, marks) = match table.aggregated {
+            true => ("metric, time_start_ms, offset, shard, value, count", "?, ?, ?, ?, ?, ?"),
+            false => ("metric, time_start_ms, offset, value", "?, ?, ?, ?"),
         };
+        let selected = selected(table);
         let insert = format!("INSERT INTO {name} ({columns}) VALUES ({marks}) USING TTL ?");
         let types = if table.aggregated { wire::PARTIAL } else { wire::POINT };
         let Some(mut insert) = self.statement(&insert, table, types).await? else { return Ok(None) };
         insert.set_consistency(self.consistencies.data_write);
 
-        // In the stored order: any other makes Cassandra sort them.
-        let select = format!(
-            "SELECT {selected} FROM {name} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?"
-        );
-        let Some(mut select) = self.statement(&select, table, wire::SELECTED).await? else { return Ok(None) };
-        select.set_consistency(self.consistencies.data_read);
-        select.set_page_size(PAGE_ROWS);
-        select.set_use_cached_result_metadata(true);
+        let Some(select) = self.select(table, selected).await? else { return Ok(None) };
 
         let mut delete = None;
         if table.aggregated {
@@ -200,11 +192,39 @@ impl Tables {
             statement.set_consistency(self.consistencies.data_write);
             delete = Some(statement);
         }
-        let batches = Mutex::default();
-        let statements = Statements { table, select, delete, consistencies: self.consistencies, insert, batches };
+        let (batches, timed_select) = (Mutex::default(), tokio::sync::OnceCell::new());
+        let consistencies = self.consistencies;
+        let statements = Statements { table, select, timed_select, delete, consistencies, insert, batches };
         let statements = Arc::new(statements);
         self.known.write().insert(table, statements.clone());
         Ok(Some(statements))
+    }
+
+    /// The statement that reads rows with the times of their writes; `None` when the table is gone.
+    pub(crate) async fn timed_select<'a>(
+        &self,
+        statements: &'a Statements,
+    ) -> Result<Option<&'a PreparedStatement>, StoreError> {
+        if let Some(select) = statements.timed_select.get() {
+            return Ok(Some(select));
+        }
+        let table = statements.table;
+        let selected = format!("{}, WRITETIME(value)", selected(table));
+        let Some(select) = self.select(table, &selected).await? else { return Ok(None) };
+        Ok(Some(statements.timed_select.get_or_init(|| async { select }).await))
+    }
+
+    async fn select(&self, table: Table, selected: &str) -> Result<Option<PreparedStatement>, StoreError> {
+        // In the stored order: any other makes Cassandra sort them.
+        let select = format!(
+            "SELECT {selected} FROM {}.{table} WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
+            schema::quoted(&self.keyspace)
+        );
+        let Some(mut select) = self.statement(&select, table, wire::SELECTED).await? else { return Ok(None) };
+        select.set_consistency(self.consistencies.data_read);
+        select.set_page_size(PAGE_ROWS);
+        select.set_use_cached_result_metadata(true);
+        Ok(Some(select))
     }
 
     /// Prepares one; `None` when there is no such table.
@@ -230,4 +250,9 @@ impl Tables {
         statement.set_is_idempotent(true);
         Ok(Some(statement))
     }
+}
+
+/// The columns that are read.
+fn selected(table: Table) -> &'static str {
+    if table.aggregated { "offset, shard, value, count" } else { "offset, value" }
 }

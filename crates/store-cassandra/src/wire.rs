@@ -78,7 +78,7 @@ impl SerializeRow for WrittenRow {
     }
 }
 
-fn put(to: &mut RowWriter, bytes: &[u8]) -> Result<(), SerializationError> {
+pub(crate) fn put(to: &mut RowWriter, bytes: &[u8]) -> Result<(), SerializationError> {
     to.make_cell_writer().set_value(bytes).map(drop).map_err(SerializationError::new)
 }
 
@@ -88,6 +88,8 @@ pub(crate) struct PointRow {
     pub(crate) offset: i16,
     /// NaN where the cell was never written.
     pub(crate) value: f64,
+    /// When it was written, microseconds, where that was asked.
+    pub(crate) time: i64,
 }
 
 /// A row of an aggregated table.
@@ -95,22 +97,25 @@ pub(crate) struct PointRow {
 pub(crate) struct PartialRow {
     pub(crate) offset: i16,
     pub(crate) row: crate::merge::Row,
+    /// When it was written, microseconds, where that was asked.
+    pub(crate) time: i64,
 }
 
 impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PointRow {
     fn type_check(columns: &[ColumnSpec]) -> Result<(), TypeCheckError> {
-        check(columns, &[NativeType::SmallInt, NativeType::Double])
+        check_timed(columns, &[NativeType::SmallInt, NativeType::Double])
     }
 
     #[inline]
     fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PointRow, DeserializationError> {
-        Ok(PointRow { offset: i16::from_be_bytes(key(&mut row)?), value: double(&mut row)? })
+        let (offset, value) = (i16::from_be_bytes(key(&mut row)?), double(&mut row)?);
+        Ok(PointRow { offset, value, time: time(&mut row)? })
     }
 }
 
 impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PartialRow {
     fn type_check(columns: &[ColumnSpec]) -> Result<(), TypeCheckError> {
-        check(columns, &[NativeType::SmallInt, NativeType::SmallInt, NativeType::Double, NativeType::SmallInt])
+        check_timed(columns, &[NativeType::SmallInt, NativeType::SmallInt, NativeType::Double, NativeType::SmallInt])
     }
 
     #[inline]
@@ -118,8 +123,8 @@ impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PartialRow {
         let offset = i16::from_be_bytes(key(&mut row)?);
         let shard = i16::from_be_bytes(key(&mut row)?);
         let value = double(&mut row)?;
-        let count = cell(&mut row)?.map_or(0, i16::from_be_bytes);
-        Ok(PartialRow { offset, row: crate::merge::Row { shard, value, count } })
+        let count = cell(&mut row)?.map_or(0, i16::from_be_bytes).into();
+        Ok(PartialRow { offset, row: crate::merge::Row { shard, value, count }, time: time(&mut row)? })
     }
 }
 
@@ -130,6 +135,24 @@ pub(crate) fn check(columns: &[ColumnSpec], types: &[NativeType]) -> Result<(), 
     if same { Ok(()) } else { Err(TypeCheckError::new(OtherColumns)) }
 }
 
+/// As [`check`], with or without the time of the write behind them.
+fn check_timed(columns: &[ColumnSpec], types: &[NativeType]) -> Result<(), TypeCheckError> {
+    match columns.split_at_checked(types.len()) {
+        Some((columns, [])) => check(columns, types),
+        Some((columns, time)) => check(columns, types).and_then(|()| check(time, &[NativeType::BigInt])),
+        None => Err(TypeCheckError::new(OtherColumns)),
+    }
+}
+
+/// The time of a write, the last column where it was asked; before all others where not.
+#[inline]
+pub(crate) fn time(row: &mut ColumnIterator<'_, '_>) -> Result<i64, DeserializationError> {
+    match row.columns_remaining() {
+        0 => Ok(i64::MIN),
+        _ => Ok(cell(row)?.map_or(i64::MIN, i64::from_be_bytes)),
+    }
+}
+
 #[inline]
 fn cell<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<Option<[u8; N]>, DeserializationError> {
     let column = row.next().ok_or_else(|| DeserializationError::new(OtherColumns))??;
@@ -138,7 +161,7 @@ fn cell<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<Option<[u8; 
 }
 
 #[inline]
-fn key<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<[u8; N], DeserializationError> {
+pub(crate) fn key<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<[u8; N], DeserializationError> {
     cell(row)?.ok_or_else(|| DeserializationError::new(OtherColumns))
 }
 
@@ -150,4 +173,4 @@ fn double(row: &mut ColumnIterator<'_, '_>) -> Result<f64, DeserializationError>
 /// The tables are not BigGraphite's.
 #[derive(Debug, thiserror::Error)]
 #[error("the columns are not those of BigGraphite's datapoints tables")]
-struct OtherColumns;
+pub(crate) struct OtherColumns;

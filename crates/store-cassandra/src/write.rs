@@ -1,7 +1,10 @@
 //! Points on their way to Cassandra: runs cut into batches of one partition each, sent to a replica
 //! of it, retried until the timeout.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    fmt::Display,
+    sync::{Arc, atomic::Ordering},
+};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Table, Timestamp};
@@ -9,6 +12,7 @@ use store::{Run, StoreError};
 use uuid::Uuid;
 
 use crate::{
+    absent::SEEN_AFTER,
     failure::{Classify, Failure, unavailable},
     points::Points,
     rows,
@@ -115,13 +119,13 @@ impl Iterator for Batches<'_> {
 }
 
 impl Points {
-    /// Writes runs; on `Ok` as many replicas as the consistency asks have every row. `timestamp` is the first of as
-    /// many as there are runs.
-    pub(crate) async fn write(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+    /// Writes runs as rows of BigGraphite's tables; on `Ok` as many replicas as the consistency asks have every row. `timestamp`
+    /// is the first of as many as there are runs.
+    pub(crate) async fn write_rows(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
         let mut tables: Vec<Arc<Statements>> = Vec::new();
         for run in runs {
             if !tables.iter().any(|known| known.table == run.table) {
-                tables.push(self.tables.made(run.table).await?);
+                tables.push(self.made_rows(run.table).await?);
             }
         }
         let tables = &tables;
@@ -174,8 +178,21 @@ impl Points {
         }
     }
 
+    /// The statements of a table, which is created if it is missing. Where the stage has a packed table, other nodes may look for
+    /// this one once a second only: they see it before the first write.
+    pub(crate) async fn made_rows(&self, table: Table) -> Result<Arc<Statements>, StoreError> {
+        if let Some(statements) = self.tables.existing(table).await? {
+            return Ok(statements);
+        }
+        let statements = self.tables.made(table).await?;
+        if self.packed.existing(table.stage).await?.is_some() {
+            tokio::time::sleep(SEEN_AFTER).await;
+        }
+        Ok(statements)
+    }
+
     /// The error of a statement to a table.
-    pub(crate) fn failed(&self, doing: &str, table: Table, error: &impl Classify) -> StoreError {
+    pub(crate) fn failed(&self, doing: &str, table: impl Display, error: &impl Classify) -> StoreError {
         unavailable(&format!("{doing} {table}"), &self.keyspace, error)
     }
 }

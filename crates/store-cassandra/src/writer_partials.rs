@@ -5,14 +5,18 @@
 //!
 //! Only rows of our own replica matter: each replica is complete by itself.
 
+use codec::Codec;
 use futures::{StreamExt, TryStreamExt, stream};
-use metric::{Aggregation, Partial, Slot, Table};
+use metric::{Aggregation, Partial, Slot};
 use store::{Fetch, Run, StoreError};
 
 use crate::{
+    Layout,
     merge::Row,
+    pack::packed_row,
+    packed_wire::PackedRow,
     points::Points,
-    read::{index, partials},
+    read::index,
     rows::{self, replica_of},
     wire::WrittenRow,
 };
@@ -22,7 +26,7 @@ use crate::{
 pub(crate) struct Correction {
     pub(crate) shard: i16,
     /// Value and count, or `None` to delete the row.
-    pub(crate) to: Option<(f64, i16)>,
+    pub(crate) to: Option<(f64, i64)>,
 }
 
 /// The row of the shard `mine` for a slot whose total is `whole` ([`Partial::NONE`]: no row), and the rows to correct
@@ -60,7 +64,7 @@ fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction
         }
         value -= row.value;
         magnitude += row.value.abs();
-        count -= i64::from(row.count);
+        count -= row.count;
     }
     // A rounding error is not a difference.
     if count == 0 && value.abs() <= magnitude * 1e-12 {
@@ -70,9 +74,9 @@ fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction
     while count < 1 {
         let Some(row) = others.pop() else { break };
         value += row.value;
-        count += i64::from(row.count);
+        count += row.count;
         corrections.retain(|made| made.shard != row.shard);
-        let to = (count > 0).then(|| (value, fitting(count)));
+        let to = (count > 0).then_some((value, count));
         corrections.push(Correction { shard: row.shard, to });
         if to.is_some() {
             return Partial::NONE;
@@ -90,7 +94,7 @@ fn chosen(
     corrections: &mut Vec<Correction>,
 ) -> Partial {
     let value = whole.value;
-    let mut count = i64::from(whole.count) - others.iter().map(|row| i64::from(row.count)).sum::<i64>();
+    let mut count = i64::from(whole.count) - others.iter().map(|row| row.count).sum::<i64>();
     let is_written = count > 0;
     let is_wrong = |row: &Row| match aggregation {
         _ if row.value.is_nan() || row.value == value => false,
@@ -102,7 +106,7 @@ fn chosen(
         _ => row.value.abs() <= value.abs(),
     };
     let mut is_said = is_written;
-    others.sort_by_key(|row| -i64::from(row.count));
+    others.sort_by_key(|row| -row.count);
     for row in others {
         let mut to = *row;
         let of_the_largest = count < 0 || !is_said && !is_written;
@@ -111,8 +115,8 @@ fn chosen(
         }
         if count < 0 {
             // They count more than there is.
-            let left = i64::from(row.count) + count;
-            to.count = fitting(left.max(0));
+            let left = row.count + count;
+            to.count = left.max(0);
             count = left.min(0);
         }
         is_said |= to.count > 0 && to.value == value;
@@ -127,18 +131,14 @@ fn chosen(
     }
 }
 
-fn fitting(count: i64) -> i16 {
-    count.clamp(0, i64::from(i16::MAX)) as i16
-}
-
 impl Points {
     /// See [`store::SharedPoints::writer_partials`].
     pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
         let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
-        self.read(&fetches, |which, part, pages| {
+        self.read(&fetches, |which, part, answer| {
             let (fetch, run) = (&fetches[which], &mut wholes[which]);
-            partials(pages, |offset, rows| {
+            answer.partials(fetch.table, part, |offset, rows| {
                 let Some(at) = index(fetch, part, offset) else { return };
                 let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) else { return };
                 if value.is_nan() || *count == 0 {
@@ -159,15 +159,53 @@ impl Points {
     }
 
     async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
-        let Table { stage, .. } = fetch.table;
-        let Some(statements) = self.tables.existing(fetch.table).await? else { return Ok(()) };
-        let Some(ttl) = rows::ttl(stage, slot, self.clock.now()) else { return Ok(()) };
+        let table = fetch.table;
+        let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
+        // Where a stage has a packed table, a deleted row would let an older run be seen.
+        let is_packed = match correction.to {
+            Some(_) => self.layout == Layout::Packed,
+            None => self.packed.existing(table.stage).await?.is_some(),
+        };
+        match is_packed {
+            true => self.correct_packed(fetch, slot, correction, ttl).await,
+            false => self.correct_row(fetch, slot, correction, ttl).await,
+        }
+    }
+
+    async fn correct_packed(
+        &self,
+        fetch: &Fetch,
+        slot: Slot,
+        correction: Correction,
+        ttl: i32,
+    ) -> Result<(), StoreError> {
+        let table = fetch.table;
         let metric = rows::metric_id(&fetch.name);
-        let (time_start_ms, offset) = rows::place(stage, slot);
+        let (time_start_ms, offset) = rows::place(table.stage, slot);
+        let (value, count) = correction.to.unwrap_or((0.0, 0));
+        let counts = [u32::try_from(count).unwrap_or(u32::MAX)];
+        let place = (metric, time_start_ms);
+        let row = packed_row(&mut Codec::new(), table, place, correction.shard, offset, &[value], &counts);
+        self.write_run(table, self.timestamps.take(1), &PackedRow { ttl, ..row }).await
+    }
+
+    async fn correct_row(&self, fetch: &Fetch, slot: Slot, correction: Correction, ttl: i32) -> Result<(), StoreError> {
+        let table = fetch.table;
+        let statements = match correction.to {
+            // A run may be all that there was.
+            Some(_) => self.made_rows(table).await?,
+            None => match self.tables.existing(table).await? {
+                Some(statements) => statements,
+                None => return Ok(()),
+            },
+        };
+        let metric = rows::metric_id(&fetch.name);
+        let (time_start_ms, offset) = rows::place(table.stage, slot);
         let timestamp = self.timestamps.take(1);
         let _permit = self.writes.acquire().await.expect("it is never closed");
         let done = match (correction.to, &statements.delete) {
             (Some((value, count)), _) => {
+                let count = count.min(i64::from(i16::MAX)) as i16;
                 let partial = Some((correction.shard, count));
                 let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl };
                 let insert = statements.insert(timestamp);
@@ -179,7 +217,7 @@ impl Points {
             }
             (None, None) => return Ok(()),
         };
-        done.map(drop).map_err(|error| self.failed("correcting a row of", fetch.table, &error))
+        done.map(drop).map_err(|error| self.failed("correcting a row of", table, &error))
     }
 }
 
@@ -203,7 +241,7 @@ mod tests {
 
     const MINE: i16 = 100;
 
-    fn row(shard: i16, value: f64, count: i16) -> Row {
+    fn row(shard: i16, value: f64, count: i64) -> Row {
         Row { shard, value, count }
     }
 
@@ -224,7 +262,7 @@ mod tests {
             }
         }
         if mine.count > 0 {
-            stored.insert(MINE, row(MINE, mine.value, mine.count as i16));
+            stored.insert(MINE, row(MINE, mine.value, i64::from(mine.count)));
         } else {
             assert!(!stored.contains_key(&MINE), "a row of ours that must not be");
         }
@@ -274,7 +312,7 @@ mod tests {
                         1 => f64::INFINITY,
                         _ => below(20) as f64 - 10.0,
                     };
-                    rows.push(row(shard, value, below(8) as i16 + (below(20) > 0) as i16));
+                    rows.push(row(shard, value, below(8) as i64 + (below(20) > 0) as i64));
                 }
             }
             rows.retain(|row| replica_of(row.shard) == 0 || row.shard == -5);
@@ -285,7 +323,7 @@ mod tests {
             let context = format!("{aggregation} {whole:?} {rows:?} -> {stored:?}");
             let got = merge(aggregation, &stored);
             assert_eq!(got.value, whole.value, "{context}");
-            let nan: i64 = stored.iter().filter(|row| row.value.is_nan()).map(|row| i64::from(row.count)).sum();
+            let nan: i64 = stored.iter().filter(|row| row.value.is_nan()).map(|row| row.count).sum();
             assert!(i64::from(got.count) == i64::from(whole.count) || nan > 0, "{got:?} {context}");
             corrected += usize::from(stored.iter().any(|row| row.shard != MINE && !rows.contains(row)));
             gone +=

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cluster::Globs;
-use store_cassandra::{Consistency, Indexes};
+use store_cassandra::{Consistency, Indexes, Layout};
 
 use super::kinds::{Kind, Optional, must_be};
 
@@ -176,6 +176,26 @@ impl Kind for Indexes {
             Indexes::Sasi => "sasi",
             Indexes::Sai => "sai",
             Indexes::None => "none",
+        }
+        .to_owned()
+    }
+}
+
+impl Kind for Layout {
+    const TAKES: &'static str = "\"rows\" or \"packed\"";
+
+    fn read(text: &str) -> Result<Layout, String> {
+        match text {
+            "rows" => Ok(Layout::Rows),
+            "packed" => Ok(Layout::Packed),
+            _ => Err(must_be::<Layout>(text)),
+        }
+    }
+
+    fn write(&self) -> String {
+        match self {
+            Layout::Rows => "rows",
+            Layout::Packed => "packed",
         }
         .to_owned()
     }

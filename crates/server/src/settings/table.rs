@@ -6,7 +6,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use cluster::Globs;
-use store_cassandra::{Consistency, Indexes};
+use store_cassandra::{Consistency, Indexes, Layout};
 
 use super::{
     cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
@@ -256,6 +256,9 @@ settings! {
         /// Replication of keyspaces that `plumbago schema apply` or a first start creates, in CQL:
         /// "{'class': 'NetworkTopologyStrategy', 'dc1': 3}". "off" takes three replicas, or one per node if there are fewer.
         replication: Option<String> = "off";
+        /// How points are written: "rows", a row a point in BigGraphite's tables, or "packed", a row for each run of points in
+        /// tables of Plumbago's own, which cost Cassandra a small part of that. Both are read.
+        layout: Layout = "rows";
         /// Replicas that must accept points. Below a majority, the only copy may be on a node that fails.
         data_write_consistency: Consistency = "local_quorum";
         /// Replicas that must answer for points. Coarse slots of late points are computed from what is read.

@@ -1,8 +1,8 @@
 //! The CQL of every table, word for word. Pure: nothing here speaks with a cluster.
 
-use metric::{ROW_POINTS, Table};
+use metric::{ROW_POINTS, Stage, Table};
 
-use crate::Indexes;
+use crate::{Indexes, Layout};
 
 /// Columns for components of a name, in tables that this program creates: BigGraphite's number. One of them has
 /// [`LAST_COMPONENT`].
@@ -16,6 +16,9 @@ pub(crate) const NAME_TABLES: [&str; 2] = ["metrics", "directories"];
 
 /// The version of the schema, stored in the table `spec`.
 pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// The version of the packed tables, stored in the table `spec` by nodes that write them.
+pub(crate) const PACKED_VERSION: u8 = codec::RUN_VERSION;
 
 /// The class that makes a SASI index.
 pub(crate) const SASI: &str = "org.apache.cassandra.index.sasi.SASIIndex";
@@ -40,7 +43,7 @@ pub fn datapoints_table(keyspace: &str, table: Table) -> String {
     let resolution = i64::from(stage.resolution());
     let row_ms = resolution * i64::from(ROW_POINTS) * 1000;
     let ttl = (stage.duration() + OUT_OF_ORDER_SECONDS).min(MAX_TTL_SECONDS);
-    let (unit, size) = compaction_window(ttl, resolution);
+    let compaction = compaction(ttl, resolution);
     let (columns, key, order) = match aggregated {
         true => {
             ("    shard smallint,\n    value double,\n    count smallint,\n", "offset, shard", "offset DESC, shard ASC")
@@ -60,9 +63,41 @@ pub fn datapoints_table(keyspace: &str, table: Table) -> String {
              AND gc_grace_seconds = 86400\n    \
              AND comment = '{{\"created_by\": \"biggraphite\", \"schema_version\": 0, \"stage\": \"{stage}_{kind}\", \
                  \"row_size_ms\": {row_ms}, \"row_size\": {ROW_POINTS}.0}}'\n    \
-             AND compaction = {{'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', \
-                 'compaction_window_unit': '{unit}', 'compaction_window_size': {size}}};",
+             AND compaction = {compaction};",
         keyspace = quoted(keyspace),
+    )
+}
+
+/// The name of the packed table of a stage.
+pub(crate) fn packed_name(stage: Stage) -> String {
+    format!("datapoints_{}p_{}s_packed", stage.points(), stage.resolution())
+}
+
+/// The statement that creates a missing packed table: the partitions, windows and TTL of BigGraphite's tables, and a row for each
+/// run of points.
+pub fn packed_table(keyspace: &str, stage: Stage) -> String {
+    let resolution = i64::from(stage.resolution());
+    let row_ms = resolution * i64::from(ROW_POINTS) * 1000;
+    let ttl = (stage.duration() + OUT_OF_ORDER_SECONDS).min(MAX_TTL_SECONDS);
+    format!(
+        "CREATE TABLE IF NOT EXISTS {keyspace}.{table} (\n    \
+             metric uuid,\n    \
+             time_start_ms bigint,\n    \
+             offset smallint,\n    \
+             shard smallint,\n    \
+             count smallint,\n    \
+             holes blob,\n    \
+             points blob,\n    \
+             PRIMARY KEY ((metric, time_start_ms), offset, shard, count, holes)\n\
+         ) WITH CLUSTERING ORDER BY (offset DESC, shard ASC, count ASC, holes ASC)\n    \
+             AND default_time_to_live = {ttl}\n    \
+             AND gc_grace_seconds = 86400\n    \
+             AND comment = '{{\"created_by\": \"plumbago\", \"packed_version\": {PACKED_VERSION}, \"stage\": \"{stage}\", \
+                 \"row_size_ms\": {row_ms}, \"row_size\": {ROW_POINTS}.0}}'\n    \
+             AND compaction = {compaction};",
+        keyspace = quoted(keyspace),
+        table = packed_name(stage),
+        compaction = compaction(ttl, resolution),
     )
 }
 
@@ -109,12 +144,16 @@ pub(crate) fn spec_table(keyspace: &str) -> String {
 }
 
 /// The rows of `spec` for tables with that many columns for components.
-pub(crate) fn spec(components: usize) -> [(&'static str, String); 3] {
-    [
+pub(crate) fn spec(components: usize, layout: Layout) -> Vec<(&'static str, String)> {
+    let mut spec = vec![
         ("schema_version", SCHEMA_VERSION.to_string()),
         ("components", components.to_string()),
         ("row_points", ROW_POINTS.to_string()),
-    ]
+    ];
+    if layout == Layout::Packed {
+        spec.push(("packed_version", PACKED_VERSION.to_string()));
+    }
+    spec
 }
 
 /// The statement that adds a missing row to `spec`.
@@ -197,6 +236,15 @@ pub(crate) fn index(keyspace: &str, table: &str, column: &str, indexes: Indexes)
     format!("CREATE CUSTOM INDEX IF NOT EXISTS ON {}.{table} ({column}) USING '{class}'{options};", quoted(keyspace))
 }
 
+/// The compaction of a table of points.
+fn compaction(ttl: i64, resolution: i64) -> String {
+    let (unit, size) = compaction_window(ttl, resolution);
+    format!(
+        "{{'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', \
+         'compaction_window_unit': '{unit}', 'compaction_window_size': {size}}}"
+    )
+}
+
 /// BigGraphite's windows: about fifty in the life of a row, but no shorter than an hour or than a partition is wide, and
 /// whole hours or, beyond a day, whole days.
 fn compaction_window(ttl: i64, resolution: i64) -> (&'static str, i64) {
@@ -272,6 +320,26 @@ mod tests {
                 AND comment = '{"created_by": "biggraphite", "schema_version": 0, "stage": "720*3600s_aggr", "row_size_ms": 7200000000, "row_size": 2000.0}'
                 AND compaction = {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', 'compaction_window_unit': 'HOURS', 'compaction_window_size': 14};"#]],
         );
+    }
+
+    #[test]
+    fn a_packed_table_has_a_row_for_each_run() {
+        expect![[r#"
+            CREATE TABLE IF NOT EXISTS "k".datapoints_11520p_60s_packed (
+                metric uuid,
+                time_start_ms bigint,
+                offset smallint,
+                shard smallint,
+                count smallint,
+                holes blob,
+                points blob,
+                PRIMARY KEY ((metric, time_start_ms), offset, shard, count, holes)
+            ) WITH CLUSTERING ORDER BY (offset DESC, shard ASC, count ASC, holes ASC)
+                AND default_time_to_live = 692100
+                AND gc_grace_seconds = 86400
+                AND comment = '{"created_by": "plumbago", "packed_version": 1, "stage": "11520*60s", "row_size_ms": 120000000, "row_size": 2000.0}'
+                AND compaction = {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', 'compaction_window_unit': 'HOURS', 'compaction_window_size': 3};"#]]
+        .assert_eq(&packed_table("k", Stage::new(60, 11520).unwrap()));
     }
 
     /// What BigGraphite 0.14.20 says of these stages.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use metric::{Policy, Retention, Table};
+use metric::{Policy, Retention, Stage, Table};
 
 use super::cql;
-use crate::{Indexes, Options};
+use crate::{Indexes, Layout, Options};
 
 /// The replication shown where the cluster is unknown. `apply` reads the cluster's nodes instead.
 pub(super) const USUAL_REPLICATION: &str = "{'class': 'NetworkTopologyStrategy', 'replication_factor': 3}";
@@ -24,6 +24,8 @@ pub(crate) enum Thing {
     DataKeyspace,
     /// A table of points.
     Datapoints(Table),
+    /// The packed table of a stage.
+    Packed(Stage),
     /// The keyspace of the names.
     MetadataKeyspace,
     /// Another table of that keyspace.
@@ -37,7 +39,7 @@ pub(crate) enum Thing {
 impl Thing {
     /// Whether it is in the cluster of the points.
     pub(super) fn is_data(&self) -> bool {
-        matches!(self, Thing::DataKeyspace | Thing::Datapoints(_))
+        matches!(self, Thing::DataKeyspace | Thing::Datapoints(_) | Thing::Packed(_))
     }
 }
 
@@ -46,6 +48,7 @@ impl std::fmt::Display for Thing {
         match self {
             Thing::DataKeyspace => f.write_str("the keyspace of the points"),
             Thing::Datapoints(table) => write!(f, "table {table}"),
+            Thing::Packed(stage) => write!(f, "table {}", cql::packed_name(*stage)),
             Thing::MetadataKeyspace => f.write_str("the keyspace of the names"),
             Thing::MetadataTable(table) => write!(f, "table {table}"),
             Thing::Index(table, column) => write!(f, "the index over {table}.{column}"),
@@ -63,6 +66,7 @@ pub struct Schema {
     pub(super) indexes: Indexes,
     pub(super) components: usize,
     tables: BTreeSet<Table>,
+    layout: Layout,
 }
 
 impl Schema {
@@ -80,6 +84,7 @@ impl Schema {
             indexes: options.indexes,
             components: cql::COMPONENTS,
             tables: retentions.iter().flat_map(tables_of).collect(),
+            layout: options.layout,
         }
     }
 
@@ -97,8 +102,17 @@ impl Schema {
         let mut creations = Vec::new();
         let mut create = |thing: Thing, cql: String| creations.push(Creation { thing, cql });
         create(Thing::DataKeyspace, cql::keyspace(&self.keyspace, &replication(usual[0])));
-        for &table in &self.tables {
-            create(Thing::Datapoints(table), cql::datapoints_table(&self.keyspace, table));
+        match self.layout {
+            Layout::Rows => {
+                for &table in &self.tables {
+                    create(Thing::Datapoints(table), cql::datapoints_table(&self.keyspace, table));
+                }
+            }
+            Layout::Packed => {
+                for stage in self.tables.iter().map(|table| table.stage).collect::<BTreeSet<Stage>>() {
+                    create(Thing::Packed(stage), cql::packed_table(&self.keyspace, stage));
+                }
+            }
         }
         create(Thing::MetadataKeyspace, cql::keyspace(metadata, &replication(usual[1])));
         for table in cql::NAME_TABLES {
@@ -109,7 +123,7 @@ impl Schema {
         create(Thing::MetadataTable("nodes"), cql::nodes_table(metadata));
         create(Thing::MetadataTable("changes"), cql::changes_table(metadata));
         create(Thing::MetadataTable("spec"), cql::spec_table(metadata));
-        for (name, value) in cql::spec(self.components) {
+        for (name, value) in cql::spec(self.components, self.layout) {
             let row = cql::spec_row(metadata, name, &value);
             create(Thing::Spec(name, value), row);
         }

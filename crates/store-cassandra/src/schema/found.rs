@@ -89,6 +89,9 @@ impl Found {
             Thing::Datapoints(table) => {
                 self.data.as_ref().is_some_and(|keyspace| keyspace.tables.contains_key(&table.to_string()))
             }
+            Thing::Packed(stage) => {
+                self.data.as_ref().is_some_and(|keyspace| keyspace.tables.contains_key(&cql::packed_name(*stage)))
+            }
             Thing::MetadataKeyspace => self.metadata.is_some(),
             Thing::MetadataTable(table) => metadata(table).is_some(),
             Thing::Index(table, column) => metadata(table).is_some_and(|table| table.indexes.contains_key(column)),
@@ -147,6 +150,12 @@ pub(super) fn datapoints(name: &str) -> Option<Table> {
         _ => return None,
     };
     Some(Table { stage, aggregated, rollup: None })
+}
+
+/// Whether this is the name of a packed table.
+pub(super) fn is_packed(name: &str) -> bool {
+    let rows = name.strip_suffix("packed").map(|stage| format!("{stage}0"));
+    rows.is_some_and(|rows| datapoints(&rows).is_some())
 }
 
 async fn keyspace(asker: &Asker<'_>) -> Result<Option<FoundKeyspace>, StoreError> {
@@ -221,6 +230,10 @@ mod tests {
         }
         for other in ["metrics", "datapoints_1p_0s_0", "datapoints_1p_1s_packed", "datapoints_p_s_0"] {
             assert_eq!(datapoints(other), None, "{other}");
+        }
+        assert!(is_packed("datapoints_10080p_60s_packed") && is_packed(&cql::packed_name(stage)));
+        for other in ["packed", "datapoints_1p_0s_packed", "datapoints_1p_1s_0", "datapoints_1p_1s_0packed"] {
+            assert!(!is_packed(other), "{other}");
         }
     }
 

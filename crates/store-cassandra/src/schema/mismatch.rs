@@ -35,7 +35,10 @@ impl std::fmt::Display for Mismatch {
 pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
     let mut mismatches = Vec::new();
     let mut mismatch = |found: String, expected: String| mismatches.push(Mismatch { found, expected });
-    for (name, wanted) in [("schema_version", cql::SCHEMA_VERSION), ("row_points", ROW_POINTS)] {
+    let packed_version = u32::from(cql::PACKED_VERSION);
+    for (name, wanted) in
+        [("schema_version", cql::SCHEMA_VERSION), ("row_points", ROW_POINTS), ("packed_version", packed_version)]
+    {
         if let Some(value) = found.spec.get(name).filter(|value| **value != wanted.to_string()) {
             mismatch(format!("table spec has {name} {value}"), format!("{name} {wanted}"));
         }
@@ -49,14 +52,19 @@ pub(super) fn mismatches(found: &Found) -> Vec<Mismatch> {
         );
     }
     for (name, table) in found.data.iter().flat_map(|keyspace| &keyspace.tables) {
-        let Some(kind) = found::datapoints(name) else { continue };
+        let columns = match found::datapoints(name) {
+            Some(kind) => datapoints_columns(kind),
+            None if found::is_packed(name) => PACKED_COLUMNS,
+            None => continue,
+        };
         if let Some(row) = row_size(table).filter(|row| *row != f64::from(ROW_POINTS)) {
             mismatch(format!("table {name} keeps {row} points in a partition"), format!("{ROW_POINTS}"));
         }
-        let missing = found::missing_columns(table, datapoints_columns(kind));
+        let missing = found::missing_columns(table, columns);
         if !missing.is_empty() {
             let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-            mismatch(format!("table {name} lacks columns"), format!("{missing}, as BigGraphite has them"));
+            let whose = if found::is_packed(name) { "" } else { ", as BigGraphite has them" };
+            mismatch(format!("table {name} lacks columns"), format!("{missing}{whose}"));
         }
     }
     let tables = found.metadata.iter().flat_map(|keyspace| &keyspace.tables);
@@ -97,6 +105,16 @@ const PARTIAL_COLUMNS: &[(&str, &str)] = &[
     ("shard", "smallint"),
     ("value", "double"),
     ("count", "smallint"),
+];
+
+const PACKED_COLUMNS: &[(&str, &str)] = &[
+    ("metric", "uuid"),
+    ("time_start_ms", "bigint"),
+    ("offset", "smallint"),
+    ("shard", "smallint"),
+    ("count", "smallint"),
+    ("holes", "blob"),
+    ("points", "blob"),
 ];
 
 fn datapoints_columns(table: Table) -> &'static [(&'static str, &'static str)] {
@@ -164,9 +182,35 @@ mod tests {
     }
 
     #[test]
+    fn packed_tables_of_another_layout_are_rejected() {
+        let with = |columns: &[(&str, &str)], comment: &str| {
+            let mut other = found();
+            let tables = &mut other.data.as_mut().unwrap().tables;
+            tables.insert("datapoints_10p_60s_packed".to_owned(), table(columns, comment));
+            other
+        };
+        assert_mismatch(with(PACKED_COLUMNS, r#"{"row_size": 2000.0}"#), None);
+        assert_mismatch(
+            with(PACKED_COLUMNS, r#"{"row_size": 4000.0}"#),
+            Some(
+                "the store says in keyspace 'k' that table datapoints_10p_60s_packed keeps 4000 points in a partition, this \
+             program expects 2000",
+            ),
+        );
+        assert_mismatch(
+            with(&PACKED_COLUMNS[..5], ""),
+            Some(
+                "the store says in keyspace 'k' that table datapoints_10p_60s_packed lacks columns, this program expects holes \
+             blob, points blob",
+            ),
+        );
+    }
+
+    #[test]
     fn another_spec_is_rejected() {
         for (name, value, expected) in [
             ("schema_version", "2", "that table spec has schema_version 2, this program expects schema_version 1"),
+            ("packed_version", "2", "that table spec has packed_version 2, this program expects packed_version 1"),
             ("row_points", "1000", "that table spec has row_points 1000, this program expects row_points 2000"),
             (
                 "components",

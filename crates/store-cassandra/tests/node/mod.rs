@@ -9,7 +9,7 @@ use std::{
 
 use metric::Timestamp;
 use scylla::client::{session::Session, session_builder::SessionBuilder};
-use store_cassandra::{ClusterOptions, Consistencies, Consistency, Indexes, Options};
+use store_cassandra::{ClusterOptions, Consistencies, Consistency, Indexes, Layout, Options};
 
 /// The node's address, or `None` where tests that need one are left out.
 ///
@@ -77,6 +77,7 @@ pub fn options(data: ClusterOptions, keyspace: &str) -> Options {
         metadata: None,
         keyspace: keyspace.to_owned(),
         replication: None,
+        layout: Layout::Rows,
         consistency: Consistencies {
             data_write: Consistency::LocalOne,
             data_read: Consistency::LocalOne,

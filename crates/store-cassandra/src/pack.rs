@@ -1,0 +1,269 @@
+//! Runs of points cut into the rows of packed tables: each of one partition, with the values that were written together.
+//! Pure.
+
+use codec::{Codec, seal_run};
+use metric::{Table, Timestamp};
+use store::Run;
+use uuid::Uuid;
+
+use crate::{packed_wire::PackedRow, rows, run_key};
+
+/// A row, and where and when it is written.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Packed {
+    pub(crate) table: Table,
+    /// Microseconds.
+    pub(crate) timestamp: i64,
+    pub(crate) row: PackedRow,
+}
+
+/// The packed rows of some runs. Runs of a metric that follow each other go together where they are of one partition
+/// and the later one has the later slots.
+pub(crate) struct PackedRows<'a> {
+    runs: &'a [Run],
+    shard: i16,
+    now: Timestamp,
+    // That of the first run; each has its own, as in `Batches`: of two that write one slot the later wins.
+    timestamp: i64,
+    run: usize,
+    at: usize,
+    // The id of the metric of the run of this index.
+    id: Option<(usize, Uuid)>,
+    codec: Codec,
+    values: Vec<f64>,
+    counts: Vec<u32>,
+}
+
+/// The slots that are collected for the next row.
+#[derive(Clone, Copy)]
+struct Open {
+    table: Table,
+    metric: Uuid,
+    time_start_ms: i64,
+    first: i16,
+    timestamp: i64,
+    ttl: i32,
+}
+
+/// A value with its place.
+struct Cell {
+    time_start_ms: i64,
+    offset: i16,
+    value: f64,
+    count: Option<u32>,
+    ttl: i32,
+}
+
+impl<'a> PackedRows<'a> {
+    /// `now` is Unix seconds; `timestamp` is the first of as many microseconds as there are runs, reserved for them.
+    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, timestamp: i64) -> PackedRows<'a> {
+        let (values, counts, codec) = (Vec::new(), Vec::new(), Codec::new());
+        PackedRows { runs, shard, now, timestamp, run: 0, at: 0, id: None, codec, values, counts }
+    }
+
+    fn id(&mut self) -> Uuid {
+        let name = &self.runs[self.run].name;
+        let id = match self.id {
+            Some((run, id)) if self.runs[run].name == *name => id,
+            _ => rows::metric_id(name),
+        };
+        self.id = Some((self.run, id));
+        id
+    }
+
+    /// The value of a run, or `None` where there is nothing to write.
+    fn cell(&self, run: &Run, at: usize) -> Option<Cell> {
+        let value = run.values[at];
+        let slot = run.first_slot.checked_add(u32::try_from(at).ok()?)?;
+        let ttl = rows::ttl(run.table.stage, slot, self.now).filter(|_| !value.is_nan())?;
+        let count = match run.table.aggregated {
+            false => None,
+            true => Some(run.counts.get(at).copied().filter(|&count| count > 0)?),
+        };
+        let (time_start_ms, offset) = rows::place(run.table.stage, slot);
+        Some(Cell { time_start_ms, offset, value, count, ttl })
+    }
+
+    fn add(&mut self, open: Open, cell: &Cell) {
+        let at = (cell.offset - open.first) as usize;
+        self.values.resize(at, f64::NAN);
+        self.values.push(cell.value);
+        if let Some(count) = cell.count {
+            self.counts.resize(at, 0);
+            self.counts.push(count);
+        }
+    }
+
+    fn seal(&mut self, open: Open) -> Packed {
+        let Open { table, metric, time_start_ms, first, timestamp, ttl } = open;
+        let row =
+            packed_row(&mut self.codec, table, (metric, time_start_ms), self.shard, first, &self.values, &self.counts);
+        self.values.clear();
+        self.counts.clear();
+        Packed { table, timestamp, row: PackedRow { ttl, ..row } }
+    }
+}
+
+impl Iterator for PackedRows<'_> {
+    type Item = Packed;
+
+    fn next(&mut self) -> Option<Packed> {
+        let mut open: Option<Open> = None;
+        while let Some(run) = self.runs.get(self.run) {
+            let metric = self.id();
+            let timestamp = self.timestamp + self.run as i64;
+            while self.at < run.values.len() {
+                if let Some(cell) = self.cell(run, self.at) {
+                    let Cell { time_start_ms, offset: first, ttl, .. } = cell;
+                    let mut begun =
+                        open.unwrap_or(Open { table: run.table, metric, time_start_ms, first, timestamp, ttl });
+                    let next = begun.first + self.values.len() as i16;
+                    let follows = (begun.table, begun.metric, begun.time_start_ms)
+                        == (run.table, metric, time_start_ms)
+                        && (next..begun.first + run_key::RUN_SLOTS).contains(&cell.offset);
+                    if !follows {
+                        return Some(self.seal(begun));
+                    }
+                    // The whole row lives as long as its last slot.
+                    (begun.timestamp, begun.ttl) = (timestamp, ttl);
+                    self.add(begun, &cell);
+                    open = Some(begun);
+                }
+                self.at += 1;
+            }
+            self.run += 1;
+            self.at = 0;
+        }
+        open.map(|open| self.seal(open))
+    }
+}
+
+/// The row of values from `first` on. The first and the last value are present. The row has no time to live yet.
+pub(crate) fn packed_row(
+    codec: &mut Codec,
+    table: Table,
+    (metric, time_start_ms): (Uuid, i64),
+    shard: i16,
+    first: i16,
+    values: &[f64],
+    counts: &[u32],
+) -> PackedRow {
+    let offset = run_key::key_offset(table.aggregated, first);
+    let mut points = vec![0];
+    codec.encode(first as usize, values, counts, &mut points);
+    seal_run(&run_key::place(table, metric, time_start_ms, offset, shard), &mut points);
+    let count = values.iter().filter(|value| !value.is_nan()).count() as i16;
+    PackedRow { metric, time_start_ms, offset, shard, count, holes: run_key::holes(values), points, ttl: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use codec::open_run;
+    use metric::{Aggregation, MetricId, Stage};
+
+    use super::*;
+
+    const NOW: Timestamp = 1_800_000_000;
+
+    fn run(name: &str, aggregated: bool, first_slot: u32, values: &[f64]) -> Run {
+        let table = Table { stage: Stage::new(60, 10080).unwrap(), aggregated, rollup: None };
+        let counts = if aggregated { vec![60; values.len()] } else { vec![] };
+        let aggregation = Aggregation::Average;
+        Run { metric: MetricId(0), name: name.into(), table, first_slot, values: values.to_vec(), counts, aggregation }
+    }
+
+    fn packed(runs: &[Run]) -> Vec<Packed> {
+        PackedRows::new(runs, rows::shard(0, 7), NOW, 100).collect()
+    }
+
+    /// Values and counts by offset.
+    fn opened(packed: &Packed) -> (Vec<f64>, Vec<u32>) {
+        let row = &packed.row;
+        let place = run_key::place(packed.table, row.metric, row.time_start_ms, row.offset, row.shard);
+        let (mut values, mut counts) = (vec![f64::NAN; 2000], vec![0; 2000]);
+        Codec::new().decode(open_run(&place, &row.points).unwrap(), 0..2000, &mut values, &mut counts).unwrap();
+        (values, counts)
+    }
+
+    /// Partition in slots, timestamp, key, and `offset=value` of each slot.
+    fn write(packed: &Packed) -> String {
+        let PackedRow { offset, shard, count, holes, .. } = &packed.row;
+        let (values, _) = opened(packed);
+        let slots = values.iter().enumerate().filter(|(_, value)| !value.is_nan());
+        let slots: Vec<String> = slots.map(|(at, value)| format!("{at}={value}")).collect();
+        let place = packed.row.time_start_ms / 60_000;
+        format!("{place}@{}: {offset}/{shard} {count}{holes:?} {}", packed.timestamp, slots.join(" "))
+    }
+
+    #[test]
+    fn a_row_has_the_values_of_one_partition_that_are_written_together() {
+        let a = 30_000_000 - 2;
+        let nan = f64::NAN;
+        let runs = [
+            run("a", false, a, &[1.0, nan, 3.0, 4.0]),
+            run("a", false, a + 3, &[5.0]),
+            run("b", false, a + 3, &[6.0]),
+            run("b", true, a + 3, &[7.0]),
+            run("b", true, a + 4, &[8.0, nan]),
+            run("b", true, a + 7, &[9.0]),
+            run("b", true, a + 6, &[10.0]),
+        ];
+        let written: Vec<String> = packed(&runs).iter().map(write).collect();
+        assert_eq!(
+            written,
+            [
+                "29998000@100: 1998/7 1[] 1998=1",
+                "30000000@100: 0/7 2[] 0=3 1=4",
+                "30000000@101: 1/7 1[] 1=5",
+                "30000000@102: 1/7 1[] 1=6",
+                "30000000@105: 2001/7 3[19] 1=7 2=8 5=9",
+                "30000000@106: 2004/7 1[] 4=10",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_run_is_cut_into_bounded_rows_without_loss() {
+        let values: Vec<f64> = (0..5000).map(f64::from).collect();
+        let mut gaps = run("c", false, 29_990_123, &values);
+        gaps.values.iter_mut().enumerate().filter(|(at, _)| at % 7 < 5).for_each(|(_, value)| *value = f64::NAN);
+        let all = run("a", true, 29_990_123, &values);
+        for run in [all, gaps] {
+            let rows = packed(std::slice::from_ref(&run));
+            assert!((11..=14).contains(&rows.len()), "{}", rows.len());
+            let wanted: Vec<f64> = run.values.iter().copied().filter(|value| !value.is_nan()).collect();
+            let mut seen = Vec::new();
+            for row in &rows {
+                let values: Vec<f64> = opened(row).0.into_iter().filter(|value| !value.is_nan()).collect();
+                assert_eq!(values.len(), row.row.count as usize);
+                seen.extend(values);
+            }
+            assert_eq!(seen, wanted);
+        }
+    }
+
+    #[test]
+    fn expired_and_absent_values_are_not_written_and_a_row_lives_as_long_as_its_last_slot() {
+        let stage = Stage::new(60, 10080).unwrap();
+        let oldest = stage.slot(NOW).unwrap() - 10080 - 15;
+        let mut none = run("a", true, 29_990_000, &[1.0]);
+        none.counts = vec![0];
+        assert_eq!(packed(&[run("a", false, oldest, &[1.0]), none, run("a", false, 29_990_000, &[])]), []);
+        let rows = packed(&[run("a", false, oldest, &[1.0, 2.0, 3.0])]);
+        assert_eq!(rows.iter().map(|row| (row.row.count, row.row.ttl)).collect::<Vec<_>>(), [(2, 120)]);
+        assert_eq!(packed(&[]), []);
+    }
+
+    #[test]
+    fn counts_are_exact() {
+        let mut aggregated = run("a", true, 29_990_000, &[86_400.0 * 3.0, 1.0, 2.0]);
+        aggregated.counts = vec![86_400, 1, u32::MAX];
+        let rows = packed(&[aggregated]);
+        let (values, counts) = opened(&rows[0]);
+        let at = (29_990_000 % 2000) as usize;
+        assert_eq!(
+            (&values[at..at + 3], &counts[at..at + 3]),
+            (&[259_200.0, 1.0, 2.0][..], &[86_400, 1, u32::MAX][..])
+        );
+    }
+}
