@@ -69,7 +69,7 @@ pub(crate) fn fill<'s, 'p: 's>(
     let step = target.table.stage.resolution();
     let is_finer = |source: &&Source<'_>| source.table.stage.resolution() <= step;
     let sources = sources.filter(|source| !is_left_out(source.policy));
-    let is_of_other = |source: &Source<'_>| is_of_other_method(source.policy, target.policy);
+    let is_of_other = |source: &Source<'_>| is_of_other_method(source.policy, target);
     let is_asked = target.is_of_points && target.table.aggregated && sources.clone().any(is_of_other);
     let of_points = if is_asked { of_points(target, all) } else { Vec::new() };
     for source in sources.clone().filter(is_finer) {
@@ -110,7 +110,7 @@ fn fill_from(
     let is_aggregated = target.table.aggregated;
     cells.values.resize(target.len, f64::NAN);
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
-    let (is_of_other, method) = (is_of_other_method(source.policy, target.policy), source.policy.aggregation);
+    let (is_of_other, method) = (is_of_other_method(source.policy, target), source.policy.aggregation);
     for (place, partial) in fills {
         let found = of_points.binary_search_by_key(&place, |(place, _)| *place);
         let exact = found.ok().map(|index| of_points[index].1);
@@ -133,9 +133,11 @@ fn fill_from(
     }
 }
 
-/// Whether what a policy shows means something else than what another one would make of the same points.
-fn is_of_other_method(source: &Policy, target: &Policy) -> bool {
-    source.aggregation != target.aggregation && !has_same_terms(source, target)
+/// Whether what a policy shows means something else than what the target's would make of the same points.
+fn is_of_other_method(source: &Policy, target: &Target<'_>) -> bool {
+    // Means and sums have the same numbers, but for points that stand for a whole slot: their sum is not the mean of as many.
+    let of = target.policy;
+    source.aggregation != of.aggregation && (target.is_of_points || !has_same_terms(source, of))
 }
 
 /// The slots of the target that its method makes of all points that the sources have, by place, in the terms of its policy.

@@ -344,4 +344,9 @@ fn what_came_before_a_method_is_made_of_points_or_named_also_after_a_kill() {
         drop(life);
         life = begin("avg,max,min");
     }
+
+    // Means and sums have the same numbers in a row, but not of points that stand for a whole slot.
+    change(&life, "avg,sum");
+    assert_eq!(minute(&life, young + 120, Aggregation::Sum), (300.0, vec![]));
+    assert_eq!(minute(&life, old + 120, Aggregation::Sum).1, [average]);
 }
