@@ -6,7 +6,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     BadPages, FileKind, Planned, Scenario, Sent, Step,
-    machine::{LISTED, LONG, OF_STEPS, SHORT, with_steps},
+    machine::{LISTED, LISTS, LONG, OF_STEPS, SHORT, with_steps},
 };
 
 /// `EMFILE`: the process has no file descriptor left.
@@ -93,6 +93,17 @@ struct Maker {
 
 /// Few metrics with short retentions, and every kind of step.
 pub(crate) fn whole(seed: u64, count: usize) -> Scenario {
+    let (random, kinds) = whole_kinds(seed);
+    short(seed, count, random, kinds, SHORT)
+}
+
+/// The same, where rules have lists of methods; they change unless the calendar jumps.
+pub(crate) fn lists(seed: u64, count: usize) -> Scenario {
+    let (random, kinds) = whole_kinds(seed);
+    short(seed, count, random, Kinds { rules: !kinds.jumps, ..kinds }, SHORT | LISTS)
+}
+
+fn whole_kinds(seed: u64) -> (SeededRandom, Kinds) {
     let random = SeededRandom::new(seed);
     let mut kinds = Kinds::of(&random);
     // Of its own numbers: the other kinds of a seed stay.
@@ -100,7 +111,7 @@ pub(crate) fn whole(seed: u64, count: usize) -> Scenario {
     if kinds.bad_pages {
         (kinds.backups, kinds.lists) = (false, false);
     }
-    short(seed, count, random, kinds)
+    (random, kinds)
 }
 
 /// The same, with pages that cannot be read, and jumps of the calendar or backups.
@@ -111,7 +122,7 @@ pub(crate) fn bad_pages(seed: u64, count: usize, backups: bool) -> Scenario {
         true => kinds,
         false => Kinds { rules: false, pauses: false, bad_starts: false, ..kinds },
     };
-    short(seed, count, random, kinds)
+    short(seed, count, random, kinds, SHORT)
 }
 
 /// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage. `is_hasty` says that
@@ -136,12 +147,12 @@ pub(crate) fn first_steps(seed: u64, count: usize, is_hasty: bool) -> Scenario {
     Scenario { seed, sync: ingest::Sync::Always, is_whole: true, rules, steps }
 }
 
-fn short(seed: u64, count: usize, random: SeededRandom, kinds: Kinds) -> Scenario {
+fn short(seed: u64, count: usize, random: SeededRandom, kinds: Kinds, rules: usize) -> Scenario {
     let names = (0..1 + random.below(4)).map(|_| name(&random)).collect();
-    let mut maker = Maker { rules: SHORT, ..Maker::new(random, kinds, names) };
+    let mut maker = Maker { rules, ..Maker::new(random, kinds, names) };
     let sync = maker.sync();
     let steps = (0..count).map(|place| maker.planned(place)).collect();
-    Scenario { seed, sync, is_whole: true, rules: SHORT, steps }
+    Scenario { seed, sync, is_whole: true, rules, steps }
 }
 
 /// A metric or two with slots of a day, which get hours of points.

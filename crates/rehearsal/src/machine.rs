@@ -229,8 +229,11 @@ pub const LONG: usize = 16;
 
 /// Added to the number of rules: the retentions have several first steps, and the rest of the number is the place of one.
 pub const STEPS: usize = 32;
+/// Added to the number of rules: a metric has several methods, among them that of its name; other ones, and in another order, under
+/// each of the first three numbers. Not with [`STEPS`].
+pub const LISTS: usize = 64;
 /// The bits of the number below that place.
-pub(crate) const STEPS_BITS: usize = 6;
+pub(crate) const STEPS_BITS: usize = 7;
 
 /// Retentions of several first steps, in groups: a seed changes among those of one. The first has coarse tables of their own,
 /// those of the others are shared.
@@ -251,13 +254,20 @@ pub(crate) fn with_steps(group: usize, place: usize) -> usize {
     STEPS | (before + place) << STEPS_BITS
 }
 
-/// The rules with this number: a metric is aggregated by the method that its name begins with. Those of `strict.` need a
+/// The rules with this number: a metric is aggregated by the method that its name begins with, or by several. Those of `strict.` need a
 /// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes.
 pub(crate) fn rules(number: usize) -> Rules {
     // Its patterns take longer to compile than most steps take.
     static MADE: Mutex<BTreeMap<usize, Rules>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     made.entry(number).or_insert_with(|| make_rules(number)).clone()
+}
+
+/// The methods of the metrics of a method, under the rules of a place: two are always there, and the third is left out by one.
+fn list(method: usize, place: usize) -> String {
+    let name = |next: usize| metric::Aggregation::ALL[(method + next) % metric::Aggregation::ALL.len()].name();
+    let next: &[usize] = [&[0, 1, 2][..], &[1, 0], &[2, 0, 1]][place % 3];
+    next.iter().map(|next| name(*next)).collect::<Vec<_>>().join(",")
 }
 
 fn make_rules(number: usize) -> Rules {
@@ -276,11 +286,12 @@ fn make_rules(number: usize) -> Rules {
     );
     let blacklist = (number & LISTED > 0).then_some("\\.strict$\n");
     let mut aggregation = String::new();
-    for method in metric::Aggregation::ALL {
+    for (place, method) in metric::Aggregation::ALL.iter().enumerate() {
         let name = method.name();
+        let methods = if number & LISTS > 0 { list(place, number % 4) } else { name.to_owned() };
         for (kind, factor) in [("strict", "0.3"), ("", "0")] {
             aggregation += &format!(
-                "[{name}{kind}]\npattern = ^{name}\\..*{kind}\nxFilesFactor = {factor}\naggregationMethod = {name}\n"
+                "[{name}{kind}]\npattern = ^{name}\\..*{kind}\nxFilesFactor = {factor}\naggregationMethod = {methods}\n"
             );
         }
     }

@@ -7,7 +7,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     Planned, Scenario, Sent, Step,
-    kinds::{LITTLE_MEMORY, bad_pages, first_steps, long_slots, whole},
+    kinds::{LITTLE_MEMORY, bad_pages, first_steps, lists, long_slots, whole},
     workload::{name, points},
 };
 
@@ -35,6 +35,9 @@ pub const FIRST_STEPS: u64 = 70_000;
 
 /// Seeds from here on also change the rules several times within a second.
 pub const WITHIN_A_SECOND: u64 = 80_000;
+
+/// Seeds from here on have every kind of step, and lists of methods in the rules, which come, go and change their order.
+pub const LISTS_OF_METHODS: u64 = 160_000;
 
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
@@ -69,6 +72,7 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, count: usize) -> Scenario {
         match seed {
+            _ if LISTS_OF_METHODS <= seed => return lists(seed, count),
             _ if FIRST_STEPS <= seed => return first_steps(seed, count, WITHIN_A_SECOND <= seed),
             _ if BAD_PAGES_AND_JUMPS <= seed => return bad_pages(seed, count, BAD_PAGES_AND_BACKUPS <= seed),
             _ if LONG_SLOTS <= seed => return long_slots(seed, count),

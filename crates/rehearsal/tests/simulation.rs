@@ -13,8 +13,8 @@ use std::{
 };
 
 use rehearsal::{
-    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LONG_SLOTS, MORE_KINDS, Scenario,
-    WITHIN_A_SECOND, WRITERS, Work, perform_writers,
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LISTS_OF_METHODS, LONG_SLOTS, MORE_KINDS,
+    Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -155,6 +155,12 @@ fn policies_of_several_first_steps_are_served_as_the_model_says() {
 
 #[test]
 fn rules_that_change_several_times_within_a_second_are_served_as_the_model_says() {
-    let seeds = WITHIN_A_SECOND..2 * WITHIN_A_SECOND;
+    let seeds = WITHIN_A_SECOND..LISTS_OF_METHODS;
     Suite { name: "changes within a second", seeds, steps: 100, short: 12, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn each_method_of_lists_that_come_go_and_change_is_served_as_the_model_says() {
+    let seeds = LISTS_OF_METHODS..2 * LISTS_OF_METHODS;
+    Suite { name: "lists of methods", seeds, steps: 150, short: 12, full: 2000, perform: alone }.run();
 }
