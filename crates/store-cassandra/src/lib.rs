@@ -12,6 +12,7 @@ mod deletion;
 mod driver;
 mod explain;
 mod failure;
+mod meeting;
 mod merge;
 mod names;
 mod options;

@@ -4,94 +4,9 @@
 
 mod changes;
 mod nodes;
-
-use std::{sync::Arc, time::Duration};
-
-use scylla::{
-    client::session::Session,
-    serialize::row::SerializeRow,
-    statement::{Consistency, prepared::PreparedStatement},
-};
-use store::StoreError;
-use tokio::sync::OnceCell;
-use uuid::Uuid;
-
-use crate::{Options, failure::unavailable, retry::Retry, schema};
+mod tables;
 
 pub use changes::{Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE};
 pub use nodes::NodeRow;
-
-/// How long a row of `changes` is kept.
-pub const CHANGES_KEPT: Duration = Duration::from_secs(schema::CHANGES_SECONDS as u64);
-
-/// How long a row of `nodes` outlives its last heartbeat.
-pub const NODE_KEPT: Duration = Duration::from_secs(schema::NODE_SECONDS as u64);
-
-/// How long a statement is retried. The next poll comes soon.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A node: [`crate::Identity::node`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub(crate) Uuid);
-
-impl NodeId {
-    /// For tests.
-    pub fn of_number(number: u128) -> NodeId {
-        NodeId(Uuid::from_u128(number))
-    }
-}
-
-impl From<crate::Identity> for NodeId {
-    fn from(identity: crate::Identity) -> NodeId {
-        NodeId(identity.node)
-    }
-}
-
-impl std::fmt::Display for NodeId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-/// Both tables.
-pub(crate) struct Peers {
-    session: Arc<Session>,
-    keyspace: String,
-    retry: Retry,
-    nodes: OnceCell<nodes::Statements>,
-    changes: OnceCell<changes::Statements>,
-}
-
-impl Peers {
-    pub(crate) fn new(session: Arc<Session>, options: &Options) -> Peers {
-        let retry = options.names_retry();
-        Peers {
-            session,
-            keyspace: schema::metadata_keyspace(&options.keyspace),
-            retry: Retry { limit: PATIENCE.min(retry.limit), ..retry },
-            nodes: OnceCell::new(),
-            changes: OnceCell::new(),
-        }
-    }
-
-    /// Prepares a statement. A majority must take or know each row: nodes that read less would miss names for an hour.
-    async fn prepare(&self, cql: &str) -> Result<PreparedStatement, StoreError> {
-        let prepared = self.retry.run(|| self.session.prepare(cql)).await;
-        let mut statement =
-            prepared.map_err(|error| unavailable("preparing statements of nodes", &self.keyspace, &error))?;
-        statement.set_is_idempotent(true);
-        statement.set_consistency(Consistency::LocalQuorum);
-        Ok(statement)
-    }
-
-    /// Runs a statement that is idempotent.
-    async fn run(
-        &self,
-        what: &str,
-        statement: &PreparedStatement,
-        values: impl SerializeRow,
-    ) -> Result<scylla::response::query_result::QueryResult, StoreError> {
-        let ran = self.retry.run(|| self.session.execute_unpaged(statement, &values)).await;
-        ran.map_err(|error| unavailable(what, &self.keyspace, &error))
-    }
-}
+pub(crate) use tables::Peers;
+pub use tables::{CHANGES_KEPT, NODE_KEPT, NodeId};

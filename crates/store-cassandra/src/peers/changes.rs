@@ -6,13 +6,12 @@ use metric::{Policy, Timestamp};
 use scylla::statement::{
     Consistency,
     batch::{Batch, BatchType},
-    prepared::PreparedStatement,
 };
 use store::StoreError;
 use uuid::Uuid;
 
-use super::{NodeId, Peers};
-use crate::{CassandraDriver, ask::read, failure::unavailable, names::config, schema::quoted};
+use super::tables::{ChangeStatements, NodeId, Peers};
+use crate::{ask::read, failure::unavailable, names::config, schema::quoted};
 
 /// Names of one row.
 pub const MAX_NAMES_OF_A_CHANGE: usize = 1000;
@@ -51,20 +50,14 @@ pub struct Change {
     pub names: Vec<(String, Timestamp)>,
 }
 
-pub(super) struct Statements {
-    insert: PreparedStatement,
-    keys: PreparedStatement,
-    rows: PreparedStatement,
-}
-
 const CREATED: &str = "created";
 const DELETED: &str = "deleted";
 
 impl Peers {
-    async fn of_changes(&self) -> Result<&Statements, StoreError> {
+    async fn of_changes(&self) -> Result<&ChangeStatements, StoreError> {
         let table = format!("{}.changes", quoted(&self.keyspace));
         let prepared = self.changes.get_or_try_init(|| async {
-            Ok(Statements {
+            Ok(ChangeStatements {
                 // The TTL is the table's.
                 insert: self
                     .prepare(&format!(
@@ -86,13 +79,10 @@ impl Peers {
     }
 }
 
-impl CassandraDriver {
-    /// Writes rows of one bucket, all or none, in one statement.
-    ///
-    /// # Errors
-    /// The cluster cannot take them, or did not say so in time; they may be written again under other keys.
-    pub async fn append_changes(&self, bucket: i64, rows: &[Change]) -> Result<(), StoreError> {
-        let statements = self.peers.of_changes().await?;
+impl Peers {
+    /// See [`crate::CassandraDriver::append_changes`].
+    pub(crate) async fn append_changes(&self, bucket: i64, rows: &[Change]) -> Result<(), StoreError> {
+        let statements = self.of_changes().await?;
         let inserts = rows.iter().map(|_| statements.insert.clone().into()).collect();
         // Of one partition, and so one mutation.
         let mut batch = Batch::new_with_statements(BatchType::Unlogged, inserts);
@@ -108,31 +98,24 @@ impl CassandraDriver {
             (bucket, written, node.0, part, kind, policy, names)
         };
         let values: Vec<_> = rows.iter().map(values).collect();
-        let written = self.peers.retry.run(|| self.peers.session.batch(&batch, &values)).await;
-        written.map(drop).map_err(|error| unavailable("telling other nodes of names", &self.peers.keyspace, &error))
+        let written = self.retry.run(|| self.session.batch(&batch, &values)).await;
+        written.map(drop).map_err(|error| unavailable("telling other nodes of names", &self.keyspace, &error))
     }
 
-    /// The keys of the rows of a bucket that were written at this moment or later, microseconds since 1970; in their order.
-    ///
-    /// # Errors
-    /// The cluster cannot answer.
-    pub async fn change_keys(&self, bucket: i64, since: i64) -> Result<Vec<ChangeKey>, StoreError> {
+    /// See [`crate::CassandraDriver::change_keys`].
+    pub(crate) async fn change_keys(&self, bucket: i64, since: i64) -> Result<Vec<ChangeKey>, StoreError> {
         const WHAT: &str = "reading the keys of table changes";
-        let statements = self.peers.of_changes().await?;
-        let rows = read::<(i64, Uuid, i32)>(WHAT, self.peers.run(WHAT, &statements.keys, (bucket, since)).await?)?;
+        let statements = self.of_changes().await?;
+        let rows = read::<(i64, Uuid, i32)>(WHAT, self.run(WHAT, &statements.keys, (bucket, since)).await?)?;
         Ok(rows.into_iter().map(|(written, node, part)| ChangeKey { written, node: NodeId(node), part }).collect())
     }
 
-    /// The rows of a bucket that were written between these moments, both included, in their order. Rows of an unknown kind or
-    /// with a policy that cannot be read are empty, and logged.
-    ///
-    /// # Errors
-    /// The cluster cannot answer.
-    pub async fn changes(&self, bucket: i64, first: i64, last: i64) -> Result<Vec<Change>, StoreError> {
+    /// See [`crate::CassandraDriver::changes`].
+    pub(crate) async fn changes(&self, bucket: i64, first: i64, last: i64) -> Result<Vec<Change>, StoreError> {
         const WHAT: &str = "reading table changes";
         type Row = (i64, Uuid, i32, Option<String>, Option<HashMap<String, String>>, Option<HashMap<String, i64>>);
-        let statements = self.peers.of_changes().await?;
-        let rows = read::<Row>(WHAT, self.peers.run(WHAT, &statements.rows, (bucket, first, last)).await?)?;
+        let statements = self.of_changes().await?;
+        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.rows, (bucket, first, last)).await?)?;
         let change = |(written, node, part, kind, policy, names): Row| {
             let key = ChangeKey { written, node: NodeId(node), part };
             let policy = policy.unwrap_or_default();

@@ -1,11 +1,11 @@
 //! The table `nodes`: a row of each node that is alive, which expires unless the node writes it again.
 
-use scylla::{statement::prepared::PreparedStatement, value::CqlTimestamp};
+use scylla::value::CqlTimestamp;
 use store::StoreError;
 use uuid::Uuid;
 
-use super::{NodeId, Peers};
-use crate::{CassandraDriver, ask::read, schema::quoted};
+use super::tables::{NodeId, NodeStatements, Peers};
+use crate::{ask::read, schema::quoted};
 
 /// The one partition of the table.
 const PART: i32 = 0;
@@ -25,17 +25,11 @@ pub struct NodeRow {
     pub heartbeat_ms: i64,
 }
 
-pub(super) struct Statements {
-    write: PreparedStatement,
-    delete: PreparedStatement,
-    read: PreparedStatement,
-}
-
 impl Peers {
-    async fn of_nodes(&self) -> Result<&Statements, StoreError> {
+    async fn of_nodes(&self) -> Result<&NodeStatements, StoreError> {
         let table = format!("{}.nodes", quoted(&self.keyspace));
         let prepared = self.nodes.get_or_try_init(|| async {
-            Ok(Statements {
+            Ok(NodeStatements {
                 // The TTL is the table's.
                 write: self
                     .prepare(&format!(
@@ -52,36 +46,27 @@ impl Peers {
     }
 }
 
-impl CassandraDriver {
-    /// Reports that a node is alive.
-    ///
-    /// # Errors
-    /// The cluster cannot take it; the row before expires.
-    pub async fn announce(&self, row: &NodeRow) -> Result<(), StoreError> {
-        let statements = self.peers.of_nodes().await?;
+impl Peers {
+    /// See [`crate::CassandraDriver::announce`].
+    pub(crate) async fn announce(&self, row: &NodeRow) -> Result<(), StoreError> {
+        let statements = self.of_nodes().await?;
         let NodeRow { node, address, version, started_ms, heartbeat_ms } = row;
         let values = (PART, node.0, address, version, CqlTimestamp(*started_ms), CqlTimestamp(*heartbeat_ms));
-        self.peers.run("reporting that this node is alive", &statements.write, values).await.map(drop)
+        self.run("reporting that this node is alive", &statements.write, values).await.map(drop)
     }
 
-    /// Deletes the row of a node that stops.
-    ///
-    /// # Errors
-    /// The cluster cannot do it; the row expires.
-    pub async fn withdraw(&self, node: NodeId) -> Result<(), StoreError> {
-        let statements = self.peers.of_nodes().await?;
-        self.peers.run("reporting that this node stops", &statements.delete, (PART, node.0)).await.map(drop)
+    /// See [`crate::CassandraDriver::withdraw`].
+    pub(crate) async fn withdraw(&self, node: NodeId) -> Result<(), StoreError> {
+        let statements = self.of_nodes().await?;
+        self.run("reporting that this node stops", &statements.delete, (PART, node.0)).await.map(drop)
     }
 
-    /// The nodes that are alive, this one too.
-    ///
-    /// # Errors
-    /// The cluster cannot answer.
-    pub async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
+    /// See [`crate::CassandraDriver::nodes`].
+    pub(crate) async fn nodes(&self) -> Result<Vec<NodeRow>, StoreError> {
         const WHAT: &str = "reading table nodes";
         type Row = (Uuid, Option<String>, Option<String>, Option<CqlTimestamp>, Option<CqlTimestamp>);
-        let statements = self.peers.of_nodes().await?;
-        let rows = read::<Row>(WHAT, self.peers.run(WHAT, &statements.read, (PART,)).await?)?;
+        let statements = self.of_nodes().await?;
+        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.read, (PART,)).await?)?;
         let row = |(node, address, version, started, heartbeat): Row| NodeRow {
             node: NodeId(node),
             address: address.unwrap_or_default(),
