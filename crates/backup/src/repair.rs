@@ -12,7 +12,7 @@
 use std::{collections::BTreeMap, path::Path};
 
 use host::{DamagedFolder, Disk, Host, replace_file};
-use ingest::wal::{note_lengths, note_missing, read_contents, without_damage};
+use ingest::wal::{check_chain, name_of_missing, note_lengths, note_missing, read_contents, without_damage};
 use metric::MetricId;
 use store_embedded::{EmbeddedOptions, identity_of, read_journal_mark};
 
@@ -60,6 +60,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         return Ok(Repaired { before, after: None, names });
     }
     let damaged = DamagedFolder::new(host, data);
+    let (journal, identity, mark) = (data.join("journal"), identity_of(disk, &store), read_journal_mark(disk, &store));
+    let compared = identity.as_ref().map(|identity| check_chain(disk, &journal, mark, identity)).transpose();
+    let missing = compared.map_err(BackupError::io("reading", &journal))?.unwrap_or_default().missing;
     for file in before.files.iter().filter(|file| !file.faults.is_empty()) {
         let path = data.join(&file.path);
         let text = file.path.to_string_lossy();
@@ -77,7 +80,10 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
                 .and_then(|_| damaged.move_in(&path, "it has lost its contents; put aside by a repair"))
                 .map(drop),
             _ if file.faults.iter().any(|fault| fault.what == SEGMENT) && !disk.exists(&path) => {
-                damaged.keep_note(&path, "the segment of the journal is missing, found by a repair").map(drop)
+                // Several in a row are one note, as a start writes it.
+                let ends = missing.iter().find(|&&(first, _)| path == journal.join(name_of_missing(first, first)));
+                let note = ends.map_or(path.clone(), |&(first, last)| journal.join(name_of_missing(first, last)));
+                damaged.keep_note(&note, "the segment of the journal is missing, found by a repair").map(drop)
             }
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
@@ -86,10 +92,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         };
         done.map_err(BackupError::io("repairing", &path))?;
     }
-    let journal = data.join("journal");
     note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
-    if let Some(identity) = identity_of(disk, &store) {
-        let noted = note_missing(&host.disk, &journal, read_journal_mark(disk, &store), &identity);
+    if let Some(identity) = identity {
+        let noted = note_missing(&host.disk, &journal, mark, &identity);
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };

@@ -15,6 +15,7 @@ use crate::{
     deleted_ids::DeletedIds,
     flush::{ReadFrom, RowWriter},
     journal_ids::JournalIds,
+    known_changes::KnownChanges,
     memtable::{FlushJob, Memtable},
     policy_table::JournalPolicyIds,
     spill::LeftInJournal,
@@ -66,6 +67,8 @@ pub(crate) struct Recovered {
     pub(crate) segments: BTreeMap<u64, u64>,
     /// The ids that the journal also deletes; `None` while no record depends on them.
     pub(crate) deleted_ids: Option<DeletedIds>,
+    /// The changes of policy that the store has, from where points are left on.
+    pub(crate) known_changes: KnownChanges,
 }
 
 impl Recovered {
@@ -76,7 +79,8 @@ impl Recovered {
         let left = self.left.segment.map(|segment| (segment, self.left.offset));
         let deleted = self.deleted_ids.take().unwrap_or_default();
         let (policies, segments) = (std::mem::take(&mut self.policies), std::mem::take(&mut self.left.segments));
-        ReadFrom { policies, ids, deleted, left, segments }
+        let known_changes = std::mem::take(&mut self.known_changes);
+        ReadFrom { policies, ids, deleted, left, segments, known_changes }
     }
 }
 /// Jobs in the order in which they are to be stored.

@@ -116,7 +116,8 @@ impl<'a> Replay<'a> {
         }
         self.end_changes();
         self.keep_nameless();
-        let Replay { mut recovered, jobs, ids, left_ids, .. } = self;
+        let Replay { mut recovered, jobs, ids, left_ids, known_changes, .. } = self;
+        recovered.known_changes = known_changes;
         recovered.jobs = jobs.into_jobs().collect();
         recovered.policies = left_ids.unwrap_or(recovered.policies);
         recovered.left.first_named = ids.first_with_other_ids();

@@ -321,6 +321,55 @@ fn late_points_that_cannot_wait_for_a_read_reach_coarse_slots_when_it_works() {
 }
 
 #[test]
+fn late_points_that_reached_their_coarse_slots_are_not_put_again_while_others_of_their_file_wait() {
+    for waiting in ["a", "b"] {
+        let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+        let base = (now() - 3300) / 10 * 10;
+        let late_files = || {
+            let names = std::fs::read_dir(dir.path().join("journal")).unwrap().map(|file| file.unwrap().file_name());
+            names.filter(|name| name.to_str().unwrap().starts_with("late-")).count()
+        };
+        // Of two groups: more than 4,096 points together.
+        let points = |is_late: bool| {
+            let times = (base..base + 3000).filter(move |time| (time % 10 != 0) == is_late);
+            times.flat_map(move |time| ["a", "b"].map(|name| (name.to_owned(), time, 1.0)))
+        };
+        runtime(2).block_on(async {
+            let ingest = open(dir.path(), &driver, &damage).await;
+            send(&ingest, points(false)).await;
+            ingest.flush().await.unwrap();
+            ingest.close().await.unwrap();
+            *driver.unreadable.lock().unwrap() = ["a".to_owned(), "b".to_owned()].into();
+            let options = IngestOptions {
+                memory_limit_bytes: 1,
+                ..options(&dir.path().join("journal"), Duration::from_millis(20))
+            };
+            let registry = registry_of(&*driver).await;
+            let ingest =
+                Ingest::open(options, Store::of(driver.clone()), registry, rules("1s:1h,10s:6h")).await.unwrap();
+            send(&ingest, points(true)).await;
+            ingest.flush_patiently(Duration::from_secs(20)).await.unwrap();
+            drop(ingest);
+            let ingest = open(dir.path(), &driver, &damage).await;
+            assert_eq!((late_files(), ingest.counters().held_slots), (1, 0));
+            *driver.unreadable.lock().unwrap() = [waiting.to_owned()].into();
+            assert!(ingest.put_back().await.is_err());
+            assert!(2700 <= ingest.counters().held_slots, "those of the other");
+            ingest.flush().await.unwrap();
+            assert!(ingest.put_back().await.is_err());
+            assert_eq!(ingest.counters().held_slots, 0, "{waiting}");
+            driver.unreadable.lock().unwrap().clear();
+            assert_eq!((ingest.put_back().await.unwrap(), late_files()), (2700, 0));
+            ingest.flush().await.unwrap();
+            for name in ["a", "b"] {
+                assert_eq!(read(&ingest, name, base + 20).await, [1.0, 10.0], "{name}");
+            }
+            ingest.close().await.unwrap();
+        });
+    }
+}
+
+#[test]
 fn points_that_wait_for_a_read_are_in_the_journal_when_the_process_ends() {
     let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
     let base = (now() - 1000) / 10 * 10;

@@ -237,3 +237,48 @@ fn aggregate_of_minutes(minutes: [(f64, u32); 2], method: Aggregation) -> f64 {
     let all = minutes.iter().map(partial).fold(metric::Partial::NONE, |all, minute| method.merge(all, minute));
     method.finish(all, 300, 0.0)
 }
+
+/// The policies that the metric has had.
+fn changes(ingest: &Ingest) -> usize {
+    let registry = ingest.registry();
+    let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
+    registry.policies(metric).unwrap().len()
+}
+
+#[test]
+fn points_that_are_read_back_after_a_restart_add_no_change_of_policy_that_the_store_has() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::default()));
+    let [one, other] = ["1s:1h,10s:6h", "1s:2h,10s:6h"].map(|retentions| move || rules(retentions, Aggregation::Sum));
+    let base = now() - 1000;
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = open(dir.path(), &driver, one()).await;
+        send(&ingest, &[(base, 1.0)]).await;
+        for (time, rules) in [(1, other()), (2, one()), (3, other())] {
+            // A change has a second of its own.
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            ingest.set_rules(rules).await;
+            send(&ingest, &[(base + time, 1.0)]).await;
+        }
+        let known = || async { registry_of(&*driver).await.policies(metric::MetricId(0)).map_or(0, |all| all.len()) };
+        while changes(&ingest) < 4 || known().await < 4 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    life.shutdown_timeout(Duration::from_secs(5));
+    for _ in 0..3 {
+        let life = runtime(2);
+        life.block_on(async {
+            let options =
+                ingest::IngestOptions { memory_limit_bytes: 1, ..options(dir.path(), Duration::from_millis(20)) };
+            let registry = registry_of(&*driver).await;
+            let ingest = Ingest::open(options, driver.clone(), registry, other()).await.unwrap();
+            while 0 < ingest.flush_progress().parked_points {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(changes(&ingest), 4);
+            assert_eq!(read(&ingest, 3600, 1, base + 3).await, 1.0);
+        });
+        life.shutdown_timeout(Duration::from_secs(5));
+    }
+}

@@ -179,15 +179,20 @@ impl Model {
         self.stored = self.rank + 1;
     }
 
-    /// A start went on without pages of the journal. Of points that replaced others, these may stay.
+    /// A start went on without pages of the journal. Of points that replaced others, these may stay; of one for a whole coarse slot,
+    /// what the finer ones under it make.
     pub(crate) fn miss(&mut self) {
         let (stored, last) = (self.stored, self.rank + 1);
         for metric in self.metrics.values_mut() {
-            let Metric { written, missed, .. } = metric;
+            let Metric { written, missed, policy, .. } = metric;
             for (stage, slots) in written.iter().enumerate() {
-                let is_replaced =
-                    |entries: &[Entry]| 1 < entries.len() && entries.iter().any(|entry| stored < entry.rank);
-                for (&slot, _) in slots.iter().filter(|(_, entries)| is_replaced(entries)) {
+                let step = i64::from(policy.retention.stages()[stage].resolution());
+                let has_finer =
+                    |slot| written[..stage].iter().any(|finer| finer.range(slot..slot + step).next().is_some());
+                let is_replaced = |slot, entries: &[Entry]| {
+                    (1 < entries.len() || has_finer(slot)) && entries.iter().any(|entry| stored < entry.rank)
+                };
+                for (&slot, _) in slots.iter().filter(|(slot, entries)| is_replaced(**slot, entries)) {
                     missed.entry((stage, slot)).or_insert((stored, last)).1 = last;
                 }
             }
@@ -311,7 +316,8 @@ impl Metric {
             return possible;
         }
         if let Some(certain) = certain {
-            let has_finer_since = self.has_finer_since(stage, slot, certain);
+            let has_finer_since =
+                self.has_finer_since(stage, slot, certain) || self.may_have_kept_finer(stage, slot, certain);
             if !has_finer_since && !self.may_be_full(stage, slot) {
                 return possible;
             }
@@ -347,6 +353,12 @@ impl Metric {
             }
             _ => Some(certain),
         }
+    }
+
+    /// Whether all points for a whole coarse slot were perhaps in pages that could not be read: it keeps what finer ones make then.
+    fn may_have_kept_finer(&self, stage: usize, slot: Timestamp, certain: u64) -> bool {
+        let missed = self.missed.get(&(stage, slot));
+        0 < stage && missed.is_some_and(|(stored, last)| *stored < certain && certain <= *last)
     }
 
     /// Whether every slot of stage 0 under a coarse slot may have a point.
@@ -430,5 +442,35 @@ impl Metric {
             }
             None => _ = self.written[stage].remove(&slot),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seed 51061: the page with a point for a whole slot could not be read at a start, and finer points had made the slot since.
+    #[test]
+    fn a_slot_whose_point_was_missed_may_keep_what_finer_ones_make() {
+        let (base, mut model) = (1_800_000_000, Model::default());
+        let (retention, aggregation) = ("60*1s:60*10s".parse().unwrap(), Aggregation::AbsMax);
+        let policy = Policy { retention, aggregation, x_files_factor: 0.0, ..Policy::default() };
+        let send = |model: &mut Model, now: Timestamp, value: f64| {
+            model.next_rank();
+            let ticket = model.send(&policy, Now::at(now), ("m", base, value)).unwrap();
+            model.acknowledge(&[ticket], Floor::Acknowledged);
+        };
+        send(&mut model, base, 33.0);
+        send(&mut model, base + 70, 26.0);
+        let shown = |model: &Model| {
+            let metric = &model.metrics["m"];
+            let possible = metric.possible(1, base, Floor::Acknowledged);
+            possible.into_iter().map(|partial| metric.shown(1, partial)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&model), [26.0]);
+        model.miss();
+        assert_eq!(shown(&model), [26.0, 33.0]);
+        model.metrics.get_mut("m").unwrap().settle(1, base, 26.0, Floor::Acknowledged);
+        assert_eq!(shown(&model), [26.0], "a reader has seen it");
     }
 }

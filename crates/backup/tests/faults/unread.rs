@@ -299,3 +299,31 @@ fn files_that_cannot_be_linked_are_copied() {
         life.end();
     }
 }
+
+#[test]
+fn a_segment_that_a_backup_lacked_and_that_is_found_later_is_put_back_in_the_restored_folder() {
+    let (disk, segment, whole) = many_points();
+    let (path, shared) = (Path::new(DATA).join(&segment), Arc::new(disk.clone()) as Arc<dyn Disk>);
+    let bytes = disk.read(&path).unwrap();
+    disk.remove_file(&path).unwrap();
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    life.flush();
+    let made = life.back_up().unwrap();
+    assert_eq!(made.manifest.lacking, [segment.to_str().unwrap()]);
+    life.end();
+    let life = started(&disk);
+    assert!(life.served() != whole && is_noted_gone(&disk, &segment));
+    life.flush();
+    disk.create_dir_all(Path::new("/backups-of-restored")).unwrap();
+    let again = life.back_up_to("/backups-of-restored").unwrap();
+    assert_eq!(again.manifest.lacking, [segment.to_str().unwrap()], "so does each backup of the restored folder");
+    life.end();
+    disk.open(&Path::new("/restored").join(&segment), host::Open::CreateNew).unwrap().write_shared(&bytes).unwrap();
+    let life = Life::start(&shared, Path::new("/restored")).unwrap();
+    life.put_back();
+    assert!(life.served() == whole, "{:?}", disk.files(Path::new("/restored")));
+    life.flush();
+    life.end();
+    let report = verify(&disk, Path::new("/restored")).unwrap();
+    assert!(report.is_good(), "{report:?}");
+}

@@ -55,10 +55,8 @@ impl SimulatedDisk {
     /// that the power may be cut later.
     pub fn kill(&self) -> SimulatedDisk {
         let mut tree = self.state().tree.clone();
-        tree.files.retain(|_, file| {
-            (file.handles, file.is_locked) = (0, false);
-            file.links > 0 || !file.durable.is_empty()
-        });
+        tree.files.values_mut().for_each(|file| (file.handles, file.is_locked) = (0, false));
+        tree.forget_unreachable();
         tree.used = tree.files.values().filter(|file| file.links > 0).map(|file| file.live.len() as u64).sum();
         SimulatedDisk::of(tree)
     }

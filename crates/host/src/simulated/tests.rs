@@ -213,3 +213,15 @@ fn a_seed_gives_the_same_state() {
         assert_eq!(state(seed), state(seed));
     }
 }
+
+/// Seed 51046 of the rehearsals: the name of a file that was never synced was on the disk, and the file was taken for a directory.
+#[test]
+fn an_empty_file_that_was_removed_is_a_file_after_a_kill_and_a_power_cut() {
+    let disk = disk();
+    disk.open(&path("a"), Open::CreateNew).unwrap();
+    disk.sync_dir(Path::new("/data")).unwrap();
+    disk.remove_file(&path("a")).unwrap();
+    assert_eq!(after_crashes(&disk.kill(), "a"), BTreeSet::from([String::new(), "-".to_owned()]));
+    let left = (0..200).map(|seed| disk.kill().crash(&SeededRandom::new(seed)));
+    assert!(left.into_iter().all(|disk| disk.read_dir(Path::new("/data")).unwrap().iter().all(|entry| !entry.is_dir)));
+}

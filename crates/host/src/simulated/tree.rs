@@ -316,7 +316,7 @@ impl Tree {
     }
 
     /// Forgets files and directories that no name, handle or crash can bring back.
-    fn forget_unreachable(&mut self) {
+    pub(super) fn forget_unreachable(&mut self) {
         let mut reached = HashSet::from([ROOT]);
         for directory in self.directories.values() {
             reached.extend(directory.live.values().chain(directory.durable.values()));

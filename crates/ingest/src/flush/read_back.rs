@@ -22,6 +22,7 @@ use crate::{
     backoff::store_backoff,
     deleted_ids::DeletedIds,
     journal_ids::{JournalIds, Writer},
+    known_changes::KnownChanges,
     memtable::{MayTake, Memtable},
     policy_table::{JournalPolicyIds, Policies},
     registration::Registration,
@@ -70,6 +71,8 @@ pub(crate) struct ReadFrom {
     pub(crate) left: Option<(u64, usize)>,
     /// The segments whose points are left, and the bytes of each.
     pub(crate) segments: BTreeMap<u64, u64>,
+    /// The changes of policy that the store has already.
+    pub(crate) known_changes: KnownChanges,
 }
 
 /// Reads spilled points back.
@@ -419,7 +422,10 @@ impl ReadBack {
                 None => tokio::time::sleep(POLL).await,
             }
         }
-        self.with.registry.set_policy(metric, policy, now);
+        // The store may have it: added once more, the history would grow with each restart.
+        if !self.from.lock().known_changes.take(metric, policy, &self.with.registry) {
+            self.with.registry.set_policy(metric, policy, now);
+        }
         // The segment that says so is deleted later, and the metrics table must know by then.
         self.with.registration.add([metric]);
     }

@@ -26,7 +26,9 @@ mod replacing;
 mod since;
 
 use std::{
+    collections::HashMap,
     io,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
@@ -37,7 +39,10 @@ use std::{
 use parking_lot::Mutex;
 
 pub(crate) use self::parts::PutBackParts;
-use self::{names::Named, putting::Put};
+use self::{
+    names::Named,
+    putting::{Done, Put},
+};
 use crate::wal::Segment;
 
 /// Interval of attempts, and how many of them are between two reads of segments: those are long, and their disk is bad.
@@ -50,8 +55,8 @@ const ROUNDS_WITHOUT_FOLDER: u32 = 3;
 /// Puts points back.
 pub(crate) struct PutBack {
     with: Arc<PutBackParts>,
-    /// One at a time.
-    turn: tokio::sync::Mutex<()>,
+    /// One at a time. Of files with late points, what is put of each that is not done.
+    turn: tokio::sync::Mutex<HashMap<PathBuf, Done>>,
     /// Whether the last attempt failed, which is logged once.
     is_failing: AtomicBool,
     /// Rounds in a row without a folder for what is kept.
@@ -192,7 +197,7 @@ impl PutBack {
     /// Has coarse slots derived again around late points that were stored without their neighbours. A file whose rows still
     /// cannot be read stays. Returns how many points there were.
     pub(crate) async fn derive_again(self: &Arc<PutBack>) -> io::Result<u64> {
-        let _turn = self.turn.lock().await;
+        let mut begun = self.turn.lock().await;
         let this = self.clone();
         let (mut all, mut failed) = (0, None);
         for file in self.with.elsewhere(move || this.with.journal.folder().late_files()).await? {
@@ -200,10 +205,11 @@ impl PutBack {
             let load = move || this.with.load(&of, &mut Named::of_rows());
             let Some(mut late) = self.with.elsewhere(load).await? else { continue };
             late.known.iter_mut().for_each(|point| point.is_again = true);
-            match self.with.put(late).await {
+            match self.with.put_again(late, begun.entry(file.path.clone()).or_default()).await {
                 // As long as a file is missing that a restored backup lacked.
-                Ok(Put { is_away: true, .. }) => {}
+                Ok(Put { is_away: true, points, .. }) => all += points,
                 Ok(Put { points, left, .. }) => {
+                    begun.remove(&file.path);
                     let _ = self.with.journal.synced().await;
                     let with = self.with.clone();
                     let done = move || with.damage.late_file_is_done(with.journal.folder(), &file, &left);

@@ -1,9 +1,9 @@
 //! Points into slots that are empty, unless something else is stored meanwhile.
 
-use std::{io, ops::Range, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, ops::Range, sync::Arc, time::Duration};
 
 use carbon::{Decision, Sink as _};
-use metric::Timestamp;
+use metric::{MetricId, Timestamp};
 
 use super::{
     names::{LatePoint, LatePoints},
@@ -36,27 +36,62 @@ pub(super) struct Put {
     pub(super) is_away: bool,
 }
 
+/// What was put of a file of late points: it is read again until all of it is.
+#[derive(Default)]
+pub(super) struct Done {
+    metrics: HashSet<MetricId>,
+    left: NotPutBack,
+}
+
+/// Points of whole metrics that are put together. The points are in the order of their metrics.
+fn groups(points: &[LatePoint]) -> Vec<Range<usize>> {
+    let mut groups: Vec<Range<usize>> = Vec::new();
+    let mut from = 0;
+    for of_metric in points.chunk_by(|one, next| one.metric == next.metric) {
+        match groups.last_mut() {
+            Some(group) if group.len() + of_metric.len() <= GROUP => group.end += of_metric.len(),
+            _ => groups.push(from..from + of_metric.len()),
+        }
+        from += of_metric.len();
+    }
+    groups
+}
+
 impl PutBackParts {
+    /// Has coarse slots derived again around points that are stored. Groups that cannot be put now keep no others waiting, and what
+    /// is `done` is not done again. `is_away` says that some wait for a file of rows.
+    ///
+    /// # Errors
+    /// Of the last group that cannot be put now.
+    pub(super) async fn put_again(self: &Arc<PutBackParts>, late: LatePoints, done: &mut Done) -> io::Result<Put> {
+        let mut known = late.known;
+        known.retain(|point| !done.metrics.contains(&point.metric));
+        known.sort_by_key(|point| point.metric);
+        let (mut all, mut failed) = (Put::default(), None);
+        for group in groups(&known) {
+            let points = &known[group];
+            match self.put_group(points).await {
+                Ok(put) if put.is_away => all.is_away = true,
+                Ok(put) => {
+                    done.metrics.extend(points.iter().map(|point| point.metric));
+                    done.left.add(put.left);
+                    all.points += put.points;
+                }
+                Err(error) => failed = Some(error),
+            }
+        }
+        all.left = done.left;
+        failed.map_or(Ok(all), Err)
+    }
+
     /// Puts points back, as far as their slots are empty.
     pub(super) async fn put(self: &Arc<PutBackParts>, late: LatePoints) -> io::Result<Put> {
         let LatePoints { mut known, unknown, .. } = late;
         // In the order of the segment within a metric.
         known.sort_by_key(|point| point.metric);
         let mut all = Put::default();
-        let mut groups: Vec<Range<usize>> = Vec::new();
-        let mut from = 0;
-        for of_metric in known.chunk_by(|one, next| one.metric == next.metric) {
-            match groups.last_mut() {
-                Some(group) if group.len() + of_metric.len() <= GROUP => group.end += of_metric.len(),
-                _ => groups.push(from..from + of_metric.len()),
-            }
-            from += of_metric.len();
-        }
-        for group in groups {
+        for group in groups(&known) {
             let put = self.put_group(&known[group]).await?;
-            if put.is_away {
-                return Ok(put);
-            }
             all.points += put.points;
             all.taken.extend(put.taken);
             all.left.add(put.left);

@@ -13,7 +13,7 @@ use super::{
     cut_end::{CutEnd, cut_ends},
     damage::JournalDamage,
     header::SegmentHeader,
-    missing_notes::all_missing,
+    missing_notes::all_noted,
     newest::{Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
@@ -163,7 +163,7 @@ pub fn check_chain(
         .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
-    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_missing(disk, &damaged)? };
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_noted(disk, &damaged)? };
     Ok(Compared { misnamed, ..compare_seen(&seen, known, ours) })
 }
 
@@ -173,7 +173,7 @@ struct Known<'a> {
     mark: Option<JournalMark>,
     /// The newest segment that may have a record.
     newest: Option<Newest>,
-    /// Segments that starts missed.
+    /// Segments that starts missed, or that a restored backup lacked.
     noted: &'a [RangeInclusive<u64>],
 }
 

@@ -15,7 +15,7 @@ use store::{Damage, DamageLog};
 use super::{
     header::SegmentHeader,
     kept_deletions::{KeptDeletions, LIST},
-    missing_notes::numbers,
+    missing_notes::name_of_missing,
     record::{ResolvedPoint, push_points, segment_start},
     segment::{Folder, Segment, renamed},
     segment_bytes::SegmentBytes,
@@ -245,7 +245,7 @@ impl JournalDamage {
         // The next start knows nothing of it, and a flush of this process counts its number as stored.
         self.begin_noting();
         let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default();
-        let note = first.with_file_name(format!("{}.journal", numbers(number(first), number(last))));
+        let note = first.with_file_name(name_of_missing(number(first), number(last)));
         let moved_to = self.folder.keep_note(&note, &how).ok();
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }

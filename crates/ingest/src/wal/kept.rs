@@ -44,8 +44,8 @@ pub(crate) const LATE_FILE: &str = "late-";
 const LATE_POINTS: &str = "late points";
 
 /// What the notes of missing segments say.
-const GONE: &str = "the backup that this folder was restored from lacks it; the points in it are lost unless they were stored; remove the note to \
-                    end this report";
+const GONE: &str = "the backup that this folder was restored from lacks it; the points in it are lost unless they were stored, or the segment \
+                    is put into the folder of the journal under its name; remove the note to end this report";
 const MISSED: &str = "an earlier start missed it; the points in it are lost unless they are stored, or the segment is put back into the \
                       folder of the journal under its name; remove this note to end the report";
 

@@ -10,6 +10,7 @@ use super::{
     chain::check_chain,
     cut_end::with_header,
     header::SegmentHeader,
+    newest::newest_of,
     reader::{Start, start},
     segment::Folder,
     segment_bytes::read_contents,
@@ -45,11 +46,12 @@ pub fn note_missing(
             replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
         }
     }
-    // As a start does, which begins a segment behind the newest that the store knows.
+    // As a start does, which begins a segment behind the newest that the store, or the file next to the folder, knows.
     if check_chain(&**disk, journal, mark, ours)?.missing.is_empty() {
         return Ok(());
     }
-    let newest = segments.last().map_or(0, |last| last.number).max(mark.map_or(0, |mark| mark.newest));
+    let known = newest_of(&**disk, journal).map_or(0, |newest| newest.number);
+    let newest = segments.last().map_or(0, |last| last.number).max(mark.map_or(0, |mark| mark.newest)).max(known);
     let header = SegmentHeader {
         identity: ours.clone(),
         segment: newest + 1,

@@ -1,6 +1,6 @@
 //! The notes in `damaged/` that name segments which a start missed: `journal_00000003.missing+0@1a2b3c4d`, or the first and
 //! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back, and in
-//! `~gone` in a backup that lacks it: nothing waits for it.
+//! `~gone` in a backup that lacks it: nothing waits for it, and one that is found is put back all the same.
 
 use std::{io, ops::RangeInclusive, path::Path};
 
@@ -9,7 +9,7 @@ use host::{Disk, retried};
 pub(super) const PREFIX: &str = "journal_";
 pub(super) const MISSING: &str = ".missing+";
 pub(super) const RETURNED: &str = "~returned";
-const GONE: &str = "~gone";
+pub(super) const GONE: &str = "~gone";
 
 /// The numbers that the name of a file in `damaged/` says are missing.
 pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
@@ -23,6 +23,16 @@ pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
 /// Whether a note says that segments are missing for good.
 pub(super) fn is_gone(name: &str) -> bool {
     name.contains(MISSING) && name.ends_with(GONE)
+}
+
+/// The numbers that the name of a note says are missing, also for good.
+pub(super) fn noted(name: &str) -> Option<RangeInclusive<u64>> {
+    missing(if is_gone(name) { &name[..name.len() - GONE.len()] } else { name })
+}
+
+/// A name for missing segments: of one that of its file, of several `00000003-00000005.journal`.
+pub fn name_of_missing(first: u64, last: u64) -> String {
+    format!("{}.journal", numbers(first, last))
 }
 
 /// The name in `damaged/` of a note which says that segments are missing for good, and its text. `segments` is one of
@@ -53,19 +63,17 @@ pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<Strin
     Ok(names)
 }
 
-/// The names of the segments that starts of a data folder reported as missing, by its folder `damaged`: of several in a row
-/// `00000003-00000005.journal`.
+/// The names of the segments that a data folder misses by the notes in its folder `damaged`, also for good, as [`name_of_missing`].
 ///
 /// # Errors
 /// As [`notes_of_missing`].
 pub fn missing_segments(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<String>> {
-    let name = |all: RangeInclusive<u64>| format!("{}.journal", numbers(*all.start(), *all.end()));
-    Ok(all_missing(disk, damaged)?.into_iter().map(name).collect())
+    Ok(all_noted(disk, damaged)?.into_iter().map(|all| name_of_missing(*all.start(), *all.end())).collect())
 }
 
-/// The numbers of segments that starts reported as missing, by the folder `damaged` of a data folder.
-pub(super) fn all_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<RangeInclusive<u64>>> {
-    Ok(notes_of_missing(disk, damaged)?.iter().filter_map(|name| missing(name)).collect())
+/// The numbers of segments that are missing, also for good, by the folder `damaged` of a data folder.
+pub(super) fn all_noted(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<RangeInclusive<u64>>> {
+    Ok(notes_of_missing(disk, damaged)?.iter().filter_map(|name| noted(name)).collect())
 }
 
 #[cfg(test)]
@@ -84,6 +92,7 @@ mod tests {
         ] {
             assert_eq!(missing(name), expected, "{name}");
             assert_eq!(is_gone(name), name.ends_with("~gone"), "{name}");
+            assert_eq!(noted(name), if is_gone(name) { Some(3..=3) } else { expected }, "{name}");
         }
     }
 }

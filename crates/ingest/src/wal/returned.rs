@@ -1,4 +1,4 @@
-//! Segments that a start reported as missing, and that come back: the store counts their numbers as stored by then, and has
+//! Segments that a start reported as missing, or that a restored backup lacked, and that come back: the store counts their numbers as stored by then, and has
 //! none of their points. They are put back as segments are that could not be read.
 
 use std::{
@@ -11,7 +11,7 @@ use store::Damage;
 
 use super::{
     damage::{JournalDamage, UNREAD_SEGMENT},
-    missing_notes::{MISSING, PREFIX, RETURNED, missing, numbers},
+    missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, numbers},
     segment::{Folder, Segment},
 };
 
@@ -28,10 +28,19 @@ impl JournalDamage {
         Ok(kept.iter().filter_map(|entry| missing(&entry.name.to_string_lossy())).collect())
     }
 
+    /// As [`JournalDamage::missing`], and those that a restored backup lacked: nothing waits for them.
+    ///
+    /// # Errors
+    /// As [`JournalDamage::missing`].
+    pub(crate) fn noted(&self) -> io::Result<Vec<RangeInclusive<u64>>> {
+        let kept = self.folder.kept()?;
+        Ok(kept.iter().filter_map(|entry| noted(&entry.name.to_string_lossy())).collect())
+    }
+
     /// Moves a segment that was missing to `damaged/` where the store counts it as stored: its points are put back from there.
     pub(super) fn keep_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
         let why = match self.is_missing(segment.number)? {
-            true => "an earlier start reported it as missing",
+            true => "an earlier start, or the backup that this folder was restored from, missed it",
             false => "the start did not find it",
         };
         self.keep_to_put_back(
@@ -88,7 +97,7 @@ impl JournalDamage {
     fn take_from_notes(&self, number: u64, previous: Option<u64>) -> io::Result<()> {
         for entry in self.folder.kept()? {
             let Some(name) = entry.name.to_str() else { continue };
-            let Some(noted) = missing(name).filter(|noted| noted.contains(&number)) else { continue };
+            let Some(noted) = noted(name).filter(|noted| noted.contains(&number)) else { continue };
             self.take_from_note(name, &noted, (number, previous))?;
         }
         Ok(())
@@ -110,8 +119,12 @@ impl JournalDamage {
             (false, true) => named(&before),
             (true, false) => named(&behind),
             (false, false) => {
-                let note = Path::new("journal").join(format!("{}.journal", numbers(behind.start, behind.end - 1)));
-                self.folder.keep_note(&note, "it is missing; one before it is back")?;
+                let note = Path::new("journal").join(name_of_missing(behind.start, behind.end - 1));
+                let kept = self.folder.keep_note(&note, "it is missing; one before it is back")?;
+                if is_gone(name) {
+                    let kept = kept.rsplit('/').next().unwrap_or_default();
+                    self.folder.rename(kept, &format!("{kept}{GONE}"), "nothing waits for it")?;
+                }
                 named(&before)
             }
         };
@@ -126,9 +139,9 @@ impl JournalDamage {
         Ok(LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)?)
     }
 
-    /// Whether a start reported this number as missing.
+    /// Whether a start reported this number as missing, or a restored backup lacked it.
     pub(super) fn is_missing(&self, number: u64) -> io::Result<bool> {
-        Ok(self.missing()?.iter().any(|missing| missing.contains(&number)))
+        Ok(self.noted()?.iter().any(|noted| noted.contains(&number)))
     }
 
     /// Reports a segment that the store counts as stored, and that may have been missing: what earlier starts noted cannot be
