@@ -200,6 +200,22 @@ impl Manifest {
         Ok(manifest)
     }
 
+    /// What a damaged manifest of a store says of files and of lost rows, line by line: one flipped bit costs its line. The files are
+    /// as if they were missing for good: a line may be wrong, and nothing must wait for it.
+    pub(crate) fn salvage(bytes: &[u8], store: u128) -> Manifest {
+        let mut all = Manifest::default();
+        for line in bytes.split(|byte| *byte == b'\n') {
+            let _ = std::str::from_utf8(line).ok().and_then(|line| all.read(line));
+        }
+        if all.store != store {
+            return Manifest::default();
+        }
+        let mut missing = std::mem::take(&mut all.files);
+        missing.append(&mut all.missing);
+        missing.iter_mut().for_each(|file| file.is_gone = true);
+        Manifest { missing, lost: all.lost, expired: all.expired, ..Manifest::default() }
+    }
+
     fn read(&mut self, line: &str) -> Option<()> {
         let (word, rest) = line.split_once(' ')?;
         match word {

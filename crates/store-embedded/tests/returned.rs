@@ -245,3 +245,36 @@ fn a_verification_finds_the_files_that_a_start_reports_because_the_manifest_does
     );
     assert_eq!(unlisted_rows(&SystemDisk, &store).unwrap(), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn a_manifest_that_is_made_again_keeps_which_files_are_missing_and_uses_one_that_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, away) = (dir.path().join("store"), dir.path().join("away"));
+    let lost = three(&store, dir.path())[1].clone();
+    fs::rename(&lost, &away).unwrap();
+    let opened = || {
+        let options = options(dir.path());
+        (EmbeddedDriver::open(&store, options.clone()).unwrap(), found(&options))
+    };
+    // Also where an earlier start has noticed it.
+    for starts in 0..2 {
+        for _ in 0..starts {
+            block_on(opened().0.sync()).unwrap();
+        }
+        let mut bytes = fs::read(store.join("manifest")).unwrap();
+        let end = bytes.len() - 3;
+        bytes[end] ^= 1;
+        fs::write(store.join("manifest"), bytes).unwrap();
+        for _ in 0..2 {
+            let (driver, reports) = opened();
+            let name = lost.file_name().unwrap().to_str().unwrap();
+            assert!(reports.iter().any(|report| report.contains(name)), "{reports:?}");
+            assert!(read(&driver, 1).1, "its rows may be lost");
+            block_on(driver.write(vec![run(20)])).unwrap();
+            block_on(driver.sync()).unwrap();
+        }
+    }
+    fs::rename(&away, &lost).unwrap();
+    let (driver, reports) = opened();
+    assert_eq!((read(&driver, 1), reports), ((vec![0.5], false), Vec::<String>::new()));
+}

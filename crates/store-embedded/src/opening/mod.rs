@@ -1,6 +1,6 @@
 //! What a start finds: the manifest against the files that are there.
 //!
-//! 1. A damaged manifest is put aside, and another made of the files.
+//! 1. A damaged manifest is put aside, and another made of the files, with what it still says of missing ones.
 //! 2. Drafts are removed. Windows on their way to the trash are moved there.
 //! 3. A file is in use when the manifest has it, when its flush is newer than the manifest, or when it is the merge of
 //!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
@@ -65,7 +65,7 @@ pub(crate) fn find(
     (ours, is_unsure): (&Identity, bool),
 ) -> Result<Found, StoreError> {
     let opening = Opening { shared, dir, ours, is_unsure, is_again: false };
-    let manifest = opening.manifest()?;
+    let (manifest, salvaged) = opening.manifest()?;
     let known = manifest.clone().unwrap_or_default();
     let commits = Commits::of(dir, ours.store, &known);
     let mut found = Found { windows: BTreeMap::new(), commits, openings: Vec::new() };
@@ -106,6 +106,7 @@ pub(crate) fn find(
         found.window(dir, *window).add_lost(&[*lost]);
         opening.reports().lost(*window, lost);
     }
+    opening.keep_salvaged(&salvaged, &mut found);
     if manifest.is_none() && !found.windows.is_empty() {
         opening.reports().no_manifest();
     }
@@ -210,13 +211,35 @@ impl Opening<'_> {
         Ok(entries)
     }
 
-    /// The manifest; `None` where there is none or it cannot be read.
-    fn manifest(&self) -> Result<Option<Manifest>, StoreError> {
+    /// What a damaged manifest said of files that are not there, and of rows that were lost, goes into the one that is made again.
+    fn keep_salvaged(&self, salvaged: &Manifest, found: &mut Found) {
+        let is_expired = |window: &WindowKey| salvaged.expired.contains(window);
+        let mut missing: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
+        for file in salvaged.missing.iter().filter(|file| !is_expired(&file.window)) {
+            let files = found.windows.get(&file.window).map(|window| window.files()).unwrap_or_default();
+            let is_there = files.iter().any(|other| other.header().flushes.contains(file.flushes));
+            if !is_there && !self.shared.disk.exists(&self.dir.join(file.path())) {
+                self.reports().missing(file);
+                missing.entry(file.window).or_default().push(*file);
+            }
+        }
+        for (key, files) in missing {
+            found.window(self.dir, key).set_missing(files);
+        }
+        for (window, lost) in salvaged.lost.iter().filter(|(window, _)| !is_expired(window)) {
+            found.window(self.dir, *window).add_lost(&[*lost]);
+            self.reports().lost(*window, lost);
+        }
+    }
+
+    /// The manifest; `None` where there is none or it cannot be read. With what a damaged one still says.
+    fn manifest(&self) -> Result<(Option<Manifest>, Manifest), StoreError> {
+        let no_more = Manifest::default();
         let path = self.dir.join(MANIFEST);
         let (how, bytes) = match read_manifest(&*self.shared.disk, self.dir) {
-            Ok(None) => return Ok(None),
+            Ok(None) => return Ok((None, no_more)),
             Ok(Some(bytes)) => match Manifest::parse(&bytes) {
-                Ok(manifest) if manifest.store == self.ours.store => return Ok(Some(manifest)),
+                Ok(manifest) if manifest.store == self.ours.store => return Ok((Some(manifest), no_more)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
                 Err(ManifestError::Damaged(how)) => (how, bytes),
                 Err(ManifestError::Version(version)) => {
@@ -242,7 +265,7 @@ impl Opening<'_> {
             moved_to,
             ..Damage::default()
         });
-        Ok(None)
+        Ok((None, Manifest::salvage(&bytes, self.ours.store)))
     }
 
     /// Moves the folders to the trash that a crash left.
