@@ -90,6 +90,26 @@ fn a_query_beyond_the_memory_of_queries_is_422() {
 }
 
 #[test]
+fn long_names_of_others_refuse_no_question_about_short_ones() {
+    let names = |name: &'static str, value: String| {
+        (0..2000).map(move |i| Metric {
+            name: format!("{name};i={i:05};x={value}"),
+            step: 1,
+            kept: 86_400,
+            coarser: None,
+            values: Default::default(),
+        })
+    };
+    let mut setup = Setup::new(names("short", "v".to_owned()).chain(names("long", "v".repeat(3900))).collect());
+    setup.limits.memory = 8 * MIB;
+    let server = setup.start();
+    let answer = server.get("/tags/findSeries?expr=name%3Dshort");
+    assert_eq!((answer.status, answer.text().matches("short;").count()), (200, 2000), "{}", answer.text());
+    // All that is asked about is too long.
+    assert_eq!(server.get("/tags/findSeries?expr=name%3Dlong").status, 422);
+}
+
+#[test]
 fn wide_tables_and_large_sums_of_a_day_fit_in_the_defaults() {
     let metric = |i: usize| Metric {
         name: format!("wide.m{i:04}"),

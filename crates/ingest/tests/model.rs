@@ -325,7 +325,9 @@ impl Life {
             };
             let series = self.runtime.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
             if policy == current() {
-                return (self.registry.policy(policy).x_files_factor, series);
+                // Where others write the store too, the rules say how it is read.
+                let ruled = self.registry.ruled_x_files_factor(metric);
+                return (ruled.unwrap_or_else(|| self.registry.policy(policy).x_files_factor), series);
             }
         }
     }

@@ -24,7 +24,7 @@ fn answer(target: &str) -> Result<usize, Error> {
 }
 
 #[test]
-fn names_that_functions_make_of_nodes_are_counted() {
+fn names_that_functions_make_of_nodes_and_tags_are_counted() {
     let nodes = |count: usize| vec!["0"; count].join(",");
     assert_eq!(answer(&format!("aliasByNode(a.*,{},1)", nodes(3))), Ok(1000));
     for target in [
@@ -33,6 +33,7 @@ fn names_that_functions_make_of_nodes_are_counted() {
         format!("mapSeries(a.*,1,{})", nodes(4000)),
         format!("asPercent(a.*,None,1,{})", nodes(4000)),
         format!("aliasByTags(a.*,{})", nodes(4000)),
+        format!("groupByTags(a.*,'sum',{})", vec!["'dc'"; 4000].join(",")),
         format!("weightedAverage(a.*,a.*,1,{})", nodes(4000)),
     ] {
         assert_eq!(answer(&target), Err(Error::Budget { points: 1_000_000 }), "{}…", &target[..30]);

@@ -92,6 +92,13 @@ impl Work {
         held.raise(bytes, &self.cancelled)
     }
 
+    /// As [`Work::take_besides`], without a wait. Returns whether there are so many.
+    fn try_take_besides(&self, bytes: usize) -> bool {
+        let mut held = self.memory.lock();
+        let bytes = held.bytes.saturating_add(bytes);
+        held.try_raise(bytes)
+    }
+
     /// A find, whose memory is taken before: little at first, and four times as much each time that the answer is larger.
     pub fn find(
         &self,
@@ -135,7 +142,10 @@ impl Work {
         bytes_of: impl Fn(&T) -> usize,
         more_for: impl Fn(&T) -> usize,
     ) -> Result<Result<T, FindError>, Rejection> {
-        let (mut bytes, mut needed) = (expected.max(FOUND_BYTES), 0_usize);
+        // An expectation spares reading again, and no more: it is not waited for, and refuses nothing, because names may be much
+        // longer on average than those of the answer.
+        let is_taken = FOUND_BYTES < expected && self.try_take_besides(expected.saturating_mul(FOUND_TIMES));
+        let (mut bytes, mut needed) = (if is_taken { expected } else { FOUND_BYTES }, 0_usize);
         loop {
             // A find that ends at once does not look.
             if self.is_cancelled() {

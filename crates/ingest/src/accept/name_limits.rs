@@ -94,6 +94,9 @@ impl NameLimits {
     }
 }
 
+/// The part of the limit that stays free: what the index takes for names of a batch is known only once they are merged into it.
+const KEPT_FREE: u64 = 1024;
+
 /// Bytes of a new metric: the name in the arena, the same in the index, and what is there besides.
 fn memory_of(name: &str) -> u64 {
     2 * name.len() as u64 + BYTES_BESIDES
@@ -190,7 +193,8 @@ impl Admission {
             self.created_below.fill(0);
         }
         let used = names.memory_bytes() as u64 + SLOTS_BYTES * names.count() as u64;
-        self.bytes_left = self.limits.names_bytes.saturating_sub(used + spelt as u64);
+        let kept_free = self.limits.names_bytes / KEPT_FREE;
+        self.bytes_left = self.limits.names_bytes.saturating_sub(used + spelt as u64 + kept_free);
     }
 
     /// New names that there is memory for, of these.

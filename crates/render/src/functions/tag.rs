@@ -55,6 +55,9 @@ parameters! {
     }
 }
 
+/// A key is that of a group and of its place, the name of a series, and its tags.
+const COPIES_OF_KEY: usize = 4;
+
 impl Evaluate for GroupByTags {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
         if self.tags.is_empty() {
@@ -73,10 +76,15 @@ impl Evaluate for GroupByTags {
         let mut places = HashMap::new();
         let mut groups: Vec<(String, Vec<Series>)> = Vec::new();
         for series in self.series.0 {
-            scope.check()?;
-            let mut key = if by_name { name_of(&series) } else { common.clone() };
+            let name = if by_name { name_of(&series) } else { common.clone() };
+            // Before it is made: a target has room for many thousands of tags, which may be one that is long.
+            let value = |tag: &str| series.tags.get(tag).unwrap_or_default();
+            let bytes = names.iter().fold(name.len(), |bytes, tag| bytes + tag.len() + value(tag).len() + 2);
+            scope.spend_name(bytes.saturating_mul(COPIES_OF_KEY))?;
+            let mut key = name;
+            key.reserve_exact(bytes - key.len());
             for tag in &names {
-                key.push_str(&format!(";{tag}={}", series.tags.get(tag).unwrap_or_default()));
+                [";", tag, "=", value(tag)].into_iter().for_each(|part| key.push_str(part));
             }
             let place = *places.entry(key.clone()).or_insert(groups.len());
             if place == groups.len() {
