@@ -131,7 +131,8 @@ impl DamagedFolder {
     /// The files and folders that are kept, but for the list.
     pub fn kept(&self) -> io::Result<Vec<DirEntry>> {
         match retried(|| self.disk.read_dir(&self.dir)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            // One that is there and cannot be found when it is listed may have anything.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_there() => Ok(Vec::new()),
             entries => Ok(entries?.into_iter().filter(|entry| entry.name != "list").collect()),
         }
     }

@@ -220,6 +220,27 @@ fn a_folder_of_notes_that_is_away_for_a_moment_does_not_end_the_list_of_deletion
 }
 
 #[test]
+fn a_folder_of_notes_that_is_not_found_when_it_is_listed_does_not_end_the_list_of_deletions() {
+    for error in [2, 5] {
+        let (folder, segment, away) = missing();
+        in_life(&folder, Host::system(), async |ingest| {
+            send(ingest, "second", 7.0).await;
+            delete(ingest, "second").await;
+            ingest.flush().await.unwrap();
+        });
+        in_life(&folder, lists_fail(u64::MAX, error), async |ingest| {
+            let _ = ingest.put_back().await;
+            assert!(folder.journal().join("deleted").exists(), "{error}");
+        });
+        fs::rename(away, segment).unwrap();
+        in_life(&folder, Host::system(), async |ingest| {
+            ingest.put_back().await.unwrap();
+            assert_eq!(read(ingest, "second").await, None, "{error}");
+        });
+    }
+}
+
+#[test]
 fn what_was_not_known_to_be_deleted_without_a_list_waits() {
     let (folder, segment, away) = missing();
     fs::remove_file(folder.journal().join("deleted")).unwrap();

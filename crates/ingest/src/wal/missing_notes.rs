@@ -54,7 +54,7 @@ pub(super) fn numbers(first: u64, last: u64) -> String {
 /// Where the folder is there and cannot be listed.
 pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<String>> {
     let entries = match retried(|| disk.read_dir(damaged)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !disk.exists(damaged) => Vec::new(),
         entries => entries?,
     };
     let mut names: Vec<String> = entries.iter().map(|entry| entry.name.to_string_lossy().into_owned()).collect();
