@@ -74,7 +74,7 @@ impl PackedTables {
         self.known.read().len()
     }
 
-    /// The statements of a stage's table, or `None` when there is no such table, or was none a second ago.
+    /// The statements of a stage's table, or `None` when it does not exist, or did not a second ago.
     pub(crate) async fn existing(&self, stage: Stage) -> Result<Option<Arc<PackedStatements>>, StoreError> {
         if let Some(statements) = self.known.read().get(&stage) {
             return Ok(Some(statements.clone()));
@@ -169,7 +169,7 @@ impl PackedTables {
         Ok(Some(statements))
     }
 
-    /// Prepares one; `None` when there is no such table.
+    /// Prepares one; `None` when it does not exist.
     async fn statement(
         &self,
         cql: &str,

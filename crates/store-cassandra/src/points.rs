@@ -65,7 +65,7 @@ impl Points {
         }
     }
 
-    /// The statements of BigGraphite's table, or `None` where there is no such table. A node that does not write it looks for it
+    /// The statements of BigGraphite's table, or `None` where it does not exist. A node that does not write it looks for it
     /// once a second.
     pub(crate) async fn existing_rows(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
         let is_ours = self.layout == Layout::Rows;

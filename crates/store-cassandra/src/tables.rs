@@ -115,7 +115,7 @@ impl Tables {
         self.known.read().len()
     }
 
-    /// The statements of a table, or `None` when there is no such table.
+    /// The statements of a table, or `None` when it does not exist.
     pub(crate) async fn existing(&self, table: Table) -> Result<Option<Arc<Statements>>, StoreError> {
         if let Some(statements) = self.known.read().get(&table) {
             return Ok(Some(statements.clone()));
@@ -227,7 +227,7 @@ impl Tables {
         Ok(Some(select))
     }
 
-    /// Prepares one; `None` when there is no such table.
+    /// Prepares one; `None` when it does not exist.
     async fn statement(
         &self,
         cql: &str,

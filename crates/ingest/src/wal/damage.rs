@@ -185,7 +185,7 @@ impl JournalDamage {
         }
         // If that is not known, something may be kept.
         if self.may_put_back().unwrap_or(true)
-            && let Err(error) = deletions.go_on(self.clock.now())
+            && let Err(error) = deletions.go_on()
         {
             tracing::warn!(%error, "cannot make the list of deletions next to the journal");
         }

@@ -41,6 +41,8 @@ pub(crate) struct KeptDeletions {
     is_noting: AtomicBool,
     /// Whether there is a file.
     is_made: AtomicBool,
+    /// Whether the list begins later than what is kept.
+    is_late: AtomicBool,
     /// What is deleted while points are parked, and when.
     remembered: Mutex<Option<Vec<(MetricId, String, Timestamp)>>>,
 }
@@ -73,7 +75,7 @@ impl KeptDeletions {
         let is_listed = || disk.read_dir(journal).is_ok_and(|list| list.iter().any(|entry| entry.name == LIST));
         let is_there = disk.exists(&file) || is_listed();
         let (is_noting, is_made) = (AtomicBool::new(is_there), AtomicBool::new(is_there));
-        KeptDeletions { disk, file, is_noting, is_made, remembered: Mutex::default() }
+        KeptDeletions { disk, file, is_noting, is_made, is_late: AtomicBool::new(false), remembered: Mutex::default() }
     }
 
     pub(crate) fn is_noting(&self) -> bool {
@@ -100,22 +102,29 @@ impl KeptDeletions {
         if self.is_noting.swap(true, SeqCst) && self.disk.exists(&self.file) {
             return Ok(());
         }
-        let mut writer = MetricsWriter::default();
-        for (metric, name, at) in self.remembered.lock().iter().flatten() {
-            writer.push(*metric, 0, name, *at);
-        }
-        self.append(&writer.take())
+        self.append(&[])
     }
 
     /// As [`KeptDeletions::begin`], at a start that finds something kept by an earlier one: if there was no list, it is not known
     /// what was deleted since.
-    pub(crate) fn go_on(&self, now: Timestamp) -> io::Result<()> {
+    pub(crate) fn go_on(&self) -> io::Result<()> {
         if self.is_noting.swap(true, SeqCst) {
             return Ok(());
         }
+        self.is_late.store(true, SeqCst);
+        self.append(&[])
+    }
+
+    /// What the list begins with.
+    fn head(&self) -> Vec<u8> {
         let mut writer = MetricsWriter::default();
-        writer.push(MetricId::NONE, 0, "", now);
-        self.append(&writer.take())
+        if self.is_late.load(SeqCst) {
+            writer.push(MetricId::NONE, 0, "", 0);
+        }
+        for (metric, name, at) in self.remembered.lock().iter().flatten() {
+            writer.push(*metric, 0, name, *at);
+        }
+        writer.take()
     }
 
     /// Notes metrics that are deleted, durably, or remembers them.
@@ -132,15 +141,25 @@ impl KeptDeletions {
         if !self.is_noting() {
             return if MOST_REMEMBERED < remembered { self.begin() } else { Ok(()) };
         }
-        let mut writer = MetricsWriter::default();
+        let (mut writer, count) = (MetricsWriter::default(), metrics.clone().count());
         metrics.for_each(|(metric, name)| writer.push(metric, 0, name, now));
-        self.append(&writer.take())
+        let noted = self.append(&writer.take());
+        if noted.is_err()
+            && let Some(all) = self.remembered.lock().as_mut()
+        {
+            // They are not deleted.
+            all.truncate(all.len().saturating_sub(count));
+        }
+        noted
     }
 
+    /// The first call that succeeds begins the list: it may be a later one than that which began to note.
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut all = if self.is_made.load(SeqCst) { Vec::new() } else { self.head() };
+        all.extend_from_slice(bytes);
         let mut file = self.disk.open(&self.file, Open::ReadWrite)?;
         let end = file.seek(SeekFrom::End(0))?;
-        if let Err(error) = file.write_all(bytes).and_then(|()| file.sync_all()) {
+        if let Err(error) = file.write_all(&all).and_then(|()| file.sync_all()) {
             // A part of a record in front of others is damage.
             let _ = file.set_len(end);
             return Err(error);
@@ -194,6 +213,7 @@ impl KeptDeletions {
     pub(crate) fn end(&self) -> io::Result<()> {
         self.is_noting.store(false, SeqCst);
         self.is_made.store(false, SeqCst);
+        self.is_late.store(false, SeqCst);
         match self.disk.remove_file(&self.file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -261,9 +281,9 @@ mod tests {
             let deleted = begun().read().unwrap();
             (deleted.ids.len(), deleted.is_known, deleted.is_damaged)
         };
-        begun().go_on(7).unwrap();
+        begun().go_on().unwrap();
         note(&begun(), 1);
-        begun().go_on(8).unwrap();
+        begun().go_on().unwrap();
         assert_eq!(state(), (1, false, false));
         begun().end().unwrap();
         begun().begin().unwrap();
@@ -279,6 +299,25 @@ mod tests {
         flipped[20] ^= 1;
         std::fs::write(&file, flipped).unwrap();
         assert_eq!(state(), (1, false, true));
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_made_at_first_begins_with_what_it_would_have_had() {
+        for is_late in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let journal = dir.path().join("journal");
+            let deletions = KeptDeletions::new(Arc::new(SystemDisk), &journal);
+            let note = |id: u32, name: &str| deletions.note([(MetricId(id), name)].into_iter(), 7);
+            deletions.remember();
+            note(1, "remembered").unwrap();
+            // There is no folder for it.
+            if is_late { deletions.go_on() } else { deletions.begin() }.unwrap_err();
+            note(2, "not deleted").unwrap_err();
+            std::fs::create_dir(&journal).unwrap();
+            note(3, "noted").unwrap();
+            assert_eq!(deletions.read().unwrap().is_known, !is_late);
+            assert_eq!(names(&deletions), ["noted", "remembered"]);
+        }
     }
 
     #[test]
