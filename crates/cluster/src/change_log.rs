@@ -130,9 +130,9 @@ impl ChangeLog {
         self.add(changes);
     }
 
-    /// Queues names that were deleted from the tables; `at` is when their deletion began, Unix seconds.
-    pub(crate) fn deleted<'a>(&self, names: impl Iterator<Item = &'a str>, at: Timestamp) {
-        self.add(names.map(|name| (name, at, Changed::Deleted)));
+    /// Queues names that were deleted from the tables, each with the time when its deletion began, Unix seconds.
+    pub(crate) fn deleted<'a>(&self, names: impl Iterator<Item = (&'a str, Timestamp)>) {
+        self.add(names.map(|(name, at)| (name, at, Changed::Deleted)));
     }
 
     fn add<'a>(&self, changes: impl Iterator<Item = (&'a str, Timestamp, Changed)>) {

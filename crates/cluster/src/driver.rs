@@ -91,10 +91,12 @@ impl SharedPoints for ClusterDriver {
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let at = self.clock.now();
-            let names: Vec<String> = metrics.iter().map(|metric| metric.name.clone()).collect();
+            let now = self.clock.now();
+            // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
+            let names: Vec<(String, Timestamp)> =
+                metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();
             self.connection.writer()?.delete_metrics(metrics).await?;
-            self.log.deleted(names.iter().map(String::as_str), at);
+            self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             Ok(())
         })
     }

@@ -226,8 +226,9 @@ impl Follower {
             let shown = registry.read();
             let id = |name: &str| shown.find(registry.hash(name.as_bytes()), name.as_bytes());
             let known = names.into_iter().filter_map(|(name, at)| Some((id(&name)?, name, at)));
-            // Points for it came here after this deletion: its rows are still to be written.
-            let is_newer = |id: MetricId, at| unregistered.contains(&id) && at <= shown.created_on(id);
+            // Points for it came here after this deletion: its rows are still to be written. In the same second it is the one that
+            // was deleted, as a journal that is replayed may name it; points of later seconds make it again.
+            let is_newer = |id: MetricId, at| unregistered.contains(&id) && at < shown.created_on(id);
             known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
         };
         if known.is_empty() {
