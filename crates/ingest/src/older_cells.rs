@@ -37,6 +37,10 @@ pub(crate) struct OlderPolicies {
     is_apart: bool,
     /// See [`Target::is_of_points`].
     is_of_points: bool,
+    /// See [`Target::points_since`].
+    points_since: Timestamp,
+    /// See [`Target::is_of_one_step`].
+    is_of_one_step: bool,
 }
 
 /// A policy that a metric had.
@@ -61,12 +65,14 @@ struct Part {
 }
 
 impl OlderPolicies {
-    /// The policies before the one with this id, which may itself be an earlier one. `None` where there are none.
+    /// The policies before the one with this id, which may itself be an earlier one, at `now`: how far the store has come. `None`
+    /// where there are none.
     pub(crate) fn of(
         history: &PolicyHistory,
         id: metadata::PolicyId,
         rollup: Rollup,
         table: &PolicyTable,
+        now: Timestamp,
     ) -> Option<OlderPolicies> {
         let table = table.of_rollup(rollup.method);
         let place = history.iter().rposition(|span| span.policy == id)?;
@@ -84,10 +90,12 @@ impl OlderPolicies {
         let step = |policy: &&Arc<Policy>| policy.retention.finest().resolution();
         let is_of_one_step = all().map(|policy| step(&policy)).collect::<HashSet<_>>().len() < 2;
         let is_of_points = is_of_one_step && all().any(|policy| !policy.rollups.is_empty());
+        let shortest = all().map(|policy| policy.retention.finest().duration()).min().unwrap_or(0);
+        let points_since = now.saturating_sub(shortest);
         let older: Vec<Older> = older.into_iter().map(|(_, older)| older).collect();
         let rows = Arc::new(SharedRows::of(history, table));
         let policy = policy(id).filter(|_| !older.is_empty())?;
-        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false, is_of_points })
+        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false, is_of_points, points_since, is_of_one_step })
     }
 
     /// The policy whose slots are filled.
@@ -127,6 +135,8 @@ impl OlderPolicies {
             rollup: self.rollup,
             is_apart: true,
             is_of_points: self.is_of_points,
+            points_since: self.points_since,
+            is_of_one_step: self.is_of_one_step,
         })
     }
 
@@ -203,10 +213,11 @@ impl OlderPolicies {
                 Source { policy, table, first_slot, len, stored, filled: Cells::default() }
             })
             .collect();
-        fill_sources(&mut sources, self.is_of_points);
         let (policy, table, first_slot, len) = (&*self.policy, fetch.table, part.slots.start, part.slots.len());
         let place = (part.slots.start - fetch.first_slot) as usize;
-        let target = Target { policy, table, first_slot, len, is_of_points: self.is_of_points };
+        let (is_of_points, points_since, is_of_one_step) = (self.is_of_points, self.points_since, self.is_of_one_step);
+        let target = Target { policy, table, first_slot, len, is_of_points, points_since, is_of_one_step };
+        fill_sources(&mut sources, &target);
         let mut of_part = Cells::default();
         if let Some(values) = cells.values.get(place..) {
             of_part.values.extend(values.iter().take(len));

@@ -14,6 +14,11 @@ pub(crate) struct Target<'a> {
     /// Whether a slot of another method is made of points instead, where all of its points are stored: for metrics that have or
     /// had several methods, and one first step, so that counts tell.
     pub(crate) is_of_points: bool,
+    /// From when on the first stages have all points, where `is_of_points`. A point may have replaced a part of an older slot
+    /// without them.
+    pub(crate) points_since: Timestamp,
+    /// Whether the counts of all policies are of one first step, and can be compared.
+    pub(crate) is_of_one_step: bool,
 }
 
 /// Stored slots of another policy's stage.
@@ -41,8 +46,8 @@ impl Target<'_> {
 }
 
 /// Fills the sources from those behind them: what a policy showed while it was in force. Sources are in the order of their
-/// policies, the latest first.
-pub(crate) fn fill_sources(sources: &mut [Source<'_>], is_of_points: bool) {
+/// policies, the latest first. `of` is what will be filled from them.
+pub(crate) fn fill_sources(sources: &mut [Source<'_>], of: &Target<'_>) {
     for place in (0..sources.len()).rev() {
         let source = &sources[place];
         let behind = sources[place + 1..].iter().filter(|other| !std::ptr::eq(other.policy, source.policy));
@@ -50,7 +55,7 @@ pub(crate) fn fill_sources(sources: &mut [Source<'_>], is_of_points: bool) {
             continue;
         }
         let Source { policy, table, first_slot, len, .. } = *source;
-        let target = Target { policy, table, first_slot, len, is_of_points };
+        let target = Target { policy, table, first_slot, len, ..*of };
         let mut cells = source.stored.clone();
         fill(&target, &mut cells, behind, sources, |other| has_table(other, table));
         sources[place].filled = cells;
@@ -72,9 +77,14 @@ pub(crate) fn fill<'s, 'p: 's>(
     let is_of_other = |source: &Source<'_>| is_of_other_method(source.policy, target);
     let is_asked = target.is_of_points && target.table.aggregated && sources.clone().any(is_of_other);
     let of_points = if is_asked { of_points(target, all) } else { Vec::new() };
+    let absent = match target.is_of_one_step && target.table.aggregated {
+        true => (0..target.len).map(|place| cells.values.get(place).is_none_or(|value| value.is_nan())).collect(),
+        false => Vec::new(),
+    };
+    let made = Made { of_points, absent };
     for source in sources.clone().filter(is_finer) {
         let from = if source.filled.values.is_empty() { &source.stored } else { &source.filled };
-        fill_from(target, cells, source, from, &of_points);
+        fill_from(target, cells, source, from, &made);
     }
     // A point of a coarser step is a point at its own time, where no finer one is known; what that policy showed of finer
     // ones is not. The finest first: a slot of the others may have the fold of finer points in place of a point.
@@ -82,19 +92,29 @@ pub(crate) fn fill<'s, 'p: 's>(
     let mut points: Vec<&Source<'_>> = sources.filter(is_point).collect();
     points.sort_by_key(|source| source.table.stage.resolution());
     for source in points {
-        fill_from(target, cells, source, &source.stored, &[]);
+        fill_from(target, cells, source, &source.stored, &Made::default());
     }
 }
 
-/// Fills absent slots from one source. `of_points` are slots that the target's method makes of points: they go before those of
-/// another method that count no more points.
-fn fill_from(
-    target: &Target<'_>,
-    cells: &mut Cells,
-    source: &Source<'_>,
-    from: &Cells,
-    of_points: &[(usize, Partial)],
-) {
+/// What a fill knows of its slots.
+#[derive(Default)]
+struct Made {
+    /// Slots that the target's method makes of points, by place: they go before those of another method that count no more points.
+    of_points: Vec<(usize, Partial)>,
+    /// By place, whether a slot was absent; empty where counts cannot be compared.
+    absent: Vec<bool>,
+}
+
+impl Made {
+    /// Whether a row replaces what another source has filled: it counts more points. Those of a policy's finer slots, and of first
+    /// stages, which policies share, lack the points that came when they were too old for these.
+    fn gives_way(&self, place: usize, row: Partial, cells: &Cells) -> bool {
+        self.absent.get(place) == Some(&true) && cells.counts.get(place).is_some_and(|count| *count < row.count)
+    }
+}
+
+/// Fills absent slots from one source.
+fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells, made: &Made) {
     cells.is_damaged |= from.is_damaged;
     cells.is_unreadable |= from.is_unreadable;
     cells.is_away |= from.is_away;
@@ -112,10 +132,11 @@ fn fill_from(
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
     let (is_of_other, method) = (is_of_other_method(source.policy, target), source.policy.aggregation);
     for (place, partial) in fills {
-        let found = of_points.binary_search_by_key(&place, |(place, _)| *place);
-        let exact = found.ok().map(|index| of_points[index].1);
+        let found = made.of_points.binary_search_by_key(&place, |(place, _)| *place);
+        let exact = found.ok().map(|index| made.of_points[index].1);
         let exact = exact.filter(|exact| is_of_other && partial.count <= exact.count);
-        let is_absent = cells.values.get(place).is_some_and(|value| value.is_nan());
+        let is_empty = cells.values.get(place).is_some_and(|value| value.is_nan());
+        let is_absent = is_empty || source.table.aggregated && made.gives_way(place, partial, cells);
         if is_of_other && exact.is_none() && (is_absent || source.table.aggregated) {
             // A slot that is there may be made of this one.
             cells.earlier.add(method);
@@ -157,6 +178,9 @@ fn of_points(target: &Target<'_>, sources: &[Source<'_>]) -> Vec<(usize, Partial
     let mut all: Vec<(usize, Partial)> = Vec::new();
     for (slot, &value) in (first_slot..).zip(&values).filter(|(_, value)| !value.is_nan()) {
         let Some(place) = target.place_of(stage.time(slot)) else { continue };
+        if target.table.stage.time(target.first_slot + place as u32) <= target.points_since {
+            continue;
+        }
         match all.last_mut().filter(|(last, _)| *last == place) {
             Some((_, partial)) => *partial = method.merge(*partial, Partial::point(value)),
             None => all.push((place, Partial::point(value))),

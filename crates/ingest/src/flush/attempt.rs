@@ -291,7 +291,7 @@ impl Attempt<'_> {
     /// The policies that a piece's metric had before, where its rows are derived.
     fn older_policies(&self, piece: &Piece<'_>) -> Option<OlderPolicies> {
         let history = self.registry.policies(piece.of.job.metric).filter(|history| history.len() > 1)?;
-        OlderPolicies::of(&history, piece.of.job.policy, piece.of.rollup, self.policies)
+        OlderPolicies::of(&history, piece.of.job.policy, piece.of.rollup, self.policies, self.time.reached())
     }
 
     /// How far the rows in the store reach.

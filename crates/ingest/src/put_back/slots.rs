@@ -75,13 +75,14 @@ impl PutBackParts {
         let policy = table.all.get(usize::from(policy_id))?.clone();
         // A point that came for a coarse stage is in the rows of each method.
         let rollup = Rollup { method: policy.aggregation, is_first: true };
-        let older = if history.len() > 1 { OlderPolicies::of(&history, policy_id, rollup, &table) } else { None };
         // In doubt about the clock nothing has expired that the earlier time keeps.
         let now = self.acceptor.time().now().low();
+        let reached = self.acceptor.time().reached().max(now);
+        let older =
+            if history.len() > 1 { OlderPolicies::of(&history, policy_id, rollup, &table, reached) } else { None };
         // What another policy or another node has stored may be gone earlier.
         let is_simple = self.is_alone && history.len() == 1;
         let kept_longer = if is_simple { self.store.slots_kept_longer() } else { 0 };
-        let reached = self.acceptor.time().reached().max(now);
         let age = |stage: usize, time: Timestamp| match () {
             () if !has_expired(&policy.retention, stage, time, now) => Age::Kept,
             () if has_neighbours(&policy.retention, stage, time, reached, kept_longer / 2) => Age::JustExpired,

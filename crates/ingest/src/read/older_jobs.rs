@@ -78,7 +78,7 @@ impl OlderJobs<'_> {
             is_alone: reading.is_alone,
             points_since: self.table.points_since(&reading.history, self.reached),
         };
-        let older = OlderPolicies::of(&reading.history, job.policy, rollup, self.table);
+        let older = OlderPolicies::of(&reading.history, job.policy, rollup, self.table, self.reached);
         let name = self.registry.read().name(job.metric).to_owned();
         let rows = SharedRows::of(&reading.history, self.table);
         Some(JobPoints { job, policy, rollup, points, coverage, older, rows, name })

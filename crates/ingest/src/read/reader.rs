@@ -129,7 +129,7 @@ impl Reader {
     ) -> Result<Vec<Option<FetchedSeries>>, FetchError> {
         let older_jobs = OlderJobs { store: &*self.store, registry: &self.registry, table, reached };
         let coming = older_jobs.rows(readings).await?;
-        let Fetches { fetches, plans, filled, older } = self.fetches(readings, table);
+        let Fetches { fetches, plans, filled, older } = self.fetches(readings, table, reached);
         // While the store is away, the points of other writers are not known; those that came here are the answer.
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
         let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
@@ -146,7 +146,7 @@ impl Reader {
         Ok(answers)
     }
 
-    fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable) -> Fetches<'a> {
+    fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable, reached: Timestamp) -> Fetches<'a> {
         let (mut fetches, mut plans, mut older) = (Vec::new(), Vec::with_capacity(readings.len()), Vec::new());
         let mut filled = Vec::new();
         let names = self.registry.read();
@@ -172,7 +172,8 @@ impl Reader {
                 fetches.push(fetch(reading, &reading.policy, from, &need.slots));
             }
             if reading.history.len() > 1 {
-                let older = OlderPolicies::of(&reading.history, reading.history.current(), reading.rollup, table);
+                let older =
+                    OlderPolicies::of(&reading.history, reading.history.current(), reading.rollup, table, reached);
                 filled.resize(fetches.len(), older.map(Arc::new));
             }
             filled.resize(fetches.len(), None);

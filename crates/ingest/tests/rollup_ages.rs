@@ -1,0 +1,209 @@
+//! A method of a list shows what it shows alone, or the lineage names another one: while points expire, come late, and the rules
+//! change there and back.
+//!
+//! One metric has the lists. For each method another metric has the same points and the method alone, all the time. An answer
+//! for the list whose lineage has one method is the answer of that metric; any answer has a value in the same slots. Time is
+//! moved by the test.
+
+mod support;
+
+use std::{path::Path, sync::Arc, time::Duration};
+
+use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Clock as _, Host, ManualClock};
+use ingest::{Ingest, Protocol};
+use metric::{Aggregation, Methods, Timestamp, Window};
+use store::{FetchedSeries, MemoryDriver, SeriesRequest};
+use support::{options, registry_of, runtime};
+
+/// A whole hour of a day in 2026.
+const BEGIN: Timestamp = 1_795_000_000 / 3600 * 3600;
+
+const METHODS: [Aggregation; 6] = [
+    Aggregation::Average,
+    Aggregation::Max,
+    Aggregation::Min,
+    Aggregation::Last,
+    Aggregation::Sum,
+    Aggregation::AvgZero,
+];
+
+/// Short first stages of one step, so that points expire, come for coarser stages, and are of two stages in one slot.
+const RETENTIONS: [&str; 4] = ["1s:40s,5s:5m,30s:2h", "1s:1m,10s:10m,60s:4h", "1s:2m,60s:2h", "1s:1m,10s:10m,30s:2h"];
+
+/// Ages up to which answers are compared: each is of another stage.
+const AGES: [i64; 6] = [30, 150, 280, 550, 3600, 7100];
+
+#[derive(Debug, Clone)]
+enum Step {
+    Points(Vec<(Timestamp, f64)>),
+    Rules(String, &'static str),
+    Flush,
+    Stop,
+    Kill,
+    Wait(u64),
+}
+
+fn alone(method: Aggregation) -> String {
+    format!("alone-{method}")
+}
+
+fn rules(list: &str, retentions: &str) -> Rules {
+    let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
+    let rule = |name: &str, methods: &str| {
+        format!("[{name}]\npattern = ^{name}$\nxFilesFactor = 0\naggregationMethod = {methods}\n")
+    };
+    let mut aggregation = rule("list", list);
+    METHODS.into_iter().for_each(|method| aggregation += &rule(&alone(method), method.name()));
+    let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    Rules::parse(files).expect("good rules").0
+}
+
+struct Life {
+    run: tokio::runtime::Runtime,
+    ingest: Arc<Ingest>,
+    clock: Arc<ManualClock>,
+}
+
+impl Life {
+    fn begin(dir: &Path, driver: &Arc<MemoryDriver>, clock: &Arc<ManualClock>, rules: Rules) -> Life {
+        let run = runtime(1);
+        let ingest = run.block_on(async {
+            let mut options = options(dir, Duration::from_millis(20));
+            options.host = Host { clock: clock.clone(), ..Host::system() };
+            Ingest::open(options, driver.clone(), registry_of(&**driver).await, rules).await.unwrap()
+        });
+        Life { run, ingest, clock: clock.clone() }
+    }
+
+    fn send(&self, points: &[(Timestamp, f64)]) {
+        let mut batch = self.ingest.batch(Protocol::LineTcp);
+        for name in std::iter::once("list".to_owned()).chain(METHODS.into_iter().map(alone)) {
+            points.iter().for_each(|&(time, value)| batch.point(name.as_bytes(), time, value));
+        }
+        self.run.block_on(self.ingest.accept(&mut batch));
+    }
+
+    fn read(&self, name: &str, rollup: Option<Aggregation>, age: i64) -> Option<FetchedSeries> {
+        let registry = self.ingest.registry();
+        let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())?;
+        let now = self.clock.now();
+        let window = Window::between(now - age, now);
+        let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup };
+        self.run.block_on(self.ingest.series().fetch(vec![request])).unwrap().remove(0)
+    }
+
+    /// Compares each method of the list with the metric that has it alone.
+    fn check(&self, list: &str) -> Result<(), String> {
+        let methods: Methods = list.parse().unwrap();
+        for (method, age) in methods.iter().flat_map(|method| AGES.map(|age| (method, age))) {
+            let (of_list, of_one) = (self.read("list", Some(method), age), self.read(&alone(method), None, age));
+            let (Some(of_list), Some(of_one)) = (of_list, of_one) else { continue };
+            if difference(&of_list, &of_one).is_none() {
+                continue;
+            }
+            // A point that is only in memory may be missing in a slot whose finer ones have expired, until it is stored.
+            self.run.block_on(self.ingest.flush()).unwrap();
+            let of_one = self.read(&alone(method), None, age).ok_or("none once it is stored")?;
+            if let Some(difference) = difference(&of_list, &of_one) {
+                return Err(format!("{method}, age {age}: {difference}, named: {:?}", of_list.earlier));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first slot in which a list shows something else than the method alone, though the lineage names no other.
+fn difference(of_list: &FetchedSeries, of_one: &FetchedSeries) -> Option<String> {
+    assert_eq!((of_list.start, of_list.step), (of_one.start, of_one.step));
+    let is_named = !of_list.earlier.is_empty();
+    of_list.values.iter().zip(&of_one.values).enumerate().find_map(|(i, (&value, &wanted))| {
+        let is_same = (value - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
+        let is_other = value.is_nan() != wanted.is_nan() || !(is_named || value.is_nan() || is_same);
+        let (time, step) = (of_list.start + i as i64 * i64::from(of_list.step) - BEGIN, of_list.step);
+        is_other.then(|| format!("{time} ({step} s): {value}, alone {wanted}"))
+    })
+}
+
+/// Takes the steps, and compares after each.
+fn take(steps: &[Step]) -> Result<(), String> {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let clock = Arc::new(ManualClock::at(BEGIN));
+    let mut in_force = ("avg".to_owned(), RETENTIONS[0]);
+    let mut life = Life::begin(dir.path(), &driver, &clock, rules(&in_force.0, in_force.1));
+    for (i, step) in steps.iter().enumerate() {
+        match step {
+            Step::Points(points) => life.send(points),
+            Step::Rules(list, retentions) => {
+                in_force = (list.clone(), retentions);
+                life.run.block_on(life.ingest.set_rules(rules(list, retentions)));
+            }
+            Step::Flush => life.run.block_on(life.ingest.flush()).unwrap(),
+            Step::Stop | Step::Kill => {
+                if matches!(step, Step::Stop) {
+                    life.run.block_on(life.ingest.close_patiently(Duration::from_secs(60))).unwrap();
+                }
+                drop(life);
+                life = Life::begin(dir.path(), &driver, &clock, rules(&in_force.0, in_force.1));
+            }
+            Step::Wait(seconds) => clock.advance(Duration::from_secs(*seconds)),
+        }
+        life.check(&in_force.0).map_err(|error| format!("after step {i}: {error}"))?;
+    }
+    Ok(())
+}
+
+/// Points, with times counted from the begin.
+fn points(points: &[(Timestamp, f64)]) -> Step {
+    Step::Points(points.iter().map(|(time, value)| (BEGIN + time, *value)).collect())
+}
+
+/// Takes the steps, and then a flush, a kill, or a stop.
+fn holds(steps: &[Step]) {
+    for last in [Step::Flush, Step::Kill, Step::Stop] {
+        assert_eq!(take(&[steps, std::slice::from_ref(&last)].concat()), Ok(()), "{last:?}");
+    }
+}
+
+fn rule(list: &str, retentions: &'static str) -> Step {
+    Step::Rules(list.to_owned(), retentions)
+}
+
+#[test]
+fn a_point_that_was_too_old_for_the_first_stage_stays_where_policies_without_the_method_come_between() {
+    // The first stage, which the policies share, has a point of the minute as well.
+    let steps = [
+        rule("min,avg", "1s:2m,60s:2h"),
+        Step::Wait(6),
+        points(&[(-115, -90.0), (-65, -30.0)]),
+        rule("max,avg", "1s:2m,60s:2h"),
+        rule("avg,min", "1s:1m,10s:10m,60s:4h"),
+    ];
+    holds(&steps);
+}
+
+#[test]
+fn a_slot_that_an_older_policy_has_as_a_whole_is_not_made_of_a_part_of_it() {
+    let steps = [
+        rule("avg", "1s:2m,60s:2h"),
+        points(&[(-386, 15.25)]),
+        rule("avg", "1s:1m,10s:10m,60s:4h"),
+        points(&[(-366, 49.25)]),
+        rule("avg_zero,avg", "1s:1m,10s:10m,60s:4h"),
+    ];
+    holds(&steps);
+}
+
+#[test]
+fn a_point_for_a_whole_slot_is_shown_by_a_method_that_comes_back_though_the_first_stage_still_has_the_slot() {
+    let minute: Vec<(Timestamp, f64)> = (-60..0).map(|time| (time, time as f64)).collect();
+    let steps = [
+        rule("avg,min", "1s:2m,60s:2h"),
+        points(&minute),
+        Step::Wait(110),
+        rule("last,max", "1s:2m,60s:2h"),
+        points(&[(-12, 88.125)]),
+        rule("avg,min", "1s:2m,60s:2h"),
+    ];
+    holds(&steps);
+}
