@@ -42,6 +42,9 @@ type Change = dyn Fn(&Path, &mut [u8]) + Send + Sync;
 /// Changes the length of a file.
 type ChangeLength = dyn Fn(&Path, u64) -> u64 + Send + Sync;
 
+/// What is there, and that the disk does not find.
+type Hidden = dyn Fn(Call, &Path) -> bool + Send + Sync;
+
 /// Where reads of a file end, before its length.
 type EarlyEnd = dyn Fn(&Path) -> Option<u64> + Send + Sync;
 
@@ -57,6 +60,7 @@ pub struct FailingDisk {
     change_length: Option<Arc<ChangeLength>>,
     change_listed: Option<Arc<ChangeLength>>,
     early_end: Option<Arc<EarlyEnd>>,
+    hidden: Option<Arc<Hidden>>,
     grants_locks: bool,
 }
 
@@ -74,6 +78,7 @@ impl FailingDisk {
             change_length: None,
             change_listed: None,
             early_end: None,
+            hidden: None,
             grants_locks: false,
         }
     }
@@ -99,6 +104,12 @@ impl FailingDisk {
         FailingDisk { early_end: Some(Arc::new(end)), ..self }
     }
 
+    /// What `is_hidden` is left out of lists of its folder ([`Call::ReadDir`]), or is not found under its path ([`Call::Open`]), though
+    /// it is there, as on a network disk.
+    pub fn with_hidden(self, is_hidden: impl Fn(Call, &Path) -> bool + Send + Sync + 'static) -> FailingDisk {
+        FailingDisk { hidden: Some(Arc::new(is_hidden)), ..self }
+    }
+
     /// Every lock is granted, also one that another file has, as on some file systems of the network.
     pub fn granting_locks(self) -> FailingDisk {
         FailingDisk { grants_locks: true, ..self }
@@ -118,6 +129,10 @@ impl FailingDisk {
         (self.fault)(call, path).map_or(Ok(()), Err)
     }
 
+    fn is_hidden(&self, from: Call, path: &Path) -> bool {
+        self.hidden.as_ref().is_some_and(|is_hidden| is_hidden(from, path))
+    }
+
     fn change(&self, path: &Path, bytes: &mut [u8]) {
         if let Some(change) = &self.change {
             change(path, bytes);
@@ -134,6 +149,9 @@ impl fmt::Debug for FailingDisk {
 impl Disk for FailingDisk {
     fn open(&self, path: &Path, how: Open) -> io::Result<Box<dyn DiskFile>> {
         self.check(Call::Open, path)?;
+        if matches!(how, Open::Read | Open::ReadWrite) && self.is_hidden(Call::Open, path) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
         let file = self.disk.open(path, how)?;
         Ok(Box::new(FailingFile { file, path: path.into(), disk: self.clone() }))
     }
@@ -158,6 +176,7 @@ impl Disk for FailingDisk {
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.check(Call::ReadDir, path)?;
         let mut entries = self.disk.read_dir(path)?;
+        entries.retain(|entry| !self.is_hidden(Call::ReadDir, &entry.path));
         if let Some(change) = &self.change_listed {
             entries.iter_mut().for_each(|entry| entry.len = change(&entry.path, entry.len));
         }
@@ -198,7 +217,7 @@ impl Disk for FailingDisk {
     }
 
     fn is_there(&self, path: &Path) -> io::Result<bool> {
-        self.disk.is_there(path)
+        Ok(self.disk.is_there(path)? && !self.is_hidden(Call::Open, path))
     }
 
     fn canonicalize(&self, path: &Path) -> io::Result<PathBuf> {

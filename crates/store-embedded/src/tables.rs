@@ -3,6 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use host::Trash;
@@ -29,6 +30,9 @@ use crate::{
     status::{manifest_of, metrics_below},
     timeline,
 };
+
+/// How long an opening waits for a log that the manifest knows and that is not there, at most.
+const ABSENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tables of a store.
 pub(crate) struct Tables {
@@ -102,11 +106,12 @@ impl Tables {
     /// the spec cannot be written now.
     pub(crate) fn begin(&self, first_id: MetricId) -> Identity {
         // First: a start that ends behind the spec alone would leave a store that was used and lacks its names.
-        let made = self.names.make_file();
+        let _ = self.names.make_file();
         let identity = self.spec.begin(first_id);
         self.points.set_identity(identity.clone());
+        // Also where no file could be made: a log whose names are of an opening that it lacks counts as that of another timeline.
         if let Some(opening) = identity.chain.last()
-            && let Err(error) = made.and_then(|()| self.names.begin(*opening))
+            && let Err(error) = self.names.begin(*opening)
         {
             tracing::warn!(%error, "cannot note the opening in the log of names; the next write of names does");
         }
@@ -247,7 +252,9 @@ fn open_in(
     reporter: &Reporter,
 ) -> Result<NewTables, StoreError> {
     let host = &options.host;
-    let folder = |name: &str, table: [u8; 4], what, when_unread| LogFolder {
+    let ends = manifest_of(&*host.disk, dir).filter(|manifest| manifest.store == identity.store);
+    let ends = ends.map(|manifest| manifest.ends).unwrap_or_default();
+    let folder = |name: &str, table: [u8; 4], what, known| LogFolder {
         host: host.clone(),
         dir: dir.join(name),
         table,
@@ -255,13 +262,20 @@ fn open_in(
         store: identity.store,
         owner: owner.clone(),
         reporter: reporter.clone(),
-        when_unread,
+        when_unread: WhenUnread::Refuse,
+        known,
+        needs_known: false,
     };
     let patience = Patience::new(&host.clock, options.read_patience);
-    let names = |when_unread| Names::open(folder("names", *b"name", "names record", when_unread));
+    // A log that is not there is not waited for as long as one that cannot be read: it may have been removed.
+    let for_absent = Patience::new(&host.clock, options.read_patience.min(ABSENT_PATIENCE));
+    let of_names = folder("names", *b"name", "names record", ends.names);
     let names = match options.leaves_out_unread_names {
-        true => names(WhenUnread::GoOnWithTheRest)?,
-        false => patience.retry(|| names(WhenUnread::Refuse))?,
+        true => Names::open(LogFolder { when_unread: WhenUnread::GoOnWithTheRest, ..of_names })?,
+        false => match for_absent.retry(|| Names::open(LogFolder { needs_known: true, ..of_names.clone() })) {
+            Err(StoreError::Io { .. }) => patience.retry(|| Names::open(of_names.clone()))?,
+            opened => opened?,
+        },
     };
     let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &names.openings());
@@ -282,9 +296,14 @@ fn open_in(
         }
         is_unsure = true;
     }
-    let events = |when_unread| EventsLog::open(folder("events", *b"evnt", "event", when_unread), options.events);
-    let events = match patience.retry(|| events(WhenUnread::Refuse)) {
-        Err(StoreError::Io { .. }) => events(WhenUnread::GoOn)?,
+    let of_events = folder("events", *b"evnt", "event", ends.events);
+    let events = |folder: LogFolder| EventsLog::open(folder, options.events);
+    let opened = match for_absent.retry(|| events(LogFolder { needs_known: true, ..of_events.clone() })) {
+        Err(StoreError::Io { .. }) => patience.retry(|| events(of_events.clone())),
+        opened => opened,
+    };
+    let events = match opened {
+        Err(StoreError::Io { .. }) => events(LogFolder { when_unread: WhenUnread::GoOn, ..of_events })?,
         opened => opened?,
     };
     let data = options.data.as_deref().unwrap_or(dir);

@@ -1,7 +1,15 @@
 //! The end of a log that was on the disk when the manifest was written, and that is gone.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
+use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy, Stage, Table};
 use store::{Events, MetricRecord, NameStore, NewEvent, PointStore, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, cut_logs};
@@ -27,6 +35,10 @@ fn names(driver: &EmbeddedDriver) -> usize {
     let mut names = 0;
     block_on(driver.scan_metrics(&mut |records| names += records.len())).unwrap();
     names
+}
+
+fn events(driver: &EmbeddedDriver) -> usize {
+    block_on(driver.events((0, 0), i64::MAX, 100)).unwrap().len()
 }
 
 fn put_event(driver: &EmbeddedDriver, what: &str) {
@@ -214,6 +226,63 @@ fn a_snapshot_has_the_logs_that_its_manifest_says() {
     assert_eq!(reported(into), 0);
     let (driver, options) = open(into);
     assert_eq!((options.damage.totals().0, names(&driver)), (0, 4), "{:?}", options.damage.examples());
+}
+
+/// A disk that does not find what `is_hidden`.
+fn hiding(is_hidden: impl Fn(Call, &Path) -> bool + Send + Sync + 'static) -> EmbeddedOptions {
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_hidden(is_hidden);
+    EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..EmbeddedOptions::default() }
+}
+
+#[test]
+fn a_file_that_the_list_of_its_folder_lacks_is_read() {
+    for hidden in [NAMES, EVENTS] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        flushed(dir, |driver| put_event(driver, "second"));
+        let options = hiding(move |from, path| from == Call::ReadDir && path.ends_with(hidden));
+        let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+        block_on(driver.begin(MetricId(6))).unwrap();
+        assert_eq!((names(&driver), events(&driver), options.damage.totals().0), (6, 2, 0), "{hidden}");
+        block_on(driver.put_metrics(vec![record(6)])).unwrap();
+        put_event(&driver, "third");
+        sync(&driver);
+        drop(driver);
+        let (driver, options) = open(dir);
+        assert_eq!((names(&driver), events(&driver), options.damage.totals().0), (7, 3, 0), "{hidden}");
+    }
+}
+
+#[test]
+fn a_log_that_one_start_does_not_find_is_there_at_the_next_with_what_came_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| put_event(driver, "second"));
+    let options = hiding(|_, path| path.ends_with(NAMES) || path.ends_with(EVENTS));
+    let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+    assert_eq!((names(&driver), events(&driver)), (0, 0));
+    assert!(0 < options.damage.totals().0);
+    block_on(driver.begin(MetricId(6))).unwrap();
+    block_on(driver.put_metrics(vec![record(6)])).unwrap();
+    put_event(&driver, "third");
+    sync(&driver);
+    drop(driver);
+    for _ in 0..2 {
+        let (driver, _) = open(dir);
+        assert_eq!((names(&driver), events(&driver)), (7, 3));
+    }
+}
+
+#[test]
+fn a_log_that_is_not_found_for_a_moment_is_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| put_event(driver, "second"));
+    let looks = AtomicU32::new(0);
+    let options = hiding(move |_, path| path.ends_with(NAMES) && looks.fetch_add(1, Relaxed) < 4);
+    let options = EmbeddedOptions { read_patience: Duration::from_secs(60), ..options };
+    let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+    assert_eq!((names(&driver), options.damage.totals().0), (6, 0));
 }
 
 /// What a verification says of the ends of the logs.

@@ -19,6 +19,8 @@ fn open_with(data: &Path, disk: Arc<dyn Disk>, limits: EventLimits, damage: &Dam
         reporter,
         host,
         when_unread: WhenUnread::GoOn,
+        known: None,
+        needs_known: false,
     };
     EventsLog::open(folder, limits).unwrap()
 }

@@ -35,6 +35,8 @@ fn open_with(data: &Path, host: Host, damage: &DamageLog) -> Names {
         reporter,
         host,
         when_unread: WhenUnread::Refuse,
+        known: None,
+        needs_known: false,
     })
     .unwrap()
 }

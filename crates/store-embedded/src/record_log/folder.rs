@@ -1,7 +1,7 @@
 //! The folder of a record log: its files by number, and drafts.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::{self, SeekFrom},
     path::{Path, PathBuf},
     sync::Arc,
@@ -13,6 +13,7 @@ use store::{LAST_NUMBER, StoreError};
 use super::{
     draft::file_name,
     frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION, read_header},
+    place::LogEnd,
     walk::{Part, walk},
 };
 use crate::{damage::Reporter, folder::io_error, owner::Owner};
@@ -30,6 +31,10 @@ pub(crate) struct LogFolder {
     pub(crate) owner: Owner,
     pub(crate) reporter: Reporter,
     pub(crate) when_unread: WhenUnread,
+    /// How far the log is known to have come.
+    pub(crate) known: Option<LogEnd>,
+    /// Whether the opening fails where the file of that is not there, and none replaces it.
+    pub(crate) needs_known: bool,
 }
 
 /// What happens where bytes of a log cannot be read.
@@ -57,6 +62,11 @@ pub(super) struct Found {
 }
 
 impl LogFolder {
+    /// The highest number that a file is known to have had; 0 where none is.
+    fn known_file(&self) -> u64 {
+        self.known.map_or(0, |end| end.file)
+    }
+
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(file_name(number))
     }
@@ -70,7 +80,8 @@ impl LogFolder {
             disk.sync_dir(self.dir.parent().unwrap_or(Path::new("."))).map_err(failed)?;
         }
         let mut headers = BTreeMap::new();
-        let (mut drafts, mut highest) = (Vec::new(), 0);
+        // A number is used once, also where its file is not found now.
+        let (mut drafts, mut highest) = (Vec::new(), self.known_file());
         for entry in disk.read_dir(&self.dir).map_err(failed)? {
             let name = entry.name.to_string_lossy().into_owned();
             let number = |suffix: &str| name.strip_suffix(suffix)?.parse::<u64>().ok();
@@ -84,10 +95,11 @@ impl LogFolder {
             }
         }
         // All are read before the first is touched: a later format means that nothing is changed.
-        let read: Vec<(u64, u64, HeaderRead)> = headers
+        let mut read: Vec<(u64, u64, HeaderRead)> = headers
             .into_iter()
             .map(|(number, len)| Ok((number, len, self.read_header(number)?)))
             .collect::<Result<_, StoreError>>()?;
+        self.add_unlisted(&mut read)?;
         for (number, _, header) in &read {
             if *header == HeaderRead::Unread {
                 let has_records = self.has_records(*number);
@@ -121,6 +133,35 @@ impl LogFolder {
             }
         }
         Ok(Found { headers, unread, highest, replaced })
+    }
+
+    /// Adds the files that are there though the list of the folder lacks them, as that of a network disk may: without them a log
+    /// that has lost nothing would begin again.
+    fn add_unlisted(&self, read: &mut Vec<(u64, u64, HeaderRead)>) -> Result<(), StoreError> {
+        let mut looked = BTreeSet::new();
+        loop {
+            let listed: BTreeSet<u64> = read.iter().map(|(number, ..)| *number).collect();
+            let of_header =
+                |header: &HeaderRead| if let HeaderRead::Good(header) = header { header.replaces } else { 0 };
+            let replaced = read.iter().map(|(.., header)| of_header(header)).max().unwrap_or(0);
+            let last = listed.last().copied().unwrap_or(0);
+            // The number behind the last is the next that would be given.
+            let wanted = (replaced + 1..=last + 1).chain(Some(self.known_file()).filter(|known| replaced < *known));
+            let unlisted = wanted.filter(|number| !listed.contains(number)).find(|number| looked.insert(*number));
+            let Some(number) = unlisted else { break };
+            let path = self.path(number);
+            if self.host.disk.exists(&path) {
+                let len = retried(|| self.host.disk.open(&path, Open::Read)?.len());
+                let len = len.map_err(io_error(format!("opening {}", path.display())))?;
+                tracing::warn!(file = %path.display(), "the list of the folder lacks a file that is there; it is read");
+                read.push((number, len, self.read_header(number)?));
+                read.sort_by_key(|(number, ..)| *number);
+            } else if number == self.known_file() && self.needs_known {
+                let what = format!("opening {}, which the manifest of the store knows", path.display());
+                return Err(StoreError::Io { what, source: io::ErrorKind::NotFound.into() });
+            }
+        }
+        Ok(())
     }
 
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {

@@ -89,7 +89,7 @@ pub(crate) struct RecordLog {
     has_unread: bool,
     /// Files that could not be read at all, and their lengths.
     unread: Vec<(u64, u64)>,
-    /// Bytes that are damaged, or could not be read when the log was opened.
+    /// Bytes that are damaged, or could not be read or found when the log was opened.
     hidden_bytes: u64,
     /// Whether records were lost before the log was opened.
     has_damage: bool,
@@ -105,6 +105,8 @@ impl RecordLog {
     /// read; nothing is changed then.
     pub(crate) fn open(folder: LogFolder, mut each: impl FnMut(Place, u8, &[u8])) -> Result<RecordLog, StoreError> {
         let Found { headers, unread, highest, replaced } = folder.find()?;
+        let is_there = |number: &u64| headers.contains_key(number) || unread.iter().any(|(unread, _)| unread == number);
+        let absent = folder.known.filter(|end| replaced < end.file && !is_there(&end.file));
         let mut log = RecordLog {
             files: LogFiles::default(),
             tail: None,
@@ -113,7 +115,7 @@ impl RecordLog {
             ends_at: HEADER as u64,
             wants_rewrite: false,
             has_unread: !unread.is_empty(),
-            hidden_bytes: unread.iter().map(|(_, bytes)| bytes).sum(),
+            hidden_bytes: unread.iter().map(|(_, bytes)| bytes).chain(absent.iter().map(|end| &end.bytes)).sum(),
             unread,
             has_damage: false,
             has_rotted: false,
@@ -175,7 +177,7 @@ impl RecordLog {
         self.has_unread
     }
 
-    /// The most records that the bytes can have which are damaged, or could not be read when the log was opened.
+    /// The most records that the bytes can have which are damaged, or could not be read or found when the log was opened.
     pub(crate) fn most_hidden(&self) -> u64 {
         self.hidden_bytes / FRAME as u64
     }

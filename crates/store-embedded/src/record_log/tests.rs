@@ -27,6 +27,8 @@ fn folder(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> LogFolder {
         reporter,
         host,
         when_unread: WhenUnread::GoOn,
+        known: None,
+        needs_known: false,
     }
 }
 
