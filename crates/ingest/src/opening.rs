@@ -281,7 +281,8 @@ impl Owners {
             memtable.set_jobs_aside();
         }
         let rules = Arc::new(ActiveRules::new(rules, registry.clone(), journal.clone(), policies.clone()));
-        let registration = Arc::new(Registration::new(store.names.clone(), registry.clone(), health.clone()));
+        let registration =
+            Arc::new(Registration::new(store.names.clone(), registry.clone(), health.clone(), journal.clone()));
         registration.add(std::mem::take(&mut recovered.unregistered));
         registration.add_deleted(recovered.deleted.drain());
         let writer = RowWriter::new(RowWriterParts {

@@ -14,7 +14,7 @@ use metric::MetricId;
 use parking_lot::Mutex;
 use store::{NameStore, StoreError};
 
-use crate::{backoff::store_backoff, no_panic::NoPanic, store_health::StoreHealth};
+use crate::{backoff::store_backoff, no_panic::NoPanic, store_health::StoreHealth, wal::Journal};
 
 /// Metrics of one call of the store: enough that its parallel requests do not run dry at the end of each call.
 const GROUP: usize = 4096;
@@ -31,6 +31,7 @@ pub(crate) struct Registration {
     names: Arc<dyn NameStore>,
     registry: Arc<Registry>,
     health: Arc<StoreHealth>,
+    journal: Arc<Journal>,
     unregistered: Mutex<VecDeque<MetricId>>,
     /// Metrics that are deleted here and whose rows are still in the metrics table.
     deleted: Mutex<VecDeque<MetricId>>,
@@ -40,11 +41,17 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(names: Arc<dyn NameStore>, registry: Arc<Registry>, health: Arc<StoreHealth>) -> Registration {
+    pub(crate) fn new(
+        names: Arc<dyn NameStore>,
+        registry: Arc<Registry>,
+        health: Arc<StoreHealth>,
+        journal: Arc<Journal>,
+    ) -> Registration {
         Registration {
             names,
             registry,
             health,
+            journal,
             unregistered: Mutex::default(),
             deleted: Mutex::default(),
             registration_lock: tokio::sync::Mutex::default(),
@@ -121,7 +128,13 @@ impl Registration {
         let mut left = self.unregistered.lock().len();
         while left > 0 {
             let group: Vec<MetricId> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
-            let written = NoPanic::new(self.names.put_metrics(self.registry.records(&group))).await;
+            let records = self.registry.records(&group);
+            if records.iter().any(|record| 1 < record.policies.len()) {
+                // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
+                let _ = self.journal.append_names().await;
+                let _ = self.journal.synced().await;
+            }
+            let written = NoPanic::new(self.names.put_metrics(records)).await;
             if let Err(error) = &written {
                 self.errors.fetch_add(1, Relaxed);
                 self.health.registration.failed(error, FAILED);

@@ -3,12 +3,21 @@
 
 mod support;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use carbon::{RuleFiles, Rules, Sink as _};
-use ingest::{Ingest, Protocol};
+use host::{Call, FailingDisk, Host, SystemDisk};
+use ingest::{Ingest, IngestOptions, Protocol};
 use metric::{Aggregation, Timestamp, Window};
-use store::{MemoryDriver, SeriesRequest};
+use store::{MemoryDriver, NameStore as _, SeriesRequest};
 use support::{now, options, registry_of, runtime};
 
 fn rules(retentions: &str, method: Aggregation) -> Rules {
@@ -281,4 +290,40 @@ fn points_that_are_read_back_after_a_restart_add_no_change_of_policy_that_the_st
         });
         life.shutdown_timeout(Duration::from_secs(5));
     }
+}
+
+/// Seed 10008: a power cut took a change from the journal that the store had. All points of the journal, which came before it, were
+/// placed by the later policy.
+#[test]
+fn the_store_gets_no_change_that_a_power_cut_may_take_from_the_journal() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let is_failing = Arc::new(AtomicBool::new(false));
+    let fails = is_failing.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let is_sync = call == Call::Sync && path.extension().is_some_and(|extension| extension == "journal");
+        (is_sync && fails.load(SeqCst)).then(|| io::Error::from_raw_os_error(5))
+    });
+    let policies = async || {
+        let mut policies = 0;
+        driver.scan_metrics(&mut |records| policies += records[0].policies.len()).await.unwrap();
+        policies
+    };
+    runtime(1).block_on(async {
+        let host = Host { disk: Arc::new(disk), ..Host::system() };
+        let options = IngestOptions { host, ..options(dir.path(), Duration::from_millis(20)) };
+        let before = rules("1s:2h,60s:1d", Aggregation::Sum);
+        let ingest = Ingest::open(options, driver.clone(), registry_of(&*driver).await, before).await.unwrap();
+        send(&ingest, &[(now(), 1.0)]).await;
+        ingest.flush().await.unwrap();
+        is_failing.store(true, SeqCst);
+        ingest.set_rules(rules("1s:3h,60s:1d", Aggregation::Sum)).await;
+        // New names and changes are on their way to the store for half a second.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(policies().await, 1, "the journal may lose the change");
+        is_failing.store(false, SeqCst);
+        while policies().await < 2 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        ingest.close().await.unwrap();
+    });
 }

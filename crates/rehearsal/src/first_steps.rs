@@ -141,7 +141,7 @@ impl FirstSteps {
     fn finest(&self, slot: Timestamp, step: i64, method: Aggregation) -> Vec<Option<f64>> {
         let Some(last) = self.last(slot, slot + step) else { return vec![None] };
         if last.step < step {
-            return self.coarse(slot, step, last.step, method);
+            return self.folded(slot, step, last.step, method);
         }
         let mut shown = vec![Some(last.value)];
         // Finer points that came before it count again once a policy of finer steps is in force: the coarser one is then a
@@ -151,6 +151,24 @@ impl FirstSteps {
             shown.extend(self.coarse(slot, step, finer, method));
         }
         shown
+    }
+
+    /// What a slot of a first stage may show once finer points came. Where a coarser point was in force for a part of it, a coarse
+    /// stage of the finer policies has that point for the whole of its slot, and shows it so. Empty where that is too much.
+    fn folded(&self, slot: Timestamp, step: i64, finest: i64, method: Aggregation) -> Vec<Option<f64>> {
+        let has_coarser = self.writes.range((slot, 0)..(slot + step, 0)).any(|(_, write)| finest < write.step);
+        let between = |of: &i64| has_coarser && finest < *of && *of < step && step % *of == 0 && *of % finest == 0;
+        let steps: BTreeSet<i64> = self.policies.iter().flat_map(steps_of).filter(between).chain([finest]).collect();
+        let mut all = Vec::new();
+        for of in steps {
+            let shown = self.coarse(slot, step, of, method);
+            if shown.is_empty() {
+                return shown;
+            }
+            let new = shown.into_iter().filter(|one| !all.iter().any(|known| is_same_slot(*known, *one)));
+            all.extend(new.collect::<Vec<_>>());
+        }
+        all
     }
 
     /// What a coarse slot may show by a policy with this first step. Empty where that is too much.
@@ -196,6 +214,10 @@ impl FirstSteps {
         all.extend(last.filter(|_| is_point).map(|last| Some(last.value)));
         Wanted::AnyOf(all)
     }
+}
+
+fn is_same_slot(one: Option<f64>, other: Option<f64>) -> bool {
+    is_same(one.unwrap_or(f64::NAN), other.unwrap_or(f64::NAN))
 }
 
 fn steps_of(policy: &Retention) -> impl Iterator<Item = i64> {

@@ -48,7 +48,7 @@ mod writers;
 pub use check::{Fidelity, Losses, LostSlot};
 pub use clock::SimulatedClock;
 pub use faults::{Rehearsal, What, calls};
-pub use machine::{LISTED, LONG, Life, Machine, SHORT, StoreKind};
+pub use machine::{LISTED, LONG, Life, Machine, SHORT, StoreKind, with_steps};
 pub use model::{Floor, Model};
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};

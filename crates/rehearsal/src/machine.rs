@@ -249,7 +249,7 @@ pub(crate) const OF_STEPS: [&[&str]; 8] = [
 ];
 
 /// The number of rules with a retention of a group.
-pub(crate) fn with_steps(group: usize, place: usize) -> usize {
+pub fn with_steps(group: usize, place: usize) -> usize {
     let before: usize = OF_STEPS[..group].iter().map(|group| group.len()).sum();
     STEPS | (before + place) << STEPS_BITS
 }

@@ -3,7 +3,9 @@
 use std::{path::Path, time::Duration};
 
 use host::{Call, Fault, FaultPlan};
-use rehearsal::{BadPages, Ended, Fidelity, FileKind, Floor, Machine, Run, Scenario, Sent, Step, StoreKind};
+use rehearsal::{
+    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, Scenario, Sent, Step, StoreKind, with_steps,
+};
 
 /// A point for each of these names and ages, from one connection.
 fn send(points: &[(&str, i64)]) -> Step {
@@ -378,4 +380,36 @@ fn points_that_are_put_back_late_reach_their_coarse_slots_or_stay_reported() {
     assert!(!points_wait(10, lose), "their slots are kept");
     assert!(!points_wait(700, lose), "their neighbours are stored still");
     assert!(points_wait(3000, lose), "they may be gone");
+}
+
+/// A slot of a second whose page could not be read was filled with the aggregate of ten seconds that the policy before kept.
+#[test]
+fn a_slot_that_cannot_be_read_shows_no_coarser_aggregate() {
+    Scenario::of(24000, 150).perform().unwrap();
+}
+
+/// Seed 81197: the model took a coarser point for that of one finer slot alone, where a coarse stage has it for its whole slot.
+#[test]
+fn a_coarser_point_stands_for_the_whole_slot_of_a_coarse_stage() {
+    let send = |points: &[(i64, f64)]| {
+        Step::Send(vec![points.iter().map(|&(age, value)| Sent { name: "absmin.a".into(), age, value }).collect()])
+    };
+    let seconds = |seconds| Step::Pass(Duration::from_secs(seconds));
+    let by = |place: usize| Step::Rules(with_steps(5, place));
+    let steps = [
+        seconds(517),
+        send(&[(48, -67.25), (24, -42.75)]),
+        by(2),
+        send(&[(0, 80.375)]),
+        by(0),
+        send(&[(2, 106.75)]),
+        seconds(123),
+        by(2),
+        send(&[(215, -121.625)]),
+        by(0),
+        Step::Check,
+    ];
+    let steps = steps.into_iter().map(|step| Planned { step, plan: None, cut: None, memory: None }).collect();
+    let rules = with_steps(5, 1);
+    Scenario { seed: 1, sync: ingest::Sync::Always, is_whole: true, rules, steps }.perform().unwrap();
 }

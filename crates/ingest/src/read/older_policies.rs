@@ -23,6 +23,14 @@ pub(super) struct OlderPart {
     rows: Arc<SharedRows>,
 }
 
+impl OlderPart {
+    /// Until when nothing but this stage and coarser ones keeps its policy's points. `reached` is how far the store has come.
+    pub(super) fn alone_until(&self, reached: Timestamp) -> Timestamp {
+        let finer = self.stage.checked_sub(1).map(|finer| self.policy.retention.stages()[finer].duration());
+        finer.map_or(Timestamp::MAX, |kept| reached - kept)
+    }
+}
+
 /// The parts of a window that older policies kept in coarser aggregates, the finest first; in tables that the current
 /// policy's stage does not read anyway.
 pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable) -> Vec<OlderPart> {
@@ -54,8 +62,14 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Fills empty values with aggregates of a coarser step, at the beginning of a slot that is empty as a whole.
-pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: Cells, answer: &mut FetchedSeries) {
+/// Fills empty values before `until` with aggregates of a coarser step, at the beginning of a slot that is empty as a whole.
+pub(super) fn fill_from_coarser(
+    reading: &Reading,
+    part: &OlderPart,
+    until: Timestamp,
+    mut cells: Cells,
+    answer: &mut FetchedSeries,
+) {
     let policy = &part.policy;
     let values = &mut answer.values;
     let (older, stage) = (policy.retention.stages()[part.stage], reading.stage());
@@ -68,7 +82,8 @@ pub(super) fn fill_from_coarser(reading: &Reading, part: &OlderPart, mut cells: 
     let mut fills: Vec<(usize, f64)> = Vec::new();
     for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
         let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
-        let Some(place) = place_of(older.time(part.slots.start + i as u32)) else { continue };
+        let time = older.time(part.slots.start + i as u32);
+        let Some(place) = place_of(time).filter(|_| time < until) else { continue };
         fills.push((place, policy.aggregation.finish(partial, expected, reading.x_files_factor(policy))));
     }
     let span = (older.resolution() / stage.resolution()).max(1) as usize;

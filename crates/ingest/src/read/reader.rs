@@ -134,16 +134,19 @@ impl Reader {
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
         let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
         let mut cells = cells.into_iter();
-        let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(readings.len());
+        let mut answers: Vec<Option<(FetchedSeries, bool)>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
             answers.push(reading.as_ref().map(|reading| reading.answer(plan, &mut cells)));
         }
         for (part, cells) in older.into_iter().zip(cells) {
-            if let (Some(reading), Some(answer)) = (&readings[part.reading], &mut answers[part.reading]) {
-                fill_from_coarser(reading, &part, cells, answer);
+            if let (Some(reading), Some((answer, has_unread))) = (&readings[part.reading], &mut answers[part.reading]) {
+                // What could not be read may have been finer.
+                let until = if *has_unread { part.alone_until(reached) } else { Timestamp::MAX };
+                *has_unread |= cells.is_damaged || cells.is_unreadable || cells.is_away;
+                fill_from_coarser(reading, &part, until, cells, answer);
             }
         }
-        Ok(answers)
+        Ok(answers.into_iter().map(|answer| Some(answer?.0)).collect())
     }
 
     fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable, reached: Timestamp) -> Fetches<'a> {

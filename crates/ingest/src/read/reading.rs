@@ -133,23 +133,30 @@ impl Reading {
         (!self.pending.is_empty()).then(|| ReadPlan::new(&self.policy, &self.pending, self.coverage, stage))
     }
 
-    /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs.
-    pub(super) fn answer(&self, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> FetchedSeries {
+    /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs. With it goes
+    /// whether some of its slots could not be read.
+    pub(super) fn answer(
+        &self,
+        plan: Option<ReadPlan<'_>>,
+        cells: &mut impl Iterator<Item = Cells>,
+    ) -> (FetchedSeries, bool) {
         let stored = if self.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
         let earlier = stored.earlier;
+        let has_unread = stored.is_damaged || stored.is_unreadable || stored.is_away;
         let values = match self.choice.stage {
             0 => self.finest(stored),
             _ => self.coarse(&stored, plan, cells),
         };
         let stage = self.stage();
-        FetchedSeries {
+        let series = FetchedSeries {
             start: stage.time(self.choice.slots.start),
             step: stage.resolution(),
             values,
             aggregation: self.policy.aggregation,
             is_of_list: !self.policy.rollups.is_empty(),
             earlier,
-        }
+        };
+        (series, has_unread)
     }
 
     /// Values of stage 0. The stored slots begin at the first one and may end early; those in memory are newer.
