@@ -17,6 +17,7 @@ mod merge;
 mod names;
 mod options;
 mod pack;
+mod packed_batches;
 mod packed_tables;
 mod packed_wire;
 mod peers;

@@ -8,12 +8,10 @@ use uuid::Uuid;
 
 use crate::{packed_wire::PackedRow, rows, run_key};
 
-/// A row, and where and when it is written.
+/// A row, and where it is written.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Packed {
     pub(crate) table: Table,
-    /// Microseconds.
-    pub(crate) timestamp: i64,
     pub(crate) row: PackedRow,
 }
 
@@ -100,7 +98,7 @@ impl<'a> PackedRows<'a> {
             packed_row(&mut self.codec, table, (metric, time_start_ms), self.shard, first, &self.values, &self.counts);
         self.values.clear();
         self.counts.clear();
-        Packed { table, timestamp, row: PackedRow { ttl, ..row } }
+        Packed { table, row: PackedRow { ttl, timestamp, ..row } }
     }
 }
 
@@ -138,7 +136,7 @@ impl Iterator for PackedRows<'_> {
     }
 }
 
-/// The row of values from `first` on. The first and the last value are present. The row has no time to live yet.
+/// The row of values from `first` on. The first and the last value are present. The row has no time to live and no timestamp yet.
 pub(crate) fn packed_row(
     codec: &mut Codec,
     table: Table,
@@ -153,7 +151,17 @@ pub(crate) fn packed_row(
     codec.encode(first as usize, values, counts, &mut points);
     seal_run(&run_key::place(table, metric, time_start_ms, offset, shard), &mut points);
     let count = values.iter().filter(|value| !value.is_nan()).count() as i16;
-    PackedRow { metric, time_start_ms, offset, shard, count, holes: run_key::holes(values), points, ttl: 0 }
+    PackedRow {
+        metric,
+        time_start_ms,
+        offset,
+        shard,
+        count,
+        holes: run_key::holes(values),
+        points,
+        ttl: 0,
+        timestamp: 0,
+    }
 }
 
 #[cfg(test)]
@@ -187,12 +195,12 @@ mod tests {
 
     /// Partition in slots, timestamp, key, and `offset=value` of each slot.
     fn write(packed: &Packed) -> String {
-        let PackedRow { offset, shard, count, holes, .. } = &packed.row;
+        let PackedRow { offset, shard, count, holes, timestamp, .. } = &packed.row;
         let (values, _) = opened(packed);
         let slots = values.iter().enumerate().filter(|(_, value)| !value.is_nan());
         let slots: Vec<String> = slots.map(|(at, value)| format!("{at}={value}")).collect();
         let place = packed.row.time_start_ms / 60_000;
-        format!("{place}@{}: {offset}/{shard} {count}{holes:?} {}", packed.timestamp, slots.join(" "))
+        format!("{place}@{timestamp}: {offset}/{shard} {count}{holes:?} {}", slots.join(" "))
     }
 
     #[test]

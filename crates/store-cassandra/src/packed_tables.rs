@@ -9,7 +9,11 @@ use parking_lot::RwLock;
 use scylla::{
     client::session::Session,
     cluster::metadata::NativeType,
-    statement::{prepared::PreparedStatement, unprepared::Statement},
+    statement::{
+        batch::{Batch, BatchType},
+        prepared::PreparedStatement,
+        unprepared::Statement,
+    },
 };
 use store::StoreError;
 
@@ -17,6 +21,7 @@ use crate::{
     Consistencies,
     absent::{Absent, SEEN_AFTER},
     failure::{Classify, Failure, unavailable},
+    packed_batches::BATCH_RUNS,
     packed_wire,
     retry::Retry,
     schema, wire,
@@ -30,17 +35,18 @@ pub(crate) struct PackedStatements {
     pub(crate) stage: Stage,
     pub(crate) name: String,
     pub(crate) select: PreparedStatement,
-    insert: PreparedStatement,
+    /// Inserts a row.
+    pub(crate) insert: PreparedStatement,
+    /// As many of these in one statement as the index says.
+    batches: Vec<Batch>,
     /// Until then no row may be written: readers may not know of the table yet.
     pub(crate) writable_from: Instant,
 }
 
 impl PackedStatements {
-    /// Inserts a row with this timestamp, in microseconds.
-    pub(crate) fn insert(&self, timestamp: i64) -> PreparedStatement {
-        let mut insert = self.insert.clone();
-        insert.set_timestamp(Some(timestamp));
-        insert
+    /// Inserts that many rows, [`BATCH_RUNS`] at most.
+    pub(crate) fn batch(&self, rows: usize) -> &Batch {
+        &self.batches[rows]
     }
 }
 
@@ -146,7 +152,7 @@ impl PackedTables {
         let table = format!("{}.{name}", schema::quoted(&self.keyspace));
         let insert = format!(
             "INSERT INTO {table} (metric, time_start_ms, offset, shard, count, holes, points) VALUES (?, ?, ?, ?, ?, ?, ?) \
-             USING TTL ?"
+             USING TTL ? AND TIMESTAMP ?"
         );
         let Some(mut insert) = self.statement(&insert, &name, packed_wire::RUN).await? else {
             self.absent.note(stage, asked);
@@ -164,7 +170,15 @@ impl PackedTables {
         select.set_consistency(self.consistencies.data_read);
         select.set_page_size(PAGE_ROWS);
         select.set_use_cached_result_metadata(true);
-        let statements = Arc::new(PackedStatements { stage, name, select, insert, writable_from });
+        let batch = |rows| {
+            let statements = (0..rows).map(|_| insert.clone().into()).collect();
+            let mut batch = Batch::new_with_statements(BatchType::Unlogged, statements);
+            batch.set_consistency(self.consistencies.data_write);
+            batch.set_is_idempotent(true);
+            batch
+        };
+        let batches = (0..=BATCH_RUNS).map(batch).collect();
+        let statements = Arc::new(PackedStatements { stage, name, select, insert, batches, writable_from });
         self.known.write().insert(stage, statements.clone());
         Ok(Some(statements))
     }

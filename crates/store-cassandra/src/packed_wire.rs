@@ -27,6 +27,7 @@ pub(crate) const RUN: &[NativeType] = &[
     NativeType::Blob,
     NativeType::Blob,
     NativeType::Int,
+    NativeType::BigInt,
 ];
 
 /// A run to be written.
@@ -45,6 +46,14 @@ pub(crate) struct PackedRow {
     pub(crate) points: Vec<u8>,
     /// Seconds.
     pub(crate) ttl: i32,
+    /// Of the write, microseconds.
+    pub(crate) timestamp: i64,
+}
+
+impl PackedRow {
+    pub(crate) fn partition(&self) -> (Uuid, i64) {
+        (self.metric, self.time_start_ms)
+    }
 }
 
 impl SerializeRow for PackedRow {
@@ -59,7 +68,8 @@ impl SerializeRow for PackedRow {
         put(to, &self.count.to_be_bytes())?;
         put(to, &self.holes)?;
         put(to, &self.points)?;
-        put(to, &self.ttl.to_be_bytes())
+        put(to, &self.ttl.to_be_bytes())?;
+        put(to, &self.timestamp.to_be_bytes())
     }
 
     fn is_empty(&self) -> bool {

@@ -186,7 +186,7 @@ impl Points {
         let counts = [u32::try_from(count).unwrap_or(u32::MAX)];
         let place = (metric, time_start_ms);
         let row = packed_row(&mut Codec::new(), table, place, correction.shard, offset, &[value], &counts);
-        self.write_run(table, self.timestamps.take(1), &PackedRow { ttl, ..row }).await
+        self.write_run(table, PackedRow { ttl, timestamp: self.timestamps.take(1), ..row }).await
     }
 
     async fn correct_row(&self, fetch: &Fetch, slot: Slot, correction: Correction, ttl: i32) -> Result<(), StoreError> {
