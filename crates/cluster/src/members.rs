@@ -100,6 +100,12 @@ impl Members {
         members
     }
 
+    /// Whether others than this node were seen.
+    pub(crate) fn has_others(&self) -> bool {
+        let own = self.connection.node();
+        self.seen.lock().keys().any(|node| Some(*node) != own)
+    }
+
     /// Writes and reads until dropped.
     pub(crate) async fn meet(self: Arc<Members>) {
         loop {
@@ -126,7 +132,7 @@ impl Members {
         Ok(())
     }
 
-    fn saw(&self, rows: Vec<NodeRow>) {
+    pub(crate) fn saw(&self, rows: Vec<NodeRow>) {
         let now = self.clock.instant();
         let now_ms = self.clock.since_epoch().as_millis() as i64;
         let mut seen = self.seen.lock();
@@ -147,13 +153,14 @@ impl Members {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use host::{Host, ManualClock};
 
     use super::*;
     use crate::{change_log::ChangeLog, write_clock::WriteClock};
 
-    fn row(number: u128, heartbeat_ms: i64) -> NodeRow {
+    /// The row of a node that is reached at `hostN:8080`.
+    pub(crate) fn row(number: u128, heartbeat_ms: i64) -> NodeRow {
         let (address, version) = (format!("host{number}:8080"), "1".to_owned());
         NodeRow { node: NodeId::of_number(number), address, version, started_ms: 0, heartbeat_ms }
     }

@@ -1,6 +1,10 @@
 //! A node over Cassandra, put together: first what ingestion needs, then what needs ingestion.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use futures::future::{BoxFuture, FutureExt};
 use host::Host;
@@ -127,7 +131,8 @@ impl Cluster {
             rescan.clone(),
         ));
         let members = Arc::new(Members::new(clock.clone(), connection.clone(), options.version.clone()));
-        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed: follower.followed.clone() });
+        let (followed, heads) = (follower.followed.clone(), OnceLock::new());
+        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed, heads });
         let names = NameSync {
             clock,
             connection: connection.clone(),

@@ -1,15 +1,18 @@
 //! The nodes over the same tables and what they tell each other, as the rest of the program sees it.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
 use host::Clock;
+use ingest::Ingest;
 
 use crate::{
     change_log::ChangeLog,
     follower::Followed,
+    head_asker::{HeadAsker, HeadTransport},
+    head_giver::HeadGiver,
     members::{Member, Members},
 };
 
@@ -38,12 +41,37 @@ pub struct Peers {
     pub(crate) members: Arc<Members>,
     pub(crate) log: Arc<ChangeLog>,
     pub(crate) followed: Arc<Followed>,
+    pub(crate) heads: OnceLock<Heads>,
+}
+
+/// Both directions of points in memory.
+#[derive(Clone)]
+pub struct Heads {
+    /// Asks other nodes.
+    pub asker: Arc<HeadAsker>,
+    /// Answers them.
+    pub giver: Arc<HeadGiver>,
 }
 
 impl Peers {
     /// Sets where other nodes reach this one over HTTP: host and port.
     pub fn set_address(&self, address: String) {
         self.members.set_address(address);
+    }
+
+    /// From now on reads have the points in memory of other nodes, and wait `patience` for them at most. Once.
+    pub fn begin_heads(&self, ingest: &Arc<Ingest>, transport: Arc<dyn HeadTransport>, patience: Duration) -> Heads {
+        let heads = self.heads.get_or_init(|| Heads {
+            asker: HeadAsker::new(self.clock.clone(), self.members.clone(), transport, patience),
+            giver: Arc::new(HeadGiver::new(ingest.clone())),
+        });
+        ingest.set_peers(heads.asker.clone());
+        heads.clone()
+    }
+
+    /// Both directions; `None` where points in memory are neither asked for nor given.
+    pub fn heads(&self) -> Option<Heads> {
+        self.heads.get().cloned()
     }
 
     /// The nodes that were seen within a minute, this one too, by id.

@@ -30,12 +30,19 @@ impl SortedPoints {
             }
         }
         if !in_order {
-            // Stable, so that of equal slots the last written comes last.
-            points.sort_by_key(|point| (point.stage, point.slot));
-            points.reverse();
-            points.dedup_by_key(|point| (point.stage, point.slot));
-            points.reverse();
+            keep_last(&mut points);
         }
+        SortedPoints { points }
+    }
+
+    /// These points, and those of `others` in slots that have none of these.
+    pub fn over(self, others: SortedPoints) -> SortedPoints {
+        if others.is_empty() {
+            return self;
+        }
+        let mut points = others.points;
+        points.extend(self.points);
+        keep_last(&mut points);
         SortedPoints { points }
     }
 
@@ -116,6 +123,15 @@ impl SortedPoints {
     }
 }
 
+/// Sorts points; of those of one slot the last one stays.
+fn keep_last(points: &mut Vec<StagePoint>) {
+    // Stable, so that of equal slots the last written comes last.
+    points.sort_by_key(|point| (point.stage, point.slot));
+    points.reverse();
+    points.dedup_by_key(|point| (point.stage, point.slot));
+    points.reverse();
+}
+
 /// The second at which a point's slot begins.
 fn time_of(point: &StagePoint, retention: &Retention) -> Timestamp {
     retention.stages()[usize::from(point.stage)].time(point.slot)
@@ -143,6 +159,16 @@ mod tests {
         let points: Vec<_> = sorted.of_stage(0).iter().map(|p| (p.slot, p.value)).collect();
         assert_eq!(points[..3], [(5, 1.0), (6, 3.0), (100, 9.0)]);
         assert_eq!(points.len(), 7);
+    }
+
+    #[test]
+    fn points_over_others_hide_those_of_their_slots() {
+        let own = SortedPoints::of(&[&pending(&[(5, 1.0), (7, 2.0)])]);
+        let others = SortedPoints::of(&[&pending(&[(4, 8.0), (5, 9.0), (6, 9.5)])]);
+        let both = own.clone().over(others);
+        let points: Vec<_> = both.of_stage(0).iter().map(|p| (p.slot, p.value)).collect();
+        assert_eq!(points, [(4, 8.0), (5, 1.0), (6, 9.5), (7, 2.0)]);
+        assert_eq!(own.over(SortedPoints::default()).len(), 2);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     accept::{Acceptor, Batch, BranchUse, RejectExample},
     deletion::{Condition, DeletionError},
     flush::{FlushError, FlushProgress},
+    heads::{Head, HeadRequest, HeadSource, TooManyPoints},
     policy_changes::PolicyChanges,
     protocol::Protocol,
     put_back::PutBack,
@@ -67,6 +68,19 @@ impl Ingest {
     /// Where queries read from.
     pub fn series(&self) -> Arc<dyn SeriesSource> {
         self.stats.reader.clone()
+    }
+
+    /// Answers of [`Ingest::series`] have the points in memory of these nodes from now on, which write the same store. At most once.
+    pub fn set_peers(&self, peers: Arc<dyn HeadSource>) {
+        self.stats.reader.set_peers(peers);
+    }
+
+    /// The points in memory of these metrics, for another node: a head for each request, `most` points in all. Waits for locks.
+    ///
+    /// # Errors
+    /// There are more.
+    pub fn heads(&self, requests: &[HeadRequest], most: usize) -> Result<Vec<Head>, TooManyPoints> {
+        self.stats.reader.heads(requests, most)
     }
 
     /// The time by which points are judged.

@@ -52,6 +52,7 @@ mod recovery;
 mod replay;
 mod seen_times;
 
+mod heads;
 mod read;
 
 mod put_back;
@@ -79,6 +80,7 @@ pub use accept::{
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};
+pub use heads::{AskedHeads, Head, HeadRequest, HeadRun, HeadSource, PeerHeads, TooManyPoints};
 pub use idle::{IdleMetrics, Pass};
 pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};

@@ -1,5 +1,6 @@
 //! Several writers of the same tables, each with rows of its own that readers add up: random points, flushes, late
-//! points and restarts against a naive model. Every run prints its seed; `SEED=…` repeats one.
+//! points and restarts against a naive model. Every run prints its seed; `SEED=…` repeats one. In half of the runs the nodes
+//! give each other their points in memory, and store them while another one reads.
 
 mod support;
 
@@ -7,13 +8,16 @@ use std::{
     collections::{BTreeMap, HashMap},
     future::ready,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
 use carbon::Sink as _;
 use host::{Random, SeededRandom};
-use ingest::{Ingest, Protocol};
+use ingest::{AskedHeads, HeadRequest, HeadSource, Ingest, PeerHeads, Protocol};
 use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp, Window};
 use store::{
     Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest,
@@ -194,12 +198,52 @@ async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
     Ingest::open(options, store, registry, rules_by_method(&METHODS, 0.0)).await.unwrap()
 }
 
+/// The nodes that are open, by place.
+#[derive(Default)]
+struct Open {
+    nodes: Mutex<HashMap<usize, Arc<Ingest>>>,
+    /// What a node does when it is asked: 1 stores its points before it answers, 2 behind its answer.
+    moves: AtomicU64,
+}
+
+/// The nodes that another one asks for their points in memory.
+struct Others {
+    place: usize,
+    open: Arc<Open>,
+}
+
+impl HeadSource for Others {
+    fn has_peers(&self) -> bool {
+        true
+    }
+
+    fn heads(&self, requests: Vec<HeadRequest>) -> AskedHeads<'_> {
+        let nodes = self.open.nodes.lock().unwrap().clone();
+        let moves = self.open.moves.load(SeqCst);
+        Box::pin(async move {
+            let mut answer = PeerHeads::default();
+            for (_, node) in nodes.iter().filter(|(place, _)| **place != self.place) {
+                if moves == 1 {
+                    node.flush().await.unwrap();
+                }
+                answer.of_peers.push(node.heads(&requests, usize::MAX).unwrap());
+                if moves == 2 {
+                    node.flush().await.unwrap();
+                }
+            }
+            answer
+        })
+    }
+}
+
 /// One program of several.
 struct Node {
     dir: tempfile::TempDir,
     driver: Arc<Writer>,
     runtime: Runtime,
     ingest: Arc<Ingest>,
+    /// Where nodes give each other their points in memory: all of them.
+    open: Option<Arc<Open>>,
     held: Points,
     /// Of each metric, the time after the last point that it stored.
     until: HashMap<String, Timestamp>,
@@ -213,13 +257,24 @@ impl Node {
         let driver = Arc::new(Writer { tables: tables.clone(), place, names: MemoryDriver::new() });
         let runtime = runtime(1);
         let ingest = runtime.block_on(open(dir.path(), driver.clone()));
-        Node { dir, driver, runtime, ingest, held: Points::new(), until: HashMap::new() }
+        Node { dir, driver, runtime, ingest, open: None, held: Points::new(), until: HashMap::new() }
+    }
+
+    /// Gives its points in memory to others, and asks them for theirs.
+    fn meet(&mut self, open: &Arc<Open>) {
+        let place = self.driver.place;
+        open.nodes.lock().unwrap().insert(place, self.ingest.clone());
+        self.ingest.set_peers(Arc::new(Others { place, open: open.clone() }));
+        self.open = Some(open.clone());
     }
 
     /// What is held is only in the journal then.
     fn crash(&mut self) {
         std::mem::replace(&mut self.runtime, runtime(1)).shutdown_timeout(Duration::from_secs(1));
         self.ingest = self.runtime.block_on(open(self.dir.path(), self.driver.clone()));
+        if let Some(open) = self.open.clone() {
+            self.meet(&open);
+        }
     }
 
     fn send(&mut self, points: &[(String, Timestamp, f64)]) {
@@ -240,8 +295,8 @@ impl Node {
         }
     }
 
-    /// What this node shows is what everybody stored, and what it holds.
-    fn check(&self, stored: &Points, what: &str) {
+    /// What this node shows is what everybody stored, and what it holds; where nodes give it, also what these others hold.
+    fn check(&self, stored: &Points, given: &[&Points], what: &str) {
         for (name, held) in
             METHODS.map(|(method, _)| format!("{method}.m")).iter().map(|name| (name, self.held.get(name)))
         {
@@ -249,6 +304,7 @@ impl Node {
             let found = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
             let Some(number) = found else { continue };
             let mut points = stored.get(name).cloned().unwrap_or_default();
+            points.extend(given.iter().filter_map(|of| of.get(name)).flatten());
             points.extend(held.into_iter().flatten());
             let method = METHODS.iter().find(|(method, _)| name.starts_with(&format!("{method}."))).unwrap().1;
             let now = now();
@@ -281,14 +337,25 @@ impl Node {
     }
 }
 
-fn run(seed: u64) {
-    println!("SEED={seed}");
+/// Checks each node.
+fn check(nodes: &[Node], stored: &Points, what: &str) {
+    for node in nodes {
+        let others = nodes.iter().filter(|other| other.driver.place != node.driver.place);
+        let given: Vec<&Points> = others.filter(|other| other.open.is_some()).map(|other| &other.held).collect();
+        node.check(stored, &given, what);
+    }
+}
+
+fn run(seed: u64, gives: bool) {
+    println!("SEED={seed}, points in memory are given: {gives}");
     let random = SeededRandom::new(seed);
     let tables = Arc::new(Mutex::new(Tables::default()));
     let mut nodes = Vec::new();
     for place in 0..WRITERS {
         nodes.push(Node::begin(place, &tables));
     }
+    let open = Arc::<Open>::default();
+    nodes.iter_mut().filter(|_| gives).for_each(|node| node.meet(&open));
     let mut stored = Points::new();
     let base = (now() - 3000) / 60 * 60;
     // Each writer's clock; it has the seconds that are its own remainder to itself.
@@ -335,25 +402,33 @@ fn run(seed: u64) {
             7..10 => nodes[place].flush(&mut stored),
             10 => nodes[place].crash(),
             _ => {
-                for node in &nodes {
-                    node.check(&stored, &what);
-                }
+                let moves = random.below(3);
+                open.moves.store(moves, SeqCst);
+                check(&nodes, &stored, &format!("{what}, moves {moves}"));
+                open.moves.store(0, SeqCst);
             }
         }
     }
     for node in &mut nodes {
         node.flush(&mut stored);
     }
-    for node in &nodes {
-        node.check(&stored, "at the end");
-    }
+    check(&nodes, &stored, "at the end");
 }
 
 #[test]
 fn the_rows_of_all_writers_add_up_to_all_points_sent() {
+    runs(false);
+}
+
+#[test]
+fn a_node_that_is_given_points_in_memory_shows_all_points_sent_whatever_is_stored_meanwhile() {
+    runs(true);
+}
+
+fn runs(gives: bool) {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => run(seed),
-        None => (0..6).for_each(|i| run(now() as u64 * 100 + i)),
+        Some(seed) => run(seed, gives),
+        None => (0..6).for_each(|i| run(now() as u64 * 100 + i, gives)),
     }
 }
 
@@ -375,7 +450,7 @@ fn a_writer_that_continues_reads_nothing_and_adds_its_partials() {
         let minute = tables.rows.iter().find(|((_, table, _), _)| table.stage.resolution() == 60).unwrap().1;
         assert_eq!(minute.map(|row| row.map(|row| row.count)), [Some(30), Some(30)]);
     }
-    nodes.iter().for_each(|node| node.check(&stored, "all stored"));
+    nodes.iter().for_each(|node| node.check(&stored, &[], "all stored"));
     // One that begins again finds out what is stored once, and then goes on.
     nodes[1].crash();
     let send = |node: &mut Node, flush: i64| {
@@ -389,5 +464,5 @@ fn a_writer_that_continues_reads_nothing_and_adds_its_partials() {
     send(&mut nodes[1], 11);
     nodes[1].flush(&mut stored);
     assert_eq!(tables.lock().unwrap().fetched, fetched);
-    nodes.iter().for_each(|node| node.check(&stored, "after the crash"));
+    nodes.iter().for_each(|node| node.check(&stored, &[], "after the crash"));
 }

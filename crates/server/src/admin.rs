@@ -20,6 +20,7 @@ use crate::{
     cardinality, clock, deletion, event_deletion,
     health::Health,
     metrics::Metrics,
+    peers::{self, PeerDoor},
     points_body,
     readiness::Readiness,
     status::StatusOf,
@@ -50,6 +51,8 @@ pub struct Admin {
     pub budget: ReceiveBudget,
     /// Other nodes over the same tables.
     pub peers: Option<Arc<Peers>>,
+    /// What answers them.
+    pub peer_door: Option<Arc<PeerDoor>>,
     /// Bytes of a body of points, before and after gzip is undone.
     pub body_limit: usize,
     /// What tokens may write.
@@ -60,7 +63,7 @@ pub struct Admin {
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 14] = [
+const PATHS: [(&str, &str); 15] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
@@ -75,6 +78,7 @@ const PATHS: [(&str, &str); 14] = [
     ("POST", "/admin/delete_events"),
     ("POST", "/tags/delSeries"),
     ("POST", "/ingest"),
+    ("POST", peers::PATH),
 ];
 
 impl Extension for Admin {
@@ -85,6 +89,9 @@ impl Extension for Admin {
             "/metrics" => Access::Metrics,
             "/ingest" => Access::Write,
             "/tags/delSeries" => Access::Delete,
+            // Without other nodes there is no such path.
+            peers::PATH if self.peer_door.is_none() => return None,
+            peers::PATH => Access::Peer,
             _ => Access::Admin,
         };
         PATHS.iter().any(|(_, known)| *known == path).then_some(access)
@@ -137,6 +144,15 @@ impl Extension for Admin {
                 ready(match clock::settle(self.ingest.time(), request.uri.query()) {
                     Ok(state) => json_answer(StatusCode::OK, &state),
                     Err(error) => json_answer(StatusCode::BAD_REQUEST, &json!({"error": error})),
+                })
+            }
+            peers::PATH => {
+                let door = self.peer_door.clone();
+                Box::pin(async move {
+                    match door {
+                        Some(door) => door.answer(request).await,
+                        None => plain(StatusCode::NOT_FOUND, "this node has no peers\n".to_owned()),
+                    }
                 })
             }
             "/admin/flush" => Box::pin(flush(self.ingest.clone(), request)),

@@ -120,7 +120,7 @@ fn kind(record: &RequestRecord) -> Kind {
         return Kind::Refused;
     }
     match record.access {
-        Some(Access::Health | Access::Metrics) => Kind::Nothing,
+        Some(Access::Health | Access::Metrics | Access::Peer) => Kind::Nothing,
         Some(Access::Admin | Access::Delete | Access::Write) => Kind::Audit,
         _ if record.is_write => Kind::Audit,
         _ => Kind::Query,

@@ -33,7 +33,8 @@ use crate::{
     log,
     metrics::{Metrics, Scraped},
     node::{Node, Opening},
-    peers, process,
+    peers::{self, PeerSecrets},
+    process,
     quotas::QuotaWatcher,
     readiness::Readiness,
     request_log::RequestLog,
@@ -73,6 +74,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     let tokens = tokens::open(&settings, &host.disk)?;
     let certificate = certificates::of_http(&settings, &host.disk, &host.clock)?;
     let doors = carbon_doors::open(&settings, &host.disk, &host.clock)?;
+    let secrets = settings.peers.secret_file.as_deref().map(|path| PeerSecrets::read(path, &*host.disk)).transpose()?;
     let metrics = Arc::new(Metrics::new(host.disk.clone())?);
     if let Some(log) = RequestLog::open(&settings.log, host)? {
         metrics.log_requests(log);
@@ -118,6 +120,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         tokens: &tokens,
         certificate,
         doors,
+        secrets,
         host,
     };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
@@ -175,6 +178,8 @@ struct Listening<'a> {
     certificate: Option<Arc<Identity>>,
     /// Of each `[[listener]]`.
     doors: Vec<Arc<Door>>,
+    /// Of nodes over the same tables.
+    secrets: Option<PeerSecrets>,
     host: &'a Host,
 }
 
@@ -183,7 +188,7 @@ async fn listen(
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
 ) -> anyhow::Result<Listeners> {
-    let Listening { settings, node, budget, descriptors, tokens, certificate, doors, host } = listening;
+    let Listening { settings, node, budget, descriptors, tokens, certificate, doors, secrets, host } = listening;
     let mut listeners = Listeners::new(descriptors, settings);
     listeners.receive(settings, &node.ingest, budget, metrics).await?;
     listeners.receive_behind(settings, &doors, &node.ingest, budget, metrics).await?;
@@ -191,7 +196,9 @@ async fn listen(
     follow_certificates(identities.cloned().collect(), settings, node, metrics);
     metrics.count_doors(doors);
     let http = listeners.bind_http(settings).await?;
+    let mut peer_door = None;
     if let Some(peers) = &node.peers {
+        peer_door = Some(Arc::new(peers::begin(settings, secrets, peers, &node.ingest, host.clock.clone())));
         let machine = process::machine_name(&*host.disk);
         peers.set_address(peers::address(&settings.tables.peer_address, listeners.http(), &machine));
     }
@@ -221,6 +228,7 @@ async fn listen(
         damage: node.damage.clone(),
         budget: budget.clone(),
         peers: node.peers.clone(),
+        peer_door,
         body_limit: settings.receive.max_body.as_usize(),
         gates: metrics.token_gates.clone(),
     };

@@ -46,6 +46,7 @@ impl StatusOf {
         status["quotas"] = quotas::table(self.ingest.quotas());
         if let Some(peers) = &self.peers {
             (status["nodes"], status["changes"]) = peers::status(peers);
+            status["peers"] = peers::heads_status(peers);
         }
         let receive = self.budget.usage();
         status["receive"] = json!({

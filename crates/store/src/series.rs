@@ -37,6 +37,8 @@ pub struct FetchedSeries {
     pub is_of_list: bool,
     /// Further methods whose values are among these, from before the policy had the one above.
     pub earlier: Methods,
+    /// Addresses of other nodes that may have points of it in memory and did not give them.
+    pub missing_peers: Option<Arc<[String]>>,
 }
 
 /// Why a read failed.

@@ -35,8 +35,11 @@ pub(crate) async fn fetch(backend: &Arc<Backend>, query: &Query) -> Result<Reply
         }
     }
     let (coding, limit) = (query.coding(), backend.limits.response_bytes);
+    let missing = work.missing_peers();
     let response = blocking(move || respond_series(Box::new(CarbonapiV3(heads)), all, limit, coding, &work));
-    Ok(Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 })
+    let mut reply = Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 };
+    reply.name_missing(&missing);
+    Ok(reply)
 }
 
 /// Fetches that are evaluated together.

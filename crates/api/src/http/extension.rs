@@ -109,13 +109,15 @@ pub enum Access {
     Delete,
     /// The server itself: its state, deletion, backups.
     Admin,
+    /// What nodes over the same tables ask each other. The extension checks their secret; clients have no credential for it.
+    Peer,
 }
 
 impl Access {
     /// Whether the request changes something.
     pub fn is_write(self, method: &Method) -> bool {
         match self {
-            Access::Health | Access::Read | Access::Metrics => false,
+            Access::Health | Access::Read | Access::Metrics | Access::Peer => false,
             Access::Write => true,
             Access::Events | Access::Delete | Access::Admin => method != Method::GET && method != Method::HEAD,
         }

@@ -95,7 +95,7 @@ impl Viewer {
         let has = |scope| self.scopes.contains(&scope);
         let reads_all = has(Scope::Read) && self.names.is_none();
         let (is_allowed, needed) = match access {
-            Access::Health => (true, Scope::Read),
+            Access::Health | Access::Peer => (true, Scope::Read),
             Access::Read => (has(Scope::Read), Scope::Read),
             Access::Metrics => (has(Scope::Admin) || reads_all, Scope::Admin),
             Access::Write => (has(Scope::Write), Scope::Write),

@@ -1,8 +1,11 @@
 //! A piece of heavy work: its turn, its memory, and the flag that stops it when its client is gone.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use metadata::{FindError, FindLimits, Found, Registry, TagExpressions};
@@ -22,6 +25,7 @@ pub(crate) struct Work {
     memory: Mutex<Held>,
     answers: MemoryBudget,
     client: Client,
+    missing_peers: Mutex<BTreeSet<String>>,
     _turn: Turn,
 }
 
@@ -63,8 +67,28 @@ impl Work {
         let own = backend.own_memory(&query.viewer).map(|budget| budget.share(&client));
         let cancelled = Arc::<AtomicBool>::default();
         let memory = Mutex::new(Held { own, share: backend.memory.share(&client), bytes: 0 });
-        let work = Work { cancelled: cancelled.clone(), memory, answers: backend.answers.clone(), client, _turn: turn };
+        let work = Work {
+            cancelled: cancelled.clone(),
+            memory,
+            answers: backend.answers.clone(),
+            client,
+            missing_peers: Mutex::default(),
+            _turn: turn,
+        };
         Ok((Arc::new(work), CancelOnDrop(cancelled)))
+    }
+
+    /// Notes nodes whose points in memory are not in the answer.
+    pub fn note_missing(&self, peers: &[String]) {
+        let mut missing = self.missing_peers.lock();
+        for peer in peers.iter().filter(|peer| !missing.contains(*peer)).cloned().collect::<Vec<_>>() {
+            missing.insert(peer);
+        }
+    }
+
+    /// The nodes whose points in memory are not in the answer, sorted.
+    pub fn missing_peers(&self) -> Vec<String> {
+        self.missing_peers.lock().iter().cloned().collect()
     }
 
     /// The flag, for others to look at.

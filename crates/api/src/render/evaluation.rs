@@ -201,6 +201,7 @@ impl Evaluation {
     /// Stores the series of step 3; then steps 4 and, if necessary, 2.
     fn proceed(&mut self, fetches: Vec<Fetch>, read: Vec<Option<FetchedSeries>>) -> Result<Next, Rejection> {
         let mut read = read.into_iter();
+        let mut last_missing: Option<Arc<[String]>> = None;
         for fetch in fetches {
             let mut series = Vec::new();
             let paths = self.paths.clone();
@@ -210,6 +211,13 @@ impl Evaluation {
             for ((metric, name), read) in leaves.zip(read.by_ref()) {
                 // A span outside of the retention has no series; a metric without points has one of nulls.
                 let Some(read) = read else { continue };
+                // Series that were read together name the same nodes, by one list.
+                if let Some(missing) = &read.missing_peers
+                    && last_missing.as_ref().is_none_or(|last| !Arc::ptr_eq(last, missing))
+                {
+                    self.work.note_missing(missing);
+                    last_missing = Some(missing.clone());
+                }
                 self.cost.series += 1;
                 self.cost.points += read.values.len();
                 self.data_bytes += read.values.capacity() * size_of::<f64>() + SERIES_BYTES + 2 * name.len();

@@ -29,6 +29,7 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
     let request = Arc::new(request);
     let (work, _cancel) = Work::begin(backend, query, Kind::of_targets(&request.targets)).await?;
     let coding = query.coding();
+    let noted = work.clone();
     let mut reply = match output {
         Output::Picture(options) => picture::render(backend, &request, &options, coding, &work).await?,
         Output::Numbers(output) => {
@@ -43,6 +44,7 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
                     series_read: cost.series,
                     points_read: cost.points,
                     points: points(),
+                    missing_peers: work.missing_peers(),
                 });
                 let format = (entry.make)(FormatInput { options, registry, viewer, times, series: &series, totals });
                 respond_series(format, series, inner.limits.response_bytes, coding, &work)
@@ -50,6 +52,7 @@ pub(crate) async fn render(backend: &Arc<Backend>, query: &Query) -> Result<Repl
             Reply { response: response.await?, series: cost.series as u64, points: cost.points as u64 }
         }
     };
+    reply.name_missing(&noted.missing_peers());
     set_caching(reply.response.headers_mut(), cache_seconds, backend.now());
     Ok(reply)
 }

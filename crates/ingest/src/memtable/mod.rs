@@ -17,10 +17,7 @@ use metric::{MetricId, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use self::{
-    points_view::PointsView,
-    slots::{NO_POLICY, Refusals, Slots},
-};
+use self::slots::{NO_POLICY, Refusals, Slots};
 use crate::{
     back_pressure::{BackPressure, Held},
     policy_table::{Policies, PolicyTable},
@@ -29,6 +26,7 @@ use crate::{
 
 pub(crate) use self::{
     flush_job::FlushJob,
+    points_view::PointsView,
     slots::{ListReject, NotTaken},
 };
 

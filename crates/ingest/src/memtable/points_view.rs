@@ -18,12 +18,20 @@ pub(crate) struct PointsView<'a> {
     pub(crate) is_alone: bool,
 }
 
+impl<'a> PointsView<'a> {
+    /// Of points that are in no memtable.
+    pub(crate) fn of(points: &'a PendingPoints) -> PointsView<'a> {
+        PointsView { pending: Some(points), ..PointsView::default() }
+    }
+}
+
 impl PointsView<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.flushing.is_none() && self.pending.is_none()
     }
 
-    fn parts(&self) -> impl Iterator<Item = &PendingPoints> {
+    /// The older ones first.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &PendingPoints> {
         self.flushing.into_iter().chain(self.pending)
     }
 

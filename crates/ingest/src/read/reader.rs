@@ -3,16 +3,18 @@
 //! 1. Choose the stage and the slots, as whisper chooses an archive (`Retention::choose`).
 //! 2. Under the memtable's lock, copy the points in memory (`reading.rs`).
 //!    Rows are not read where the metric has none at such a time (`metadata/src/seen/`).
-//! 3. Derive what points under an older policy, on their way to the store, will have stored (`older_jobs.rs`).
-//! 4. Read everything that is needed of the store, for all series at once.
-//! 5. Lay one over the other. Slots from before a change of policy come from the older policy's stages
+//! 3. Add those in the memory of other nodes over the same tables (`heads.rs`). Before any row is read: a point that is stored
+//!    meanwhile is in both, and counts once.
+//! 4. Derive what points under an older policy, on their way to the store, will have stored (`older_jobs.rs`).
+//! 5. Read everything that is needed of the store, for all series at once.
+//! 6. Lay one over the other. Slots from before a change of policy come from the older policy's stages
 //!    (`older_policies.rs`).
 
 use std::{
     ops::Range,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -31,6 +33,7 @@ use super::{
 use crate::{
     coming_rows::ComingRows,
     counters::Durations,
+    heads::{Head, HeadRequest, HeadSource, TooManyPoints, head_of},
     memtable::Memtable,
     older_cells::{OlderPolicies, fetch_filled},
     policy_table::PolicyTable,
@@ -56,6 +59,8 @@ pub(crate) struct Reader {
     health: Arc<StoreHealth>,
     clock: Arc<dyn Clock>,
     time: Arc<JudgingTime>,
+    /// Other nodes over the same tables, once they are known.
+    peers: OnceLock<Arc<dyn HeadSource>>,
     counters: ReadCounters,
 }
 
@@ -84,6 +89,7 @@ impl SeriesSource for Reader {
                 let memtable = self.memtable.lock();
                 group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
             }
+            self.add_heads(&mut readings).await;
             let seen = self.registry.seen();
             readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
             let series = self.read(&readings, &table, reached).await?;
@@ -110,7 +116,8 @@ impl Reader {
         clock: Arc<dyn Clock>,
         time: Arc<JudgingTime>,
     ) -> Reader {
-        Reader { store, registry, memtable, health, clock, time, counters: ReadCounters::default() }
+        let (peers, counters) = (OnceLock::new(), ReadCounters::default());
+        Reader { store, registry, memtable, health, clock, time, peers, counters }
     }
 
     pub(crate) fn store(&self) -> &Arc<dyn PointStore> {
@@ -119,6 +126,58 @@ impl Reader {
 
     pub(crate) fn counters(&self) -> &ReadCounters {
         &self.counters
+    }
+
+    /// Asks these nodes from now on.
+    pub(crate) fn set_peers(&self, peers: Arc<dyn HeadSource>) {
+        // A node has one set of peers, from its start on.
+        let _ = self.peers.set(peers);
+    }
+
+    /// The points in memory of these metrics, `most` at most, a head for each request. Metrics that this node does not know have
+    /// none.
+    pub(crate) fn heads(&self, requests: &[HeadRequest], most: usize) -> Result<Vec<Head>, TooManyPoints> {
+        let mut heads = Vec::with_capacity(requests.len());
+        let mut points = 0;
+        for group in requests.chunks(GROUP) {
+            let find = |request: &HeadRequest| {
+                let name = request.name.as_bytes();
+                self.registry.read().find(self.registry.hash(name), name)
+            };
+            let found: Vec<_> = group.iter().map(find).collect();
+            let memtable = self.memtable.lock();
+            for (request, metric) in group.iter().zip(found) {
+                let head = metric.map_or_else(Head::new, |metric| head_of(&memtable, metric, &request.span));
+                points += head.iter().map(|run| run.values.len()).sum::<usize>();
+                if most < points {
+                    return Err(TooManyPoints { most });
+                }
+                heads.push(head);
+            }
+        }
+        Ok(heads)
+    }
+
+    /// Step 3.
+    async fn add_heads(&self, readings: &mut [Option<Reading>]) {
+        let Some(peers) = self.peers.get().filter(|peers| peers.has_peers()) else { return };
+        let requests: Vec<HeadRequest> = {
+            let names = self.registry.read();
+            let request = |reading: &Reading| {
+                let name = names.name(reading.metric).to_owned();
+                HeadRequest { name, span: reading.span() }
+            };
+            readings.iter().flatten().map(request).collect()
+        };
+        if requests.is_empty() {
+            return;
+        }
+        let answer = peers.heads(requests).await;
+        let missing: Option<Arc<[String]>> = (!answer.missing.is_empty()).then(|| answer.missing.into());
+        for (place, reading) in readings.iter_mut().flatten().enumerate() {
+            reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)));
+            reading.name_missing(missing.clone());
+        }
     }
 
     async fn read(

@@ -2,13 +2,14 @@
 
 use std::{ops::Range, sync::Arc};
 
-use downsample::{Coverage, ReadPlan, SortedPoints, Stored};
+use downsample::{Coverage, PendingPoints, ReadPlan, SortedPoints, Stored};
 use metadata::{PolicyHistory, Registry, Seen};
 use metric::{MetricId, Partial, Policy, Slot, Stage, StageChoice, Table, Timestamp};
 use store::{Cells, FetchedSeries, SeriesRequest};
 
 use crate::{
-    memtable::{FlushJob, LockedMemtable},
+    heads::{Head, add_head},
+    memtable::{FlushJob, LockedMemtable, PointsView},
     policy_table::{PolicyTable, Rollup},
 };
 
@@ -34,6 +35,8 @@ pub(super) struct Reading {
     coverage: Coverage,
     /// Whether all points that came here for the window are in memory: the answer while the store is away.
     pub(super) is_in_memory: bool,
+    /// Nodes whose points in memory are not known.
+    missing_peers: Option<Arc<[String]>>,
 }
 
 impl Reading {
@@ -71,6 +74,7 @@ impl Reading {
             stored,
             coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false, points_since },
             is_in_memory: false,
+            missing_peers: None,
         })
     }
 
@@ -106,13 +110,49 @@ impl Reading {
             let empty_from = view.all_writers.empty_from().unwrap_or(Slot::MAX);
             self.stored.end = self.stored.end.min(empty_from).max(self.stored.start);
         } else if !view.is_empty() {
-            let stage = self.stage();
-            let span = stage.time(self.choice.slots.start)..stage.time(self.choice.slots.end);
-            self.pending = view.points().within(span, &self.policy.retention);
+            self.pending = view.points().within(self.span(), &self.policy.retention);
             self.coverage.is_alone = view.is_alone;
             self.coverage.all_writers = view.all_writers;
             self.coverage.this_writer = view.apart_from_points();
         }
+    }
+
+    /// The whole slots that are read, as times.
+    pub(super) fn span(&self) -> Range<Timestamp> {
+        let stage = self.stage();
+        stage.time(self.choice.slots.start)..stage.time(self.choice.slots.end)
+    }
+
+    /// Lays the points of other nodes under those of this one. After [`Reading::copy_from`], and before rows are read: a point that
+    /// is in neither memory then is stored.
+    pub(super) fn add_heads<'h>(&mut self, heads: impl Iterator<Item = &'h Head>) {
+        let mut others = PendingPoints::default();
+        heads.for_each(|head| add_head(head, &self.policy.retention, &mut others));
+        if others.is_empty() {
+            return;
+        }
+        if self.choice.stage == 0 {
+            let mut values = vec![f64::NAN; self.choice.slots.len()];
+            PointsView::of(&others).overlay(self.choice.slots.start, &mut values);
+            for (value, own) in values.iter_mut().zip(self.in_memory.iter().flatten()) {
+                if !own.is_nan() {
+                    *value = *own;
+                }
+            }
+            self.in_memory = Some(values);
+            return;
+        }
+        let others = SortedPoints::of(&[&others]).within(self.span(), &self.policy.retention);
+        if !others.is_empty() {
+            self.pending = std::mem::take(&mut self.pending).over(others);
+            // What other writers have stored of theirs is not known.
+            self.coverage.this_writer = Stored::Unknown;
+        }
+    }
+
+    /// Names the nodes whose points in memory are not in the answer.
+    pub(super) fn name_missing(&mut self, peers: Option<Arc<[String]>>) {
+        self.missing_peers = peers;
     }
 
     /// Reads no rows where the metric cannot have any. After [`Reading::copy_from`]: a point that was in neither place then was
@@ -155,6 +195,7 @@ impl Reading {
             aggregation: self.policy.aggregation,
             is_of_list: !self.policy.rollups.is_empty(),
             earlier,
+            missing_peers: self.missing_peers.clone(),
         };
         (series, has_unread)
     }

@@ -1,6 +1,6 @@
 //! Families of the nodes over the same tables, and of the log of names by which they follow each other.
 
-use cluster::Peers;
+use cluster::{Heads, Peers};
 use prometheus::proto::{MetricFamily, MetricType};
 
 use super::families::{counter, gauge, labelled};
@@ -43,9 +43,53 @@ pub(super) fn node_families(peers: &Peers) -> Vec<MetricFamily> {
             counts.delay_seconds,
         ),
     ];
+    families.extend(peers.heads().iter().flat_map(head_families));
     if let Some(age) = counts.age {
         let help = "Seconds since the log of changes was last read whole.";
         families.push(gauge("plumbago_changes_read_age_seconds", help, age.as_secs_f64()));
     }
     families
+}
+
+/// Of points in the memory of other nodes, and of this one's that they got.
+fn head_families(heads: &Heads) -> Vec<MetricFamily> {
+    let (asked, given) = (heads.asker.asked(), heads.giver.given());
+    let requests = vec![
+        ("answered", asked.answered as f64),
+        ("silent", asked.silent as f64),
+        ("refused", asked.refused as f64),
+        ("unsupported", asked.unsupported as f64),
+        ("invalid", asked.invalid as f64),
+    ];
+    let answers =
+        vec![("given", given.answers as f64), ("refused", given.refused as f64), ("invalid", given.invalid as f64)];
+    vec![
+        labelled(
+            "plumbago_peer_requests_total",
+            "Requests to other nodes for their points in memory.",
+            MetricType::COUNTER,
+            "result",
+            requests,
+        ),
+        counter(
+            "plumbago_peer_skipped_total",
+            "How often a read left out a node that had failed before, or does not report that it is alive.",
+            asked.skipped as f64,
+        ),
+        counter("plumbago_peer_points_total", "Points that other nodes had in memory.", asked.points as f64),
+        counter("plumbago_peer_wait_seconds_total", "Seconds that reads waited for other nodes.", asked.seconds),
+        gauge(
+            "plumbago_peers_missing",
+            "Other nodes whose points in memory answers lack now.",
+            heads.asker.missing().len() as f64,
+        ),
+        labelled(
+            "plumbago_peer_answers_total",
+            "Requests of other nodes for this one's points in memory.",
+            MetricType::COUNTER,
+            "result",
+            answers,
+        ),
+        counter("plumbago_peer_given_points_total", "Points in memory that other nodes got.", given.points as f64),
+    ]
 }

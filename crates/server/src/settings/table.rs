@@ -296,6 +296,17 @@ settings! {
         peer_address: String = "auto";
     }
 
+    /// Points that other nodes over the same tables have in memory and have not stored yet.
+    peers: PeerHeads {
+        /// File with a secret of at least 16 characters, the same for all nodes: with it nodes give each other their points in memory,
+        /// over HTTP at the addresses in the table `nodes`, and any node answers with the points of all. Of several lines the first is
+        /// shown to others and each is accepted. Read at the start. "off" neither asks nor gives.
+        secret_file: Option<PathBuf> = "off";
+        /// How long a query waits for other nodes. One that does not answer in time is named in the answer (X-Plumbago-Missing-Peers)
+        /// and not waited for again until it answers a probe.
+        timeout: Duration = "500ms";
+    }
+
     /// Carbon's own configuration.
     rules: Rules {
         /// The folder with storage-schemas.conf, storage-aggregation.conf, blacklist.conf, whitelist.conf and metrictank's index-rules.conf. Each file is

@@ -69,7 +69,7 @@ pub(crate) struct FormatInput<'a> {
 }
 
 /// The counts of a request.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Totals {
     /// Series that were read.
     pub series_read: usize,
@@ -77,6 +77,8 @@ pub(crate) struct Totals {
     pub points_read: usize,
     /// Points of the answer.
     pub points: usize,
+    /// Nodes whose points in memory are not in the answer.
+    pub missing_peers: Vec<String>,
 }
 
 /// Consecutive values of one series. The first span of a series includes its head, the last span its foot.

@@ -17,6 +17,10 @@ pub(super) fn write_head(totals: &Totals, style: &JsonStyle, out: &mut Vec<u8>) 
         json_string(out, name, true);
         out.extend_from_slice(format!(": {number}").as_bytes());
     });
+    if !totals.missing_peers.is_empty() {
+        out.extend_from_slice(b", \"missing-peers\": ");
+        style.items(out, LIST, 1, &totals.missing_peers, |out, peer| json_string(out, peer, true));
+    }
     out.extend_from_slice(b"}, \"series\": ");
 }
 

@@ -1,0 +1,431 @@
+//! Asks other nodes for the points that are in their memory: all at once, each within a bound of time.
+//!
+//! A node that fails is marked, and no query waits for it again until it has answered a probe. Its points are missing from answers
+//! meanwhile, which name it.
+
+use std::{
+    any::Any,
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures::future::{BoxFuture, join_all};
+use host::{Clock, MinuteLog};
+use ingest::{AskedHeads, Head, HeadRequest, HeadSource, PeerHeads};
+use parking_lot::Mutex;
+use store_cassandra::NodeId;
+
+use crate::{
+    head_wire::{MAX_POINTS, read_answer, write_request},
+    members::{Member, Members},
+};
+
+/// Interval between two probes of a node that failed.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Answers above so many bytes are read on a thread of their own.
+const LARGE: usize = 256 << 10;
+
+/// Why a node did not give its points.
+#[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
+pub enum AskError {
+    /// It cannot be reached, or did not answer in time.
+    #[error("it does not answer: {0}")]
+    Silent(String),
+    /// It has another secret.
+    #[error("it refuses this node's secret; peers.secret_file must be the same for all nodes")]
+    Refused,
+    /// It knows no such request, or speaks a version too far from this one.
+    #[error("it cannot give points in memory: {0}")]
+    Unsupported(String),
+    /// Its answer makes no sense.
+    #[error("its answer is not valid: {0}")]
+    Invalid(String),
+    /// It has more points than an answer may have.
+    #[error("it has more points than an answer may have")]
+    TooMany,
+}
+
+/// The bytes of an answer, and what is given back when they are used.
+pub struct AnswerBytes {
+    /// The answer.
+    pub bytes: Vec<u8>,
+    /// For instance a share of a budget of memory.
+    pub held: Box<dyn Any + Send>,
+}
+
+/// How requests travel.
+pub trait HeadTransport: Send + Sync + 'static {
+    /// Sends a request to a node and returns its answer. The caller bounds the time.
+    fn ask<'a>(&'a self, address: &'a str, request: Vec<u8>) -> BoxFuture<'a, Result<AnswerBytes, AskError>>;
+}
+
+/// Requests to other nodes since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Asked {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Those without an answer in time.
+    pub silent: u64,
+    /// Those that were refused for their secret.
+    pub refused: u64,
+    /// Those to nodes that know no such request.
+    pub unsupported: u64,
+    /// Those with an answer that makes no sense, or is too large.
+    pub invalid: u64,
+    /// How often a query left out a node that had failed before.
+    pub skipped: u64,
+    /// Points of all answers.
+    pub points: u64,
+    /// Seconds that queries waited for other nodes.
+    pub seconds: f64,
+}
+
+#[derive(Default)]
+struct Counters {
+    answered: AtomicU64,
+    silent: AtomicU64,
+    refused: AtomicU64,
+    unsupported: AtomicU64,
+    invalid: AtomicU64,
+    skipped: AtomicU64,
+    points: AtomicU64,
+    micros: AtomicU64,
+}
+
+/// Asks the nodes over the same tables.
+pub struct HeadAsker {
+    clock: Arc<dyn Clock>,
+    members: Arc<Members>,
+    transport: Arc<dyn HeadTransport>,
+    /// How long a query waits for other nodes, at most.
+    patience: Duration,
+    /// Nodes that failed, and why.
+    marks: Mutex<HashMap<NodeId, AskError>>,
+    counters: Counters,
+    failures: MinuteLog,
+    /// For probes, which end with this.
+    this: Weak<HeadAsker>,
+}
+
+impl HeadAsker {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        members: Arc<Members>,
+        transport: Arc<dyn HeadTransport>,
+        patience: Duration,
+    ) -> Arc<HeadAsker> {
+        Arc::new_cyclic(|this| HeadAsker {
+            clock,
+            members,
+            transport,
+            patience,
+            marks: Mutex::default(),
+            counters: Counters::default(),
+            failures: MinuteLog::new(),
+            this: this.clone(),
+        })
+    }
+
+    /// Why a node is not asked now; `None` where it is.
+    pub fn problem(&self, node: &Member) -> Option<String> {
+        if node.address.is_empty() {
+            return Some("it has no HTTP listener".to_owned());
+        }
+        if !node.is_alive() {
+            return Some("it does not report that it is alive".to_owned());
+        }
+        self.marks.lock().get(&node.node).map(ToString::to_string)
+    }
+
+    /// The requests since the start.
+    pub fn asked(&self) -> Asked {
+        let Counters { answered, silent, refused, unsupported, invalid, skipped, points, micros } = &self.counters;
+        Asked {
+            answered: answered.load(Relaxed),
+            silent: silent.load(Relaxed),
+            refused: refused.load(Relaxed),
+            unsupported: unsupported.load(Relaxed),
+            invalid: invalid.load(Relaxed),
+            skipped: skipped.load(Relaxed),
+            points: points.load(Relaxed),
+            seconds: micros.load(Relaxed) as f64 / 1e6,
+        }
+    }
+
+    /// Other nodes whose points answers lack now.
+    pub fn missing(&self) -> Vec<Member> {
+        let others = self.members.all().into_iter().filter(|node| !node.is_self);
+        others.filter(|node| self.problem(node).is_some()).collect()
+    }
+
+    async fn ask_all(&self, requests: Vec<HeadRequest>) -> PeerHeads {
+        let mut answer = PeerHeads::default();
+        let mut asked = Vec::new();
+        for node in self.members.all().into_iter().filter(|node| !node.is_self) {
+            if self.problem(&node).is_some() {
+                self.counters.skipped.fetch_add(1, Relaxed);
+                answer.missing.push(shown(&node));
+            } else {
+                asked.push(node);
+            }
+        }
+        let began = self.clock.instant();
+        let answers = join_all(asked.iter().map(|node| self.within_patience(node, &requests))).await;
+        let waited = self.clock.instant().saturating_duration_since(began);
+        self.counters.micros.fetch_add(waited.as_micros() as u64, Relaxed);
+        for (node, heads) in asked.iter().zip(answers) {
+            match heads {
+                Ok((heads, held)) => {
+                    self.counters.answered.fetch_add(1, Relaxed);
+                    answer.of_peers.push(heads);
+                    answer.held.extend(held);
+                }
+                Err(error) => {
+                    answer.missing.push(shown(node));
+                    self.failed(node, error);
+                }
+            }
+        }
+        answer
+    }
+
+    async fn within_patience(
+        &self,
+        node: &Member,
+        requests: &[HeadRequest],
+    ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
+        let asked = tokio::time::timeout(self.patience, self.ask(&node.address, requests));
+        asked.await.unwrap_or_else(|_| Err(AskError::Silent(format!("no answer within {:?}", self.patience))))
+    }
+
+    /// Asks one node; where an answer is too large, for fewer metrics at once.
+    async fn ask(
+        &self,
+        address: &str,
+        requests: &[HeadRequest],
+    ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
+        let (mut heads, mut held, mut points) = (Vec::with_capacity(requests.len()), Vec::new(), 0);
+        let mut parts = vec![requests];
+        while let Some(part) = parts.pop() {
+            let answer = match self.transport.ask(address, write_request(part)).await {
+                Err(AskError::TooMany) if part.len() > 1 => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                    continue;
+                }
+                answer => answer?,
+            };
+            let (bytes, metrics) = (answer.bytes, part.len());
+            let read = if bytes.len() < LARGE {
+                read_answer(&bytes, metrics)
+            } else {
+                let read = tokio::task::spawn_blocking(move || read_answer(&bytes, metrics)).await;
+                read.map_err(|_| AskError::Invalid("it could not be read".to_owned()))?
+            };
+            let read = read.map_err(|error| AskError::Invalid(error.to_string()))?;
+            points += read.iter().flatten().map(|run| run.values.len()).sum::<usize>();
+            if points > MAX_POINTS {
+                return Err(AskError::TooMany);
+            }
+            heads.extend(read);
+            held.push(answer.held);
+        }
+        self.counters.points.fetch_add(points as u64, Relaxed);
+        Ok((heads, held))
+    }
+
+    /// Counts a failure and marks the node. The first one begins to probe it.
+    fn failed(&self, node: &Member, error: AskError) {
+        let counter = match &error {
+            AskError::Silent(_) => &self.counters.silent,
+            AskError::Refused => &self.counters.refused,
+            AskError::Unsupported(_) => &self.counters.unsupported,
+            AskError::Invalid(_) | AskError::TooMany => &self.counters.invalid,
+        };
+        counter.fetch_add(1, Relaxed);
+        // The node is well, and the next query may need less of it.
+        if error == AskError::TooMany {
+            return self.log(node, &error);
+        }
+        let before = self.marks.lock().insert(node.node, error.clone());
+        if before.is_none() {
+            self.log(node, &error);
+            tokio::spawn(probe(self.this.clone(), node.node));
+        }
+    }
+
+    fn log(&self, node: &Member, error: &AskError) {
+        if let Some(suppressed) = self.failures.is_due(self.clock.instant()) {
+            tracing::warn!(peer = shown(node), %error, suppressed,
+                "a node does not give its points in memory; answers lack them and name it until it does. Logging this once a minute");
+        }
+    }
+
+    /// Probes a node once. Returns whether the mark is gone.
+    async fn probed(&self, node: NodeId) -> bool {
+        let member = self.members.all().into_iter().find(|member| member.node == node);
+        let Some(member) = member.filter(|member| !member.address.is_empty()) else {
+            self.marks.lock().remove(&node);
+            return true;
+        };
+        match self.within_patience(&member, &[]).await {
+            Ok(_) => {
+                self.marks.lock().remove(&node);
+                tracing::info!(peer = shown(&member), "a node gives its points in memory again");
+                true
+            }
+            Err(error) => {
+                self.marks.lock().insert(node, error);
+                false
+            }
+        }
+    }
+}
+
+/// Probes a node until it answers or is gone.
+async fn probe(asker: Weak<HeadAsker>, node: NodeId) {
+    loop {
+        tokio::time::sleep(PROBE_EVERY).await;
+        match asker.upgrade() {
+            Some(asker) if !asker.probed(node).await => {}
+            _ => return,
+        }
+    }
+}
+
+/// A node as answers name it.
+fn shown(node: &Member) -> String {
+    if node.address.is_empty() { node.node.to_string() } else { node.address.clone() }
+}
+
+impl HeadSource for HeadAsker {
+    fn has_peers(&self) -> bool {
+        self.members.has_others()
+    }
+
+    fn heads(&self, requests: Vec<HeadRequest>) -> AskedHeads<'_> {
+        Box::pin(self.ask_all(requests))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::{Host, ManualClock};
+    use ingest::HeadRun;
+
+    use super::*;
+    use crate::{
+        change_log::ChangeLog,
+        connection::Connection,
+        head_wire::{VERSION, read_request, write_answer},
+        members::tests::row,
+        write_clock::WriteClock,
+    };
+
+    /// Answers as many metrics as it may at once, each with its own place in the request as its value.
+    struct Fake {
+        at_once: usize,
+        asked: Mutex<Vec<(String, usize)>>,
+        failure: Mutex<Option<AskError>>,
+    }
+
+    impl HeadTransport for Fake {
+        fn ask<'a>(&'a self, address: &'a str, request: Vec<u8>) -> BoxFuture<'a, Result<AnswerBytes, AskError>> {
+            let metrics = read_request(&request).unwrap().metrics;
+            self.asked.lock().push((address.to_owned(), metrics.len()));
+            let head = |request: &HeadRequest| {
+                vec![HeadRun {
+                    is_coarse: false,
+                    resolution: 60,
+                    first_slot: 1,
+                    values: vec![request.span.start as f64],
+                }]
+            };
+            let heads: Vec<Head> = metrics.iter().map(head).collect();
+            let answer = match self.failure.lock().clone().filter(|_| address == "host2:8080") {
+                Some(error) => Err(error),
+                None if metrics.len() > self.at_once => Err(AskError::TooMany),
+                None => Ok(AnswerBytes { bytes: write_answer(VERSION, &heads).unwrap(), held: Box::new(()) }),
+            };
+            Box::pin(std::future::ready(answer))
+        }
+    }
+
+    fn asker(nodes: &[u128], at_once: usize) -> (Arc<HeadAsker>, Arc<Fake>, Arc<Members>, tempfile::TempDir) {
+        let data = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(1_000));
+        let log = Arc::new(ChangeLog::new(clock.clone()));
+        let connection = Arc::new(Connection::new(WriteClock::open(Host::system().disk, data.path()), log));
+        let members = Arc::new(Members::new(clock.clone(), connection, "1".to_owned()));
+        members.saw(nodes.iter().map(|&node| row(node, 1_000_000)).collect());
+        let fake = Arc::new(Fake { at_once, asked: Mutex::default(), failure: Mutex::default() });
+        (HeadAsker::new(clock, members.clone(), fake.clone(), Duration::from_secs(10)), fake, members, data)
+    }
+
+    fn requests(count: i64) -> Vec<HeadRequest> {
+        (0..count).map(|place| HeadRequest { name: format!("m{place}"), span: place..place + 60 }).collect()
+    }
+
+    #[tokio::test]
+    async fn a_node_with_too_many_points_is_asked_for_fewer_metrics_at_once() {
+        let (asker, fake, ..) = asker(&[2], 3);
+        let answer = asker.heads(requests(10)).await;
+        assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 0));
+        let values: Vec<f64> = answer.of_peers[0].iter().map(|head| head[0].values[0]).collect();
+        assert_eq!(values, (0..10).map(f64::from).collect::<Vec<_>>());
+        let asked: Vec<usize> = fake.asked.lock().iter().map(|(_, metrics)| *metrics).collect();
+        assert_eq!(asked, [10, 5, 2, 3, 5, 2, 3]);
+        // Where even one metric has too many, the node is missing, and is asked the next time.
+        let (asker, fake, ..) = self::asker(&[2], 0);
+        for _ in 0..2 {
+            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+        }
+        assert_eq!((fake.asked.lock().len(), asker.asked().invalid, asker.asked().skipped), (2, 2, 0));
+    }
+
+    #[tokio::test]
+    async fn a_node_that_fails_is_named_and_not_asked_again_before_it_answers_a_probe() {
+        let (asker, fake, ..) = asker(&[2, 3], 100);
+        for error in [
+            AskError::Silent("x".to_owned()),
+            AskError::Refused,
+            AskError::Unsupported("x".to_owned()),
+            AskError::Invalid("x".to_owned()),
+        ] {
+            *fake.failure.lock() = Some(error);
+            for _ in 0..3 {
+                let answer = asker.heads(requests(2)).await;
+                assert_eq!((answer.of_peers.len(), answer.missing), (1, vec!["host2:8080".to_owned()]));
+            }
+            let node = asker.missing().remove(0);
+            assert_eq!((node.address.as_str(), asker.missing().len()), ("host2:8080", 1));
+            assert!(!asker.probed(node.node).await);
+            *fake.failure.lock() = None;
+            assert!(asker.probed(node.node).await && asker.missing().is_empty());
+            assert_eq!(asker.heads(requests(2)).await.of_peers.len(), 2);
+        }
+        let asked = asker.asked();
+        assert_eq!((asked.silent, asked.refused, asked.unsupported, asked.invalid, asked.skipped), (1, 1, 1, 1, 8));
+        assert_eq!(asked.answered, 4 * (3 + 2));
+        let of_failing = fake.asked.lock().iter().filter(|(address, _)| address == "host2:8080").count();
+        assert_eq!(of_failing, 4 * (1 + 2 + 1), "the query that met the failure, two probes, the query behind them");
+    }
+
+    #[tokio::test]
+    async fn a_node_without_a_heartbeat_or_an_address_is_named_and_not_asked() {
+        let (asker, fake, members, _data) = asker(&[2], 100);
+        let mut rows = vec![row(2, 980_000), row(3, 1_000_000)];
+        rows[1].address.clear();
+        members.saw(vec![]);
+        members.saw(rows);
+        let answer = asker.heads(requests(1)).await;
+        assert_eq!((answer.of_peers.len(), fake.asked.lock().len()), (0, 0));
+        assert_eq!((answer.missing[0].as_str(), answer.missing.len()), ("host2:8080", 2));
+        assert!(asker.has_peers());
+    }
+}

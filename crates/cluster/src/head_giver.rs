@@ -1,0 +1,103 @@
+//! Gives other nodes the points that are in memory here and not stored yet.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use ingest::Ingest;
+use tokio::sync::Semaphore;
+
+use crate::head_wire::{MAX_POINTS, WireError, read_request, write_answer};
+
+/// Answers that are made at once, 16 MiB each at most. Further requests wait; the bound of time is the node's that asks.
+const AT_ONCE: usize = 8;
+
+/// Why a request gets no points.
+#[derive(Debug, thiserror::Error)]
+pub enum GiveError {
+    /// The request cannot be read.
+    #[error(transparent)]
+    Request(#[from] WireError),
+    /// There are more than an answer may have; fewer metrics at once have fewer.
+    #[error("the answer has more than {MAX_POINTS} points or 16 MiB; ask for fewer metrics at once")]
+    TooMany,
+    /// The thread that made the answer panicked.
+    #[error("the answer could not be made")]
+    Broken,
+}
+
+/// What was given since the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Given {
+    /// Answers.
+    pub answers: u64,
+    /// Points in them.
+    pub points: u64,
+    /// Requests with another secret, or without one.
+    pub refused: u64,
+    /// Requests that could not be read or were too large.
+    pub invalid: u64,
+}
+
+/// Gives points in memory.
+pub struct HeadGiver {
+    ingest: Arc<Ingest>,
+    turns: Semaphore,
+    answers: AtomicU64,
+    points: AtomicU64,
+    refused: AtomicU64,
+    invalid: AtomicU64,
+}
+
+impl HeadGiver {
+    /// Of this node's points.
+    pub fn new(ingest: Arc<Ingest>) -> HeadGiver {
+        let zero = AtomicU64::default;
+        let turns = Semaphore::new(AT_ONCE);
+        HeadGiver { ingest, turns, answers: zero(), points: zero(), refused: zero(), invalid: zero() }
+    }
+
+    /// The answer to a request of a node that has the secret.
+    ///
+    /// # Errors
+    /// The request is not one, or too large.
+    pub async fn give(&self, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
+        let given = self.made(request).await;
+        match &given {
+            Ok(_) => self.answers.fetch_add(1, Relaxed),
+            Err(_) => self.invalid.fetch_add(1, Relaxed),
+        };
+        let (answer, points) = given?;
+        self.points.fetch_add(points as u64, Relaxed);
+        Ok(answer)
+    }
+
+    async fn made(&self, request: impl AsRef<[u8]> + Send + 'static) -> Result<(Vec<u8>, usize), GiveError> {
+        let _turn = self.turns.acquire().await.expect("it is never closed");
+        let ingest = self.ingest.clone();
+        // It waits for the memtable's lock.
+        let made = tokio::task::spawn_blocking(move || {
+            let request = read_request(request.as_ref())?;
+            let heads = ingest.heads(&request.metrics, MAX_POINTS).map_err(|_| GiveError::TooMany)?;
+            let points = heads.iter().flatten().map(|run| run.values.len()).sum();
+            Ok((write_answer(request.version, &heads).ok_or(GiveError::TooMany)?, points))
+        });
+        made.await.unwrap_or(Err(GiveError::Broken))
+    }
+
+    /// Counts a request without the secret.
+    pub fn refuse(&self) {
+        self.refused.fetch_add(1, Relaxed);
+    }
+
+    /// What was given.
+    pub fn given(&self) -> Given {
+        Given {
+            answers: self.answers.load(Relaxed),
+            points: self.points.load(Relaxed),
+            refused: self.refused.load(Relaxed),
+            invalid: self.invalid.load(Relaxed),
+        }
+    }
+}
