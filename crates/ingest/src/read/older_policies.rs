@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 use metric::{Partial, Policy, Slot, Timestamp};
 use store::{Cells, FetchedSeries};
 
-use super::reading::Reading;
+use super::reading::{Reading, Unread};
 use crate::{
     policy_table::PolicyTable,
     shared_rows::{SharedRows, has_table},
@@ -24,10 +24,16 @@ pub(super) struct OlderPart {
 }
 
 impl OlderPart {
-    /// Until when nothing but this stage and coarser ones keeps its policy's points. `reached` is how far the store has come.
-    pub(super) fn alone_until(&self, reached: Timestamp) -> Timestamp {
+    /// Until when slots are filled where some finer ones could not be read: what would be there may be finer. What cannot be read
+    /// now comes back; what is damaged may stay so until it expires, and leaves out no more than its policy keeps.
+    /// `reached` is how far the store has come.
+    pub(super) fn until(&self, unread: Unread, reached: Timestamp) -> Timestamp {
         let finer = self.stage.checked_sub(1).map(|finer| self.policy.retention.stages()[finer].duration());
-        finer.map_or(Timestamp::MAX, |kept| reached - kept)
+        match unread {
+            Unread { is_for_now: true, .. } => Timestamp::MIN,
+            Unread { is_damaged: true, .. } => finer.map_or(Timestamp::MAX, |kept| reached - kept),
+            Unread { is_damaged: false, is_for_now: false } => Timestamp::MAX,
+        }
     }
 }
 

@@ -28,7 +28,7 @@ use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, 
 use super::{
     older_jobs::OlderJobs,
     older_policies::{OlderPart, coarser_parts, fill_from_coarser},
-    reading::Reading,
+    reading::{Reading, Unread},
 };
 use crate::{
     coming_rows::ComingRows,
@@ -193,15 +193,14 @@ impl Reader {
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
         let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
         let mut cells = cells.into_iter();
-        let mut answers: Vec<Option<(FetchedSeries, bool)>> = Vec::with_capacity(readings.len());
+        let mut answers: Vec<Option<(FetchedSeries, Unread)>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
             answers.push(reading.as_ref().map(|reading| reading.answer(plan, &mut cells)));
         }
         for (part, cells) in older.into_iter().zip(cells) {
-            if let (Some(reading), Some((answer, has_unread))) = (&readings[part.reading], &mut answers[part.reading]) {
-                // What could not be read may have been finer.
-                let until = if *has_unread { part.alone_until(reached) } else { Timestamp::MAX };
-                *has_unread |= cells.is_damaged || cells.is_unreadable || cells.is_away;
+            if let (Some(reading), Some((answer, unread))) = (&readings[part.reading], &mut answers[part.reading]) {
+                let until = part.until(*unread, reached);
+                unread.add(&cells);
                 fill_from_coarser(reading, &part, until, cells, answer);
             }
         }

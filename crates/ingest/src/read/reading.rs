@@ -13,6 +13,23 @@ use crate::{
     policy_table::{PolicyTable, Rollup},
 };
 
+/// What could not be read of stored slots: an answer may have something there.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Unread {
+    /// Some are damaged.
+    pub(super) is_damaged: bool,
+    /// Some cannot be read now.
+    pub(super) is_for_now: bool,
+}
+
+impl Unread {
+    /// Takes note of what could not be read of an answer.
+    pub(super) fn add(&mut self, cells: &Cells) {
+        self.is_damaged |= cells.is_damaged;
+        self.is_for_now |= cells.is_unreadable || cells.is_away;
+    }
+}
+
 /// A series being read.
 pub(super) struct Reading {
     pub(super) metric: MetricId,
@@ -174,15 +191,16 @@ impl Reading {
     }
 
     /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs. With it goes
-    /// whether some of its slots could not be read.
+    /// what of its slots could not be read.
     pub(super) fn answer(
         &self,
         plan: Option<ReadPlan<'_>>,
         cells: &mut impl Iterator<Item = Cells>,
-    ) -> (FetchedSeries, bool) {
+    ) -> (FetchedSeries, Unread) {
         let stored = if self.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
         let earlier = stored.earlier;
-        let has_unread = stored.is_damaged || stored.is_unreadable || stored.is_away;
+        let mut unread = Unread::default();
+        unread.add(&stored);
         let values = match self.choice.stage {
             0 => self.finest(stored),
             _ => self.coarse(&stored, plan, cells),
@@ -197,7 +215,7 @@ impl Reading {
             earlier,
             missing_peers: self.missing_peers.clone(),
         };
-        (series, has_unread)
+        (series, unread)
     }
 
     /// Values of stage 0. The stored slots begin at the first one and may end early; those in memory are newer.
