@@ -227,7 +227,7 @@ impl Clock for Ahead {
 }
 
 #[test]
-fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
+fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported_until_it_does() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     killed_with_parked_points(dir.path(), &driver);
     runtime(2).block_on(async {
@@ -244,7 +244,8 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
         let parked = ingest.counters().parked_points;
         assert!(0 < parked);
         tokio::time::sleep(Duration::from_millis(200)).await;
-        std::fs::remove_file(dir.path().join("00000002.journal")).unwrap();
+        let (segment, away) = (dir.path().join("00000002.journal"), dir.path().join("away"));
+        std::fs::rename(&segment, &away).unwrap();
         driver.is_down.store(false, SeqCst);
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
@@ -258,6 +259,12 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported() {
         assert!(found.iter().any(|how| how.starts_with("it is missing")), "{found:?}");
         let lost = "2000 points that waited in the journal for room in memory were not found there again";
         assert!(found.iter().any(|how| how.starts_with(lost)), "{found:?}");
+        // It comes back after all.
+        std::fs::rename(&away, &segment).unwrap();
+        in_time(ingest.flush()).await.unwrap();
+        assert_eq!(ingest.put_back().await.unwrap(), 2000);
+        let found: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
+        assert!(!found.iter().any(|how| how.starts_with(lost)), "{found:?}");
     });
 }
 

@@ -171,6 +171,7 @@ impl PutBack {
             return Ok(None);
         };
         let (left_out, undecided, has_damage) = (late.left_out, late.undecided, late.has_damage);
+        let found = (late.known.len() + late.unknown.len()) as u64 + left_out + undecided;
         let Put { mut points, taken, mut left, .. } = self.with.put(late).await?;
         // Of nameless points it is not known behind which others they came.
         if may_leave_out {
@@ -190,6 +191,7 @@ impl PutBack {
         if may_leave_out || left_out + undecided == 0 {
             let (this, of) = (self.clone(), segment.clone());
             self.with.elsewhere(move || this.with.damage.was_put_back(&of, has_damage, &left)).await?;
+            self.with.damage.found_again(found);
         }
         Ok(Some(points))
     }

@@ -21,6 +21,9 @@ use super::{
     segment_bytes::SegmentBytes,
 };
 
+/// Points that a read of the journal did not find again.
+const NOT_READ_BACK: &str = "journal points";
+
 /// The folder for what is damaged, and the log of it.
 #[derive(Clone)]
 pub(crate) struct JournalDamage {
@@ -31,11 +34,20 @@ pub(crate) struct JournalDamage {
     pub(super) deletions: Option<Arc<KeptDeletions>>,
     /// Segments whose damaged bytes are nowhere else. At most as many as a start finds.
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
+    /// Points that were reported as not found when the journal was read back.
+    not_read_back: Arc<Mutex<u64>>,
 }
 
 impl JournalDamage {
     pub(crate) fn new(folder: DamagedFolder, clock: Arc<dyn Clock>, log: DamageLog) -> JournalDamage {
-        JournalDamage { folder, clock, log, deletions: None, only_copies: Arc::default() }
+        JournalDamage {
+            folder,
+            clock,
+            log,
+            deletions: None,
+            only_copies: Arc::default(),
+            not_read_back: Arc::default(),
+        }
     }
 
     /// With a list of deletions.
@@ -271,9 +283,21 @@ impl JournalDamage {
     /// Reports points that waited in the journal for room in memory, and never came back.
     pub(crate) fn report_not_read_back(&self, folder: &Path, points: u64) {
         let how = format!(
-            "{points} points that waited in the journal for room in memory were not found there again; they are lost, unless a segment of              the journal is reported and comes back"
+            "{points} points that waited in the journal for room in memory were not found there again; they are lost, unless a segment of \
+             the journal is reported and comes back"
         );
-        self.report(self.damage("journal points", folder, how, 0));
+        *self.not_read_back.lock() += points;
+        self.report(self.damage(NOT_READ_BACK, folder, how, 0));
+    }
+
+    /// Takes note of the points of a segment that is back. Ends the report of those that were not read back, once there are as many.
+    pub(crate) fn found_again(&self, points: u64) {
+        let mut missing = self.not_read_back.lock();
+        let was_missing = 0 < *missing;
+        *missing = missing.saturating_sub(points);
+        if was_missing && *missing == 0 {
+            self.log.mend(|damage| damage.what == NOT_READ_BACK);
+        }
     }
 
     /// Reports a closed segment that has lost its end.
