@@ -48,6 +48,9 @@ pub enum AskError {
     /// It has more points than an answer may have.
     #[error("it has more points than an answer may have")]
     TooMany,
+    /// Answers to other queries of this node have all of the memory for answers.
+    #[error("this node has no memory for its answer")]
+    NoMemory,
 }
 
 /// The bytes of an answer, and what is given back when they are used.
@@ -77,6 +80,8 @@ pub struct Asked {
     pub unsupported: u64,
     /// Those with an answer that makes no sense, or is too large.
     pub invalid: u64,
+    /// Those with an answer for which this node had no memory.
+    pub no_memory: u64,
     /// How often a query left out a node that had failed before.
     pub skipped: u64,
     /// Points of all answers.
@@ -92,6 +97,7 @@ struct Counters {
     refused: AtomicU64,
     unsupported: AtomicU64,
     invalid: AtomicU64,
+    no_memory: AtomicU64,
     skipped: AtomicU64,
     points: AtomicU64,
     micros: AtomicU64,
@@ -144,13 +150,15 @@ impl HeadAsker {
 
     /// The requests since the start.
     pub fn asked(&self) -> Asked {
-        let Counters { answered, silent, refused, unsupported, invalid, skipped, points, micros } = &self.counters;
+        let Counters { answered, silent, refused, unsupported, invalid, no_memory, skipped, points, micros } =
+            &self.counters;
         Asked {
             answered: answered.load(Relaxed),
             silent: silent.load(Relaxed),
             refused: refused.load(Relaxed),
             unsupported: unsupported.load(Relaxed),
             invalid: invalid.load(Relaxed),
+            no_memory: no_memory.load(Relaxed),
             skipped: skipped.load(Relaxed),
             points: points.load(Relaxed),
             seconds: micros.load(Relaxed) as f64 / 1e6,
@@ -246,10 +254,11 @@ impl HeadAsker {
             AskError::Refused => &self.counters.refused,
             AskError::Unsupported(_) => &self.counters.unsupported,
             AskError::Invalid(_) | AskError::TooMany => &self.counters.invalid,
+            AskError::NoMemory => &self.counters.no_memory,
         };
         counter.fetch_add(1, Relaxed);
         // The node is well, and the next query may need less of it.
-        if error == AskError::TooMany {
+        if matches!(error, AskError::TooMany | AskError::NoMemory) {
             return self.log(node, &error);
         }
         let before = self.marks.lock().insert(node.node, error.clone());
@@ -386,6 +395,12 @@ mod tests {
             assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
         }
         assert_eq!((fake.asked.lock().len(), asker.asked().invalid, asker.asked().skipped), (2, 2, 0));
+        // As where this node has no memory for its answer.
+        *fake.failure.lock() = Some(AskError::NoMemory);
+        for _ in 0..2 {
+            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+        }
+        assert_eq!((fake.asked.lock().len(), asker.asked().no_memory, asker.missing().len()), (4, 2, 0));
     }
 
     #[tokio::test]

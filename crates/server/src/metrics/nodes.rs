@@ -60,6 +60,7 @@ fn head_families(heads: &Heads) -> Vec<MetricFamily> {
         ("refused", asked.refused as f64),
         ("unsupported", asked.unsupported as f64),
         ("invalid", asked.invalid as f64),
+        ("no_memory", asked.no_memory as f64),
     ];
     let answers =
         vec![("given", given.answers as f64), ("refused", given.refused as f64), ("invalid", given.invalid as f64)];

@@ -1,6 +1,6 @@
 //! Requests to other nodes over HTTP/1.1: connections are kept, and answers share a budget of memory.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use cluster::{AnswerBytes, AskError, HeadTransport, MAX_ANSWER_BYTES};
 use futures::future::BoxFuture;
@@ -23,8 +23,11 @@ use super::{
 /// Idle connections that are kept to a node.
 const IDLE: usize = 8;
 
-/// KiB of answers in memory at once, those of all queries together. A further answer waits, within the bound of time of its query.
+/// KiB of answers in memory at once, those of all queries together.
 const ANSWERS_KIB: usize = 64 << 10;
+
+/// How long an answer waits for memory: less than its query waits for the node, which is not at fault.
+const MEMORY_WAIT: Duration = Duration::from_millis(200);
 
 /// Characters of a text of an error that are shown.
 const SHOWN: usize = 200;
@@ -87,7 +90,10 @@ impl PeerClient {
             return Err(AskError::Invalid(format!("status {status}, a body of unknown length or of more than 16 MiB")));
         };
         let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
-        let held = self.memory.clone().acquire_many_owned(kib).await.expect("it is never closed");
+        let Ok(held) = tokio::time::timeout(MEMORY_WAIT, self.memory.clone().acquire_many_owned(kib)).await else {
+            return Err(AskError::NoMemory);
+        };
+        let held = held.expect("it is never closed");
         let mut bytes = Vec::with_capacity(length);
         while let Some(frame) = response.body_mut().frame().await {
             let frame = frame.map_err(|error| AskError::Silent(error.to_string()))?;
@@ -140,7 +146,6 @@ mod tests {
         io::{Read, Write},
         net::TcpListener,
         thread,
-        time::Duration,
     };
 
     use super::*;
@@ -215,6 +220,17 @@ mod tests {
         check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), "Invalid").await;
         check("SSH-2.0-OpenSSH_9.2\r\n".to_owned(), "Silent").await;
         check("HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nhalf".to_owned(), "Silent").await;
+    }
+
+    #[tokio::test]
+    async fn an_answer_waits_for_memory_and_not_long() {
+        let client = client();
+        let all = client.memory.clone().acquire_many_owned(ANSWERS_KIB as u32).await.unwrap();
+        let (address, _) = fake(vec![answer("200 OK", "", "one")]);
+        assert!(matches!(client.ask(&address, Vec::new()).await, Err(AskError::NoMemory)));
+        drop(all);
+        let (address, _) = fake(vec![answer("200 OK", "", "one")]);
+        assert_eq!(client.ask(&address, Vec::new()).await.unwrap().bytes, b"one");
     }
 
     #[tokio::test]

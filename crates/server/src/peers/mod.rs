@@ -96,6 +96,7 @@ pub fn heads_status(peers: &Peers) -> Value {
             "refused": asked.refused,
             "unsupported": asked.unsupported,
             "invalid": asked.invalid,
+            "no_memory": asked.no_memory,
             "skipped": asked.skipped,
             "points": asked.points,
             "seconds": asked.seconds,
