@@ -413,3 +413,10 @@ fn a_coarser_point_stands_for_the_whole_slot_of_a_coarse_stage() {
     let rules = with_steps(5, 1);
     Scenario { seed: 1, sync: ingest::Sync::Always, is_whole: true, rules, steps }.perform().unwrap();
 }
+
+/// A flush failed behind the rows of seconds. A start could not read the points of a page, and when it could be read, the store had
+/// these already: their coarser slots stayed without them.
+#[test]
+fn points_that_are_put_back_reach_coarser_slots_also_where_a_flush_that_failed_stored_them() {
+    Scenario::of(52078, 150).perform().unwrap();
+}

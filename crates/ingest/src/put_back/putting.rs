@@ -197,6 +197,11 @@ impl PutBackParts {
                 return Ok(None);
             }
         }
+        if self.is_alone {
+            let again = metrics.iter_mut().flat_map(|metric| std::mem::take(&mut metric.again));
+            let again = again.map(|wanted| (wanted.point, wanted.age));
+            self.append(again, &mut NotPutBack::default(), &mut exclusive)?;
+        }
         let wanted = metrics.into_iter().flat_map(|metric| metric.wanted);
         put.points = self.append(wanted.map(|wanted| (wanted.point, wanted.age)), &mut put.left, &mut exclusive)?;
         Ok(Some(put))

@@ -63,6 +63,9 @@ pub(super) struct OfMetric {
     pub(super) wanted: Vec<Wanted>,
     /// Those whose slots the store has, with its values.
     pub(super) stored: Vec<(Wanted, f64)>,
+    /// Of those that the store has as they are, one for each slot of the next stage: a flush that failed may have left its coarser
+    /// slots without them.
+    pub(super) again: Vec<Wanted>,
 }
 
 impl PutBackParts {
@@ -101,7 +104,7 @@ impl PutBackParts {
         let mut seen = HashSet::new();
         wanted.retain(|wanted| seen.insert((wanted.stage, wanted.slot)));
         wanted.sort_by_key(|wanted| (wanted.stage, wanted.slot));
-        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new() })
+        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new(), again: Vec::new() })
     }
 }
 
@@ -252,7 +255,11 @@ impl OfMetric {
         for (wanted, stored) in stored.chain(absent) {
             let has_it = match (in_memory(&wanted), stored) {
                 (Some(value), _) => value == wanted.point.value,
-                (None, Some(value)) => value == wanted.as_stored(&self.policy),
+                (None, Some(value)) if value == wanted.as_stored(&self.policy) => {
+                    self.put_again(wanted);
+                    continue;
+                }
+                (None, Some(_)) => false,
                 (None, None) => {
                     self.wanted.push(wanted);
                     continue;
@@ -263,6 +270,20 @@ impl OfMetric {
             }
         }
         true
+    }
+}
+
+impl OfMetric {
+    /// Has the coarser slots over a point derived again that the store has.
+    fn put_again(&mut self, wanted: Wanted) {
+        let above = self.policy.retention.stages().get(wanted.stage + 1);
+        let Some(above) = above.filter(|_| self.older.is_none() && wanted.age != Age::Expired) else { return };
+        let slot = |wanted: &Wanted| above.slot(Timestamp::from(wanted.point.time));
+        // They come in the order of their stages and slots.
+        let is_there = |last: &Wanted| last.stage == wanted.stage && slot(last) == slot(&wanted);
+        if !self.again.last().is_some_and(is_there) {
+            self.again.push(wanted);
+        }
     }
 }
 
