@@ -425,6 +425,23 @@ fn a_node_that_is_given_points_in_memory_shows_all_points_sent_whatever_is_store
     runs(true);
 }
 
+#[test]
+fn a_nodes_own_value_of_a_slot_comes_before_that_of_another() {
+    let tables = Arc::new(Mutex::new(Tables::default()));
+    let mut nodes: Vec<Node> = (0..2).map(|place| Node::begin(place, &tables)).collect();
+    let open = Arc::<Open>::default();
+    nodes.iter_mut().for_each(|node| node.meet(&open));
+    let base = (now() - 3000) / 60 * 60;
+    for (place, node) in nodes.iter_mut().enumerate() {
+        // Every slot of a minute on the one, every second one on the other, in runs and one by one.
+        let times = (0..60).step_by(1 + place).map(|i| base + (i * 7) % 60);
+        let value = |time: Timestamp| (time - base + 1000 * place as i64) as f64;
+        let points = times.flat_map(|time| METHODS.map(|(method, _)| (format!("{method}.m"), time, value(time))));
+        node.send(&points.collect::<Vec<_>>());
+    }
+    check(&nodes, &Points::new(), "both in memory");
+}
+
 fn runs(gives: bool) {
     match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
         Some(seed) => run(seed, gives),
